@@ -37,7 +37,7 @@ lint: imports
 	.venv/bin/python scripts/tidy_hls.py
 
 imports: links
-	PYTHONPATH=build/typing .venv/bin/lint-imports --no-cache --no-logo
+	cd build/typing && PYTHONPATH=. ../../.venv/bin/lint-imports --no-cache --no-logo ../../pyproject.toml
 
 types: links
 	.venv/bin/mypy
@@ -46,6 +46,8 @@ types: links
 links: setup
 	@mkdir -p build/typing/headrace
 	@for folder in batching bitstreams hls host sim; do ln -sfn ../../../$$folder build/typing/headrace/$$folder; done
+	@ln -sfn ../../../headrace/__init__.py build/typing/headrace/__init__.py
+	@ln -sfn ../../../headrace/py.typed build/typing/headrace/py.typed
 
 clean:
 	rm -rf build out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,12 +1,16 @@
 """The seam between scheduling and everything else.
 
-A policy is a plain state machine that is told what happened and asked what to run. Two rules hold for every one:
-it reads no clock (`now` is an argument, and never decreases) and it does no I/O. The simulator drives it with virtual
-time and the live runtime drives the same object with the wall clock, so what is simulated is what is served.
+A policy is a plain state machine. A driver tells it what happened, and asks it which task to run. Two rules hold for
+every policy:
 
-Both drivers check every answer (checked_policy.py). One that breaks a rule ends the run with a PolicyError.
-The rules stand at the end of this file. `headrace check-policy` plays random histories against all of them
-(conformance/).
+1. It reads no clock. The time `now` is an argument, and never decreases.
+2. It does no I/O.
+
+The simulator drives a policy with virtual time, and the live runtime drives the same object with the wall clock. So the
+simulated behaviour is the served behaviour.
+
+Both drivers check every answer (checked_policy.py). An answer that breaks a rule ends the run with a PolicyError. All
+rules stand at the end of this file. `headrace check-policy` plays random histories against them (conformance/).
 """
 
 from dataclasses import dataclass
@@ -16,55 +20,73 @@ from headrace.batching.request import Request, Task
 
 
 class Policy(Protocol):
+    """A scheduling policy: it takes requests and decides which tasks the workers run. Times are seconds from the run's
+    origin."""
+
     @property
     def ahead(self) -> int:
-        """How many tasks a worker may be handed before the first of them has ended."""
+        """Return the number of tasks that a worker may be given before the first of them has ended."""
         ...
 
     def latest_start(self, request: Request) -> float:
-        """When the request must have begun to meet its deadline, as far as the policy can tell (s): the deadline itself
-        where it predicts nothing. A driver that drops what is late drops it then."""
+        """Return the latest time (s) at which the request can begin and still meet its deadline, as the policy predicts
+        it.
+
+        A policy that predicts nothing returns the deadline. A driver that drops late requests drops the request at this
+        time."""
         ...
 
     def largest_batch(self, model: str) -> int:
-        """The largest batch that a task of `model` may have, in entries where tasks are of cells: what a worker must be
-        warmed up to. Raises UnknownModel."""
+        """Return the largest batch that a task of `model` may have. Workers are warmed up to this size.
+
+        The size is in requests, or in cells where tasks consist of cells. Raises UnknownModel."""
         ...
 
     def submit(self, request: Request, now: float) -> None:
-        """Take a request. Raises UnknownModel, and then keeps nothing of it."""
+        """Add a request to the policy. If this raises UnknownModel, the policy keeps nothing of the request."""
         ...
 
     def next_task(self, worker: int, now: float) -> Task | None:
-        """Asked when `worker` is idle: the task that it shall run now, or None to leave it idle.
+        """Return the task that `worker`, which is idle, must run now; None leaves it idle.
 
-        The requests of a task are of its model, were submitted, have not ended, and are in no task that runs. Only a
-        task of cells may have some that run. They are as many as `largest_batch` at most."""
+        The requests of a task belong to its model. They were submitted, have not ended, and are in no running task.
+        Only tasks of cells may share requests with running tasks. A task has at most `largest_batch` requests."""
         ...
 
     def complete(self, task: Task, now: float) -> list[Request]:
-        """Told that a task ended, as it ended (see `Task`). Returns a list of the requests that it finished."""
+        """Take back a task that ended, in the state in which it ended (see `Task`). Return the requests that it
+        finished."""
         ...
 
     def withdraw(self, request: Request, now: float) -> bool:
-        """Told that the caller of `request` has gone. True if the request had not begun: nothing of it is left here.
-        False if it is not known or has begun, and then it runs on. One that is to begin anew has not begun.
+        """Remove a request whose caller has gone. Return whether the policy removed it.
 
-        Takes time in proportion to the waiting requests at most. A worker may have become due for a task by it."""
+        The policy removes a request that has not begun, and returns True. It returns False for a request that it does
+        not know or that has begun; such a request runs on. A request that must begin anew counts as not begun.
+
+        The call takes at most time in proportion to the waiting requests. It may make a batch due, so the driver asks
+        for tasks afterwards."""
         ...
 
     def wakeup(self) -> float:
-        """When to ask again though nothing else happens (s); inf if there is no such time.
+        """Return the time (s) at which to ask for a task although nothing else happens; inf if there is none.
 
-        It may lie in the past while no worker is idle. Where one is, a task must follow when the time has come."""
+        The time may lie in the past while no worker is idle. If a worker is idle when the time comes, `next_task` must
+        return a task."""
         ...
 
 
 class LatencyModel(Protocol):
-    """The only thing that knows hardware."""
+    """The execution times of one network on one kind of hardware. Nothing else in batching/ knows hardware."""
 
     def latency(self, node: int, batch: int, length: float) -> float:
-        """Execution time (s) of node number `node` at `batch` requests of input length `length`."""
+        """Return the execution time (s) of one node.
+
+        Args:
+            node: The node's number in the graph.
+            batch: The number of requests.
+            length: The longest input of the batch, in the model's unit.
+        """
         ...
 
 

@@ -1,21 +1,20 @@
-"""Policies by name: the built-in ones, those of installed packages, and a user's own.
+"""Policies by name: built-in policies, those of installed packages, and a user's own.
 
-A policy is named in one of three ways, wherever a policy is asked for:
+Wherever a policy is expected, it can be named in one of three ways:
 
-- by a built-in name, such as `lazy`;
-- by the name of an entry point that an installed package has in the group `headrace.policies`;
-- by `module:Class`, where Python finds the module, or where it lies in the current folder.
+- a built-in name, such as `lazy`;
+- the name of an entry point in the group `headrace.policies` of an installed package;
+- `module:Class`, where Python can import the module.
 
-What is named is a class of settings: a frozen dataclass with a method `build(context)`, which returns the policy for
-one run (batching/policy.py). A class may say more by attributes:
+Each name stands for a class of settings. That is a frozen dataclass with a method `build(context)`, which returns the
+policy for one run (batching/policy.py). The class may have two more attributes:
 
-- `tasks`: "graph" (the default: tasks are whole graphs), "nodes" (tasks may end at any node) or "cells".
-- `limits_from_profile`: True if its batch limits come from measured profiles.
+- `tasks`: "graph" if tasks are whole graphs (the default), "nodes" if tasks may end at any node, or "cells".
+- `limits_from_profile`: True if the batch limits come from measured profiles.
 """
 
 import ast
 import importlib
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
@@ -26,10 +25,11 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from headrace.batching.context import PolicyContext
 from headrace.batching.errors import LONGEST_NAME, UsageError, one_line
+from headrace.batching.named import imported
 from headrace.batching.policy import Policy
 from headrace.batching.settings import Setting, read_settings, settings_of
 
-GROUP = "headrace.policies"  # of entry points
+GROUP = "headrace.policies"  # the group of entry points
 TASKS = ("graph", "nodes", "cells")
 _BUILT_IN = {
     "serial": "serial:Serial",
@@ -52,19 +52,23 @@ POLICIES = tuple(_BUILT_IN)
 
 @runtime_checkable
 class PolicySettings(Protocol):
-    """The settings of a policy, which make the policy for one run."""
+    """The settings of a policy. They make the policy for one run."""
 
     def build(self, context: PolicyContext) -> Policy:
-        """Return the policy for one run of the models of a context. Raises UsageError."""
+        """Return the policy for one run on the models and workers of `context`. Raises UsageError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyEntry:
-    """One policy that can be named.
+    """A policy that can be named.
 
-    `source` is the module and class, or the entry point's, and `package` is the package that it came with: None for a
-    class that was named as `module:Class`."""
+    Args:
+        name: The name that users give.
+        cls: The class of the policy's settings.
+        source: The module and class, or the value of the entry point.
+        package: The package that the policy came with; None for a class that was named as `module:Class`.
+    """
 
     name: str
     cls: type[PolicySettings]
@@ -73,22 +77,22 @@ class PolicyEntry:
 
     @property
     def settings(self) -> tuple[Setting, ...]:
-        """Return the policy's settings, in their order."""
+        """Return the policy's settings, in the order of their definition."""
         return settings_of(self.cls)
 
     @property
     def tasks(self) -> str:
-        """Return what its tasks are: "graph", "nodes" or "cells"."""
+        """Return the kind of the policy's tasks: "graph", "nodes" or "cells"."""
         return str(getattr(self.cls, "tasks", "graph"))
 
     @property
     def limits_from_profile(self) -> bool:
-        """Tell whether its batch limits come from measured profiles."""
+        """Return whether the batch limits come from measured profiles."""
         return bool(getattr(self.cls, "limits_from_profile", False))
 
     @property
     def summary(self) -> str:
-        """Return the first paragraph of its docstring."""
+        """Return the first paragraph of the docstring of the settings class."""
         text = _first_paragraph(_docstrings(self.cls)[1])
         return text or "(has no description)"
 
@@ -104,7 +108,7 @@ def policy_names() -> list[str]:
 
 
 def find_policy(name: str) -> PolicyEntry:
-    """Return the policy of a name, as the head of this file has it. Raises UsageError."""
+    """Return the policy with this name. The head of this file lists the kinds of names. Raises UsageError."""
     if name in _BUILT_IN:
         return _built_in(name)
     if name in _installed():
@@ -114,34 +118,15 @@ def find_policy(name: str) -> PolicyEntry:
         except Exception as error:
             raise UsageError(f"policy {name!r} of entry point {point.value} fails: {one_line(error)}") from error
         return _entry(name, found, point.value, point.dist.name if point.dist is not None else None)
-    module, colon, attribute = name.partition(":")
-    if not colon or not module or not attribute:
+    if ":" not in name:
         raise UsageError(
             f"there is no policy {name[:LONGEST_NAME]!r}; choose from {', '.join(policy_names())}, or give module:Class"
         )
-    try:
-        found = import_attribute(name)
-    except AttributeError:
-        raise UsageError(f"policy {name!r}: module {module} has no {attribute}") from None
-    except ImportError as error:
-        raise UsageError(f"policy {name!r}: {error}") from error
-    except Exception as error:
-        raise UsageError(f"policy {name!r}: module {module} fails: {one_line(error)}") from error
-    return _entry(name, found, name, None)
-
-
-def import_attribute(name: str) -> Any:
-    """Return what `module:attribute` names. The module may lie in the current folder, and import others from there.
-
-    Raises whatever the module raises."""
-    module, _, attribute = name.partition(":")
-    if os.getcwd() not in sys.path:  # it stays there: a module may import another one later
-        sys.path.insert(0, os.getcwd())
-    return getattr(importlib.import_module(module), attribute)
+    return _entry(name, imported("policy", name), name, None)
 
 
 def entry_of(settings: PolicySettings) -> PolicyEntry:
-    """Return the policy that these settings are of."""
+    """Return the policy to which these settings belong."""
     cls = type(settings)
     for name, place in _BUILT_IN.items():
         module, _, attribute = place.partition(":")
@@ -154,9 +139,15 @@ def entry_of(settings: PolicySettings) -> PolicyEntry:
 
 
 def policy_settings(policy: "str | PolicySettings", given: Mapping[str, Any] | None = None) -> PolicySettings:
-    """Return the settings of a policy, from its name and values by name; settings that are made already stay.
+    """Return the settings of a policy.
 
-    Values may be texts, as the command line has them. Raises UsageError."""
+    Args:
+        policy: The policy's name, or settings that are made already.
+        given: Values by the settings' names, as Python values or as texts from the command line.
+
+    Raises:
+        UsageError: The name or a value is wrong, or values are given for settings that are made already.
+    """
     if not isinstance(policy, str):
         if given:
             raise UsageError("the policy is given with its settings; leave out the others")
@@ -168,9 +159,9 @@ def policy_settings(policy: "str | PolicySettings", given: Mapping[str, Any] | N
 
 
 def policy_with(name: str, **values: Any) -> PolicySettings:
-    """Return the settings of a policy with those of the values that it has; the others are left out.
+    """Return the settings of a policy with those of the values that the policy has a setting for.
 
-    A comparison of policies gives the same values to all of them. Raises UsageError."""
+    A comparison of policies can therefore give the same values to all of them. Raises UsageError."""
     own = {each.name for each in find_policy(name).settings}
     return policy_settings(name, {key: value for key, value in values.items() if key in own})
 

@@ -33,8 +33,8 @@ from benchmarks.harness import Report, arguments, main, progress, table
 from headrace.batching import BadInput, UnsupportedInput, UsageError
 from headrace.bitstreams.build import build_hw_emu
 from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.reference import audio, audio_file
-from headrace.host.dpu.reference.audio import RATES, AudioSpec, Stage
+from headrace.host.dpu.reference import audio, audio_file, resampling
+from headrace.host.dpu.specs import RATES, AudioSpec, AudioStage
 from headrace.host.xrt import emulation
 from headrace.host.xrt.hw_emu import CLOCK_MHZ, MemoryModel
 from headrace.sim.system.card import estimated_mhz
@@ -96,7 +96,7 @@ def exact_resample(audio_clip: AudioClip, spec: AudioSpec) -> NDArray[np.float64
     """Return the sum over the definition's taps in float64."""
     samples, rate = audio_file.decode(audio_clip.data, spec.rates, spec.longest_s)
     up, down = spec.rate // np.gcd(spec.rate, rate), rate // np.gcd(spec.rate, rate)
-    taps = spec.taps(rate)
+    taps = resampling.taps(rate, spec.rate)
     skip = -(len(taps) // 2) % down
     exact = scipy.signal.upfirdn(np.pad(taps, (skip, 0)), samples.astype(np.float64), up, down)
     return exact[(skip + len(taps) // 2) // down :][: spec.resampled(len(samples), rate)]
@@ -110,7 +110,7 @@ def exact_mel(samples: NDArray[np.float64], spec: AudioSpec) -> NDArray[np.float
     frames = np.lib.stride_tricks.sliding_window_view(padded, spec.n_fft)[:: spec.hop][: spec.frames(len(samples))]
     window = np.pad(spec.hann(), (spec.n_fft - spec.window) // 2)
     power = np.abs(np.fft.rfft(frames * window)) ** 2
-    return np.log(spec.filterbank().astype(np.float64) @ power.T + spec.log_floor)
+    return np.log(audio.filterbank(spec).astype(np.float64) @ power.T + spec.log_floor)
 
 
 def errors(found: NDArray[Any], exact: NDArray[Any], floor: float) -> tuple[float, float]:
@@ -123,8 +123,8 @@ def errors(found: NDArray[Any], exact: NDArray[Any], floor: float) -> tuple[floa
 async def measure(dpu: Dpu[AudioSpec], audio_clip: AudioClip) -> dict[str, Any]:
     """Return one row of the table. The taps are loaded before, as for a request after one of the same rate."""
     spec, floor = dpu.spec, float(np.log(dpu.spec.log_floor))
-    resampled = (await dpu.process(audio_clip.data, Stage.RESAMPLE)).tensor.astype(np.float64)
-    mel = (await dpu.process(audio_clip.data, Stage.MEL)).tensor.astype(np.float64)
+    resampled = (await dpu.process(audio_clip.data, AudioStage.RESAMPLE)).tensor.astype(np.float64)
+    mel = (await dpu.process(audio_clip.data, AudioStage.MEL)).tensor.astype(np.float64)
     done = await dpu.process(audio_clip.data)
     assert done.counters is not None, "only hw_emu counts clocks"
     counted = mel[:, : spec.counted(mel.shape[1])]
@@ -133,7 +133,7 @@ async def measure(dpu: Dpu[AudioSpec], audio_clip: AudioClip) -> dict[str, Any]:
     normalised = np.pad(normalised, ((0, 0), (0, mel.shape[1] - counted.shape[1])))
     by_mel, largest = errors(mel, exact_mel(resampled, spec), floor)
     to_cpu, to_soxr = (
-        errors(mel, audio.preprocess(audio_clip.data, other, Stage.MEL).astype(np.float64), floor)[0]
+        errors(mel, audio.preprocess(audio_clip.data, other, AudioStage.MEL).astype(np.float64), floor)[0]
         for other in (spec, replace(spec, resampler="soxr"))
     )
     a, b = done.counters["mel_cycles"], done.counters["norm_cycles"]

@@ -44,7 +44,7 @@ from headrace.bitstreams.kernel import parse_kernels
 from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.verilate import rtl_sources
 from headrace.host.demo.inputs.images import SAMPLINGS, bundled_images
-from headrace.host.dpu.reference.image import FORMATS, ImageSpec, Stage
+from headrace.host.dpu.specs import IMAGE_FORMATS, ImageSpec, ImageStage
 from headrace.host.dpu.units.image_cu import table_words
 from headrace.host.dpu.units.status import Status
 from headrace.host.workers.profiling.batches import machine
@@ -69,8 +69,8 @@ CENTRED = 0xFFFFFFFF
 IMAGE = ImageSpec()
 TENSOR = int(np.prod(IMAGE.tensor_shape)) * np.dtype(IMAGE.dtype).itemsize  # bytes
 SETTINGS = {
-    "stage": int(Stage.NORMALIZE),
-    "format": FORMATS.index(IMAGE.dtype),
+    "stage": int(ImageStage.NORMALIZE),
+    "format": IMAGE_FORMATS.index(IMAGE.dtype),
     "resize_short": IMAGE.resize_short,
     "crop_width": IMAGE.crop_width,
     "crop_height": IMAGE.crop_height,

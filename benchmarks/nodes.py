@@ -42,7 +42,8 @@ from headrace.host.workers.messages import write_nodes, write_whole
 from headrace.host.workers.networks.models import load_model
 from headrace.host.workers.networks.program import NodeModel, WholeModel, node_program, whole_program
 from headrace.host.workers.networks.sequence_networks import Network
-from headrace.host.workers.networks.split import Live, node_model, one_thread, split_at
+from headrace.host.workers.networks.split.network import node_model, one_thread, split_at
+from headrace.host.workers.networks.split.operators import Live
 from headrace.host.workers.networks.step_models import step_nodes
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import ENVIRONMENT, WorkerProcess

@@ -32,7 +32,7 @@ from typing import Any
 from benchmarks.harness import Report, arguments, main, median, progress, table
 from benchmarks.processes import headrace, serving
 from headrace.batching import Profile
-from headrace.host.live.process_tuning import awake_cores
+from headrace.host.live.machine.process_tuning import awake_cores
 from scripts.shortages import workers
 
 REAL_TIME = ("chrt", "--rr", "5")

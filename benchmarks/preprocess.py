@@ -36,7 +36,7 @@ from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.preprocessor import CpuPreprocessor
 from headrace.host.dpu.reference import audio
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.specs import RESAMPLERS, AudioSpec, AudioStage, ImageSpec
 from headrace.host.workers.devices import usable_cores
 
 AUDIO_S = 15.0
@@ -77,13 +77,13 @@ def noise(rate: int, channels: int) -> bytes:
 
 def recordings(options: argparse.Namespace) -> dict[str, list[float]]:
     """Return by sound and stage the seconds of audio that this thread's core preprocesses in a second."""
-    specs = [audio.AudioSpec(resampler=resampler) for resampler in audio.RESAMPLERS]
+    specs = [AudioSpec(resampler=resampler) for resampler in RESAMPLERS]
     for spec in specs:
         audio.prepare(spec)
     cases = {}
     for rate, channels in FORMATS:
         data = noise(rate, channels)
-        for stage in audio.Stage:
+        for stage in AudioStage:
             for spec in specs if rate != specs[0].rate else specs[:1]:
                 by = f" by {spec.resampler}" if rate != spec.rate else ""
                 name = f"{rate} Hz{by}, {channels} channels, to {stage.name.lower()}"

@@ -41,7 +41,7 @@ from headrace.batching import (
 )
 from headrace.batching.policies.cellular import CellularBatching
 from headrace.batching.results import summarize
-from headrace.host.live.precise_timer import PreciseTimer
+from headrace.host.live.machine.precise_timer import PreciseTimer
 from headrace.host.live.runtime import Execution, Runtime, Tasks
 from headrace.host.live.tasks.cells import CellTasks
 from headrace.host.live.tasks.whole import WholeTasks

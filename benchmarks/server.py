@@ -49,7 +49,7 @@ from headrace.host.bench.report import result
 from headrace.host.bench.run import ClosedLoop, OpenLoop, Plan
 from headrace.host.bench.run import run as send
 from headrace.host.bench.shared_memory import in_shared_memory
-from headrace.host.live.process_tuning import awake_cores
+from headrace.host.live.machine.process_tuning import awake_cores
 from headrace.host.workers.networks.models import load_model
 
 MAX_BATCH = 32
@@ -252,7 +252,7 @@ class Case:
             answers = send(target, plan, messages, processes=1, connections=CONNECTIONS)
             after = target.statistics(self.model)
         found = result(answers, rate_rps=None, timeout_s=None, before=before, after=after, seed=number)
-        return {**found, "said": {status.name.lower(): texts for status, texts in answers.said.items()}}
+        return {**found, "said": {status.name.lower(): texts for status, texts in answers.error_texts.items()}}
 
 
 def closed_loop(at_once: int, seconds: float) -> Callable[[int], Plan]:

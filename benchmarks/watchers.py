@@ -12,9 +12,9 @@ import time
 from benchmarks.harness import Report, arguments, main, measure, seconds, table
 from headrace.batching import Request, Served, Task
 from headrace.host.live.runtime import Execution, Inference
-from headrace.host.server.observe.dashboard import Live
+from headrace.host.server.observe.dashboard import Dashboard
 from headrace.host.server.observe.metrics import Metrics
-from headrace.host.server.observe.watch import RequestTrace, RowVisit, Snapshot
+from headrace.host.server.observe.watch import RequestTrace, RowTrace, Snapshot
 from headrace.host.server.protocol.messages import OK
 
 NOTHING = Snapshot([], 0, [], {}, {}, {}, {}, {}, {}, 0)
@@ -23,11 +23,11 @@ STATUS_SHARE = 200  # a status is that much longer than the other calls
 
 
 def a_visit() -> RequestTrace:
-    return RequestTrace("m", "http", "127.0.0.1", rows=[RowVisit()], outcome=OK, answered=time.monotonic())
+    return RequestTrace("m", "http", "127.0.0.1", rows=[RowTrace()], outcome=OK, answered=time.monotonic())
 
 
 def run(options: argparse.Namespace) -> Report:
-    live, metrics = Live(lambda: NOTHING), Metrics(lambda: NOTHING)
+    live, metrics = Dashboard(lambda: NOTHING), Metrics(lambda: NOTHING)
     for watcher in (live, metrics):
         watcher.add("m")
     task = Task(0, "m", tuple(Request(id, "m", 0.0) for id in range(BATCH)), 0, 1)

@@ -36,7 +36,7 @@ from headrace.bitstreams.xclbin import read_xclbin
 from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.preprocessor import Fallback
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.specs import ImageSpec
 from headrace.host.xrt import Api
 from headrace.host.xrt.shim.environment import write_environment
 

@@ -1,1 +1,1 @@
-"""From hardware sources to `.xclbin` containers, and back."""
+"""Build `.xclbin` containers from hardware sources, and read them."""

@@ -1,7 +1,8 @@
-"""From hardware sources to containers for emulation: `sw_emu`, the HLS C++ compiled by g++, and `hw_emu`, the
-SystemVerilog compiled by Verilator and g++. The rest is what a card's container has.
+"""Build containers for emulation: `sw_emu` from the HLS C++ with g++, `hw_emu` from the SystemVerilog with Verilator
+and g++.
 
-What a link for a card decides, layout.py decides here, too, so that the host meets the same rules.
+The rest of a container is what a card's container has. layout.py makes the choices that a link for a card makes, so
+that the host meets the same rules.
 """
 
 import hashlib
@@ -45,15 +46,21 @@ _log = logging.getLogger(__name__)
 
 
 def build_sw_emu(path: Path, image_cus: int = 4, mel_cus: int = 0, norm_cus: int = 0, card: str = DEFAULT) -> Xclbin:
-    """Compile the CUs' C++ and write the container to `path`, unless it already holds just that. Of a kind of which
-    there are none, nothing is compiled. The memory is that of the card.
+    """Compile the C++ of the CUs and write the container to `path`, unless `path` already holds the same content.
 
-    Raises BuildError."""
+    Args:
+        image_cus, mel_cus, norm_cus: Units of each kind. Nothing is compiled for a kind with 0 units.
+        card: Card whose memory the container describes.
+
+    Raises:
+        BuildError: A compiler fails or is missing, or the container cannot be written.
+    """
     return _build_own(path, units_cpp, include_folders(), Mode.SW_EMU, image_cus, mel_cus, norm_cus, card)
 
 
 def build_hw_emu(path: Path, image_cus: int = 4, mel_cus: int = 0, norm_cus: int = 0, card: str = DEFAULT) -> Xclbin:
-    """The same of the CUs' RTL. Raises BuildError, also when Verilator is not installed."""
+    """Compile the RTL of the CUs and write the container, as `build_sw_emu`. Raises BuildError, also without
+    Verilator."""
     return _build_own(path, _units_rtl, [], Mode.HW_EMU, image_cus, mel_cus, norm_cus, card)
 
 
@@ -73,7 +80,7 @@ def _build_own(
 
 
 def own_kernels(image_cus: int, mel_cus: int, norm_cus: int) -> tuple[list[bytes], dict[str, int]]:
-    """The kernel.xml of each of our kernels that is asked for, and how many units of it. Raises WrongNumber."""
+    """Return the kernel.xml of each of our kernels that is asked for, and its number of units. Raises WrongNumber."""
     cus = {"image_cu": image_cus, "audio_mel_cu": mel_cus, "audio_norm_cu": norm_cus}
     if any(count < 0 for count in cus.values()):
         raise WrongNumber("the number of compute units of a kind is 0 or more")
@@ -82,7 +89,7 @@ def own_kernels(image_cus: int, mel_cus: int, norm_cus: int) -> tuple[list[bytes
 
 
 def units_cpp(kernel: str) -> list[Path]:
-    """The C++ of a kernel and of the units whose headers it includes, by themselves or through others."""
+    """Return the C++ files of a kernel and of all units whose headers it includes, directly or through others."""
     folders = [kernel]
     for folder in folders:
         for file in sorted((hls_folder() / folder).glob("*.[ch]pp")):
@@ -104,8 +111,17 @@ def build_kernels(
     mode: Mode = Mode.SW_EMU,
     card: str = DEFAULT,
 ) -> Xclbin:
-    """A container of any kernels: `cus` has the number of compute units of each. `sources` are C++ with a function of
-    each kernel's name (`sw_emu`) or SystemVerilog with a module of that name (`hw_emu`)."""
+    """Build a container of any kernels and write it to `path`, unless `path` already holds the same content.
+
+    Args:
+        sources: C++ with a function of each kernel's name (`sw_emu`), or SystemVerilog with a module of that name
+            (`hw_emu`).
+        kernel_xmls: The kernel.xml files.
+        cus: Compute units of each kernel, by name.
+
+    Raises:
+        BuildError: The sources do not compile, or the container cannot be written.
+    """
     specs = [spec for xml in kernel_xmls for spec in parse_kernels(xml)]
     board = platform(card)
     ips = instances(specs, cus)
@@ -127,7 +143,7 @@ def build_kernels(
             _log.info("%s is up to date", path)
             return present
     except XclbinError:
-        pass  # nothing there yet, or nothing usable
+        pass  # no container there yet, or no valid one
     _log.info("building %s of %d sources", path, len(sources))
     metadata_xml = _embedded_metadata(kernel_xmls, ips, board)
     xclbin = make_xclbin(
@@ -148,7 +164,7 @@ def build_kernels(
 
 
 def _embedded_metadata(kernel_xmls: Sequence[bytes], ips: Sequence[IpInstance], card: Platform) -> bytes:
-    """The kernels with their instances, in the nesting that XRT reads: project, platform, device, core, kernel."""
+    """Return the kernels with their instances, nested as XRT reads them: project, platform, device, core, kernel."""
     project = ElementTree.Element("project", name="headrace")
     board = ElementTree.SubElement(project, "platform", vendor="xilinx", boardid=card.name, name=card.shell_name[0])
     device = ElementTree.SubElement(board, "device", name="fpga0")
@@ -166,7 +182,8 @@ def _embedded_metadata(kernel_xmls: Sequence[bytes], ips: Sequence[IpInstance], 
 
 
 def _flatten(kernel: ElementTree.Element) -> None:
-    """kernel.xml, which tools read, has ports and arguments in groups; XRT reads them as the kernel's own children."""
+    """Move ports and arguments out of their groups. Tools read kernel.xml in groups; XRT reads the kernel's own
+    children."""
     for group in [child for child in kernel if child.tag in ("ports", "args")]:
         position = list(kernel).index(group)
         kernel.remove(group)
@@ -174,7 +191,7 @@ def _flatten(kernel: ElementTree.Element) -> None:
 
 
 def _compile(sources: Sequence[Path], includes: Sequence[Path]) -> bytes:
-    """The shared library that stands in for the bitstream."""
+    """Return the shared library that stands in for the bitstream."""
     compiler = _compiler()
     command = [*([ccache] if (ccache := shutil.which("ccache")) else []), compiler, *FLAGS]
     command += [f"-I{folder}" for folder in includes]
@@ -192,7 +209,7 @@ def _compile(sources: Sequence[Path], includes: Sequence[Path]) -> bytes:
 
 
 def _verilate(sources: Sequence[Path], specs: Sequence[KernelSpec], metadata_xml: bytes) -> bytes:
-    """The archive that stands in for the bitstream."""
+    """Return the archive that stands in for the bitstream."""
     with tempfile.TemporaryDirectory(prefix="headrace-build-") as folder:
         libraries = [Path(folder) / f"{spec.name}.so" for spec in specs]
         for spec, library in zip(specs, libraries, strict=True):
@@ -244,9 +261,9 @@ def _hash_sources(sources: Sequence[Path], includes: Sequence[Path], kernel_xmls
 
 
 def describe(xclbin: Xclbin) -> dict[str, Any]:
-    """What is in a container, for people and machines: kernels, arguments with offsets, instances with their banks.
+    """Return the content of a container as JSON values: kernels, arguments with offsets, instances with their banks.
 
-    Raises XclbinError for metadata that are not sound."""
+    Raises XclbinError for metadata that are not valid."""
     kernels = []
     for spec in kernels_of(xclbin):
         instances = []

@@ -1,8 +1,8 @@
-"""BUILD_METADATA of a container: how it came about, as XRT's `xclbinutil --info` reads it, and what this project says.
+"""Write and read BUILD_METADATA, the section of a container that says how it was built.
 
-The section is JSON. Under `build_metadata` stands the vendor's schema: the platform, and `xclbin` with the tool, the
-kernels with their ports, arguments and instances. Ours is beside it, under `headrace`, where the vendor's tools do not
-look. What `v++` writes has the former alone.
+The section is JSON. `build_metadata` holds the vendor's schema, which XRT's `xclbinutil --info` reads: the platform,
+and `xclbin` with the tool and the kernels with their ports, arguments and instances. `headrace` holds this project's
+own data, which the vendor's tools ignore. A container from `v++` has the former alone.
 """
 
 import json
@@ -19,8 +19,17 @@ OURS = "headrace"
 
 
 def pack(ours: Mapping[str, Any], metadata_xml: bytes, board: Platform) -> bytes:
-    """`ours` says what it likes, of which "headrace", the version, and "target" are told to the vendor's tools, too;
-    `metadata_xml` is the container's EMBEDDED_METADATA. Raises KernelError."""
+    """Return the section.
+
+    Args:
+        ours: This project's data, any JSON object. Its "headrace" (the version) and "target" also go to the vendor's
+            part.
+        metadata_xml: EMBEDDED_METADATA of the container.
+        board: The card.
+
+    Raises:
+        KernelError: The kernel description lacks an attribute.
+    """
     try:
         kernels = [_kernel(element) for element in parse_xml(metadata_xml).iter("kernel")]
     except KeyError as error:
@@ -53,18 +62,18 @@ def pack(ours: Mapping[str, Any], metadata_xml: bytes, board: Platform) -> bytes
 
 
 def unpack(section: bytes) -> dict[str, Any]:
-    """What `pack` was given or, of a container that is not ours, what the vendor's tool says of the build. Raises
+    """Return the data that `pack` got, or the vendor's part if the container is from another tool. Raises
     XclbinError."""
     try:
-        found = json.loads(section or b"{}")
+        content = json.loads(section or b"{}")
     except ValueError as error:  # UnicodeDecodeError is one
         raise XclbinError(f"BUILD_METADATA is not JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise XclbinError("BUILD_METADATA is not a JSON object")
-    said = found.get(OURS, found.get("build_metadata", found))
-    if not isinstance(said, dict):
+    metadata = content.get(OURS, content.get("build_metadata", content))
+    if not isinstance(metadata, dict):
         raise XclbinError("BUILD_METADATA is not an object of JSON objects")
-    return said
+    return metadata
 
 
 def _kernel(element: ElementTree.Element) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A kernel's arguments and ports, read from Vitis's `kernel.xml`."""
+"""Read a kernel's arguments and ports from Vitis's `kernel.xml`."""
 
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
@@ -8,16 +8,16 @@ from pathlib import Path
 from headrace.batching.errors import HeadraceError
 from headrace.bitstreams.xclbin import Xclbin, XclbinError, check_content, read_xclbin
 
-SCALAR, GLOBAL = 0, 1  # addressQualifier: a register of its own, or a pointer to device memory
+SCALAR, GLOBAL = 0, 1  # addressQualifier: a value in a register, or a pointer to device memory
 
 
 class KernelError(HeadraceError):
-    """The kernel.xml is not sound; the message says where."""
+    """The kernel.xml is not valid. The message says where."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelArg:
-    """`offset` and `size` in bytes: where the argument lies among the control registers."""
+    """One argument of a kernel. It takes `size` bytes at byte `offset` of the control registers."""
 
     index: int
     name: str
@@ -34,7 +34,8 @@ class KernelArg:
 
 @dataclass(frozen=True, slots=True)
 class KernelPort:
-    """An AXI port; `data_width` in bits. `is_master`: AXI4 to memory, else the AXI4-Lite registers."""
+    """An AXI port of `data_width` bits. A master is an AXI4 port to memory; the other one has the AXI4-Lite
+    registers."""
 
     name: str
     is_master: bool
@@ -43,9 +44,11 @@ class KernelPort:
 
 @dataclass(frozen=True, slots=True)
 class KernelSpec:
-    """`outputs` and `counters`: name to offset of registers in which an RTL kernel tells how its last run ended, and
-    what it did. They are no arguments, so kernel.xml has them as processing instructions, `<?headrace-output NAME
-    OFFSET?>` and `<?headrace-counter NAME OFFSET?>`, which the vendor's tools skip."""
+    """A kernel with its arguments and ports.
+
+    `outputs` and `counters` map names to offsets of registers. In these registers an RTL kernel reports how its last
+    run ended, and what the run did. They are no arguments, so kernel.xml has them as processing instructions,
+    `<?headrace-output NAME OFFSET?>` and `<?headrace-counter NAME OFFSET?>`, which the vendor's tools skip."""
 
     name: str
     control_protocol: str
@@ -56,7 +59,7 @@ class KernelSpec:
 
 
 def parse_kernels(xml: bytes) -> tuple[KernelSpec, ...]:
-    """Every kernel in a kernel.xml or in an xclbin's EMBEDDED_METADATA. Raises KernelError."""
+    """Return every kernel in a kernel.xml or in the EMBEDDED_METADATA of an xclbin. Raises KernelError."""
     try:
         return tuple(_kernel(element) for element in parse_xml(xml).iter("kernel"))
     except (ElementTree.ParseError, KeyError, ValueError) as error:
@@ -64,7 +67,7 @@ def parse_kernels(xml: bytes) -> tuple[KernelSpec, ...]:
 
 
 def read_checked(path: Path) -> Xclbin:
-    """Read a container and check its content and metadata, because XRT ends the process over some that are not sound.
+    """Read a container and check its content and metadata. XRT ends the process for some that are not valid.
 
     Raises XclbinError."""
     xclbin = read_xclbin(path)
@@ -77,13 +80,14 @@ def read_checked(path: Path) -> Xclbin:
 
 
 def kernels_of(xclbin: Xclbin) -> tuple[KernelSpec, ...]:
-    """The kernels of a container's compute units, and others that it describes. Raises XclbinError for units and
-    connections that no kernel has, and for a description that cannot be read."""
+    """Return the kernels that a container describes.
+
+    Raises XclbinError if a unit or a connection belongs to no kernel, or the description cannot be read."""
     try:
-        found = parse_kernels(xclbin.metadata_xml)
+        specs = parse_kernels(xclbin.metadata_xml)
     except KernelError as error:
         raise XclbinError(f"EMBEDDED_METADATA: {error}") from error
-    arguments = {spec.name: {arg.index for arg in spec.args} for spec in found}
+    arguments = {spec.name: {arg.index for arg in spec.args} for spec in specs}
     for ip in xclbin.ips:
         if ip.kernel not in arguments:
             raise XclbinError(f"the compute unit {ip.name} is of a kernel that EMBEDDED_METADATA does not describe")
@@ -93,11 +97,11 @@ def kernels_of(xclbin: Xclbin) -> tuple[KernelSpec, ...]:
             raise XclbinError(
                 f"CONNECTIVITY joins argument {connection.arg_index} of {ip.name}, which it does not have"
             )
-    return found
+    return specs
 
 
 def parse_xml(xml: bytes) -> ElementTree.Element:
-    """The root element, with processing instructions kept. Raises ElementTree.ParseError."""
+    """Return the root element, with processing instructions kept. Raises ElementTree.ParseError."""
     parser = ElementTree.XMLParser(target=ElementTree.TreeBuilder(insert_pis=True))
     return ElementTree.fromstring(xml, parser)
 
@@ -106,7 +110,7 @@ def _kernel(element: ElementTree.Element) -> KernelSpec:
     args = []
     for child in element.iter("arg"):
         a = child.attrib
-        if "hostSize" not in a:  # the bytes that a host gives
+        if "hostSize" not in a:  # the bytes that the host passes
             raise KernelError(
                 f"kernel {element.attrib['name']}: argument {a['name']} has no hostSize, without which XRT opens no "
                 'kernel; give hostSize="0x8" to a pointer and "0x4" to a 32-bit number'

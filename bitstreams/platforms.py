@@ -1,4 +1,4 @@
-"""The cards that containers are made for, from platforms.toml: part, shell, dies (SLRs) and banks of memory."""
+"""The cards for which containers are made, from platforms.toml: part, shell, dies (SLRs) and banks of memory."""
 
 import re
 import tomllib
@@ -14,8 +14,20 @@ DEFAULT = "u55c"
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """`platform` as `v++ --platform` takes it, `shell` as an xclbin's header has it. `bank_slr`: the die that each
-    bank lies at, or one for all. `ports`: AXI masters that the memory takes, of all compute units together."""
+    """One card.
+
+    Args:
+        platform: Name for `v++ --platform`.
+        shell: Name in the header of an xclbin.
+        part: The FPGA.
+        vitis: First release of Vitis with this platform.
+        slrs: Number of dies.
+        memory: HBM or DDR.
+        bank_mib: Size of a bank, in MiB.
+        base, step: Address of the first bank, and the distance to the next, in bytes.
+        bank_slr: Die of each bank, or one die for all banks.
+        ports: AXI masters that the memory takes, for all compute units together.
+    """
 
     name: str
     platform: str
@@ -33,7 +45,7 @@ class Platform:
 
     @property
     def shell_name(self) -> tuple[str, str, str]:
-        """Of the shell: its name, and its version's first and second number."""
+        """The name of the shell, and the first and second number of its version."""
         match = re.fullmatch(rf"xilinx_{self.name}_(.+?)_(\d+)(?:_(\d+))?", self.shell)
         assert match is not None, self.shell
         return match[1], match[2], match[3] or "0"
@@ -45,7 +57,7 @@ class Platform:
         return self.bank_slr[bank % len(self.bank_slr)]
 
     def memories(self, used: set[int]) -> list[MemoryBank]:
-        """The banks, as MEM_TOPOLOGY lists them."""
+        """Return the banks as MEM_TOPOLOGY lists them. `used` are the numbers of the banks in use."""
         kind = MemoryType.HBM if self.memory == "HBM" else MemoryType.DDR4
         return [
             MemoryBank(kind, bank in used, self.bank_mib * 1024, self.base + bank * self.step, self.tag(bank))
@@ -60,7 +72,7 @@ def platforms() -> dict[str, Platform]:
 
 
 def platform(name: str) -> Platform:
-    """Raises UsageError."""
+    """Return the card of that name. Raises UsageError."""
     if name not in platforms():
         raise UsageError(f"--platform {name}: unknown; choose one of {', '.join(platforms())}")
     return platforms()[name]

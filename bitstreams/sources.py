@@ -1,4 +1,4 @@
-"""Where the hardware sources and the arbitrary-precision headers lie on this machine."""
+"""Find the hardware sources and the arbitrary-precision headers on this machine."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,7 +26,8 @@ def place(path: Path) -> Path:
 
 
 def include_folders() -> list[Path]:
-    """Include path of a g++ build, in order: our sources, our `hls_stream.h` shim, Xilinx's ap_types from hls4ml.
+    """Return the include path of a g++ build, in order: our sources, our `hls_stream.h` shim, and Xilinx's ap_types
+    from hls4ml.
 
     Raises MissingExtra."""
     if find_spec("hls4ml") is None:

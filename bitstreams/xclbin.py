@@ -1,7 +1,7 @@
-"""Reader and writer of `.xclbin` containers: the axlf format of XRT's `xclbin.h`, little-endian.
+"""Read and write `.xclbin` containers: the axlf format of XRT's `xclbin.h`, little-endian.
 
 A container is a fixed header, a table of section headers and the sections, each at an 8-byte boundary. The reader
-trusts nothing: every count, offset and size is checked against the file before it is used.
+checks every count, offset and size against the file before it uses it.
 """
 
 import hashlib
@@ -29,16 +29,16 @@ _CONNECTION = struct.Struct("<iii")  # struct connection: arg_index, m_ip_layout
 _COUNT = struct.Struct("<i")
 
 NO_SIGNATURE = -1
-MAX_SECTIONS = 64  # far above what any tool writes
-VERSION = (2, 18, 0)  # major, minor, patch of the tools whose format this is
+MAX_SECTIONS = 64  # tools write far fewer
+VERSION = (2, 18, 0)  # major, minor, patch of the tools with this format
 
 
 class XclbinError(HeadraceError):
-    """The file is not a sound container; the message says where."""
+    """The file is not a valid container. The message says where."""
 
 
 class Mode(IntEnum):
-    """XCLBIN_MODE: what the container runs on."""
+    """XCLBIN_MODE: the kind of device that the container is for."""
 
     FLAT = 0
     PR = 1
@@ -50,7 +50,7 @@ class Mode(IntEnum):
 
 
 class SectionKind(IntEnum):
-    """axlf_section_kind, those that Headrace reads or writes. Others are kept as they are."""
+    """axlf_section_kind: the kinds that Headrace reads or writes. Other sections are kept as they are."""
 
     BITSTREAM = 0
     EMBEDDED_METADATA = 2
@@ -61,7 +61,7 @@ class SectionKind(IntEnum):
 
 
 class MemoryType(IntEnum):
-    """MEM_TYPE, those of Alveo cards."""
+    """MEM_TYPE: the types of Alveo cards."""
 
     DDR4 = 1
     HBM = 6
@@ -75,7 +75,7 @@ _INTERRUPT_ENABLE = 1
 
 @dataclass(frozen=True, slots=True)
 class MemoryBank:
-    """`size_kb` in KiB; `tag` as `v++ --connectivity.sp` names it, such as HBM[3]."""
+    """A memory bank of `size_kb` KiB. `tag` is its name in `v++ --connectivity.sp`, such as HBM[3]."""
 
     type: int
     used: bool
@@ -86,7 +86,7 @@ class MemoryBank:
 
 @dataclass(frozen=True, slots=True)
 class IpInstance:
-    """A compute unit; `name` is "kernel:instance". `base_address` is that of its control registers."""
+    """A compute unit. `name` is "kernel:instance", and `base_address` is that of its control registers."""
 
     name: str
     base_address: int
@@ -112,7 +112,8 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Xclbin:
-    """A container's content. `other_sections` are kinds that Headrace does not interpret, as bytes."""
+    """The content of a container. `other_sections` holds the bytes of sections that Headrace does not interpret, by
+    kind."""
 
     mode: Mode
     platform: str
@@ -137,7 +138,7 @@ def make_xclbin(
     ips: Iterable[IpInstance],
     connections: Iterable[Connection],
 ) -> Xclbin:
-    """A container whose UUID is derived from its content: equal content, equal UUID."""
+    """Return a container whose UUID comes from its content, so that equal content has an equal UUID."""
     layout = tuple(memories), tuple(ips), tuple(connections)
     return sealed(Xclbin(mode, platform, UUID(int=0), bitstream, metadata_xml, build_metadata, *layout, {}))
 
@@ -161,7 +162,7 @@ def check_content(xclbin: Xclbin) -> None:
 
 
 def to_bytes(xclbin: Xclbin) -> bytes:
-    """The file. Raises XclbinError when a name is too long for its field."""
+    """Return the bytes of the file. Raises XclbinError if a name is too long for its field."""
     sections = [
         (SectionKind.BITSTREAM, "bitstream", xclbin.bitstream),
         (SectionKind.MEM_TOPOLOGY, "mem_topology", _pack_memories(xclbin.memories)),
@@ -205,7 +206,7 @@ def write_xclbin(path: Path, xclbin: Xclbin) -> None:
 
 
 def read_xclbin(path: Path) -> Xclbin:
-    """Raises XclbinError, also when the file cannot be read."""
+    """Read a container. Raises XclbinError, also if the file cannot be read."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -217,7 +218,7 @@ def read_xclbin(path: Path) -> Xclbin:
 
 
 def from_bytes(data: bytes) -> Xclbin:
-    """Raises XclbinError for anything but a sound container."""
+    """Read a container from its bytes. Raises XclbinError unless the container is valid."""
     if data[: len(MAGIC)] != MAGIC:
         raise XclbinError("this is not an xclbin: it does not begin with 'xclbin2'")
     head = _PREAMBLE.size + _HEADER.size

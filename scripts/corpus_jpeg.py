@@ -26,7 +26,7 @@ from headrace.batching import UnsupportedInput
 from headrace.bitstreams.build import build_hw_emu, build_sw_emu
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.preprocessor import Fallback
-from headrace.host.dpu.reference.image import ImageSpec, Stage
+from headrace.host.dpu.specs import ImageSpec, ImageStage
 from headrace.host.dpu.units.status import Status
 
 SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif"}
@@ -61,7 +61,7 @@ def decoded_by_opencv(jpeg: bytes) -> np.ndarray | None:
 async def outcome(dpu: Dpu, jpeg: bytes, expected: np.ndarray | None) -> str:
     """Return EQUAL, DIFFERENT, OPENCV_REFUSES or the name of the status of a refusal."""
     try:
-        decoded = (await dpu.process(jpeg, Stage.DECODE)).tensor
+        decoded = (await dpu.process(jpeg, ImageStage.DECODE)).tensor
     except UnsupportedInput as error:
         return OPENCV_REFUSES if expected is None else str(error).partition(":")[0]
     return EQUAL if expected is not None and np.array_equal(decoded, expected) else DIFFERENT

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.specs import AudioSpec
 
 FOLDER = Path(__file__).resolve().parents[1] / "hls" / "mel"
 # By the name in C++: the name in SystemVerilog, the number of bits, and a description.

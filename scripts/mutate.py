@@ -80,8 +80,8 @@ AREAS = {
     "batching": Area(("batching/**/*.py",), ("tests/batching/**/test_*.py",)),
     "engine": Area(("sim/engine.py",), ("tests/sim/test_*.py", "tests/batching/policies/test_*.py")),
     "live": Area(("host/live/**/*.py",), ("tests/host/live/test_*.py",)),
-    "server": Area(("host/server/**/*.py",), ("tests/host/server/test_*.py",)),
-    "dpu": Area(("host/dpu/**/*.py",), ("tests/host/dpu/test_*.py",)),
+    "server": Area(("host/server/**/*.py",), ("tests/host/server/**/test_*.py",)),
+    "dpu": Area(("host/dpu/**/*.py",), ("tests/host/dpu/**/test_*.py",)),
     "resize": Area(("hls/resize/*.sv",), ("tests/hls/test_resize.py",)),
     "transform": Area(("hls/decode/transform/*.sv",), ("tests/hls/test_transform.py",)),
     "decode": Area(

@@ -70,9 +70,10 @@ async def serve() -> None:
 
 def started() -> tuple["subprocess.Popen[str]", str, str]:
     """Start a replica. Returns its process and its addresses for HTTP and gRPC."""
-    from headrace.host.fleet.die_with_parent import bound
+    from headrace.host.fleet.die_with_parent import die_with_parent
 
-    process = subprocess.Popen(bound([sys.executable, __file__, "--serve"]), stdout=subprocess.PIPE, text=True)
+    command = die_with_parent([sys.executable, __file__, "--serve"])
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     by_http, by_grpc = json.loads(process.stdout.readline())
     return process, f"127.0.0.1:{by_http}", f"127.0.0.1:{by_grpc}"
@@ -161,7 +162,7 @@ def main() -> None:
             end = time.monotonic() + s
             while time.monotonic() < end:
                 time.sleep(0.1)
-                proxy.look()
+                proxy.maintain()
 
         clients = Clients(options.http, ports, options.size)
         wait(GAP_S)
@@ -172,7 +173,7 @@ def main() -> None:
             wait(NOTICED_S)
             for number in chosen:
                 replicas[number][0].wait()
-                proxy.out(number)
+                proxy.remove(number)
                 replicas[number] = started()
                 proxy.put(number, Place(*replicas[number][1:]))
             wait(GAP_S)

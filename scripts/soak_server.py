@@ -167,7 +167,7 @@ def soak(requests: int, count: int, folder: Path, disk: Path | None) -> dict[str
     return {
         **measured,
         "capacity_rps": capacity_rps,
-        "said": {status.name.lower(): texts for status, texts in answers.said.items()},
+        "said": {status.name.lower(): texts for status, texts in answers.error_texts.items()},
         "answer_ms_p99": float(np.nanpercentile(answers.ended - answers.sent, 99) * 1e3),
         "serves_again_s": watch.again_s,
         "memory_mib": {"second_quarter": float(np.median(early)), "last_quarter": float(np.median(late))},

@@ -1,4 +1,6 @@
-"""What a scenario runs on: node latencies, measured profiles, slices and preprocessing, and how long its inputs are."""
+"""Make the machine of a scenario: node latencies, measured profiles, slices, preprocessing, and lengths of inputs.
+
+Files that a scenario names (profiles, traces, corpora, image sizes) are read here, and nowhere else."""
 
 import contextlib
 import math
@@ -54,7 +56,7 @@ CURVES = 9  # of modelled hardware, by length; between them `preba` interpolates
 
 
 def usual_lengths(model: str) -> Lengths:
-    """The length distribution that goes with a model of the zoo, or of host/workers: translation, speech, or none."""
+    """Return the usual length distribution of a model: translation, speech, or a fixed length."""
     if model == "las":
         return SPEECH
     if model in ("conformer", "conformer_small", "citrinet"):
@@ -85,7 +87,7 @@ def _system(scenario: Scenario) -> System | None:
         preprocess=preprocess.preprocess,
         active_slices=hardware.active_slices,
         cpu_costs=None if preprocess.cpu_costs is None else Path(preprocess.cpu_costs),
-        photo_pixels=preprocess.image_pixels if images is None else _read_images(images, _written_ns(images)),
+        image_pixels=preprocess.image_pixels if images is None else _read_images(images, _written_ns(images)),
         precision=hardware.precision,
         prices=hardware.prices,
     )
@@ -97,7 +99,7 @@ def _times(
     profiles: Mapping[str, Profile],
     system: System | None,
 ) -> dict[str, NodeTimes]:
-    """What a policy knows; by model."""
+    """Return by model the node latencies that a policy knows: those of the slowest slice, where slices differ."""
     if system is not None:
         return system.slowest_times()
     if cells:
@@ -110,7 +112,7 @@ def _times(
 
 
 def _profiles(scenario: Scenario) -> dict[str, Profile]:
-    """What was measured, by model; empty if the hardware is a model of it."""
+    """Return measured profiles by model. There are none if the hardware is a model."""
     if not isinstance(scenario.hardware, Measured):
         return {}
     if scenario.hardware.profile is None:
@@ -122,7 +124,7 @@ def _profiles(scenario: Scenario) -> dict[str, Profile]:
 
 
 def trace_of(scenario: Scenario) -> Arrivals:
-    """The whole trace of a scenario that has one, as it was, without deadlines. Raises UsageError."""
+    """Return the whole trace of a scenario that has one, at its own speed, without deadlines. Raises UsageError."""
     trace = scenario.workload.trace
     assert trace is not None
     path = Path(trace.replay)
@@ -162,8 +164,8 @@ def _length(number: float) -> float:
 
 
 def _lengths(model: str, profile: Profile | None) -> Lengths:
-    """Its usual ones; for a measured network that is none of the zoo's and takes inputs of many lengths, utterances
-    where it takes sounds, else sentences."""
+    """Return a model's usual lengths; for a measured network that is none of the zoo's and takes inputs of many
+    lengths, utterances where it takes sounds, else sentences."""
     if profile is not None and profile.step_s is not None:
         return LIBRISPEECH
     usual = usual_lengths(model)
@@ -185,8 +187,10 @@ def _step_s(model: str, profile: Profile | None, system: System | None) -> float
 
 
 def curves(model: str, times: NodeTimes, workers: int, lengths: Lengths) -> Profile:
-    """What `preba` and `preba-lazy` know of modelled hardware: at CURVES quantiles of its lengths, the shortest and the
-    longest among them, with outputs as much longer or shorter than the inputs as they are on average."""
+    """Return the latency curves of modelled hardware, for policies that take limits from a profile.
+
+    There is one curve at each of CURVES quantiles of the lengths, the shortest and the longest among them. The ratio of
+    output to input length is the average one."""
     inputs, _ = lengths.sample(SAMPLES, np.random.default_rng(0))
     mean_in, mean_out = mean_lengths(lengths)
     spread = np.quantile(inputs, np.linspace(0, 1, CURVES))
@@ -206,7 +210,7 @@ def longest(lengths: Lengths) -> float:
 
 
 def mean_lengths(lengths: Lengths) -> tuple[float, int]:
-    """Mean input and output steps."""
+    """Return the mean input length and the mean number of output steps."""
     inputs, outputs = lengths.sample(SAMPLES, np.random.default_rng(0))
     return float(inputs.mean()), round(float(outputs.mean()))
 
@@ -214,7 +218,7 @@ def mean_lengths(lengths: Lengths) -> tuple[float, int]:
 def _all_lengths(
     scenario: Scenario, profiles: Mapping[str, Profile], system: System | None, models: Iterable[str]
 ) -> dict[str, Lengths]:
-    """By model, in its own unit."""
+    """Return by model the lengths of inputs and outputs, in the model's own unit."""
     corpus = read_corpus(Path(scenario.workload.corpus)) if scenario.workload.corpus else None
     given = None if scenario.workload.lengths is None else _given_lengths(scenario.workload.lengths)
     replayed = {} if scenario.workload.trace is None else replay.lengths_of(trace_of(scenario))
@@ -228,7 +232,7 @@ def _all_lengths(
         if step_s is not None and usual is not SPEECH:  # which is in steps
             if scenario.workload.lengths in LENGTHS and usual not in (LIBRISPEECH, LIBRISPEECH_TEST):
                 raise UsageError(
-                    f"--lengths {scenario.workload.lengths}: {model} takes sounds; give librispeech or a folder"
+                    f"--lengths {scenario.workload.lengths}: {model} takes audio; give librispeech or a folder"
                 )
             usual = Frames(usual, step_s) if system is None else Scaled(usual, 1 / step_s)
         lengths[model] = corpus if corpus is not None and usual in (TRANSLATION, WMT15) else usual
@@ -236,8 +240,7 @@ def _all_lengths(
 
 
 def server_of(scenario: Scenario) -> tuple[System, dict[str, Lengths]]:
-    """The hardware of a scenario on a GPU, and what lengths its inputs have by model. Raises UsageError, as
-    `run_scenario` does."""
+    """Return the server of a scenario on a GPU, and the lengths of inputs by model. Raises UsageError."""
     check_fits(scenario)
     system = _system(scenario)
     if system is None:
@@ -247,8 +250,10 @@ def server_of(scenario: Scenario) -> tuple[System, dict[str, Lengths]]:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a scenario runs on, and how long its inputs are: `times` by model on all workers, or on the slowest; the
-    networks of `cells`, what was measured in `profiles`, and `system`, only where there are such."""
+    """The machine of a scenario.
+
+    `times` are node latencies by model: of all workers, or of the slowest. `cells` holds networks of cells, `profiles`
+    measured curves, and `system` the server with a GPU in slices; each is empty or None where there is none."""
 
     workers: int
     times: dict[str, NodeTimes]
@@ -295,9 +300,9 @@ def check_fits(scenario: Scenario) -> None:
         raise UsageError("--drop-late is not simulated with --servers; leave out one of them")
     weight = getattr(scenario.policy, "w2", 0.0)
     if weight > 0 and scenario.hardware.busy_w is None:
-        raise UsageError("--w2 weighs the power; give what a busy worker draws, --busy-w")
+        raise UsageError("--w2 needs the power of a busy worker; give --busy-w")
     if getattr(scenario.policy, "by_phase", False) and not isinstance(scenario.workload.traffic, Bursty):
-        raise UsageError("--by-phase is for --traffic mmpp")
+        raise UsageError("--by-phase needs bursty arrivals; give --traffic mmpp")
 
 
 def rate_shares(scenario: Scenario) -> dict[str, float]:

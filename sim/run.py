@@ -3,6 +3,10 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from headrace.batching.context import Bursts, PolicyContext, Profiles
 from headrace.batching.errors import UsageError
@@ -26,23 +30,23 @@ from headrace.sim.system.card import too_many
 from headrace.sim.system.system import System
 from headrace.sim.workload import replay, traffic
 from headrace.sim.workload.lengths import Lengths, dec_timesteps
-from headrace.sim.workload.settings import Bursty, Deterministic, Poisson
+from headrace.sim.workload.settings import Bursty, Poisson
 
 
 def run_scenario(
-    scenario: Scenario, *, record: bool = False, most_late: int | None = None
+    scenario: Scenario, *, record: bool = False, max_late: int | None = None
 ) -> tuple[Simulation, list[str]]:
     """Simulate a scenario.
 
     Args:
         record: Keep every task that ran.
-        most_late: Stop when so many requests were late, as in `simulate`.
+        max_late: Stop when so many requests were late, as in `simulate`.
 
     Returns the run, and warnings about settings that were hardly meant. Raises UsageError."""
     machine = machine_of(scenario)
     if record and getattr(scenario.workload.traffic, "stream", False):
         raise UsageError("--stream keeps no tasks; leave out --trace")
-    if scenario.fleet is not None and (record or most_late is not None):
+    if scenario.fleet is not None and (record or max_late is not None):
         raise UsageError("--servers keeps no tasks and no requests; leave out --trace")
     system, times, lengths = machine.system, machine.times, machine.lengths
     context = context_of(scenario, machine)
@@ -70,7 +74,7 @@ def run_scenario(
             sizes=sizes,
         )
         alone = scenario
-        if scenario.workload.trace is None:
+        if hasattr(scenario.workload.traffic, "rate_rps"):
             alone = scenario.having(rate_rps=scenario.workload.drawn.rate_rps / fleet.servers)
         return done, warnings(alone, times, lengths, system)
     done = simulate(
@@ -85,7 +89,7 @@ def run_scenario(
         drop_late=scenario.drop_late,
         preprocessor=preprocessor,
         sizes=sizes,
-        most_late=most_late,
+        max_late=max_late,
     )
     if system is not None:
         done = replace(done, result=system.reported(done))
@@ -146,18 +150,19 @@ def _arrivals(scenario: Scenario, lengths: Mapping[str, Lengths]) -> Arrivals | 
         whole = replay.faster(trace_of(scenario), trace.replay_speed, slo_s)
         return replay.every(whole, trace.replay_every, seed % trace.replay_every)
     drawn = workload.drawn
-    rate, count = drawn.rate_rps, drawn.requests
     shares = None if workload.shares is None else list(workload.given_shares().values())
     if isinstance(drawn, Poisson) and drawn.stream:
-        blocks = traffic.poisson_blocks(rate, count, seed)
+        blocks = traffic.poisson_blocks(drawn.rate_rps, drawn.requests, seed)
         return traffic.generate_blocks(blocks, lengths, slo_s, seed, shares)
-    if isinstance(drawn, Deterministic):
-        times = traffic.deterministic(rate, count)
-    elif isinstance(drawn, Bursty):
-        times = traffic.mmpp2(traffic.burst_rates(rate), (drawn.burst_s, drawn.burst_s), count, seed)
-    else:
-        times = traffic.poisson(rate, count, seed)
-    return traffic.generate(times, lengths, slo_s, seed, shares=shares)
+    return traffic.generate(_checked(drawn.times(seed)), lengths, slo_s, seed, shares=shares)
+
+
+def _checked(times: Any) -> NDArray[np.float64]:
+    """Return times of arrival as an array. Raises UsageError unless they are numbers of 0 or more that rise."""
+    found = np.asarray(times, dtype=np.float64)
+    if found.ndim != 1 or len(found) < 1 or not np.isfinite(found).all() or found[0] < 0 or (np.diff(found) < 0).any():
+        raise UsageError("--traffic: times(seed) must return a list of rising times of arrival, in seconds")
+    return found
 
 
 def warnings(
@@ -177,7 +182,7 @@ def warnings(
             found.append(f"--slo-ms {slo_ms:g} is below the {alone_ms:.2f} ms that {model} takes alone")
     if scenario.workload.trace is not None:
         return found
-    shares, rate_rps = rate_shares(scenario), scenario.workload.drawn.rate_rps
+    shares, rate_rps = rate_shares(scenario), getattr(scenario.workload.drawn, "rate_rps", 0.0)
     if system is not None:
         limits = system.capacity_rps(typical, shares)
     else:

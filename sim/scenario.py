@@ -24,7 +24,16 @@ from headrace.batching.settings import Setting, option, setting, settings, setti
 from headrace.sim.fleet.settings import FleetSettings
 from headrace.sim.hardware.settings import ACCELERATORS, Accelerators, Hardware, Measured, MigGpu, Npu, accelerator_name
 from headrace.sim.system.settings import IDEAL, Preprocess
-from headrace.sim.workload.settings import TRAFFICS, Bursty, Deterministic, Poisson, Replay, Workload
+from headrace.sim.workload.settings import (
+    TRAFFICS,
+    Bursty,
+    Deterministic,
+    Poisson,
+    Replay,
+    Workload,
+    traffic_class,
+    traffic_name,
+)
 
 T = TypeVar("T")
 ALIASES = {"sla_ms": "slo_ms", "photos": "images", "photo_pixels": "image_pixels"}  # former names
@@ -47,7 +56,7 @@ class RunSettings:
 
 @settings()
 class Scenario(RunSettings):
-    """What is simulated. Raises UsageError where the parts do not fit together.
+    """A simulated run. Raises UsageError for values out of their range.
 
     `preprocess` counts for a GPU in slices only. With a `fleet`, so many equal servers stand behind a router."""
 
@@ -81,7 +90,7 @@ class Scenario(RunSettings):
         """Return all settings by their flat names."""
         found: dict[str, Any] = {ACCELERATOR: accelerator_name(self.hardware), POLICY: entry_of(self.policy).name}
         if self.workload.trace is None:
-            found[TRAFFIC] = next(name for name, cls in TRAFFICS.items() if cls is type(self.workload.traffic))
+            found[TRAFFIC] = traffic_name(self.workload.traffic)
         for part in self.parts():
             found |= {each.name: getattr(part, each.name) for each in settings_of(type(part)) if each.name != "gpu"}
         return found
@@ -202,10 +211,7 @@ _EVERY: dict[str, Setting] = {}
 def _traffic(given: Mapping[str, Any], where: Callable[[str], str]) -> type:
     if given.get("replay") is not None:
         return Replay
-    name = given.get(TRAFFIC, "poisson")
-    if name not in TRAFFICS:
-        raise UsageError(f"{where(TRAFFIC)} {str(name)[:LONGEST_NAME]!r}: choose from {', '.join(TRAFFICS)}")
-    return TRAFFICS[name]
+    return traffic_class(str(given.get(TRAFFIC, "poisson")), where(TRAFFIC))
 
 
 def _read(cls: type[T], given: Mapping[str, Any], where: Callable[[str], str], **more: Any) -> T:

@@ -51,7 +51,7 @@ def check_imports(tree: Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def tree(tmp_path) -> Path:
     """A copy of what the check reads."""
-    for folder in ("batching", "bitstreams", "host", "sim"):
+    for folder in ("batching", "bitstreams", "headrace", "host", "sim"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     for file in ("Makefile", "pyproject.toml"):
         shutil.copy(ROOT / file, tmp_path)

@@ -1,1 +1,1 @@
-"""What a machine with the vendor's tools needs to build for a card, and what it made."""
+"""Write the folder from which the vendor's tools build for a card, and read their reports."""

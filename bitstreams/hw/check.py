@@ -1,8 +1,8 @@
-"""Checks of a folder for a hardware build that need none of the vendor's tools: `make check`.
+"""Check a folder for a hardware build without any of the vendor's tools: `make check`.
 
-kernel.xml against the RTL's ports, or against the pragmas of the C++; link.cfg against kernel.xml and the card; the
-packaging script, run in tclsh with recorded commands, against kernel.xml. What it reads are the folder's files, as they
-are now, and it writes nothing there. Alone: the folder has a copy of this file.
+It compares kernel.xml with the RTL's ports or with the pragmas of the C++, and link.cfg with kernel.xml and the card.
+It runs the packaging script in tclsh with recorded commands, and compares these with kernel.xml. It reads the folder's
+files as they are now and writes nothing there. This file has no imports of Headrace, as the folder has a copy of it.
 """
 
 import json
@@ -47,7 +47,7 @@ class Kernel:
 
 
 def read_kernel(xml: str) -> Kernel:
-    """Of a kernel.xml. Ports in lower case, as RTL and tools have them."""
+    """Return the kernel of a kernel.xml. Names of ports are in lower case, as in RTL and tools."""
     root = ElementTree.fromstring(xml).find(".//kernel")
     if root is None:
         raise ValueError("no kernel in it")
@@ -77,11 +77,11 @@ def read_kernel(xml: str) -> Kernel:
 
 
 def rtl_ports(module: str, text: str, macros: str) -> dict[str, tuple[str, int]]:
-    """Name to direction and width of a module's ports, which may come from macros."""
-    found = re.search(rf"^module {module}\b[^(]*\((?P<ports>.*?)\n\);", _uncommented(text), re.M | re.S)
-    if found is None:
+    """Return direction and width of each port of a module, by name. Ports may come from macros."""
+    match = re.search(rf"^module {module}\b[^(]*\((?P<ports>.*?)\n\);", _uncommented(text), re.M | re.S)
+    if match is None:
         return {}
-    header = found["ports"]
+    header = match["ports"]
     for macro in re.finditer(r"`define (\w+)\(([^)]*)\)((?:.*\\\n)*.*)", _uncommented(macros)):
         name, parameters, body = macro[1], [part.strip() for part in macro[2].split(",")], macro[3]
 
@@ -110,13 +110,13 @@ def _width(packed: str) -> int:
 
 
 def check_ports(kernel: Kernel, ports: dict[str, tuple[str, int]]) -> list[str]:
-    """What of kernel.xml is not the RTL's, or the other way round."""
+    """Return the differences between the ports of kernel.xml and those of the RTL."""
     faults = []
 
     def expect(port: str, direction: str, width: int) -> None:
-        found = ports.get(port)
-        if found != (direction, width):
-            what = "missing" if found is None else f"{found[0]} of {found[1]} bits"
+        actual = ports.get(port)
+        if actual != (direction, width):
+            what = "missing" if actual is None else f"{actual[0]} of {actual[1]} bits"
             faults.append(f"{kernel.name}: RTL port {port} is {what}, not {direction} of {width} bits")
 
     expect(CLOCK, "input", 1)
@@ -144,7 +144,7 @@ def check_ports(kernel: Kernel, ports: dict[str, tuple[str, int]]) -> list[str]:
 
 
 def check_args(kernel: Kernel) -> list[str]:
-    """Arguments against kernel.xml's own ports."""
+    """Check the arguments against the ports of the same kernel.xml."""
     faults = []
     for arg in kernel.args:
         wanted = kernel.masters if arg.is_pointer else {kernel.slave: 32}
@@ -156,7 +156,7 @@ def check_args(kernel: Kernel) -> list[str]:
 
 
 def check_pragmas(kernel: Kernel, source: str) -> list[str]:
-    """kernel.xml against the INTERFACE pragmas of the C++ that v++ compiles."""
+    """Check kernel.xml against the INTERFACE pragmas of the C++ that v++ compiles."""
     lite = dict(re.findall(r"s_axilite port = (\w+) bundle = \w+ offset = (0x[0-9A-Fa-f]+)", source))
     offsets = {name: int(offset, 16) for name, offset in lite.items()}
     masters = dict(re.findall(r"m_axi port = (\w+) bundle = (\w+)", source))
@@ -174,7 +174,7 @@ def check_pragmas(kernel: Kernel, source: str) -> list[str]:
 
 
 def check_link(cfg: str, kernels: list[Kernel], card: dict[str, object]) -> list[str]:
-    """link.cfg: units, banks, dies and clocks against the kernels and the card."""
+    """Check the units, banks, dies and clocks of link.cfg against the kernels and the card."""
     by_name = {kernel.name: kernel for kernel in kernels}
     lines = [line.split("=", 1) for line in cfg.splitlines() if "=" in line and not line.startswith("#")]
     faults: list[str] = []
@@ -193,10 +193,10 @@ def check_link(cfg: str, kernels: list[Kernel], card: dict[str, object]) -> list
     banks: dict[str, str] = {}
     for value in (value for key, value in lines if key == "sp"):
         where, _, bank = value.partition(":")
-        found = re.fullmatch(rf"{card['memory']}\[(\d+)\]", bank)
+        match = re.fullmatch(rf"{card['memory']}\[(\d+)\]", bank)
         if where not in wanted:
             faults.append(f"link.cfg: sp={value}: {where} is no pointer of a unit, or has its bank already")
-        elif found is None or int(found[1]) >= int(str(card["banks"])):
+        elif match is None or int(match[1]) >= int(str(card["banks"])):
             faults.append(
                 f"link.cfg: sp={value}: {card['name']} has {card['memory']}[0] to [{int(str(card['banks'])) - 1}]"
             )
@@ -218,19 +218,19 @@ def check_link(cfg: str, kernels: list[Kernel], card: dict[str, object]) -> list
 
 
 def _by_unit(values: list[str], units: dict[str, Kernel], key: str, faults: list[str]) -> dict[str, str]:
-    """UNIT:VALUE, once for each unit."""
-    found: dict[str, str] = {}
+    """Return the value of each unit from lines UNIT:VALUE, of which each unit has one. Adds to `faults`."""
+    by_unit: dict[str, str] = {}
     for value in values:
         unit, _, what = value.partition(":")
-        if unit not in units or unit in found:
+        if unit not in units or unit in by_unit:
             faults.append(f"link.cfg: {key} of {unit}, which is no unit or has one already")
-        found[unit] = what
-    faults += [f"link.cfg: no {key} for {unit}" for unit in units if unit not in found]
-    return {unit: what for unit, what in found.items() if unit in units}
+        by_unit[unit] = what
+    faults += [f"link.cfg: no {key} for {unit}" for unit in units if unit not in by_unit]
+    return {unit: what for unit, what in by_unit.items() if unit in units}
 
 
 def check_script(kernel: Kernel, folder: Path, part: str) -> list[str]:
-    """The packaging script, as tclsh runs it, against kernel.xml."""
+    """Run the packaging script in tclsh, and check the commands that it runs against kernel.xml."""
     if (tclsh := shutil.which("tclsh")) is None:
         return ["tclsh is missing, which runs the scripts (on Debian or Ubuntu: apt-get install tcl)"]
     with tempfile.TemporaryDirectory(prefix="headrace-check-") as scratch:
@@ -280,7 +280,7 @@ def check_script(kernel: Kernel, folder: Path, part: str) -> list[str]:
 
 
 def check_folder(folder: Path) -> list[str]:
-    """All of it; empty if nothing is wrong."""
+    """Return the faults that all checks find. The list is empty if there are none."""
     config = json.loads((folder / "manifest.json").read_text())
     kernels, faults = [], []
     for name in config["kernels"]:
@@ -302,6 +302,6 @@ def check_folder(folder: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    found = check_folder(Path(sys.argv[1]))
-    print("\n".join(found) or "check: scripts, link.cfg and kernel.xml agree; nothing was built or timed by this")
-    sys.exit(1 if found else 0)
+    faults = check_folder(Path(sys.argv[1]))
+    print("\n".join(faults) or "check: scripts, link.cfg and kernel.xml agree; nothing was built or timed by this")
+    sys.exit(1 if faults else 0)

@@ -1,4 +1,4 @@
-"""FuseSoC cores: one a unit, which lists the files of all that it is made of, with targets `lint`, `sim` and one a
+"""Write FuseSoC cores, one for each unit. A core lists the unit's files and has targets `lint`, `sim` and one for each
 card."""
 
 import json
@@ -16,7 +16,7 @@ def units(sources: Sequence[Path]) -> list[str]:
 
 
 def core(unit: str, sources: Sequence[Path], folder: str) -> str:
-    """The text of a .core file (CAPI2) beside `folder`, which holds the sources as hls/ does."""
+    """Return the text of a .core file (CAPI2) next to `folder`, which holds the sources as hls/ does."""
     files = [
         {f"{folder}/{place(path)}": {"is_include_file": True}} if path.suffix == ".svh" else f"{folder}/{place(path)}"
         for path in needed_files(unit, sources)

@@ -1,7 +1,7 @@
-"""The folder from which a machine with Vitis builds a container for a card: sources, scripts, and how they are linked.
+"""Write the folder from which a machine with Vitis builds a container for a card: sources, scripts and link settings.
 
-All of it is files that `make` there needs; no tool of the vendor's is asked for while it is written, and nothing in it
-was built or timed.
+The folder holds all files that its `make` needs. No vendor tool runs while it is written, and nothing in it was built
+or timed.
 """
 
 import hashlib
@@ -24,8 +24,8 @@ from headrace.bitstreams.verilate import needed_files, rtl_sources
 
 HERE = Path(__file__).parent
 MANIFEST, BUILD = "manifest.json", "build"
-# What the longest path of image_cu allows by Yosys's estimate, 3.97 ns (`headrace build --report`). It is no timing by
-# the vendor's tools, whose link may miss it or leave room.
+# From Yosys's estimate of the longest path of image_cu, 3.97 ns (`headrace build --report`). The vendor's tools did not
+# time it: their link may miss this clock or leave room.
 CLOCK_MHZ = 250
 COPIED = (
     "Makefile",
@@ -63,8 +63,16 @@ by Yosys (`headrace build --report`), and timing, area and power are for the ven
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """What to build: kernels by their kernel.xml, units of each, the card. `kernel` is rtl or hls. `slr` moves units,
-    by name, to other dies than their usual ones."""
+    """The design to build.
+
+    Args:
+        card: The card.
+        kernel: "rtl" or "hls".
+        kernel_xmls: The kernel.xml files.
+        cus: Units of each kernel, by name.
+        clock_mhz: Clock that the link is asked for.
+        slr: Dies of units, by name, that are not on their usual die.
+    """
 
     card: Platform
     kernel: str
@@ -77,14 +85,22 @@ class Design:
 def own_design(
     card: Platform, kernel: str, counts: tuple[int, int, int], clock_mhz: float, slr: Mapping[str, int]
 ) -> Design:
-    """Of so many image, mel and norm units. Raises WrongNumber."""
+    """Return the design with so many image, mel and norm units. Raises WrongNumber."""
     xmls, cus = own_kernels(*counts)
     return Design(card, kernel, tuple(xmls), cus, clock_mhz, slr)
 
 
 def write_folder(folder: Path, design: Design, sources: Sequence[Path] | None = None) -> None:
-    """Write the folder whole or not at all. One that this wrote, and nobody changed, is written anew and keeps what
-    was built in it. `sources` are in place of our own RTL. Raises UsageError, also of a folder with other content."""
+    """Write the folder whole or not at all.
+
+    A folder that this function wrote, and that has not changed since, is written again and keeps its build results.
+
+    Args:
+        sources: RTL files in place of our own.
+
+    Raises:
+        UsageError: The folder holds other files, or cannot be written.
+    """
     files = _files(design, rtl_sources() if sources is None else sources)
     _check_replaceable(folder)
     try:
@@ -97,7 +113,7 @@ def write_folder(folder: Path, design: Design, sources: Sequence[Path] | None = 
                 target.write_bytes(data)
                 target.chmod(0o755 if name.endswith(".sh") else 0o644)
                 if (folder / name).is_file() and (folder / name).read_bytes() == data:
-                    shutil.copystat(folder / name, target)  # make builds nothing again for it
+                    shutil.copystat(folder / name, target)  # so that make does not build again for it
             if (folder / BUILD).exists():
                 (folder / BUILD).rename(new / BUILD)
             if folder.exists():
@@ -108,7 +124,7 @@ def write_folder(folder: Path, design: Design, sources: Sequence[Path] | None = 
 
 
 def _check_replaceable(folder: Path) -> None:
-    """Raises UsageError unless it is missing, empty or as it was written."""
+    """Raise UsageError unless the folder is missing, empty, or as `write_folder` left it."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"-o {folder}: Not a directory; name a folder for the build")
     if not folder.exists() or not any(folder.iterdir()):
@@ -128,7 +144,7 @@ def _check_replaceable(folder: Path) -> None:
 
 
 def _files(design: Design, rtl: Sequence[Path]) -> dict[str, bytes]:
-    """Name to content, the manifest last. Raises UsageError."""
+    """Return the content of each file by name, the manifest last. Raises UsageError."""
     specs = [spec for xml in design.kernel_xmls for spec in parse_kernels(xml)]
     texts = {name: (HERE / name).read_bytes() for name in COPIED}
     by_kernel: dict[str, list[Path]] = {}
@@ -174,7 +190,7 @@ def _place(path: Path) -> str:
 
 
 def link_cfg(design: Design, specs: Sequence[KernelSpec]) -> tuple[str, str]:
-    """link.cfg for `v++ --config`, and the die of each unit for the hooks. Raises UsageError."""
+    """Return link.cfg for `v++ --config`, and the script with the die of each unit for the hooks. Raises UsageError."""
     ips = instances(specs, design.cus)
     joined = connections(specs, ips, design.card)
     moved = dict(design.slr or {})
@@ -196,7 +212,7 @@ def link_cfg(design: Design, specs: Sequence[KernelSpec]) -> tuple[str, str]:
     dies = {}
     for index, ip in enumerate(ips):
         bank = next((each.memory_index for each in joined if each.ip_index == index), 0)
-        # All of HBM is at one die, over which units would crowd: they take turns.
+        # All of HBM is at one die. Units take dies in turn, as they would not all fit there.
         usual = index % design.card.slrs if design.card.memory == "HBM" else design.card.slr_of(bank)
         dies[ip.instance] = moved.get(ip.instance, usual)
     lines += [f"slr={unit}:SLR{slr}" for unit, slr in dies.items()]

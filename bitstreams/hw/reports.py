@@ -1,8 +1,9 @@
-"""Clock, slack and utilisation of what Vivado built, from its reports: `make report`. Alone: the folder has a copy.
+"""Read clock, slack and utilisation from the reports of a Vivado build: `make report`.
 
-A link leaves them below its folder: Vivado's `*_timing_summary_postroute_physopted.rpt` or `*_routed.rpt`, its
-`*_utilization_routed.rpt` or `*_placed.rpt`, and, beside the container, v++'s `headrace.xclbin.info` with the clock
-that was reached. What is not there is None, and never guessed.
+A link leaves the reports below its folder: Vivado's `*_timing_summary_postroute_physopted.rpt` or `*_routed.rpt`, its
+`*_utilization_routed.rpt` or `*_placed.rpt`, and, next to the container, v++'s `headrace.xclbin.info` with the clock
+that was reached. A value without a report is None, never a guess. This file has no imports of Headrace, as the folder
+has a copy of it.
 """
 
 import json
@@ -17,7 +18,7 @@ ROWS = {"lut": r"CLB LUTs\*?", "ff": r"CLB Registers", "bram36": r"Block RAM Til
 
 
 def read_reports(folder: Path) -> dict[str, Any] | None:
-    """Of the folder where a link wrote; None if nothing was built there."""
+    """Return the values of the reports in the folder of a link. None if nothing was built there."""
     if not (folder / "headrace.xclbin").is_file():
         return None
     timing, used = _newest(folder, TIMING), _newest(folder, UTILISATION)
@@ -31,13 +32,13 @@ def read_reports(folder: Path) -> dict[str, Any] | None:
 
 def _newest(folder: Path, patterns: tuple[str, ...]) -> Path | None:
     for pattern in patterns:
-        if found := sorted(folder.rglob(pattern), key=lambda path: path.stat().st_mtime):
-            return found[-1]
+        if reports := sorted(folder.rglob(pattern), key=lambda path: path.stat().st_mtime):
+            return reports[-1]
     return None
 
 
 def _clock(folder: Path) -> float | None:
-    """Of the kernels; v++ lowers it below what was asked for where timing is not met."""
+    """Return the clock of the kernels in MHz. v++ lowers it below the requested clock where timing is not met."""
     info = folder / "headrace.xclbin.info"
     text = info.read_text(errors="replace") if info.is_file() else ""
     match = re.search(r"Type:\s+DATA\s+Frequency:\s+(\d+(?:\.\d+)?)\s*MHz", text)
@@ -45,24 +46,26 @@ def _clock(folder: Path) -> float | None:
 
 
 def _slack(text: str) -> float | None:
-    """The worst negative slack: the first number below the heading of the design's summary."""
+    """Return the worst negative slack: the first number below the heading of the design's summary."""
     match = re.search(r"^\s*WNS\(ns\)[^\n]*\n[-\s]+\n\s*(-?\d+\.\d+)", text, re.M)
     return float(match[1]) if match else None
 
 
 def _utilisation(text: str) -> dict[str, dict[str, float]]:
-    """Of each resource, how many and per cent of the card; columns by their headings, which change with releases."""
-    found = {}
+    """Return the amount and the per cent of the card for each resource.
+
+    The columns are found by their headings, which change with releases."""
+    used = {}
     heading: list[str] = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         if "Used" in cells:
             heading = cells
         for name, pattern in ROWS.items():
-            if len(cells) == len(heading) and re.fullmatch(pattern, cells[0]) and name not in found:
+            if len(cells) == len(heading) and re.fullmatch(pattern, cells[0]) and name not in used:
                 row = dict(zip(heading, cells, strict=True))
-                found[name] = {"used": float(row["Used"]), "per_cent": float(row["Util%"].lstrip("<"))}
-    return found
+                used[name] = {"used": float(row["Used"]), "per_cent": float(row["Util%"].lstrip("<"))}
+    return used
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Build a folder with the vendor's tools where they are found, and keep what their reports say beside the container.
+"""Build a folder with the vendor's tools where they are installed, and keep the values of their reports with the
+container.
 
-The container itself stays as v++ wrote it: it is signed by its tools' own fields, which this project does not write.
+The container stays as v++ wrote it, since its tools sign it in fields that this project does not write.
 """
 
 import json
@@ -23,7 +24,7 @@ KEPT_LINES = 5
 
 
 def check_tools(card: Platform) -> None:
-    """Raises BuildError: a tool is missing, or older than the platform."""
+    """Raise BuildError if a tool is missing, or older than the platform."""
     for tool in TOOLS:
         if shutil.which(tool) is None:
             raise BuildError(
@@ -33,15 +34,17 @@ def check_tools(card: Platform) -> None:
         done = subprocess.run(["v++", "--version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(f"v++ --version does not answer: {error}") from error
-    found = re.search(r"v(\d{4})\.(\d+)", done.stdout)
-    if found is None:
+    release = re.search(r"v(\d{4})\.(\d+)", done.stdout)
+    if release is None:
         raise BuildError("v++ --version names no release; is this the v++ of Vitis?")
-    if (int(found[1]), int(found[2])) < tuple(map(int, card.vitis.split("."))):
-        raise BuildError(f"v++ is of Vitis {found[1]}.{found[2]}; {card.platform} needs {card.vitis} or later")
+    if (int(release[1]), int(release[2])) < tuple(map(int, card.vitis.split("."))):
+        raise BuildError(f"v++ is of Vitis {release[1]}.{release[2]}; {card.platform} needs {card.vitis} or later")
 
 
-def build_folder(folder: Path, card: Platform, told: Callable[[str], None]) -> dict[str, Any]:
-    """Run `make xclbin` there, each line of its output to `told`; what the reports say. Raises BuildError."""
+def build_folder(folder: Path, card: Platform, on_line: Callable[[str], None]) -> dict[str, Any]:
+    """Run `make xclbin` in the folder and return the values of its reports.
+
+    `on_line` gets each line of the output. Raises BuildError."""
     check_tools(card)
     command = ["make", "-C", str(folder), "xclbin"]
     last: list[str] = []
@@ -51,9 +54,9 @@ def build_folder(folder: Path, card: Platform, told: Callable[[str], None]) -> d
         assert made.stdout is not None
         try:
             for line in made.stdout:
-                told(line.rstrip())
+                on_line(line.rstrip())
                 last = [*last, line.rstrip()][-KEPT_LINES:]
-        except BaseException:  # Ctrl-C: what make started ends with it
+        except BaseException:  # Ctrl-C, for example: the processes of make end with it
             made.terminate()
             raise
     if made.returncode != 0:
@@ -63,19 +66,21 @@ def build_folder(folder: Path, card: Platform, told: Callable[[str], None]) -> d
     if reports is None:
         raise BuildError(f"the build ended without {container}")
     reports["uuid"] = str(read_xclbin(container).uuid)
-    with replacing(_beside(container)) as partial:
+    with replacing(_report_path(container)) as partial:
         partial.write_text(json.dumps(reports, indent=2) + "\n")
     return reports
 
 
 def implementation(container: Path, uuid: str) -> dict[str, Any] | None:
-    """What the build of this container reported; None if that is not known, or is of another container."""
+    """Return the values that the build of this container reported. None if they are not known, or for another
+    container."""
     try:
-        found = json.loads(_beside(container).read_text())
-        return found if isinstance(found, dict) and found.get("uuid") == uuid else None
+        report = json.loads(_report_path(container).read_text())
+        return report if isinstance(report, dict) and report.get("uuid") == uuid else None
     except (OSError, ValueError):
         return None
 
 
-def _beside(container: Path) -> Path:
+def _report_path(container: Path) -> Path:
+    """Return the path of the report's values for a container."""
     return container.with_name(f"{container.name}.json")

@@ -1,1 +1,1 @@
-"""The driver of Verilated kernels in C++, and how it and a kernel become a library."""
+"""The C++ driver of Verilated kernels, and the build of a library from it and a kernel."""

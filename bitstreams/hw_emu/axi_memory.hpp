@@ -1,10 +1,10 @@
-// Memory behind AXI4 masters: one ReadPort or WritePort a channel pair, all on the same device memory.
+// The memory that AXI4 masters reach: one ReadPort or WritePort for each channel pair, all on the same device memory.
 //
-// Masters may have ids, which come back with what answers them.
+// Masters may have ids, which come back with the answers.
 // Bursts of a port are served in order. The first data beat of a read comes `latency` clocks after its address was
 // taken, the response to a write as long after its last beat; beats follow at `bandwidth` a clock. Each clock has two
-// halves: drive() sets the pins from what is known, and after the kernel's logic has settled sample() takes what both
-// sides agreed on. A breach of AXI's rules is thrown as a KernelError.
+// halves: drive() sets the pins, and after the kernel's logic has settled sample() takes the transfers that both sides
+// agreed on. A breach of AXI's rules throws a KernelError.
 #pragma once
 
 #include <algorithm>
@@ -52,11 +52,11 @@ class Stalls {
     uint64_t threshold_ = 0, state_ = 1;
 };
 
-// Data beats a clock as a fraction, with no more than one saved up.
+// Data beats for each clock, as a fraction, with at most one beat saved up.
 class Bandwidth {
   public:
     void configure(double beats) { step_ = std::max<uint64_t>(1, static_cast<uint64_t>(beats * One)); }
-    void clock() { credit_ = std::min(credit_ + step_, One + step_ - 1); }  // the fraction of a beat is not lost
+    void clock() { credit_ = std::min(credit_ + step_, One + step_ - 1); }  // keeps the fraction of a beat
     bool beat() const { return credit_ >= One; }
     void spend() { credit_ -= One; }
 
@@ -85,7 +85,7 @@ struct AddressPins {
     const uint64_t* address = nullptr;
     const uint8_t *len = nullptr, *size = nullptr, *burst = nullptr, *cache = nullptr, *prot = nullptr;
     uint8_t* ready = nullptr;
-    const uint8_t* id = nullptr;  // null: the master has none
+    const uint8_t* id = nullptr;  // null: the master has no ids
 };
 
 struct ReadPins {
@@ -103,7 +103,7 @@ struct WritePins {
 };
 
 struct Burst {
-    uint8_t* host;  // null: nothing lies there
+    uint8_t* host;  // null: no memory there
     uint64_t due;
     uint32_t beats;
     uint32_t done;
@@ -112,7 +112,7 @@ struct Burst {
 
 inline constexpr uint32_t RING = 64;
 inline constexpr uint8_t OKAY = 0, DECERR = 3;
-// What Xilinx's interconnect expects of every master (AMBA AXI, A4.4 and A4.7; UG1037): normal memory, modifiable and
+// Xilinx's interconnect requires this of every master (AMBA AXI, A4.4 and A4.7; UG1037): normal memory, modifiable and
 // bufferable, so that bursts may be widened; data, secure, unprivileged.
 inline constexpr uint8_t CACHE = 3, PROT = 0;
 
@@ -122,7 +122,7 @@ class AddressChannel {
     AddressChannel(const AddressPins& pins, const char* port, const char* name, unsigned bytes)
         : pins_(pins), port_(port), name_(name), bytes_(bytes) {}
 
-    // Takes effect at once; bursts in flight stay.
+    // Takes effect at once; bursts in flight keep theirs.
     void configure(const hw_emu_options& options, uint64_t seed) {
         latency_ = options.latency;
         limit_ = std::clamp<uint32_t>(options.max_outstanding, 1, RING);
@@ -238,7 +238,7 @@ class ReadPort {
         }
     }
 
-    // Whether something moved.
+    // Returns whether data moved.
     bool sample(uint64_t now, const Memory& memory, hw_emu_traffic& traffic) {
         const bool begun = addresses_.sample(now, memory);
         traffic.read_bursts += begun;

@@ -1,8 +1,8 @@
-"""RTL kernels to libraries that run them clock by clock, and these to the BITSTREAM section of a `hw_emu` container.
+"""Build libraries that run RTL kernels clock by clock, and the BITSTREAM section of a `hw_emu` container from them.
 
-The section is a ZIP archive with a library NAME.so for each kernel; its C interface is in hw_emu.h. Besides, it has
-what XRT's own hw_emu starts, a script at the place of Vivado's simulation, and for that the EMBEDDED_METADATA. Every
-library can write waveforms: being able to costs no time that could be measured (image_cu: less than 2 %).
+The section is a ZIP archive with a library NAME.so for each kernel. hw_emu.h defines its C interface. The archive also
+holds a script at the place of Vivado's simulation, which XRT's own hw_emu starts, and the EMBEDDED_METADATA for it.
+Every library can write waveforms, as that option makes it hardly slower (image_cu: less than 2 %).
 """
 
 import io
@@ -14,7 +14,7 @@ from headrace.bitstreams.kernel import KernelSpec
 from headrace.bitstreams.verilate import verilate
 
 FOLDER = Path(__file__).parent
-# A process may load several libraries, each with a copy of Verilator's runtime: they must not share symbols.
+# A process may load several libraries, each with a copy of Verilator's runtime. They must not share symbols.
 LIBRARY_FLAGS = ("-fvisibility=hidden", "-fno-gnu-unique")
 METADATA = "kernels.xml"
 SIMULATE = "behav_waveform/xsim/simulate.sh"
@@ -22,7 +22,7 @@ _SIMULATE_SCRIPT = b"""#!/bin/sh
 # Started by XRT's hw_emu, here; `headrace xrt-env` says where Headrace is.
 exec "${HEADRACE:-headrace}" device ../..
 """
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same libraries make the same bytes
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # a fixed time, so that the same libraries give the same bytes
 
 
 def driver_sources() -> list[Path]:
@@ -30,7 +30,7 @@ def driver_sources() -> list[Path]:
 
 
 def build_library(spec: KernelSpec, sources: Sequence[Path], library: Path, *, coverage: bool = False) -> None:
-    """Build `library` of the kernel's SystemVerilog, whose top module has the kernel's name. Raises BuildError."""
+    """Build `library` from the SystemVerilog of a kernel, whose top module has the kernel's name. Raises BuildError."""
     ports = "".join(
         f"X({port.name.removeprefix('M_AXI_').lower()},{port.data_width})" for port in spec.ports if port.is_master
     )
@@ -60,6 +60,6 @@ def pack(libraries: Sequence[Path], metadata_xml: bytes) -> bytes:
 
 
 def unpack(bitstream: bytes, name: str) -> bytes:
-    """One library. Raises KeyError if it is not in there, and zipfile.BadZipFile."""
+    """Return one library. Raises KeyError if the archive does not hold it, and zipfile.BadZipFile."""
     with zipfile.ZipFile(io.BytesIO(bitstream)) as archive:
         return archive.read(name)

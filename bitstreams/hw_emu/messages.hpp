@@ -1,5 +1,5 @@
-// What a model prints is kept, and what would end the process (a failed assertion, $fatal) fails the run instead.
-// Included before everything else in every file of the library, Verilator's runtime as well.
+// Keeps the prints of a model. An event that would end the process (a failed assertion, $fatal) fails the run instead.
+// Every file of the library includes this first, Verilator's runtime as well.
 #pragma once
 
 int headrace_print(const char* format, ...) __attribute__((format(printf, 1, 2)));

@@ -1,1 +1,1 @@
-"""What the RTL takes of a card: Yosys, its netlist, the report."""
+"""Estimate with Yosys how much of a card the RTL units take."""

@@ -1,14 +1,14 @@
-"""What a netlist of Xilinx UltraScale+ cells holds: its cells counted as a card counts them, and its longest paths.
+"""Count the cells in a netlist of Xilinx UltraScale+ cells as a card counts them, and find its longest paths.
 
-The netlist is one flat module of Yosys's `write_json`. Yosys's own `ltp -noff` joins every input of a cell with every
-output, so that a path enters an adder at its highest bit and leaves at its lowest, and it does not know Xilinx's
-flip-flops. Here only those pins are joined that a signal takes within a clock.
+The netlist is one flat module of Yosys's `write_json`. Yosys's own `ltp -noff` connects every input of a cell with
+every output, so that a path enters an adder at its highest bit and leaves at its lowest. It does not know Xilinx's
+flip-flops either. This module connects only those pins that a signal passes within a clock.
 
 How cells count
-- LUT: each LUT1 to LUT6 one, although two small ones may share a place on the card, each inverter one, and LUT RAM and
-  shift registers by the LUTs that they occupy (RAM32M16: 8, SRL16E: 1). A carry chain takes its sums from LUTs only, so
-  that each bit that Yosys ties to something else is one more.
-- BRAM36: a RAMB18 is half. CARRY8: Yosys makes chains of CARRY4; two of a chain fit one CARRY8.
+- LUT: each LUT1 to LUT6 counts one, although two small ones may share a place on the card. Each inverter counts one.
+  LUT RAM and shift registers count the LUTs that they occupy (RAM32M16: 8, SRL16E: 1). A carry chain takes its sums
+  from LUTs only, so each bit that Yosys connects to something else counts one more.
+- BRAM36: a RAMB18 counts half. CARRY8: Yosys makes chains of CARRY4, and two of a chain fit one CARRY8.
 """
 
 import math
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# LUTs (all of SLICEM) that a distributed RAM or shift register takes: UG574, chapter 2, tables of RAM and SRL.
+# LUTs (all in SLICEM) of each distributed RAM and shift register: UG574, chapter 2, tables of RAM and SRL.
 MEMORY_LUTS = {
     "RAM32X1S": 1,
     "RAM64X1S": 1,
@@ -41,46 +41,48 @@ MEMORY_LUTS = {
 }
 FLIP_FLOPS = ("FDRE", "FDSE", "FDCE", "FDPE")
 BLOCK_RAMS = {"RAMB36E2": 1.0, "RAMB18E2": 0.5}
-SYNCHRONOUS = (*FLIP_FLOPS, *BLOCK_RAMS, "URAM288")  # no path through them within a clock
+SYNCHRONOUS = (*FLIP_FLOPS, *BLOCK_RAMS, "URAM288")  # no path passes them within a clock
 MUXES = ("MUXF7", "MUXF8", "MUXF9")
 
-# Which of the paths is the longest: roughly how many LUTs with their wires take as long as one such step. Only for
-# putting paths in order; what is reported are the counts.
+# Weight of each kind of step: roughly how many LUTs with their wires take as long. The weights only put paths in order;
+# the report has the counts.
 WEIGHTS = {"lut": 1.0, "lutram": 1.0, "inverter": 0.0, "carry": 0.5, "carry_on": 0.1, "mux": 0.3, "dsp": 4.0}
 START_WEIGHTS = {"RAMB36E2": 2.0, "RAMB18E2": 2.0, "URAM288": 3.0}  # clock to output without an output register
 
-Bit = int | str  # of a connection; strings are constants
-Arc = tuple[int, str]  # from a bit, by a kind of step of WEIGHTS
+Bit = int | str  # a bit of a connection; strings are constants
+Arc = tuple[int, str]  # the bit that an arc comes from, and its kind of step in WEIGHTS
 
 
 class LoopError(Exception):
-    """Logic that feeds itself within a clock; the message names a signal on the loop."""
+    """Logic feeds itself within a clock. The message names a signal on the loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """From a register, memory or port to the next: how many of each step, and the public names on the way."""
+    """A path from a register, memory or port to the next one, with its number of steps of each kind.
+
+    `via` holds the public names on the way."""
 
     start: str
     end: str
-    luts: int  # with reads of LUT RAM and shift registers
-    carries: int  # adder chains entered
-    carry_cells: int  # CARRY4 passed in all
+    luts: int  # including reads of LUT RAM and shift registers
+    carries: int  # adder chains that the path enters
+    carry_cells: int  # all CARRY4 on the path
     muxes: int  # MUXF7 to MUXF9
-    dsps: int  # multipliers passed without a register inside
+    dsps: int  # multipliers without a register inside
     weight: float
     via: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class _Graph:
-    arcs: dict[int, list[Arc]] = field(default_factory=dict)  # bit to what drives it within a clock
-    starts: dict[int, tuple[str, str]] = field(default_factory=dict)  # bit to the name and type that launch it
+    arcs: dict[int, list[Arc]] = field(default_factory=dict)  # the arcs that drive a bit within a clock
+    starts: dict[int, tuple[str, str]] = field(default_factory=dict)  # name and type of the cell that launches a bit
     ends: list[tuple[int, str]] = field(default_factory=list)
 
 
 def count_cells(module: Mapping[str, Any]) -> dict[str, float]:
-    """Cells of a card by kind; `lutram` and `srl` are LUTs that `lut` includes."""
+    """Return the number of cells of each kind on a card. `lutram` and `srl` are LUTs that `lut` includes."""
     cells = Counter(cell["type"] for cell in module["cells"].values())
     logic = sum(count for kind, count in cells.items() if re.fullmatch(r"LUT[1-6]|INV", kind))
     in_memory = {kind: cells[kind] * luts for kind, luts in MEMORY_LUTS.items()}
@@ -105,7 +107,7 @@ def _carry_feeds(module: Mapping[str, Any]) -> int:
 
 
 def _carry8(module: Mapping[str, Any]) -> int:
-    chain_of: dict[Bit, int] = {}  # carry out of a cell to the length of its chain so far
+    chain_of: dict[Bit, int] = {}  # length of the chain so far, by the carry out of its last cell
     waiting = [cell["connections"] for cell in module["cells"].values() if cell["type"] == "CARRY4"]
     outs = {pins["CO"][3] for pins in waiting}
     followed = {pins["CI"][0] for pins in waiting}
@@ -128,7 +130,7 @@ def _carry8(module: Mapping[str, Any]) -> int:
 
 
 def unmapped_cells(module: Mapping[str, Any]) -> dict[str, int]:
-    """Cells that are none of the card's by type: latches, or what synthesis could not map."""
+    """Count the cells of types that the card does not have: latches, or cells that synthesis could not map."""
     known = re.compile(r"LUT[1-6]|INV|CARRY4|DSP48E2|GND|VCC|\$scopeinfo")
     named = {*MEMORY_LUTS, *SYNCHRONOUS, *MUXES}
     kinds = Counter(cell["type"] for cell in module["cells"].values())
@@ -136,7 +138,7 @@ def unmapped_cells(module: Mapping[str, Any]) -> dict[str, int]:
 
 
 def flip_flops_by_name(module: Mapping[str, Any]) -> Counter[str]:
-    """Flip-flops of each signal, all elements and fields of an array together."""
+    """Count the flip-flops of each signal. All elements and fields of an array count together."""
     names = _names(module)
     outputs = (cell["connections"]["Q"][0] for cell in module["cells"].values() if cell["type"] in FLIP_FLOPS)
     return Counter(group_name(names[bit]) for bit in outputs)
@@ -147,7 +149,8 @@ def group_name(name: str) -> str:
 
 
 def longest_paths(module: Mapping[str, Any], count: int = 8) -> tuple[list[Path], int]:
-    """The heaviest path into each of the `count` worst signals, heaviest first, and the most LUTs on any path.
+    """Return the heaviest path into each of the `count` worst signals, heaviest first, and the largest number of LUTs
+    on a path.
 
     Raises LoopError."""
     names = _names(module)
@@ -205,7 +208,7 @@ def _heaviest(
     start: Mapping[str, float],
     names: Mapping[Bit, str],
 ) -> tuple[dict[int, float], dict[int, Arc]]:
-    """The weight of the heaviest path to each bit, and the step that it came by."""
+    """Return the weight of the heaviest path to each bit, and the last step of that path."""
     weights = {bit: start.get(kind, 0.0) for bit, (_, kind) in graph.starts.items()}
     back: dict[int, Arc] = {}
     open_bits: set[int] = set()
@@ -217,7 +220,7 @@ def _heaviest(
                 stack.pop()
                 continue
             arcs = graph.arcs.get(bit)
-            if arcs is None:  # nothing drives it
+            if arcs is None:  # the bit has no driver
                 weights[bit] = 0.0
                 continue
             missing = [source for source, _ in arcs if source not in weights]
@@ -228,7 +231,7 @@ def _heaviest(
                 weights[bit] = weights[best[0]] + step.get(best[1], 0.0) if best else 0.0
                 open_bits.discard(bit)
                 continue
-            if bit in open_bits:  # met again before what it needs was known
+            if bit in open_bits:  # reached again before the weights of its sources were known
                 raise LoopError(f"combinational loop through {_on_loop(bit, graph, names)}")
             open_bits.add(bit)
             stack.extend(missing)
@@ -236,7 +239,7 @@ def _heaviest(
 
 
 def _on_loop(bit: int, graph: _Graph, names: Mapping[Bit, str]) -> str:
-    """A public name on a loop through or near `bit`."""
+    """Return a public name on a loop through or near `bit`."""
     seen: set[int] = set()
     queue = [bit]
     for source in queue:
@@ -251,10 +254,11 @@ def _on_loop(bit: int, graph: _Graph, names: Mapping[Bit, str]) -> str:
 
 
 def _names(module: Mapping[str, Any]) -> dict[Bit, str]:
-    """The best name of each bit: one that the source has before one that synthesis made up, a register's before what
-    else is tied to it, the shortest first.
+    """Return the best name of each bit.
 
-    A register that synthesis made or renamed is called by the memory or multiplier that it feeds, else by its line."""
+    A name from the source goes before one that synthesis made. A register's name goes before other names of the same
+    bit, and a short name before a long one. A register that synthesis made or renamed gets the name of the memory or
+    multiplier that it feeds, else its line in the source."""
     names: dict[Bit, str] = {}
     ranks: dict[Bit, tuple[bool, bool, int]] = {}
     for name, net in module["netnames"].items():
@@ -304,7 +308,7 @@ def _add_cell(graph: _Graph, name: str, cell: Mapping[str, Any], names: Mapping[
         return
     arcs: dict[int, list[Arc]] = defaultdict(list)
     for out, source, step in _steps(cell):
-        arcs[out]  # driven, even if only by constants
+        arcs[out]  # makes an entry: the bit has a driver, even if that is a constant
         if isinstance(source, int):
             arcs[out].append((source, step))
     graph.arcs.update(arcs)
@@ -331,7 +335,7 @@ def _end_name(own: str, kind: str, pin: str) -> str:
 
 
 def _steps(cell: Mapping[str, Any]) -> Iterator[tuple[int, Bit, str]]:
-    """The (output, input, kind of step) of a cell that a signal takes within a clock."""
+    """Yield (output, input, kind of step) for each pair of pins of a cell that a signal passes within a clock."""
     kind, pins = cell["type"], cell["connections"]
     if kind in SYNCHRONOUS:
         return
@@ -347,7 +351,7 @@ def _steps(cell: Mapping[str, Any]) -> Iterator[tuple[int, Bit, str]]:
         inputs = [pin for pin in inputs if re.match(r"A|DPRA|CE$", pin) and (kind.startswith("RAM") or pin != "CE")]
     step = "lutram" if kind in MEMORY_LUTS else "mux" if kind in MUXES else "inverter" if kind == "INV" else "lut"
     for out_pin in outputs:
-        if out_pin.startswith("Q") and out_pin != "Q":  # a shift register's end: leaves with the clock
+        if out_pin.startswith("Q") and out_pin != "Q":  # the end of a shift register changes with the clock
             continue
         for in_pin in inputs:
             if kind in MEMORY_LUTS and not _reads(in_pin, out_pin):
@@ -358,7 +362,8 @@ def _steps(cell: Mapping[str, Any]) -> Iterator[tuple[int, Bit, str]]:
 
 
 def _reads(address: str, data: str) -> bool:
-    """Whether an address pin of a LUT RAM selects what a data pin shows (ADDRB: DOB; DPRA: DPO; A: the others)."""
+    """Return whether an address pin of a LUT RAM selects the value of a data pin (ADDRB: DOB; DPRA: DPO; A: the
+    others)."""
     if address.startswith("ADDR"):
         return not data.startswith("DO") or address[4:] == data[2:]
     return address.startswith("DPRA") == (data == "DPO")

@@ -1,8 +1,9 @@
-"""What the RTL units would take of a card, by Yosys: cells, memories and the longest path of logic.
+"""Estimate how much of a card the RTL units take: cells, memories and the longest path of logic.
 
-Yosys is not the vendor's tool: it places nothing, joins no two small LUTs in one place and, for UltraScale+, leaves the
-registers around a multiplier outside it. So LUTs and flip-flops are rather too many, and a delay is abc9's estimate,
-with the 7-series timing that Yosys has and without multipliers, never a clock rate.
+Yosys makes the estimate. It is not the vendor's tool: it places nothing, puts no two small LUTs in one place, and
+leaves the registers around an UltraScale+ multiplier outside it. So the numbers of LUTs and flip-flops are rather too
+high. A delay is abc9's estimate, with the 7-series timing that Yosys has and without multipliers. It is never a clock
+rate.
 """
 
 import contextlib
@@ -32,16 +33,16 @@ from headrace.bitstreams.whole_file import replacing
 TIME_LIMIT_S = 1800
 CLOCK_MHZ = 300
 TARGET_IMAGES_PER_S = 8600
-# Of a photo of 500x375 pixels at 4:2:0, quality 90, from start to start: the mean over the bundled photos that
+# Clocks from start to start of an image of 500x375 pixels at 4:2:0, quality 90: the mean over the bundled photos, which
 # benchmarks/image_cu.py measures on the RTL (71,682 clocks to done and 88 of register accesses).
 CYCLES_PER_IMAGE = 71_770
-JPEG_BYTES = 45_160  # of these files, mean
+JPEG_BYTES = 45_160  # mean size of these files
 
 # Alveo U55C, data sheet DS978, table of resources.
 U55C = {"lut": 1_303_680, "ff": 2_607_360, "dsp": 9_024, "bram36": 2_016, "uram": 960}
 
-# Per cent of a U55C that PREBA's DPUs take, arXiv 2411.19114, Table 1 ("REG" is ff), as printed: the rows of images,
-# and those of sounds, are less than their total in LUT, FF and BRAM, and the number of compute units is not given.
+# Per cent of a U55C that PREBA's DPUs take, arXiv 2411.19114, Table 1 ("REG" is ff), as printed. The image rows and the
+# audio rows add up to less than their totals in LUT, FF and BRAM. The number of compute units is not given.
 PREBA_TABLE_1 = {
     "decode": {"lut": 19.7, "ff": 8.6, "bram36": 0.7, "uram": 22.5, "dsp": 6.2},
     "resize": {"lut": 7.1, "ff": 2.3, "bram36": 0.0, "uram": 0.0, "dsp": 8.6},
@@ -68,10 +69,10 @@ def resource_report(
     sources: Sequence[Path] | None = None,
     on_step: OnStep = lambda *_: None,
 ) -> dict[str, Any]:
-    """Synthesise the units that have RTL, each with the modules that it is made of, and compare them with the card.
+    """Synthesise the units that have RTL, each with the modules below it, and compare them with the card.
 
-    A unit that fails has its `error`, and the others are still reported. What was synthesised before from the same
-    sources comes from `cache`. Raises MissingExtra if Yosys is not installed."""
+    A unit that fails has its `error` in the report, and the other units are still reported. Results for the same
+    sources come from `cache`. Raises MissingExtra if Yosys is not installed."""
     if find_spec("pyosys") is None:
         raise MissingExtra("Yosys (pyosys)", "rtl")
     files = list(rtl_sources() if sources is None else sources)
@@ -89,7 +90,7 @@ def resource_report(
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         try:
             measured = dict(zip(names, threads.map(one, names), strict=True))
-        except BaseException:  # Ctrl-C: the threads end when what they wait for has ended
+        except BaseException:  # Ctrl-C, for example: the threads end when their processes have ended
             children.kill_all()
             threads.shutdown(wait=False, cancel_futures=True)
             raise
@@ -108,7 +109,10 @@ def resource_report(
 
 
 def _cus_of(name: str, parts: Mapping[str, str], cus: int) -> int:
-    """Image units are in as many CUs as reach the rate; one of each audio CU is many times faster than need be."""
+    """Return the number of CUs for a unit.
+
+    Image units are in as many CUs as reach the target rate. One CU of each audio kind is many times faster than
+    needed."""
     return 1 if parts.get(name, name) in AUDIO_UNITS else cus
 
 
@@ -122,12 +126,12 @@ def _row(name: str, part_of: str | None, measured: Mapping[str, Any], cus: int) 
 
 
 def share_of_card(resources: Mapping[str, float], cus: int = 1) -> dict[str, float]:
-    """Per cent of a U55C that so many compute units take."""
+    """Return the per cent of a U55C that so many compute units take."""
     return {kind: 100 * cus * resources[kind] / have for kind, have in U55C.items()}
 
 
 def parts_of(top: str, files: Sequence[Path]) -> list[str]:
-    """The modules that `top` instantiates, less those shared ones that live in rtl/, in the order of the source."""
+    """Return the modules that `top` instantiates, without the shared ones in rtl/, in the order of the source."""
     top_file = next(file for file in files if file.stem == top)
     modules = {file.stem for file in files if place(file).parts[0] != "rtl" and file.stem != top}
     return list(dict.fromkeys(name for name in instantiated(top_file) if name in modules))
@@ -141,7 +145,7 @@ def measure(
     on_step: OnStep = lambda *_: None,
     children: "_Children | None" = None,
 ) -> dict[str, Any]:
-    """What module `name`, of these files, becomes: from `cache` or by synthesis. Raises BuildError."""
+    """Return the synthesis result of module `name` from these files, from `cache` if it is there. Raises BuildError."""
     files = needed_files(name, files)
     own_code = [Path(str(module.__file__)) for module in (netlist, synthesis)]
     digest = hashlib.sha256(f"{name} {_version('pyosys')}".encode())
@@ -153,7 +157,7 @@ def measure(
         on_step(name, synthesis.STEP_COUNT, synthesis.STEP_COUNT, "from cache")
         return result
     except (OSError, ValueError):
-        pass  # not there yet, or not whole
+        pass  # no result yet, or an incomplete file
     with tempfile.TemporaryDirectory(prefix="headrace-report-") as folder:
         result = _synthesise(name, files, Path(folder) / "yosys.log", children or _Children(), on_step)
     on_step(name, synthesis.STEP_COUNT, synthesis.STEP_COUNT, "done")
@@ -164,12 +168,12 @@ def measure(
         with replacing(kept) as partial:
             partial.write_text(json.dumps(result))
     except OSError:
-        pass  # a cache that cannot be written costs time only
+        pass  # without a cache the next report only takes longer
     return result
 
 
 class _Children:
-    """The processes that run, so that all can be ended at once."""
+    """The running processes, so that all can be ended at once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -177,7 +181,9 @@ class _Children:
         self._closed = False
 
     def start(self, command: Sequence[str]) -> "subprocess.Popen[str]":
-        """A process in a group of its own, because Yosys has children too, and because Ctrl-C is for us to answer."""
+        """Start a process in a group of its own.
+
+        Yosys has child processes too, and only this process should get Ctrl-C."""
         with self._lock:
             if self._closed:
                 raise BuildError("interrupted")
@@ -235,7 +241,7 @@ def _synthesise(name: str, files: Sequence[Path], log: Path, children: _Children
 
 
 def _errors(log: Path, complaint: str) -> str:
-    """The lines that say what is wrong: Yosys's own, with the source lines that the frontend shows below them."""
+    """Return the lines of the log with errors: Yosys's own, and the source lines that the frontend shows below them."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     shown: list[str] = []
     for number, line in enumerate(lines):

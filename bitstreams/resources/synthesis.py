@@ -1,11 +1,11 @@
-"""Synthesis of one module by Yosys, in a process: `python -m headrace.bitstreams.resources.synthesis TOP LOG FILE...`
+"""Synthesise one module with Yosys: `python -m headrace.bitstreams.resources.synthesis TOP LOG FILE...`
 
-Yosys ends the process that it runs in when it meets an error, prints without end and cannot be stopped, so the caller
-(report.py) keeps it apart. On stdout come JSON lines: {"step", "of", "name"} as it goes, then {"result"}. All that
-Yosys prints goes to the file LOG, errors included.
+Yosys ends its process when it meets an error, prints without end and cannot be stopped, so the caller (report.py) runs
+it in another process. stdout carries JSON lines: {"step", "of", "name"} for each step, then {"result"}. All output of
+Yosys goes to the file LOG, errors included.
 
-`read_slang` reads the SystemVerilog. Yosys's own `read_verilog -sv` is not used: it silently drops memories of packed
-structs.
+`read_slang` reads the SystemVerilog. Yosys's own `read_verilog -sv` is not used, because it silently drops memories of
+packed structs.
 """
 
 import json
@@ -26,8 +26,8 @@ from headrace.bitstreams.resources.netlist import (
     unmapped_cells,
 )
 
-OPTIONS = "-family xcup -flatten -uram -noiopad -noclkbuf"  # abc9 and DSP inference are what synth_xilinx does anyway
-# Labels of synth_xilinx where a step begins, and what is written out before it.
+OPTIONS = "-family xcup -flatten -uram -noiopad -noclkbuf"  # synth_xilinx uses abc9 and infers DSPs by default
+# Labels of synth_xilinx where a step begins.
 STEPS = (
     "begin",
     "map_dsp",
@@ -40,8 +40,8 @@ STEPS = (
     "map_luts",
     "finalize",
 )
-STEP_COUNT = len(STEPS) + 2  # reading before, measuring behind
-LARGE_MEMORY_BITS = 1024  # beyond, flip-flops are worth a line of the report
+STEP_COUNT = len(STEPS) + 2  # reading before them, measuring after them
+LARGE_MEMORY_BITS = 1024  # flip-flops of so many bits or more get a line of the report
 MAPPINGS = {"LUTRAM": "LUTRAM", "BLOCKRAM": "BRAM", "URAM": "URAM"}
 
 
@@ -102,10 +102,10 @@ def _warnings(text: str, final: dict[str, Any]) -> list[str]:
 
 
 def _memories(early: dict[str, Any], mapped: dict[str, Any], final: dict[str, Any], text: str) -> list[dict[str, Any]]:
-    """All arrays: what memory_libmap said of each, and the cells that it became.
+    """Return all arrays: how memory_libmap mapped each of them, and the cells that it became.
 
-    `early` is the design as read, so that an array which is gone by the time of mapping is told as well."""
-    said = dict(re.findall(r"^mapping memory [^.\s]+\.(\S+) via \$__XILINX_([A-Z]+)", text, re.MULTILINE))
+    `early` is the design as read, so that the result includes arrays that are gone by the time of mapping."""
+    mapped_to = dict(re.findall(r"^mapping memory [^.\s]+\.(\S+) via \$__XILINX_([A-Z]+)", text, re.MULTILINE))
     cells = {
         cell["parameters"]["MEMID"].lstrip("\\"): cell for cell in mapped["cells"].values() if cell["type"] == "$mem_v2"
     }
@@ -114,8 +114,8 @@ def _memories(early: dict[str, Any], mapped: dict[str, Any], final: dict[str, An
     for name, memory in (early.get("memories") or {}).items():
         bits = memory["width"] * memory["size"]
         style = memory["attributes"].get("ram_style")
-        if name in said:
-            mapping = MAPPINGS[said[name]]
+        if name in mapped_to:
+            mapping = MAPPINGS[mapped_to[name]]
         elif name not in cells:
             mapping = "removed"  # never read, or all constant
         elif int(cells[name]["parameters"]["WR_PORTS"], 2) == 0:
@@ -136,7 +136,7 @@ def _memories(early: dict[str, Any], mapped: dict[str, Any], final: dict[str, An
         if bits >= LARGE_MEMORY_BITS and name not in known:
             row = {"name": name, "words": 1, "width": bits, "bits": bits, "style": None}
             memories.append({**row, "mapping": "registers", "primitives": {"FF": bits}})
-    for name, net in early["netnames"].items():  # an array with a style that was read as plain registers
+    for name, net in early["netnames"].items():  # arrays with a style that were read as plain registers
         if "ram_style" in net["attributes"] and group_name(name) not in known:
             bits, style = len(net["bits"]), net["attributes"]["ram_style"]
             row = {"name": name, "words": 1, "width": bits, "bits": bits, "style": style}
@@ -145,7 +145,7 @@ def _memories(early: dict[str, Any], mapped: dict[str, Any], final: dict[str, An
 
 
 def _soft_multipliers(module: dict[str, Any]) -> list[dict[str, Any]]:
-    """Multiplications left to LUTs."""
+    """Return the multiplications that LUTs compute."""
     found = []
     for cell in module["cells"].values():
         if cell["type"] == "$mul":
@@ -157,7 +157,7 @@ def _soft_multipliers(module: dict[str, Any]) -> list[dict[str, Any]]:
 
 def main() -> None:
     top, log, *sources = sys.argv[1:]
-    # What Yosys prints by itself goes to the log, so that stdout has JSON lines only.
+    # Yosys's own output goes to the log, so that stdout has JSON lines only.
     stdout = os.fdopen(os.dup(1), "w", buffering=1)
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):

@@ -1,6 +1,6 @@
 // Resample: a sound at one of eight rates to 16 kHz, by a polyphase FIR.
 //
-// Reference   AudioSpec.taps of host/dpu/reference/audio.py, rounded to 24 bits: output m is the sum over inputs i, 0 beyond both
+// Reference   taps() of host/dpu/reference/resampling.py, rounded to 24 bits: output m is the sum over inputs i, 0 beyond both
 //             ends, of x[i] * h[half + m * down - i * up]. At 16 kHz the samples as they are.
 // Interface   sound and samples in and out; ceil(count * 16000 / rate) come out. The taps of the request's rate, loaded
 //             before, as taps_table of host/dpu/units/audio_tables.py lays them out.

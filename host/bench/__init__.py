@@ -1,1 +1,1 @@
-"""The load generator: what to send and when, the clients that send it, their processes, and what came of it."""
+"""The load generator: plans of send times, contents of requests, clients, their processes, and reports."""

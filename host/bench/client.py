@@ -1,4 +1,4 @@
-"""Both transports share these types: a server, the clients that send it requests, and the ways in which those end."""
+"""The types that the HTTP and gRPC load generators share: a server, its clients, and the ways in which requests end."""
 
 import ssl
 import time
@@ -11,35 +11,39 @@ from typing import Protocol
 from headrace.batching import HeadraceError, UsageError
 from headrace.host.bench.inputs import ModelMetadata, Place, Tensor
 
-ASK_S = 10.0  # for a question about the server or a model
+ASK_S = 10.0  # timeout of a request for metadata of the server or a model
 
 
 @dataclass(frozen=True, slots=True)
 class Secure:
-    """TLS; the server's certificate must come from one in the file, or, without, from one that this machine trusts."""
+    """Settings for TLS. The server's certificate must be signed by a certificate in the file `authorities`. Without a
+    file, one of this machine's trusted authorities must have signed it."""
 
     authorities: Path | None = None
 
     def context(self) -> ssl.SSLContext:
-        """Raises UsageError."""
+        """Return the context for Python's ssl module. Raises UsageError."""
         try:
             return ssl.create_default_context(cafile=self.authorities)
         except ssl.SSLError as error:
-            raise UsageError(f"{self.authorities}: {error.reason or error}; give certificates as PEM") from None
+            raise UsageError(f"{self.authorities}: {error.reason or error}; give certificates in PEM format") from None
 
 
 class Unreachable(HeadraceError):
-    """The server does not answer, or not as the protocol has it."""
+    """The server does not answer, or its answer does not follow the protocol."""
 
 
 class Refused(Unreachable):
-    """The server answers, but with an error."""
+    """The server answered with an error."""
 
 
 class Status(IntEnum):
-    """How a request ended. `SHED`: refused, as there are too many (HTTP 429, 503 with Retry-After; RESOURCE_EXHAUSTED).
-    `LATE`: past its timeout (408, 504; DEADLINE_EXCEEDED). `UNAVAILABLE`: 503 else, or UNAVAILABLE. `UNANSWERED`: the
-    connection was refused or lost, or no answer came within the run's bound."""
+    """Name the ways in which a request ends.
+
+    SHED: the server refused the request because it has too many (HTTP 429, 503 with Retry-After; RESOURCE_EXHAUSTED).
+    LATE: the request passed its timeout (HTTP 408, 504; DEADLINE_EXCEEDED).
+    UNAVAILABLE: the server is not available (any other HTTP 503; UNAVAILABLE).
+    UNANSWERED: the connection was refused or lost, or no answer came within the time limit of the run."""
 
     OK = 0
     SHED = 1
@@ -51,7 +55,7 @@ class Status(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """A server with the statistics extension has counted these for a model so far."""
+    """Hold the counters of one model from the statistics extension, since the server's start."""
 
     inferences: int
     executions: int
@@ -60,61 +64,65 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class RequestOptions:
-    """Requests may ask for `classes` labels in place of each output, or for `outputs` in shared memory, by name.
+    """Options of the requests of a run.
 
-    0 classes means that no labels are asked for."""
+    Args:
+        timeout_us: timeout that the request states, in microseconds; 0 states none.
+        classes: number of labels to ask for in place of each output; 0 asks for the outputs.
+        outputs: the place in shared memory for each output, by name."""
 
     timeout_us: int = 0
     classes: int = 0
     outputs: Mapping[str, Place] = field(default_factory=dict)
 
 
-# Of a request's number: when it was sent (seconds of the client's clock; None if it never was), how it ended, and what
-# the server said if that is not OK.
+# Called at the end of a request with its number, the time when it was sent (seconds of the client's clock, None if it
+# was never sent), its status, and the server's error text if the status is not OK.
 OnAnswer = Callable[[int, float | None, Status, str], None]
 Now = Callable[[], float]
 
 
 class Client(Protocol):
-    """Use as an async context manager. At its end, what is not answered is cut."""
+    """Send requests to one server. It is an async context manager, which cancels unanswered requests at its end."""
 
     async def __aenter__(self) -> "Client": ...
 
     async def __aexit__(self, *_: object) -> None: ...
 
     def send(self, number: int, message: bytes) -> None:
-        """Send at once, if there is a connection to be had; else as soon as there is. Every request is told of once,
-        but those that are cut."""
+        """Send a request now if a connection is free, else as soon as one is.
+
+        The client calls on_answer once for each request, except for requests that it cancels."""
         ...
 
 
 class Target(Protocol):
-    """A server, with what is needed to ask it; it can be pickled."""
+    """A server and the way to send it requests. It can be pickled."""
 
     def metadata(self, model: str) -> ModelMetadata:
-        """Raises Unreachable, with what the server says."""
+        """Return the metadata of a model. Raises Unreachable with the server's error text."""
         ...
 
     def models(self) -> list[str]:
-        """Return the names of the models that are ready. Raises Unreachable, also if the server lists none."""
+        """Return the names of the models that are ready. Raises Unreachable, also if the server lists no models."""
         ...
 
     def statistics(self, model: str) -> Statistics | None:
-        """None where the server has none."""
+        """Return the counters of a model, or None if the server has none."""
         ...
 
-    def message(self, model: ModelMetadata, tensors: Sequence[Tensor], asked: RequestOptions) -> bytes:
-        """A whole request, ready to be sent. Raises UsageError."""
+    def message(self, model: ModelMetadata, tensors: Sequence[Tensor], options: RequestOptions) -> bytes:
+        """Return a complete request, ready to send. Raises UsageError."""
         ...
 
     def register(self, region: str, key: str, size: int) -> None:
-        """Tell the server of a region of shared memory. Raises Unreachable."""
+        """Register a region of shared memory with the server. Raises Unreachable."""
         ...
 
     def unregister(self, region: str) -> None:
-        """A server that has gone is left in peace."""
+        """Unregister a region. This does nothing if the server is gone."""
         ...
 
     def client(self, on_answer: OnAnswer, connections: int, now: Now = time.monotonic) -> Client:
-        """Return clients whose clock is `now`, in seconds."""
+        """Return a client whose clock is `now`, in seconds."""
         ...

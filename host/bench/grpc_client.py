@@ -1,4 +1,4 @@
-"""The Open Inference Protocol over gRPC: requests as bytes that were made before, answers that are not parsed."""
+"""The Open Inference Protocol over gRPC, with prepared requests and answers that are not parsed."""
 
 import asyncio
 import contextlib
@@ -17,11 +17,11 @@ from headrace.host.bench.client import ASK_S, Now, OnAnswer, RequestOptions, Sec
 from headrace.host.bench.inputs import ModelMetadata, Place, Tensor, TensorMetadata, raw
 
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
-CHANNELS = 4  # connections of a process, at most
+MAX_CHANNELS = 4  # connections of one process
 OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    ("grpc.use_local_subchannel_pool", 1),  # else all channels are one connection
+    ("grpc.use_local_subchannel_pool", 1),  # otherwise all channels share one connection
     ("grpc.enable_http_proxy", 0),
 )
 
@@ -34,58 +34,60 @@ _STATUSES = {
 
 @dataclass(frozen=True, slots=True)
 class GrpcTarget:
+    """A server that is reached over gRPC; see Target."""
+
     host: str
     port: int
     token: str | None = None
     secure: Secure | None = None
 
     def metadata(self, model: str) -> ModelMetadata:
-        found = self._asked("ModelMetadata", pb.ModelMetadataRequest(name=model))
+        metadata = self._ask("ModelMetadata", pb.ModelMetadataRequest(name=model))
         return ModelMetadata(
             model,
-            [TensorMetadata(each.name, each.datatype, tuple(each.shape)) for each in found.inputs],
-            [TensorMetadata(each.name, each.datatype, tuple(each.shape)) for each in found.outputs],
+            [TensorMetadata(each.name, each.datatype, tuple(each.shape)) for each in metadata.inputs],
+            [TensorMetadata(each.name, each.datatype, tuple(each.shape)) for each in metadata.outputs],
             takes_binary=True,
         )
 
     def models(self) -> list[str]:
-        return [each.name for each in self._asked("RepositoryIndex", pb.RepositoryIndexRequest(ready=True)).models]
+        return [each.name for each in self._ask("RepositoryIndex", pb.RepositoryIndexRequest(ready=True)).models]
 
     def statistics(self, model: str) -> Statistics | None:
         try:
-            (found,) = self._asked("ModelStatistics", pb.ModelStatisticsRequest(name=model)).model_stats
+            (counters,) = self._ask("ModelStatistics", pb.ModelStatisticsRequest(name=model)).model_stats
         except (Unreachable, ValueError):
             return None
-        return Statistics(found.inference_count, found.execution_count, found.inference_stats.queue.ns)
+        return Statistics(counters.inference_count, counters.execution_count, counters.inference_stats.queue.ns)
 
-    def message(self, model: ModelMetadata, tensors: Sequence[Tensor], asked: RequestOptions) -> bytes:
+    def message(self, model: ModelMetadata, tensors: Sequence[Tensor], options: RequestOptions) -> bytes:
         request = pb.ModelInferRequest(model_name=model.name)
         for tensor in tensors:
-            given = request.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.array.shape)
+            entry = request.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.array.shape)
             if tensor.place is not None:
-                _place(given, tensor.place)
+                _place(entry, tensor.place)
             else:
                 request.raw_input_contents.append(raw(tensor))
-        if asked.timeout_us:
-            request.parameters["timeout"].int64_param = asked.timeout_us
-        if asked.classes:
+        if options.timeout_us:
+            request.parameters["timeout"].int64_param = options.timeout_us
+        if options.classes:
             for output in model.outputs:
-                request.outputs.add(name=output.name).parameters["classification"].int64_param = asked.classes
-        for name, place in asked.outputs.items():
+                request.outputs.add(name=output.name).parameters["classification"].int64_param = options.classes
+        for name, place in options.outputs.items():
             _place(request.outputs.add(name=name), place)
         message: bytes = request.SerializeToString()
         return message
 
     def register(self, region: str, key: str, size: int) -> None:
         request = pb.SystemSharedMemoryRegisterRequest(name=region, key=key, byte_size=size)
-        self._asked("SystemSharedMemoryRegister", request)
+        self._ask("SystemSharedMemoryRegister", request)
 
     def unregister(self, region: str) -> None:
         with contextlib.suppress(Unreachable):
-            self._asked("SystemSharedMemoryUnregister", pb.SystemSharedMemoryUnregisterRequest(name=region))
+            self._ask("SystemSharedMemoryUnregister", pb.SystemSharedMemoryUnregisterRequest(name=region))
 
     def client(self, on_answer: OnAnswer, connections: int, now: Now = time.monotonic) -> "GrpcClient":
-        return GrpcClient(self, on_answer, min(connections, CHANNELS), now)
+        return GrpcClient(self, on_answer, min(connections, MAX_CHANNELS), now)
 
     def channel(self) -> Any:
         return self._channel(aio)
@@ -93,21 +95,21 @@ class GrpcTarget:
     def _channel(self, made_by: Any) -> Any:
         if self.secure is None:
             return made_by.insecure_channel(str(self), OPTIONS)
-        self.secure.context()  # tells of a file that holds no certificates
+        self.secure.context()  # raises UsageError for a file without certificates
         roots = None if self.secure.authorities is None else self.secure.authorities.read_bytes()
         return made_by.secure_channel(str(self), grpc.ssl_channel_credentials(roots), OPTIONS)
 
     def headers(self) -> list[tuple[str, str]]:
         return [] if self.token is None else [("authorization", f"Bearer {self.token}")]
 
-    def _asked(self, name: str, request: Any) -> Any:
+    def _ask(self, name: str, request: Any) -> Any:
         with self._channel(grpc) as channel:
             method = getattr(service_pb2_grpc.GRPCInferenceServiceStub(channel), name)
             try:
                 return method(request, timeout=ASK_S, metadata=self.headers())
             except grpc.RpcError as error:
-                said = " ".join((error.details() or "").split())[:300]
-                raise Unreachable(f"{self} answers {name} with {error.code().name}: {said}") from None
+                details = " ".join((error.details() or "").split())[:300]
+                raise Unreachable(f"{self} answers {name} with {error.code().name}: {details}") from None
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -120,7 +122,8 @@ def _place(tensor: Any, place: Place) -> None:
 
 
 class GrpcClient:
-    """Requests go to its channels in turn; on each, as many as the server lets at a time, and the others wait."""
+    """Send requests over several channels in turn. On each channel the server limits the requests in flight; the others
+    wait."""
 
     def __init__(self, target: GrpcTarget, on_answer: OnAnswer, channels: int, now: Now) -> None:
         self._on_answer = on_answer
@@ -135,7 +138,7 @@ class GrpcClient:
             try:
                 await asyncio.wait_for(channel.channel_ready(), ASK_S)
             except TimeoutError:
-                break  # the requests will say so
+                break  # the requests then fail and report the error
         return self
 
     async def __aexit__(self, *_: object) -> None:

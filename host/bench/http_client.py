@@ -1,6 +1,7 @@
-"""The Open Inference Protocol over HTTP: one connection a request in flight, requests as bytes that were made before.
+"""The Open Inference Protocol over HTTP/1.1, with one connection for each request in flight and prepared requests.
 
-The answer is parsed by llhttp and its body thrown away; only of what is not 200 the first bytes are kept."""
+llhttp parses the answers. The client discards their bodies and keeps only the first bytes of an answer for an error
+text."""
 
 import asyncio
 import contextlib
@@ -30,51 +31,53 @@ from headrace.host.bench.client import (
 from headrace.host.bench.inputs import BYTES, ModelMetadata, Place, Tensor, TensorMetadata, raw
 
 CONNECT_S = 5.0
-READY = 8  # connections that are open before the first request
-SAID = 2000  # bytes of an answer's beginning, for its error
+READY = 8  # connections that are opened before the first request
+MAX_ERROR_BYTES = 2000  # bytes from the start of an answer that are kept for an error text
 
 _STATUSES = {200: Status.OK, 408: Status.LATE, 429: Status.SHED, 503: Status.UNAVAILABLE, 504: Status.LATE}
 
 
 @dataclass(frozen=True, slots=True)
 class HttpTarget:
+    """A server that is reached over HTTP or HTTPS; see Target."""
+
     host: str
     port: int
     token: str | None = None
     secure: Secure | None = None
 
     def metadata(self, model: str) -> ModelMetadata:
-        server, found = self._asked("/v2"), self._asked(_path(model))
+        server, metadata = self._ask("/v2"), self._ask(_path(model))
         try:
             return ModelMetadata(
                 model,
-                [TensorMetadata(each["name"], each["datatype"], tuple(each["shape"])) for each in found["inputs"]],
-                [TensorMetadata(each["name"], each["datatype"], tuple(each["shape"])) for each in found["outputs"]],
+                [TensorMetadata(each["name"], each["datatype"], tuple(each["shape"])) for each in metadata["inputs"]],
+                [TensorMetadata(each["name"], each["datatype"], tuple(each["shape"])) for each in metadata["outputs"]],
                 {"binary_tensor_data", "binary_data"} & set(server.get("extensions") or ()) != set(),
             )
         except (LookupError, TypeError, AttributeError) as error:
-            raise Unreachable(f"{self}: its metadata are not as the protocol has them: {error!r}") from None
+            raise Unreachable(f"{self}: the metadata do not follow the protocol: {error!r}") from None
 
     def models(self) -> list[str]:
         try:
-            return [str(each["name"]) for each in self._asked("/v2/repository/index", {"ready": True})]
+            return [str(each["name"]) for each in self._ask("/v2/repository/index", {"ready": True})]
         except Refused as error:
             raise Unreachable(
-                f"{error}; name the model with --model, if this is a server of the Open Inference Protocol"
+                f"{error}; give the model's name with --model if the server has the Open Inference Protocol"
             ) from None
         except (LookupError, TypeError) as error:
-            raise Unreachable(f"{self}: its models are not listed as the protocol has it: {error!r}") from None
+            raise Unreachable(f"{self}: the list of models does not follow the protocol: {error!r}") from None
 
     def statistics(self, model: str) -> Statistics | None:
         try:
-            (found,) = self._asked(f"{_path(model)}/stats")["model_stats"]
-            queue = found["inference_stats"]["queue"]
-            return Statistics(found["inference_count"], found["execution_count"], queue.get("ns", 0))
+            (counters,) = self._ask(f"{_path(model)}/stats")["model_stats"]
+            queue = counters["inference_stats"]["queue"]
+            return Statistics(counters["inference_count"], counters["execution_count"], queue.get("ns", 0))
         except (Unreachable, LookupError, TypeError, ValueError):
             return None
 
-    def message(self, model: ModelMetadata, tensors: Sequence[Tensor], asked: RequestOptions) -> bytes:
-        """With the tensors' bytes behind the JSON, where the server takes that."""
+    def message(self, model: ModelMetadata, tensors: Sequence[Tensor], options: RequestOptions) -> bytes:
+        """Return the request. The tensors' bytes follow the JSON if the server has the binary tensor data extension."""
         inputs, parts = list[dict[str, Any]](), list[bytes]()
         for tensor in tensors:
             entry = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.array.shape)}
@@ -84,18 +87,20 @@ class HttpTarget:
                 parts.append(raw(tensor))
                 inputs.append({**entry, "parameters": {"binary_data_size": len(parts[-1])}})
             elif tensor.datatype == BYTES:
-                raise UsageError(f"{self} takes no binary tensors, and photos are no JSON; send tensors, or use gRPC")
+                raise UsageError(
+                    f"{self} takes no binary tensors, and JSON cannot hold images; send tensors, or use gRPC"
+                )
             else:
                 inputs.append({**entry, "data": tensor.array.ravel().tolist()})
-        parameters: dict[str, Any] = {"timeout": asked.timeout_us} if asked.timeout_us else {}
+        parameters: dict[str, Any] = {"timeout": options.timeout_us} if options.timeout_us else {}
         if model.takes_binary:
             parameters["binary_data_output"] = True
         body: dict[str, Any] = {"inputs": inputs, "parameters": parameters}
-        if asked.classes:
-            wanted = {"classification": asked.classes, "binary_data": model.takes_binary}
-            body["outputs"] = [{"name": output.name, "parameters": wanted} for output in model.outputs]
-        if asked.outputs:
-            body["outputs"] = [{"name": name, "parameters": _placed(place)} for name, place in asked.outputs.items()]
+        if options.classes:
+            labels = {"classification": options.classes, "binary_data": model.takes_binary}
+            body["outputs"] = [{"name": output.name, "parameters": labels} for output in model.outputs]
+        if options.outputs:
+            body["outputs"] = [{"name": name, "parameters": _placed(place)} for name, place in options.outputs.items()]
         header = json.dumps(body).encode()
         lines = [f"POST {_path(model.name)}/infer HTTP/1.1", f"host: {self}"]
         lines += [f"{name}: {value}" for name, value in self._headers().items()]
@@ -107,11 +112,11 @@ class HttpTarget:
         return b"".join([("\r\n".join(lines) + "\r\n\r\n").encode(), header, *parts])
 
     def register(self, region: str, key: str, size: int) -> None:
-        self._asked(f"{_region(region)}/register", {"key": key, "offset": 0, "byte_size": size})
+        self._ask(f"{_region(region)}/register", {"key": key, "offset": 0, "byte_size": size})
 
     def unregister(self, region: str) -> None:
         with contextlib.suppress(Unreachable):
-            self._asked(f"{_region(region)}/unregister", {})
+            self._ask(f"{_region(region)}/unregister", {})
 
     def client(self, on_answer: OnAnswer, connections: int, now: Now = time.monotonic) -> "HttpClient":
         return HttpClient(self, on_answer, connections, now)
@@ -119,8 +124,10 @@ class HttpTarget:
     def _headers(self) -> dict[str, str]:
         return {} if self.token is None else {"authorization": f"Bearer {self.token}"}
 
-    def _asked(self, path: str, value: Any = None) -> Any:
-        """The JSON that comes for a GET, or for a POST of `value`; None if nothing does."""
+    def _ask(self, path: str, value: Any = None) -> Any:
+        """Send a GET, or a POST of `value`, and return the JSON of the answer; None if its body is empty.
+
+        Raises Unreachable; Refused for an answer other than 200."""
         if self.secure is None:
             connection = http.client.HTTPConnection(self.host, self.port, timeout=ASK_S)
         else:
@@ -130,40 +137,47 @@ class HttpTarget:
             body = None if value is None else json.dumps(value).encode()
             connection.request("GET" if value is None else "POST", path, body, self._headers())
             answer = connection.getresponse()
-            came = answer.read(1 << 20)
+            content = answer.read(1 << 20)
         except (OSError, http.client.HTTPException) as error:
-            raise Unreachable(f"{self}: {getattr(error, 'strerror', None) or error!r}; is the server there?") from None
+            reason = getattr(error, "strerror", None) or repr(error)
+            raise Unreachable(f"{self}: {reason}; check the address, and that the server runs") from None
         finally:
             connection.close()
         if answer.status != 200:
-            raise Refused(f"{self}{path} answers {answer.status}: {_reason(came)}")
+            raise Refused(f"{self}{path} answers {answer.status}: {_reason(content)}")
         try:
-            return json.loads(came) if came else None
+            return json.loads(content) if content else None
         except ValueError:
-            raise Unreachable(f"{self}{path} answers no JSON: is it a server of the Open Inference Protocol?") from None
+            raise Unreachable(
+                f"{self}{path} answers without JSON; give a server with the Open Inference Protocol"
+            ) from None
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class HttpClient:
-    """Opens a connection for a request where none is idle, up to `connections`; beyond, requests wait for one."""
+    """Send requests over a pool of connections.
+
+    A request uses an idle connection. If none is idle the client opens another, up to `connections`. Beyond that,
+    requests wait for a connection."""
 
     def __init__(self, target: HttpTarget, on_answer: OnAnswer, connections: int, now: Now) -> None:
         self.on_answer = on_answer
         self.now = now
-        self.buffer = memoryview(bytearray(1 << 18))  # of all connections: what comes is looked at before more comes
+        # One read buffer serves all connections, because each read is parsed before the next one.
+        self.buffer = memoryview(bytearray(1 << 18))
         self._target = target
         self._context = None if target.secure is None else target.secure.context()
-        self._most = connections
+        self._max_connections = connections
         self._open: set[_Connection] = set()
-        self._idle: list[_Connection] = []  # the one used last is used next
+        self._idle: list[_Connection] = []  # the connection that was used last is used first
         self._opening = 0
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> "HttpClient":
-        for _ in range(min(READY, self._most)):
+        for _ in range(min(READY, self._max_connections)):
             self._connect()
         await asyncio.gather(*self._tasks)
         return self
@@ -180,22 +194,24 @@ class HttpClient:
             self._idle.pop().send(number, message)
             return
         self._waiting.append((number, message))
-        self._connect_if_wanted()
+        self._connect_if_needed()
 
-    def is_free(self, connection: "_Connection") -> None:
+    def on_free(self, connection: "_Connection") -> None:
+        """Send the next waiting request over a connection that has become free."""
         if self._waiting:
             connection.send(*self._waiting.popleft())
         else:
             self._idle.append(connection)
 
-    def is_lost(self, connection: "_Connection") -> None:
+    def on_lost(self, connection: "_Connection") -> None:
+        """Forget a connection that has closed."""
         self._open.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
-        self._connect_if_wanted()
+        self._connect_if_needed()
 
-    def _connect_if_wanted(self) -> None:
-        if self._opening < len(self._waiting) and len(self._open) + self._opening < self._most:
+    def _connect_if_needed(self) -> None:
+        if self._opening < len(self._waiting) and len(self._open) + self._opening < self._max_connections:
             self._connect()
 
     def _connect(self) -> None:
@@ -211,33 +227,35 @@ class HttpClient:
                 _, connection = await loop.create_connection(
                     lambda: _Connection(self), self._target.host, self._target.port, ssl=self._context
                 )
-        except OSError as error:  # TimeoutError is one
+        except OSError as error:  # TimeoutError is a subclass
             self._opening -= 1
             if self._waiting:
                 number, _ = self._waiting.popleft()
-                text = f"no connection to {self._target}: {error.strerror or 'it takes too long'}"
+                text = f"no connection to {self._target}: {error.strerror or f'timeout after {CONNECT_S:g} s'}"
                 self.on_answer(number, None, Status.UNANSWERED, text)
-            self._connect_if_wanted()
+            self._connect_if_needed()
             return
         self._opening -= 1
         self._open.add(connection)
-        self.is_free(connection)
+        self.on_free(connection)
 
 
 class _Connection(asyncio.BufferedProtocol):
+    """One connection, which carries one request at a time."""
+
     def __init__(self, client: HttpClient) -> None:
         self._client = client
         self._parser = httptools.HttpResponseParser(self)
-        self._number: int | None = None  # of the request that is on its way
+        self._number: int | None = None  # the request in flight
         self._sent = 0.0
-        self._said = b""
+        self._head = b""  # the first bytes of the answer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
     def send(self, number: int, message: bytes) -> None:
         self._number = number
-        self._said = b""
+        self._head = b""
         self._sent = self._client.now()
         self._transport.write(message)
 
@@ -245,13 +263,13 @@ class _Connection(asyncio.BufferedProtocol):
         return self._client.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        came = self._client.buffer[:nbytes]
-        if len(self._said) < SAID:
-            self._said += bytes(came[: SAID - len(self._said)])
+        data = self._client.buffer[:nbytes]
+        if len(self._head) < MAX_ERROR_BYTES:
+            self._head += bytes(data[: MAX_ERROR_BYTES - len(self._head)])
         try:
-            self._parser.feed_data(came)
+            self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._end(Status.ERROR, f"what came is no HTTP: {error}", False)
+            self._end(Status.ERROR, f"the answer is not HTTP: {error}", False)
 
     def on_message_complete(self) -> None:
         code = self._parser.get_status_code()
@@ -260,42 +278,46 @@ class _Connection(asyncio.BufferedProtocol):
         status = _STATUSES.get(code, Status.ERROR)
         text = "" if code == 200 else self._error(code)
         if code == 503:
-            status = _unavailable(self._said)
+            status = _unavailable(self._head)
         self._end(status, text, self._parser.should_keep_alive())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._client.is_lost(self)
+        self._client.on_lost(self)
         self._end(Status.UNANSWERED, f"the connection was lost: {exc or 'the server closed it'}", False)
 
     def abort(self) -> None:
         self._number = None
         self._transport.abort()
 
-    def _end(self, status: Status, text: str, goes_on: bool) -> None:
-        """End the request that is on its way, if one is. The connection takes the next one before the end is told."""
+    def _end(self, status: Status, text: str, keep_alive: bool) -> None:
+        """End the request in flight, if there is one. The connection takes its next request before on_answer is called.
+
+        `keep_alive` says whether the connection stays open."""
         number, sent, self._number = self._number, self._sent, None
-        if not goes_on:
+        if not keep_alive:
             self._transport.close()
         elif number is not None:
-            self._client.is_free(self)
+            self._client.on_free(self)
         if number is not None:
             self._client.on_answer(number, sent, status, text)
 
     def _error(self, code: int) -> str:
-        _, _, body = self._said.partition(b"\r\n\r\n")
+        _, _, body = self._head.partition(b"\r\n\r\n")
         return f"{code}: {_reason(body)}"
 
 
-def _unavailable(said: bytes) -> Status:
-    """Return what a 503 means. Headrace says it in a header of its own, because each of its 503s has Retry-After."""
-    head = said.partition(b"\r\n\r\n")[0].lower()
+def _unavailable(answer: bytes) -> Status:
+    """Return the status that a 503 stands for.
+
+    Every 503 of Headrace has Retry-After, so Headrace sends a header of its own to tell the two cases apart."""
+    head = answer.partition(b"\r\n\r\n")[0].lower()
     if b"\r\nheadrace-outcome: " in head:
         return Status.SHED if b"\r\nheadrace-outcome: shed" in head else Status.UNAVAILABLE
     return Status.SHED if b"\r\nretry-after: " in head else Status.UNAVAILABLE
 
 
 def _reason(body: bytes) -> str:
-    """Return the text of an error's body, on one line."""
+    """Return the text of an error's body on one line."""
     try:
         text = json.loads(body)["error"]
     except (ValueError, LookupError, TypeError):

@@ -1,4 +1,4 @@
-"""What came of a run: the result with the keys that all of Headrace's runs have, a table, a plot."""
+"""The report of a run: a result with the keys that all runs of Headrace have, a table, and a plot."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +11,8 @@ from headrace.batching import percentiles_ms
 from headrace.host.bench.client import Statistics, Status
 from headrace.host.bench.run import Answers
 
-LATE_SHARE = 0.1  # of the median latency: a client that is later than this measures itself
+# A client measures its own delay when it sends later than both limits: this share of the median latency, and LATE_MS.
+LATE_SHARE = 0.1
 LATE_MS = 1.0
 PERCENTILES = ("p50", "p95", "p99")
 
@@ -25,17 +26,22 @@ def result(
     after: Statistics | None,
     seed: int,
 ) -> dict[str, Any]:
-    """Latencies are of requests that were answered OK, from when they were planned; `service_ms` is the same from when
-    they left, and `lateness_ms` is between the two. Throughput counts OKs from the first planned to the last end. With
-    `timeout_s`, what was not OK within it is a violation. Mean batch and wait in the queue are from the server's own
-    counters, where it has them, and of all that it did meanwhile; `client_cpu_us` is this side's work by request."""
+    """Return the result of a run as a dictionary with the fixed result keys.
+
+    - `latency_ms` covers the requests that ended OK, from their planned times. `service_ms` counts from their send
+        times, and `lateness_ms` is the difference of the two.
+    - `throughput_rps` counts requests that ended OK, from the first planned time to the last end.
+    - `sla_violation_rate` is the share of requests that did not end OK within `timeout_s`.
+    - `batch_size_mean` and `queue_ms` come from the server's counters, where it has them. They include every request
+        that the server served during the run.
+    - `client_cpu_us` is the CPU time of the load generator per request."""
     ok = answers.of(Status.OK)
     latency_s = (answers.ended - answers.planned)[ok]
     counts = {status.name.lower(): int(answers.of(status).sum()) for status in Status}
     requests = len(answers.planned)
     span_s = float(answers.ended[ok].max() - answers.planned[0]) if ok.any() else 0.0
     every_end = np.append(answers.ended[~np.isnan(answers.ended)], 0.0)
-    found = {
+    figures = {
         "rate_rps": rate_rps,
         "requests": requests,
         "finished": counts["ok"],
@@ -56,38 +62,41 @@ def result(
     }
     if before is not None and after is not None and after.executions > before.executions:
         inferences = after.inferences - before.inferences
-        found["batch_size_mean"] = inferences / (after.executions - before.executions)
+        figures["batch_size_mean"] = inferences / (after.executions - before.executions)
         if inferences > 0:
-            found["queue_ms"] = (after.queue_ns - before.queue_ns) / inferences / 1e6
-    return found
+            figures["queue_ms"] = (after.queue_ns - before.queue_ns) / inferences / 1e6
+    return figures
 
 
 def notes(run: Mapping[str, Any], answers: Answers) -> list[str]:
-    """What a reader of the figures must know: what went wrong, and whether the client was the bottleneck."""
-    found = [
-        f"{status.name.lower()}: {text}" for status, texts in sorted(answers.said.items()) for text in texts if text
+    """Return warnings about a run: the error texts, and whether the client was the bottleneck."""
+    warnings = [
+        f"{status.name.lower()}: {text}"
+        for status, texts in sorted(answers.error_texts.items())
+        for text in texts
+        if text
     ]
     late, latency = run["lateness_ms"]["p99"], run["latency_ms"]["p50"]
     if late is not None and latency is not None and late > max(LATE_MS, LATE_SHARE * latency):
-        found.append(
-            f"1 % of the requests left {late:.1f} ms late or more: this machine, --processes or --connections are at "
-            "their limit, and latencies count that"
+        warnings.append(
+            f"1 % of the requests were sent {late:.1f} ms late or more: this machine, --processes or --connections are "
+            "at their limit, and the latencies include that delay"
         )
-    return found
+    return warnings
 
 
 def table(title: str, runs: Sequence[Mapping[str, Any]]) -> Table:
-    """A row a run; of the ways in which requests end, those that there were."""
-    made = Table(title=title, title_justify="left")
+    """Return a table with one row per run. It has a column for each way of ending that occurred."""
+    rows = Table(title=title, title_justify="left")
     ends = [name for name in runs[0]["statuses"] if name != "ok" and any(run["statuses"][name] for run in runs)]
     for heading in ("rate/s", "sent", "ok", *ends, "ok/s", "mean ms", "p50", "p95", "p99", "max", "sent late p99"):
-        made.add_column(heading, justify="right")
+        rows.add_column(heading, justify="right")
     for run in runs:
         latency = run["latency_ms"]
         numbers = [run["rate_rps"], run["requests"], *(run["statuses"][name] for name in ("ok", *ends))]
         numbers += [run["throughput_rps"], *(latency[name] for name in ("mean", *PERCENTILES, "max"))]
-        made.add_row(*(_shown(number) for number in (*numbers, run["lateness_ms"]["p99"])))
-    return made
+        rows.add_row(*(_shown(number) for number in (*numbers, run["lateness_ms"]["p99"])))
+    return rows
 
 
 def _shown(number: float | None) -> str:
@@ -97,7 +106,8 @@ def _shown(number: float | None) -> str:
 
 
 def draw(path: Path, title: str, runs: Sequence[Mapping[str, Any]], answers: Sequence[Answers]) -> None:
-    """Latency by load, what became of the requests, and the share of requests that took longer than a time."""
+    """Write a plot to `path`: latency by load, how requests ended, and the share of requests that took longer than a
+    time."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -108,7 +118,7 @@ def draw(path: Path, title: str, runs: Sequence[Mapping[str, Any]], answers: Seq
     rates = [run["rate_rps"] or run["throughput_rps"] or 0.0 for run in runs]
     for percentile in PERCENTILES:
         by_load.plot(rates, [run["latency_ms"][percentile] or np.nan for run in runs], "o-", label=percentile)
-    by_load.set(xlabel="requests/s asked", ylabel="latency from the planned send, ms", yscale="log", title="by load")
+    by_load.set(xlabel="planned requests/s", ylabel="latency from the planned send, ms", yscale="log", title="by load")
     by_load.legend()
     sums = np.zeros(len(runs))
     places = np.arange(len(runs))
@@ -118,7 +128,7 @@ def draw(path: Path, title: str, runs: Sequence[Mapping[str, Any]], answers: Seq
             ends.bar(places, shares, bottom=sums, label=status.name.lower(), color=f"C{int(status)}")
             sums += shares
     ends.set(xticks=places, xticklabels=[f"{rate:.0f}" for rate in rates], ylim=(0, 1))
-    ends.set(xlabel="requests/s asked", ylabel="share of requests", title="how requests ended")
+    ends.set(xlabel="planned requests/s", ylabel="share of requests", title="how requests ended")
     ends.legend(loc="lower left")
     for rate, one in zip(rates, answers, strict=True):
         ok = one.of(Status.OK)

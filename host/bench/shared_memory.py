@@ -1,8 +1,8 @@
-"""Tensors in POSIX shared memory instead of in messages: the system shared memory extension of Triton.
+"""Requests with tensors in POSIX shared memory instead of in messages: the system shared memory extension of Triton.
 
-Each message has a region of its own, with its inputs and room for its outputs; they are registered with the server for
-as long as they are used. Messages that are on their way twice at a time share the room for outputs, which a load
-generator does not read."""
+Each message has its own region, with its inputs and room for its outputs. Regions stay registered with the server as
+long as they are in use. A message that is in flight twice at a time shares the room for outputs, which a load generator
+does not read."""
 
 import contextlib
 import math
@@ -18,15 +18,17 @@ from headrace.host.bench.inputs import BYTES, ModelMetadata, Place, Tensor, dtyp
 
 @contextlib.contextmanager
 def in_shared_memory(
-    target: Target, model: ModelMetadata, requests: Sequence[Sequence[Tensor]], asked: RequestOptions
+    target: Target, model: ModelMetadata, requests: Sequence[Sequence[Tensor]], options: RequestOptions
 ) -> Iterator[list[bytes]]:
-    """The messages of `requests`. Raises UsageError, and Unreachable where the server has no such extension."""
-    if asked.classes:
-        raise UsageError("labels have no size that is known before: leave --classes out, or --shared-memory")
+    """Provide the messages of `requests` and register their regions for the duration of the context.
+
+    Raises UsageError, and Unreachable if the server lacks the extension."""
+    if options.classes:
+        raise UsageError("the size of labels is not known in advance; leave out --classes or --shared-memory")
     sizes = {}
     for output in model.outputs:
         if output.datatype == BYTES or any(size < 0 for size in output.shape[1:]):
-            raise UsageError(f"output {output.name!r} has no size that is known before: leave --shared-memory out")
+            raise UsageError(f"the size of output {output.name!r} is not known in advance; leave out --shared-memory")
         sizes[output.name] = math.prod(row_shape(output, 1)) * dtype_of(output).itemsize
     with contextlib.ExitStack() as stack:
         messages = []
@@ -48,5 +50,5 @@ def in_shared_memory(
             region.buf[: len(joined)] = joined
             target.register(name, f"/{name}", at)
             stack.callback(target.unregister, name)
-            messages.append(target.message(model, placed, replace(asked, outputs=outputs)))
+            messages.append(target.message(model, placed, replace(options, outputs=outputs)))
         yield messages

@@ -1,7 +1,7 @@
-"""`headrace build`: containers, what is in one, and what the RTL takes of a card."""
+"""The command `headrace build`: build a container, list what is in one, or report the resources of the RTL units."""
 
-import os
 import re
+from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +10,8 @@ import typer
 from rich.table import Table
 
 from headrace.batching import UsageError
+from headrace.bitstreams.cache import build as build_cached
+from headrace.bitstreams.cache import build_container, cache_folder
 from headrace.bitstreams.kernel import read_checked
 from headrace.bitstreams.platforms import DEFAULT, Platform, platform
 from headrace.bitstreams.xclbin import Xclbin, XclbinError
@@ -18,85 +20,96 @@ from headrace.host.cli.options import Json, check_readable, check_writable, comm
 
 
 class Target(StrEnum):
+    """The emulation targets of containers."""
+
     SW_EMU = "sw_emu"
     HW_EMU = "hw_emu"
 
 
 class BuildTarget(StrEnum):
+    """The targets of `headrace build`: those of containers, and a folder that Vitis builds for a card."""
+
     SW_EMU = "sw_emu"
     HW_EMU = "hw_emu"
     HW = "hw"
 
 
 class KernelSource(StrEnum):
+    """The sources that a card's kernels can be built from."""
+
     RTL = "rtl"
     HLS = "hls"
 
 
-TARGET_HELP = "sw_emu: the C++ compiled by g++ behind the XRT API; hw_emu: the RTL, Verilated, clock by clock."
-TargetOption = Annotated[Target, typer.Option(help=TARGET_HELP)]
+TARGET_HELP = "sw_emu runs the units' C++, compiled by g++. hw_emu runs their RTL by Verilator, clock by clock."
+TargetOption = Annotated[Target, typer.Option(help=f"How the DPU is emulated. {TARGET_HELP}")]
 
 
 def cached_xclbin(target: Target, image_cus: int = 0, mel_cus: int = 0, norm_cus: int = 0) -> Path:
-    """The container for these options, built if the sources of what is in it have changed since it last was. What is
-    asked for none of is not waited for."""
-    path = _cache_folder() / f"{target.value}-{image_cus}image-{mel_cus}mel-{norm_cus}norm.xclbin"
-    _build(target, path, image_cus, mel_cus, norm_cus)
-    return path
+    """Return the container for these options, from the cache or newly built. Progress is shown.
+
+    A kind of CU is left out if its number is 0."""
+    with _building(target, image_cus, mel_cus, norm_cus):
+        return build_cached(target=target.value, image_cus=image_cus, mel_cus=mel_cus, norm_cus=norm_cus)
 
 
-def _build(target: Target, path: Path, image_cus: int, mel_cus: int, norm_cus: int, card: str = DEFAULT) -> Xclbin:
-    from headrace.bitstreams.build import build_hw_emu, build_sw_emu
-
-    tool, build = ("g++", build_sw_emu) if target is Target.SW_EMU else ("Verilator and g++", build_hw_emu)
+def _building(target: Target, image_cus: int, mel_cus: int, norm_cus: int) -> AbstractContextManager[Any]:
+    tool = "g++" if target is Target.SW_EMU else "Verilator and g++"
     counts = {"image": image_cus, "mel": mel_cus, "norm": norm_cus}
-    told = " and ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-    with working(f"building {target.value} with {told} CUs ({tool}; about a minute the first time)"):
-        return build(path, image_cus, mel_cus, norm_cus, card)
+    units = " and ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    return working(f"building {target.value} with {units} CUs ({tool}); this takes about a minute the first time")
 
 
 def read_container(option: str, path: Path) -> Xclbin:
-    """Raises UsageError that names the option if the file is no sound container."""
+    """Return the container in a file. Raises UsageError, which names the option, if the file is damaged or is none."""
     try:
         return read_checked(path)
     except XclbinError as error:
         raise UsageError(f"{option} {error}; `headrace build -o FILE` writes one") from error
 
 
-def _cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace"
-
-
 @command
 def build(
     target: Annotated[
-        BuildTarget, typer.Option(help=f"{TARGET_HELP} hw: a folder from which Vitis builds for a card.")
+        BuildTarget,
+        typer.Option(help=f"What to build. {TARGET_HELP} hw writes a folder from which Vitis builds for a card."),
     ] = BuildTarget.SW_EMU,
-    image_cus: Annotated[int, typer.Option(min=0, max=16, help="Number of image compute units.")] = 4,
-    mel_cus: Annotated[int, typer.Option(min=0, max=16, help="Of audio CU A: WAV files to log-mel bands.")] = 1,
-    norm_cus: Annotated[int, typer.Option(min=0, max=16, help="Of audio CU B: log-mel bands to tensors.")] = 1,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="The .xclbin, or folder, to write.")] = None,
+    image_cus: Annotated[int, typer.Option(min=0, max=16, help="Number of image CUs, from JPEG files to tensors.")] = 4,
+    mel_cus: Annotated[
+        int, typer.Option(min=0, max=16, help="Number of audio CUs A, from WAV files to log-mel bands.")
+    ] = 1,
+    norm_cus: Annotated[
+        int, typer.Option(min=0, max=16, help="Number of audio CUs B, from log-mel bands to tensors.")
+    ] = 1,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The .xclbin file to write, or the folder with --target hw.")
+    ] = None,
     card: Annotated[str, typer.Option("--platform", help="The card: u50, u55c, u250 or u280.")] = DEFAULT,
     kernel: Annotated[
-        KernelSource | None, typer.Option(help="--target hw: the SystemVerilog (the default), or the C++.")
+        KernelSource | None,
+        typer.Option(help="Source of the kernels with --target hw: SystemVerilog (rtl) or C++ (hls) [rtl]."),
     ] = None,
     slr: Annotated[
-        list[str] | None, typer.Option(help="--target hw: the die of a unit, such as image_cu_1:2; once a unit.")
+        list[str] | None,
+        typer.Option(help="Die of a CU with --target hw, as in image_cu_1:2. Give it once for each CU."),
     ] = None,
     clock_mhz: Annotated[
-        float | None, typer.Option(min=50, max=500, help="--target hw: the clock to ask for; 250, as --report allows.")
+        float | None, typer.Option(min=50, max=500, help="Clock (MHz) to ask Vitis for with --target hw [250].")
     ] = None,
-    run: Annotated[bool, typer.Option("--run", help="--target hw: build it too, where v++ and vivado are.")] = False,
+    run: Annotated[
+        bool, typer.Option("--run", help="Also build the folder of --target hw. This needs v++ and vivado.")
+    ] = False,
     info: Annotated[Path | None, typer.Option(help="List what is in this .xclbin instead of building one.")] = None,
     report: Annotated[
-        bool, typer.Option("--report", help="Resources and logic depth of the RTL units by Yosys, beside the card's.")
+        bool,
+        typer.Option("--report", help="Report resources and logic depth of the RTL units, as Yosys synthesises them."),
     ] = False,
     cycles_per_image: Annotated[
-        int | None, typer.Option(min=1, help="--report: clocks of an image; those of a 500x375 photo without.")
+        int | None, typer.Option(min=1, help="Clocks of an image for --report [those of a photo of 500x375 pixels].")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Build an .xclbin container or the folder for one, list what is in one, or report what the RTL takes of a card."""
+    """Build an .xclbin container or the folder for one, list what is in one, or report the resources of the RTL."""
     from headrace.bitstreams.build import describe
     from headrace.bitstreams.hw.run import implementation
 
@@ -107,7 +120,7 @@ def build(
     board = platform(card)
     for option, given in (("--kernel", kernel), ("--slr", slr), ("--clock-mhz", clock_mhz), ("--run", run or None)):
         if given is not None and (target is not BuildTarget.HW or output is None):
-            raise UsageError(f"{option} is for --target hw -o FOLDER")
+            raise UsageError(f"{option} is for --target hw -o FOLDER: give these too, or leave out {option}")
     if report:
         _report(cycles_per_image, as_json)
         return
@@ -124,7 +137,9 @@ def build(
     else:
         assert output is not None
         check_writable("-o", output)
-        description = describe(_build(Target(target.value), output, image_cus, mel_cus, norm_cus, card))
+        with _building(Target(target.value), image_cus, mel_cus, norm_cus):
+            container = build_container(output, target.value, image_cus, mel_cus, norm_cus, card)
+        description = describe(container)
         tell(f"wrote {output} ({output.stat().st_size / 1024:.0f} KiB)")
     if as_json:
         show_json(description)
@@ -133,6 +148,7 @@ def build(
 
 
 def _dies(options: list[str]) -> dict[str, int]:
+    """Return the die of each CU that --slr names. Raises UsageError."""
     dies: dict[str, int] = {}
     for option in options:
         unit, _, slr = option.partition(":")
@@ -157,7 +173,7 @@ def _hardware(
 
     design = own_design(board, kernel.value, counts, clock_mhz or CLOCK_MHZ, dies)
     if run:
-        check_tools(board)  # before anything is written
+        check_tools(board)  # a missing tool ends the command before anything is written
     write_folder(folder, design)
     tell(f"wrote {folder}: {kernel.value} for {board.name} at {design.clock_mhz:g} MHz; not built")
     built = build_folder(folder, board, tell) if run else None
@@ -178,7 +194,7 @@ def _hardware(
 
 
 def _print_implementation(found: dict[str, Any]) -> None:
-    """As the vendor's reports have it; what they lack is said to be unknown."""
+    """Print clock, slack and resources from the vendor's reports. A value that they lack is printed as unknown."""
     clock, slack, used = (found.get(key) for key in ("clock_mhz", "slack_ns", "utilisation"))
     show(
         f"built: clock {'unknown' if clock is None else f'{clock:g} MHz'}, "
@@ -192,7 +208,7 @@ def _report(cycles_per_image: int | None, as_json: bool) -> None:
     from headrace.bitstreams.resources.report import CYCLES_PER_IMAGE
     from headrace.host.cli.resource_report import print_report, run_report
 
-    resources = run_report(_cache_folder(), cycles_per_image or CYCLES_PER_IMAGE)
+    resources = run_report(cache_folder(), cycles_per_image or CYCLES_PER_IMAGE)
     if as_json:
         show_json(resources)
     else:

@@ -1,11 +1,11 @@
 """Options of the command line that are made from settings (batching/settings.py).
 
-A setting stands once, in its class. A command that takes it gets an option of its name, help text and range from there,
-and the value by the setting's name in `given(ctx)`. Options of advanced settings are shown by `--help-all` only.
+A setting stands once, in its class. A command that takes the setting gets an option with its name, help and range.
+`given(ctx)` then has the value by the setting's name. `--help-all` alone shows the options of advanced settings.
 """
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,11 +14,20 @@ import typer
 from typer.core import TyperCommand
 
 from headrace.batching import UsageError
-from headrace.batching.registry import find_policy, policy_names
+from headrace.batching.registry import PolicyEntry, find_policy, policy_names
 from headrace.batching.settings import Setting, option, parse_assignments, settings_of
 from headrace.host.cli.options import GIVEN, command
 
 POLICY_SETTINGS = "Settings of policies (also as --set NAME=VALUE)"
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        rich_help_panel="Policy",
+        metavar="NAME=VALUE",
+        help="A setting of the policy, as in coverage=0.95. `headrace policies NAME` lists them.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +50,11 @@ def add_settings(
     """Add options for settings to a command, in front of its own options.
 
     Args:
-        panels: By heading of the help, classes of settings and choices.
-        former: Former names of settings: hidden options that are other names of the present ones.
+        panels: Classes of settings and choices, by heading of the help.
+        former: Present names of settings by their former names. Options take the former names as well.
         without: Names of settings that get no option.
-        only: Names of the settings that get one, if not all do."""
-    made: dict[str, Any] = {}
+        only: Names of the settings that get an option. None stands for all."""
+    wanted: dict[str, _Wanted] = {}
     others: dict[str, list[str]] = {}
     for old, new in (former or {}).items():
         others.setdefault(new, []).append(option(old))
@@ -54,28 +63,43 @@ def add_settings(
         for member in members:
             found = [member] if isinstance(member, Choice) else settings_of(member)
             for each in found:
-                if each.name not in made and each.name not in skipped and (chosen is None or each.name in chosen):
-                    made[each.name] = _option(each, panel, others.get(each.name, []))
-    taken_by.params[:0] = list(made.values())
+                if each.name not in wanted and each.name not in skipped and (chosen is None or each.name in chosen):
+                    wanted[each.name] = _Wanted(each, panel, tuple(others.get(each.name, ())))
+    taken_by.params[:0] = _options(list(wanted.values()))
 
 
 def add_policy_settings(taken_by: TyperCommand) -> None:
     """Add an option for each setting of each known policy. They are shown by `--help-all`."""
     present = {param.name for param in taken_by.params}
     by_name: dict[str, tuple[Setting, list[str]]] = {}
-    for name in policy_names():
-        for each in find_policy(name).settings:
+    for entry in usable_policies():
+        for each in entry.settings:
             if each.name not in present:
-                by_name.setdefault(each.name, (each, []))[1].append(name)
-    for each, policies in by_name.values():
-        made = _option(each, POLICY_SETTINGS, [])
-        made.help = f"{', '.join(policies)}: {made.help}"
-        made.advanced = True
-        taken_by.params.append(made)
+                by_name.setdefault(each.name, (each, []))[1].append(entry.name)
+    taken_by.params += _options(
+        [
+            _Wanted(each, POLICY_SETTINGS, text=f"{', '.join(policies)}: {help_text(each)}", advanced=True)
+            for each, policies in by_name.values()
+        ]
+    )
+
+
+def usable_policies() -> Iterator[PolicyEntry]:
+    """Yield the policies that can be loaded. A broken package shows its error only where its policy is named."""
+    for name in policy_names():
+        try:
+            entry = find_policy(name)
+        except UsageError:
+            continue
+        yield entry
 
 
 def group_options(taken_by: TyperCommand, panels: Mapping[str, Iterable[str]], first: Iterable[str]) -> None:
-    """Put a command's options under headings of its help, and let `--help-all` alone show all but the `first`."""
+    """Group a command's options in its help. Without `--help-all`, the help shows only the `first` options.
+
+    Args:
+        panels: Names of parameters by heading, in the order of the help. Other parameters keep their heading.
+        first: Names of the parameters that the help always shows."""
     shown = set(first)
     headings = {name: panel for panel, names in panels.items() for name in names}
     for param in taken_by.params:
@@ -83,6 +107,8 @@ def group_options(taken_by: TyperCommand, panels: Mapping[str, Iterable[str]], f
             param.rich_help_panel = panel  # type: ignore[attr-defined]
         if param.name not in shown:
             param.advanced = True  # type: ignore[attr-defined]
+    order = {panel: number for number, panel in enumerate(panels)}
+    taken_by.params.sort(key=lambda param: order.get(getattr(param, "rich_help_panel", None) or "", len(order)))
 
 
 def mark_advanced(taken_by: TyperCommand, *names: str) -> None:
@@ -105,6 +131,19 @@ def with_assignments(given: Mapping[str, Any], texts: Iterable[str] | None) -> d
     return {**given, **found}
 
 
+def check_assignments(texts: Iterable[str] | None, policies: Iterable[str]) -> None:
+    """Raise UsageError for a setting of `--set` that none of the policies has."""
+    names = list(dict.fromkeys(policies))
+    known = {each.name for name in names for each in find_policy(name).settings}
+    for name in parse_assignments(texts or ()):
+        if name not in known:
+            has = "has" if len(names) == 1 else "have"
+            raise UsageError(
+                f"--set {name}: {' and '.join(names)} {has} no setting {name!r}; known are "
+                f"{', '.join(sorted(known)) or 'none'}"
+            )
+
+
 def help_text(setting: Setting) -> str:
     """Return a setting's help, with its range and its default."""
     text = setting.help.rstrip(".")
@@ -112,44 +151,68 @@ def help_text(setting: Setting) -> str:
         text += f": {', '.join(setting.choices)}"
     default = setting.default
     shown = f"{default:g}" if isinstance(default, float) else "yes" if default is True else default
-    return text + ("." if default is None or default is False else f" [{shown}].")
+    return text + ("." if default is None or default is False or default == "" else f" [{shown}].")
 
 
-def _option(each: Setting | Choice, panel: str, others: list[str]) -> Any:
-    """Return the option for a setting or a choice, as Typer makes it."""
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """An option to make: for a setting or a choice, under a heading, with other names."""
 
-    def keep(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> None:
-        source = ctx.get_parameter_source(str(param.name))
-        if value is not None and source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP"):
-            ctx.meta.setdefault(GIVEN, {})[param.name] = value
+    of: Setting | Choice
+    panel: str
+    others: tuple[str, ...] = ()
+    text: str | None = None
+    advanced: bool = False
 
+
+def _options(wanted: Iterable[_Wanted]) -> list[Any]:
+    """Return options as Typer makes them: all at once, because each call of Typer takes a millisecond."""
+
+    def takes(**values: Any) -> None:
+        """Stand for a command, so that Typer makes its options."""
+
+    parameters = [_parameter(each) for each in wanted]
+    takes.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    takes.__annotations__ = {each.name: each.annotation for each in parameters}
+    made = {param.name: param for param in command(takes).params}
+    found: list[Any] = []
+    for each in wanted:
+        option_made: Any = made[each.of.name]
+        option_made.advanced = each.advanced or (isinstance(each.of, Setting) and each.of.advanced)
+        found.append(option_made)
+    return found
+
+
+def _keep(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> None:
+    """Keep a value that the command line or a settings file gives."""
+    source = ctx.get_parameter_source(str(param.name))
+    if value is not None and source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP"):
+        ctx.meta.setdefault(GIVEN, {})[param.name] = value
+
+
+def _parameter(wanted: _Wanted) -> inspect.Parameter:
+    each = wanted.of
+    kind: type = str
+    names, values = (
+        [option(each.name), *wanted.others],
+        tuple(each.values if isinstance(each, Choice) else each.choices),
+    )
     if isinstance(each, Choice):
-        kind, names, text, metavar, values = str, [option(each.name)], each.help, each.metavar, each.values
+        text, metavar = each.help, each.metavar
     else:
         kind = bool if each.kind is bool else str
-        names = [option(each.name), *others]
         if kind is bool:
             names = [f"{option(each.name)}/--no-{each.name.replace('_', '-')}"]
-        text, values = help_text(each), each.choices
-        metavar = {int: "INTEGER", float: "FLOAT", Path: "FILE"}.get(each.kind, "TEXT")
+        text, metavar = help_text(each), {int: "INTEGER", float: "FLOAT", Path: "FILE"}.get(each.kind, "TEXT")
     described = typer.Option(
         *names,
-        help=text,
+        help=wanted.text or text,
         metavar=None if kind is bool else metavar,
-        rich_help_panel=panel,
+        rich_help_panel=wanted.panel,
         expose_value=False,
-        callback=keep,
+        callback=_keep,
         show_default=False,
         autocompletion=(lambda: list(values)) if values else None,
     )
-
-    def takes(**values: Any) -> None:
-        """Stand for a command, so that Typer makes its option."""
-
     hint = Annotated[kind | None, described]
-    parameter = inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
-    takes.__signature__ = inspect.Signature([parameter])  # type: ignore[attr-defined]
-    takes.__annotations__ = {each.name: hint}
-    made = next(param for param in command(takes).params if param.name == each.name)
-    made.advanced = isinstance(each, Setting) and each.advanced
-    return made
+    return inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)

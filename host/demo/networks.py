@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from headrace.batching import UsageError
 from headrace.host.demo.options import DemoOptions
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.specs import AudioSpec, ImageSpec
 from headrace.host.live.hardware import Network
 from headrace.host.workers.inspection.parent import describe, is_step_model
 from headrace.host.workers.networks.description import NetworkDescription

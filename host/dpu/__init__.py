@@ -1,1 +1,1 @@
-"""Bytes to tensors: the DPU behind XRT, and the same on the CPU."""
+"""Turn the bytes of a file into a tensor, on the DPU through XRT or on the CPU."""

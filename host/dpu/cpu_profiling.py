@@ -1,9 +1,9 @@
-"""What preprocessing on the CPU costs: `headrace profile --cpu-preprocessing`.
+"""Measure what preprocessing costs on the CPU, for `headrace profile --cpu-preprocessing`.
 
-The work is that of the CPU path (image.py, audio.py), on one file at a time, in processes that have a core each: one
-alone first, then one on every usable core. What counts is processor time, which other programs on the machine lengthen
-by the caches they take and not by the turns they are given. A round goes through all files; there are several, and a
-file's cost is the median of its rounds.
+The processes run the CPU path (reference/image.py, reference/audio.py) on one file at a time. Each process has a core
+of its own: first one process alone, then one on every usable core. The cost is processor time. Other programs lengthen
+it by the caches that they take, but not by the time that they hold a core. A round goes through all files. There are
+several rounds, and the cost of a file is the median of its rounds.
 """
 
 import io
@@ -25,20 +25,26 @@ from numpy.typing import NDArray
 
 from headrace.batching import UsageError
 from headrace.host.dpu.reference import audio, audio_file, image
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.specs import AudioSpec, AudioStage, ImageSpec, ImageStage
 from headrace.sim.hardware.cpu import AudioCost, CpuCosts, ImageCost
 
 ROUNDS = 9
-WARM_UP = 2  # rounds before these, which fill caches and load what is loaded late
+WARM_UP = 2  # rounds before these; they fill caches and import modules that are imported late
 AUDIO_HZ = 16000  # LibriSpeech's
-ROUND_S = 120.0  # at most, so that nobody waits for a process that has died
+ROUND_S = 120.0  # longest wait for the other processes, as one of them may have died
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """`error`: of a file's time by the costs, relative, median over files; `spread`: the same of the difference between
-    its slowest and its fastest round; `alone_s` and `all_cores_s`: medians over files."""
+    """How well the costs describe the measured files.
+
+    Args:
+        files: Number of files.
+        error: Relative error of the time that the costs give for a file, median over files.
+        spread: Relative difference of a file's slowest and fastest round, median over files.
+        alone_s, all_cores_s: Processor seconds of a file with one process and with one on every core, medians over
+            files.
+    """
 
     files: int
     error: float
@@ -53,29 +59,39 @@ class CpuMeasurement:
     cores: int
     rounds: int
     image: Fit
-    sound: Fit
+    audio: Fit
 
 
 def measure_cpu(
-    photos: Sequence[bytes], sounds: Sequence[bytes], source: str, on_part: Callable[[str], None]
+    jpegs: Sequence[bytes], recordings: Sequence[bytes], source: str, on_part: Callable[[str], None]
 ) -> CpuMeasurement:
-    """`photos` are JPEG files, `sounds` files of any rate, which are first made to be of 16 kHz. `on_part` is told what
-    begins. Raises UsageError, and CorruptInput and BadInput for files that cannot be preprocessed."""
-    if not photos or not sounds:
-        raise UsageError("give at least one photo and one sound to measure preprocessing with")
-    waves = [_at_16_khz(data) for data in sounds]
-    sizes = [_pixels(jpeg) for jpeg in photos]
+    """Measure the CPU costs of images and of audio.
+
+    Args:
+        jpegs: JPEG files.
+        recordings: WAV or FLAC files of any rate. They are resampled to 16 kHz before the measurement.
+        source: Name of the measurement in the costs.
+        on_part: Gets a text whenever a part of the measurement begins.
+
+    Raises:
+        UsageError: There is no JPEG file, no recording, or a measuring process has died.
+        CorruptInput, BadInput: A file cannot be preprocessed.
+    """
+    if not jpegs or not recordings:
+        raise UsageError("give at least one image and one recording to measure preprocessing with")
+    waves = [_at_16_khz(data) for data in recordings]
+    sizes = [_pixels(jpeg) for jpeg in jpegs]
     cores = sorted(os.sched_getaffinity(0))
     # (processes, rounds, files), seconds
-    taken: dict[str, list[NDArray[np.float64]]] = {"image": [], "sound": []}
+    taken: dict[str, list[NDArray[np.float64]]] = {"image": [], "audio": []}
     for some, text in ((cores[:1], "one core"), (cores, f"{len(cores)} cores at once")):
-        for kind, files in (("image", photos), ("sound", waves)):
-            on_part(f"{len(files)} {kind}s on {text}")
+        for kind, files, label in (("image", jpegs, "images"), ("audio", waves, "recordings")):
+            on_part(f"{len(files)} {label} on {text}")
             taken[kind].append(_on_cores(some, kind, files))
     image_times, image_fit, image_contention = _seen(*taken["image"])
-    work = np.array([[1.0, pixels, len(jpeg)] for pixels, jpeg in zip(sizes, photos, strict=True)])
+    work = np.array([[1.0, pixels, len(jpeg)] for pixels, jpeg in zip(sizes, jpegs, strict=True)])
     image_s, pixel_s, byte_s = _solved(work, image_times)
-    audio_times, audio_fit, audio_contention = _seen(*taken["sound"])
+    audio_times, audio_fit, audio_contention = _seen(*taken["audio"])
     lengths = np.array([[1.0, _seconds(data)] for data in waves])
     clip_s, second_s = _solved(lengths, audio_times)
     costs = CpuCosts(
@@ -94,13 +110,13 @@ def measure_cpu(
 
 
 def _pixels(jpeg: bytes) -> int:
-    height, width = image.preprocess(jpeg, ImageSpec(), image.Stage.DECODE).shape[:2]
+    height, width = image.preprocess(jpeg, ImageSpec(), ImageStage.DECODE).shape[:2]
     return height * width
 
 
 def _at_16_khz(data: bytes) -> bytes:
     spec = AudioSpec(rate=AUDIO_HZ)
-    samples = audio.preprocess(data, spec, audio.Stage.RESAMPLE)
+    samples = audio.preprocess(data, spec, AudioStage.RESAMPLE)
     file = io.BytesIO()
     with wave.open(file, "wb") as out:
         out.setnchannels(1)
@@ -118,7 +134,14 @@ def _seconds(data: bytes) -> float:
 def _seen(
     alone: NDArray[np.float64], together: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], tuple[int, float, float, float], float]:
-    """Each file's seconds alone; files, spread and medians, as in Fit; contention, which is 1 at least."""
+    """Summarize the times of one process and of one on every core.
+
+    Args:
+        alone, together: Seconds, shape (processes, rounds, files).
+
+    Returns:
+        The seconds of each file alone; files, spread and medians, as in Fit; and the contention, which is at least 1.
+    """
     times = np.median(alone[0], axis=0)
     crowded = np.median(together, axis=(0, 1))
     spread = float(np.median((alone[0].max(0) - alone[0].min(0)) / times))
@@ -132,15 +155,20 @@ def _with_error(seen: tuple[int, float, float, float], fitted: NDArray[np.float6
 
 
 def _solved(work: NDArray[np.float64], times: NDArray[np.float64]) -> list[float]:
-    """Costs of 0 or more by the columns of `work`, with the least squares of relative errors."""
+    """Return the non-negative costs of the columns of `work` with the least squares of relative errors (NNLS).
+
+    Args:
+        work: Amount of each kind of work in each file, shape (files, costs).
+        times: Seconds of each file.
+    """
     scale = work.max(axis=0)
-    found, _ = scipy.optimize.nnls(work / scale / times[:, None], np.ones(len(times)))
-    costs: list[float] = (found / scale).tolist()
+    scaled, _ = scipy.optimize.nnls(work / scale / times[:, None], np.ones(len(times)))
+    costs: list[float] = (scaled / scale).tolist()
     return costs
 
 
 def _on_cores(cores: Sequence[int], kind: str, files: Sequence[bytes]) -> NDArray[np.float64]:
-    """Seconds of the processor by process, round and file, the processes, one a core, at work at the same time."""
+    """Return processor seconds by process, round and file. One process runs on each core, all at the same time."""
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(len(cores))
     with ExitStack() as running:
@@ -157,12 +185,15 @@ def _on_cores(cores: Sequence[int], kind: str, files: Sequence[bytes]) -> NDArra
         try:
             return np.array([pipe.recv() for pipe in pipes])
         except EOFError as error:
-            raise UsageError("a process that measures preprocessing has died; is there enough memory?") from error
+            raise UsageError(
+                "a process that measures preprocessing has died; check that there is enough memory"
+            ) from error
 
 
 @contextmanager
 def _inherited(core: int) -> Iterator[None]:
-    """What starts inside has one core, which libraries see when they are loaded, and leaves Ctrl-C to its parent."""
+    """Give processes that start inside one core, and leave Ctrl-C to their parent. Libraries see the core when they
+    load."""
     before = os.sched_getaffinity(0)
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     os.sched_setaffinity(0, {core})
@@ -176,7 +207,8 @@ def _inherited(core: int) -> Iterator[None]:
 def _work(
     pipe: Connection, barrier: "multiprocessing.synchronize.Barrier", kind: str, files: list[bytes], place: int
 ) -> None:
-    """Of one process. Each begins at another file, so that they do not all decode the same one."""
+    """Measure all files in one process. Each process begins at another file, so that they do not all decode the same
+    one."""
     cv2.setNumThreads(1)
     image_spec, audio_spec = ImageSpec(), AudioSpec()
     times = np.zeros((ROUNDS, len(files)))
@@ -192,5 +224,5 @@ def _work(
                 audio.preprocess(files[at], audio_spec)
             if turn >= 0:
                 times[turn, at] = time.thread_time() - began
-    barrier.wait(ROUND_S)  # nobody has the machine to himself while others still measure
+    barrier.wait(ROUND_S)  # every process keeps its core busy until all have measured
     pipe.send(times)

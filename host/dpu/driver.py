@@ -1,10 +1,11 @@
-"""The DPU driver: pools of CUs behind XRT, one request a CU at a time.
+"""The DPU driver: pools of CUs that XRT gives access to. Each CU takes one request at a time.
 
-Works alike on an emulated device and on a card. What differs by the kind of input is in image_cu.py and audio_cu.py.
+The driver works alike on an emulated device and on a card. image_cus.py and audio_cu.py hold the parts that depend on
+the kind of input.
 
-A CU that does not answer in time is taken out of service and its request goes to another one; it is probed and comes
-back when it works again (pool.py). An input that the DPU
-cannot take is preprocessed on the CPU instead and counted by reason, unless the driver was told to raise.
+A CU that does not answer in time goes out of service, and its request goes to another CU. The pool probes it and takes
+it back when it works again (pool.py). The CPU preprocesses an input that the DPU cannot take, and the driver counts it
+by reason. With Fallback.RAISE the driver raises UnsupportedInput instead.
 """
 
 import threading
@@ -24,9 +25,8 @@ from headrace.bitstreams.xclbin import Mode
 from headrace.host import xrt
 from headrace.host.dpu.fair_pool import UnitState
 from headrace.host.dpu.preprocessor import CpuPreprocessor, Fallback, Launch, Preprocessed, Spec
-from headrace.host.dpu.reference import audio, image, image_file
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.reference import image_file
+from headrace.host.dpu.specs import AudioSpec, AudioStage, ImageSpec, ImageStage
 from headrace.host.dpu.units.audio_cu import AudioCus
 from headrace.host.dpu.units.cu import Cu
 from headrace.host.dpu.units.image_cus import ImageCus
@@ -39,9 +39,9 @@ __all__ = ["Dpu", "DpuCounters", "DpuUnavailable"]
 TIMEOUT_S = 10.0
 PROBE_AFTER_S = 10.0
 CLOSING_S = 2.0  # for the runs of all CUs to end
-HW_EMU_TIMEOUT_S = 1800.0  # a clock takes microseconds there; the device itself ends runs that make no progress
-# Looks at an empty queue before a CU's run from it ends. On a card each takes some 200 clocks: 40 ms; as software 70
-# us: 0.3 s. Where every clock is emulated, looking costs the host as much as work does.
+HW_EMU_TIMEOUT_S = 1800.0  # an emulated clock takes microseconds; the device itself ends runs without progress
+# How often a CU looks at an empty queue before its run ends. A look takes some 200 clocks on a card (40 ms in all) and
+# 70 us as software (0.3 s). Where every clock is emulated, a look costs the host as much as work does.
 POLLS = {Mode.HW_EMU: 500, Mode.SW_EMU: 5000}
 CARD_POLLS = 60_000
 CUS: Mapping[type, type[ImageCus | AudioCus]] = {ImageSpec: ImageCus, AudioSpec: AudioCus}
@@ -49,7 +49,14 @@ CUS: Mapping[type, type[ImageCus | AudioCus]] = {ImageSpec: ImageCus, AudioSpec:
 
 @dataclass(slots=True)
 class DpuCounters:
-    """`unsupported`: inputs that the DPU could not take, by status; `retried`: runs moved off a hung CU."""
+    """Counts of requests.
+
+    Args:
+        done: Requests that the CUs preprocessed.
+        on_cpu: Requests that went to the CPU.
+        retried: Runs that moved off a CU that hung.
+        unsupported: Inputs that the DPU could not take, by status.
+    """
 
     done: int = 0
     on_cpu: int = 0
@@ -58,8 +65,9 @@ class DpuCounters:
 
 
 class Dpu(Generic[Spec]):
-    """All CUs of one `.xclbin` that the spec's kind of input needs. Use as an async context manager, from one event
-    loop."""
+    """All CUs of one `.xclbin` that a spec's kind of input needs.
+
+    Use it as an async context manager, from one event loop."""
 
     def __init__(
         self,
@@ -73,19 +81,27 @@ class Dpu(Generic[Spec]):
         probe_after_s: float = PROBE_AFTER_S,
         api: xrt.Api | None = None,
     ) -> None:
-        """`timeout_s`, and beside it what the input's size accounts for (run_limits.py), bounds each start of a CU, of
-        which a request makes at most two of each kind, and so the wait for a free CU; without it, TIMEOUT_S or, where
-        every clock is emulated, HW_EMU_TIMEOUT_S. With Launch.QUEUE, which image CUs have, a CU is started once for
-        many requests: the bound is for each that it does, several are with it at a time, and no other driver can have
-        it in between. `probe_after_s`: after which a CU that went out of service is looked at, with growing
-        intervals; never if infinite. `api`: the emulated device or the real XRT, as `xrt.api_for`.
+        """Open the device and all CUs of the kind that `spec` needs.
 
-        Raises UsageError for a file without such CUs, or with those of an earlier release, and for a spec that they
-        cannot do, DpuUnavailable, and what `xrt.api_for` raises."""
+        Args:
+            timeout_s: Limit in seconds of each start of a CU, added to the time that the input's size accounts for
+                (run_limits.py). A request starts at most two CUs of each kind, so this also bounds the wait for a free
+                CU. None means TIMEOUT_S, or HW_EMU_TIMEOUT_S where every clock is emulated.
+            fallback: What happens to an input that the DPU cannot take.
+            launch: Launch.QUEUE starts an image CU once for many requests. The limit then holds for each request,
+                several requests are with the CU at a time, and no other driver can use the CU in between.
+            probe_after_s: Seconds after which the pool probes a CU that went out of service. The interval grows with
+                each probe. Infinity switches probes off.
+            api: The emulated device or the real XRT, as for `xrt.api_for`.
+
+        Raises:
+            UsageError: The file has no such CUs, or those of an earlier release, or its CUs cannot do the spec.
+            DpuUnavailable: XRT refuses the device. `xrt.api_for` may raise other errors.
+        """
         self.spec = spec
         self.fallback = fallback
         self._counters = DpuCounters()
-        self._disputed = 0  # photos that a CU found damaged and the CPU path did not
+        self._disputed = 0  # images that a CU found damaged and the CPU path did not
         container = read_checked(xclbin)
         if timeout_s is None:
             timeout_s = HW_EMU_TIMEOUT_S if container.mode is Mode.HW_EMU else TIMEOUT_S
@@ -93,15 +109,15 @@ class Dpu(Generic[Spec]):
         kind = CUS[type(spec)]
         if launch is Launch.QUEUE and kind is not ImageCus:
             raise UsageError("only image CUs take their work from a queue; launch audio CUs by single starts")
-        # By kernel; pyxrt does not tell.
+        # By kernel. pyxrt cannot list the instances.
         names = {kernel: [ip.instance for ip in container.ips if ip.kernel == kernel] for kernel in kind.kernels}
-        for kernel, found in names.items():
-            if not found:
+        for kernel, instances in names.items():
+            if not instances:
                 raise UsageError(f"{xclbin} has no {kernel} compute units; build one with `headrace build`")
         for each in kernels_of(container):
             if each.name in names and (lacking := ", ".join(_lacking(each))):
                 raise UsageError(f"{xclbin}: {each.name} has no argument {lacking}; `headrace build` makes a newer one")
-        self.cus = tuple(name for found in names.values() for name in found)
+        self.cus = tuple(name for instances in names.values() for name in instances)
         self._closing = closing = threading.Event()
         pyxrt = xrt.api_for(xclbin, api)
         try:
@@ -109,7 +125,7 @@ class Dpu(Generic[Spec]):
             context = pyxrt.hw_context(card, card.register_xclbin(pyxrt.xclbin(str(xclbin))))
 
             def open_pool(cu: type[AnyCu], *arguments: Any) -> CuPool[Any]:
-                def opened(name: str) -> Cu:  # without `self`: a circle would keep the device beyond the driver's end
+                def opened(name: str) -> Cu:  # no `self` here: a reference cycle would keep the device open
                     return cu(pyxrt, card, context, name, closing, *arguments)
 
                 cus = [opened(name) for name in names[cu.kernel_name]]
@@ -121,7 +137,7 @@ class Dpu(Generic[Spec]):
                 self._cus: ImageCus | AudioCus = ImageCus(spec, open_pool, launch, polls, rate)  # type: ignore[arg-type]
             else:
                 self._cus = AudioCus(spec, open_pool, rate)  # type: ignore[arg-type]
-        except (IndexError, RuntimeError) as error:  # what XRT raises; the first for an argument the kernel lacks
+        except (IndexError, RuntimeError) as error:  # XRT raises both; IndexError if the kernel lacks an argument
             raise DpuUnavailable(f"device {device} cannot be used with {xclbin}: {error}") from error
         self._cpu = CpuPreprocessor(spec)
 
@@ -132,8 +148,8 @@ class Dpu(Generic[Spec]):
         self.close()
 
     def close(self) -> None:
-        """Let go of the device; a run that still hangs ends with it. Calls that are not done are refused, whatever the
-        fallback, as are all that come later."""
+        """Close the device, and end a run that still hangs. Calls in progress and later calls raise, whatever the
+        fallback."""
         self._closing.set()
         for pool in self._cus.pools:
             pool.close()
@@ -145,8 +161,9 @@ class Dpu(Generic[Spec]):
         self._cpu.close()
 
     async def reset(self) -> list[str]:
-        """Look at all CUs that are out of service now, beside whatever runs, rather than when their turn comes; those
-        that do a known job right are back. Returns the names of those that still are out."""
+        """Probe all CUs that are out of service now, while other requests run.
+
+        A CU that does a known job right is back in service. Returns the names of the CUs that stay out of service."""
         for pool in self._cus.pools:
             await pool.reset()
         return [state.name for state in self.states() if state.lost]
@@ -162,29 +179,38 @@ class Dpu(Generic[Spec]):
 
     @property
     def damaged(self) -> int:
-        """Return the number of photos that the CPU took although it or a CU found them damaged."""
+        """The number of images that the CPU took although it or a CU found them damaged."""
         return self._cpu.damaged + self._disputed
 
     @property
     def out_of_service(self) -> dict[str, str]:
-        """The reason, by CU."""
+        """The reason why a CU is out of service, by the name of the CU."""
         return {name: reason for pool in self._cus.pools for name, reason in pool.lost.items()}
 
     def states(self) -> list[UnitState]:
-        """Of the CUs, not of the CPU that does what they cannot take."""
+        """Return the state of each CU. The CPU threads are not among them."""
         return [state for pool in self._cus.pools for state in pool.states()]
 
     async def preprocess(self, data: bytes) -> NDArray[Any]:
-        """A file's bytes to the model's input tensor, in `spec.dtype`. Raises as `process` does."""
+        """Return the model's input tensor for the bytes of a file, in `spec.dtype`. Raises the errors of `process`."""
         return (await self.process(data)).tensor
 
-    async def process(self, data: bytes, stage: image.Stage | audio.Stage | None = None) -> Preprocessed:
-        """Run the stages up to `stage`, which is one of the spec's kind, or all of them; the tensor is as that kind's
-        `preprocess` makes it.
+    async def process(self, data: bytes, stage: ImageStage | AudioStage | None = None) -> Preprocessed:
+        """Preprocess one file.
 
-        Raises CorruptInput, BadInput or UsageError when the CPU path cannot take the input either; UnsupportedInput
-        with `Fallback.RAISE`; DpuUnavailable with `Fallback.RAISE` when no CU is left; PreprocessorUnavailable, of
-        which that is one, when the driver is closed."""
+        Args:
+            data: The bytes of the file.
+            stage: The last stage that runs, an ImageStage or AudioStage as the spec needs. None runs all stages.
+
+        Returns:
+            The result. Its tensor is as that kind's `preprocess` in reference/ makes it.
+
+        Raises:
+            CorruptInput, BadInput, UsageError: The CPU path cannot take the input either.
+            UnsupportedInput: The DPU cannot take the input, with Fallback.RAISE.
+            DpuUnavailable: No CU is left, with Fallback.RAISE.
+            PreprocessorUnavailable: The driver is closed.
+        """
         try:
             done, status = await self._cus.process(data, stage, self._timeout_s)  # type: ignore[arg-type]
         except DpuUnavailable as error:
@@ -208,20 +234,22 @@ class Dpu(Generic[Spec]):
             done = replace(done, damage=opinions)
         return done
 
-    async def _on_cpu(self, data: bytes, stage: image.Stage | audio.Stage | None) -> Preprocessed:
+    async def _on_cpu(self, data: bytes, stage: ImageStage | AudioStage | None) -> Preprocessed:
         self._counters.on_cpu += 1
         return await self._cpu.process(data, stage)
 
 
-def _finds_damage(status: Status, photo: bytes) -> bool:
-    """Tell whether a CU finds the photo itself damaged, by what may have a part in its pixels."""
+def _finds_damage(status: Status, jpeg: bytes) -> bool:
+    """Return whether the status says that the image itself is damaged, in a way that may change its pixels."""
     if status is Status.CORRUPT_HEADER:
-        return not image_file.has_harmless_faults(photo)
+        return not image_file.has_harmless_faults(jpeg)
     return status in (Status.TRUNCATED, Status.CORRUPT_HUFFMAN, Status.RESTART_MISMATCH)
 
 
-def _lacking(found: KernelSpec) -> list[str]:
-    """Arguments that this release gives and a container's kernel, of an earlier one, does not have. XRT tells no names
-    and, of a number that it does not know, little."""
-    (own,) = parse_kernels((hls_folder() / found.name / "kernel.xml").read_bytes())
-    return [arg.name for arg in own.args if arg.name not in {each.name for each in found.args}]
+def _lacking(kernel: KernelSpec) -> list[str]:
+    """Return the arguments that this release passes and that a container's kernel, from an earlier release, does not
+    have.
+
+    XRT does not list the names of arguments, and its error for an unknown number says little."""
+    (own,) = parse_kernels((hls_folder() / kernel.name / "kernel.xml").read_bytes())
+    return [arg.name for arg in own.args if arg.name not in {each.name for each in kernel.args}]

@@ -1,8 +1,8 @@
-"""Who gets a unit of a preprocessor next: strictly in the order of asking.
+"""Share the units of a preprocessor between callers, strictly in the order in which they ask.
 
-A unit goes from hand to hand: one that becomes free while callers wait belongs to the first of them at once, so nobody
-who asks later comes before. Nothing is polled: a waiter wakes when its unit is there, when it is known that none will
-come, or when its caller gives up.
+A unit that becomes free while callers wait goes to the first of them at once, so a later caller never overtakes.
+Nothing polls. A waiting caller wakes when it gets a unit, when the pool refuses all callers, or when the caller itself
+gives up.
 """
 
 import asyncio
@@ -15,8 +15,15 @@ Unit = TypeVar("Unit")
 
 
 class UnitState(NamedTuple):
-    """`busy_s` is how long callers have had it, up to now; `lost` why it is out of service, if it is;
-    `returned` how often it came back."""
+    """The state of one unit.
+
+    Args:
+        name: Name of the unit.
+        busy_s: Seconds for which callers have had the unit, up to now.
+        busy: Whether a caller has the unit now.
+        lost: Reason why the unit is out of service, or "".
+        returned: How often the unit came back into service.
+    """
 
     name: str
     busy_s: float
@@ -26,19 +33,23 @@ class UnitState(NamedTuple):
 
 
 class FairPool(Generic[Unit]):
-    """For one event loop. A wait lasts as long as callers keep the units, which is their owner's to bound."""
+    """Units that callers acquire and release, for one event loop.
+
+    A caller waits as long as other callers keep the units. The owner of the pool has to bound that time."""
 
     def __init__(self, units: Iterable[Unit], name: Callable[[Unit], str] = str) -> None:
-        self._free = deque(units)  # nobody waits while there are any
+        self._free = deque(units)  # no caller waits while there are any
         self._name = name
-        self._busy_s = dict.fromkeys(map(name, self._free), 0.0)  # by name: a unit that is let go of is held by nobody
-        self._since: dict[str, float] = {}  # when those that callers have were given to them
+        self._busy_s = dict.fromkeys(map(name, self._free), 0.0)  # by name, so that the pool keeps no lost unit alive
+        self._since: dict[str, float] = {}  # when callers got the units that they have now
         self._waiters: OrderedDict[asyncio.Future[Unit], None] = OrderedDict()
         self._refusal: Callable[[], Exception] | None = None
 
     async def acquire(self, *, again: bool = False) -> Unit:
-        """The caller has the unit until it is released. `again` is for one whose unit was lost: it asked before all who
-        wait now, and is before them. Raises what `refuse` was given."""
+        """Wait for a unit and return it. The caller has the unit until it releases it.
+
+        `again` is for a caller whose unit was lost. It asked before all callers that wait now, so it goes before them.
+        Raises the error that `refuse` was given."""
         if self._refusal is not None:
             raise self._refusal()
         if self._free:
@@ -52,40 +63,40 @@ class FairPool(Generic[Unit]):
         except asyncio.CancelledError:
             self._waiters.pop(waiter, None)
             if not waiter.cancelled() and waiter.exception() is None:
-                self.release(waiter.result())  # it came in the same turn in which the caller gave up
+                self.release(waiter.result())  # the unit came in the same turn in which the caller gave up
             raise
 
     def release(self, unit: Unit) -> None:
-        """Hand it to the first who waits."""
+        """Give the unit to the first waiting caller, or keep it as a free one."""
         name = self._name(unit)
         since = self._since.pop(name, None)
         if since is None:
-            return  # it was lost since it was given
+            return  # the unit was lost meanwhile
         self._busy_s[name] += time.monotonic() - since
         if self._refusal is not None:
-            return  # what nobody may have is let go of
+            return  # the pool gives out no units any more
         while self._waiters:
             waiter, _ = self._waiters.popitem(last=False)
-            if not waiter.done():  # else its caller has just given up
+            if not waiter.done():  # a caller that has just given up gets nothing
                 waiter.set_result(self._given(unit))
                 return
         self._free.append(unit)
 
     def lose(self, name: str) -> None:
-        """Nobody gets it any more, whether it is free or its caller found that it does not work."""
+        """Take a unit out of service, whether it is free or a caller found that it does not work."""
         if name in self._since:
             self._busy_s[name] += time.monotonic() - self._since.pop(name)
         else:
             self._free = deque(free for free in self._free if self._name(free) != name)
 
     def join(self, unit: Unit) -> None:
-        """It is there again, under a name that was lost; what was refused before is not any more."""
+        """Take a unit back into service under a name that was lost. The pool refuses no caller any more."""
         self._refusal = None
         self._since[self._name(unit)] = time.monotonic()
         self.release(unit)
 
     def refuse(self, refusal: Callable[[], Exception]) -> None:
-        """Nobody gets a unit any more: to all who wait and all who will ask, what `refusal` makes is raised."""
+        """Give out no units any more. All waiting and all later callers get the error that `refusal` makes."""
         self._refusal = refusal
         self._free.clear()
         while self._waiters:
@@ -98,7 +109,7 @@ class FairPool(Generic[Unit]):
         return unit
 
     def states(self) -> list[UnitState]:
-        """Of all there ever were, in their order."""
+        """Return the state of every unit that the pool ever had, in their order."""
         now = time.monotonic()
         return [
             UnitState(name, busy_s + now - self._since.get(name, now), name in self._since)

@@ -1,4 +1,4 @@
-"""`headrace preprocess`: files through the DPU, as many at a time as it has CUs, each with its own outcome."""
+"""Send files through the DPU for `headrace preprocess`, as many at a time as it has CUs, each with its own outcome."""
 
 import asyncio
 import os
@@ -13,9 +13,8 @@ from headrace.batching import HeadraceError
 from headrace.bitstreams.whole_file import replacing
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.preprocessor import Fallback, Launch, Preprocessed
-from headrace.host.dpu.reference import audio, audio_file, image
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.reference import audio_file
+from headrace.host.dpu.specs import AudioSpec, AudioStage, ImageSpec, ImageStage
 from headrace.host.xrt import Api, emulation
 
 FIELDS = ("output", "shape", "dtype", "unit", "dpu_status", "error")
@@ -26,20 +25,31 @@ async def preprocess_files(
     folder: Path,
     xclbin: Path,
     spec: ImageSpec | AudioSpec,
-    stage: image.Stage | audio.Stage,
+    stage: ImageStage | AudioStage,
     fallback: Fallback,
     on_done: Callable[[], None],
     wave: Path | None = None,
     launch: Launch = Launch.SINGLE,
     api: Api | None = None,
 ) -> list[dict[str, Any]]:
-    """One outcome a file, in order: file, output (path or None), shape, dtype, unit, dpu_status, error (or None), of
-    sounds `samples` (of each channel, at the file's rate), and of photos `damage` (what is wrong with a file that was
-    taken nonetheless, or None) and `orientation` (1 to 8, by the file's Exif, whether the photo was turned by it or
-    not). `out_of_service` is the reason why no CU did the work, or None.
+    """Preprocess files and save their tensors in `folder`.
 
-    Clocked devices add cycles and, under `counters`, all that they count; of photos also cycles_per_pixel and symbols.
-    `wave` is a waveform file of the first request, which only `hw_emu` can write."""
+    Args:
+        files: The input files.
+        folder: Folder of the outputs, one `.npy` file for each input.
+        xclbin: Container of the CUs.
+        stage: The last stage that runs.
+        on_done: Called after each file.
+        wave: Waveform file of the first request. Only `hw_emu` can write it.
+
+    Returns:
+        One outcome for each file, in order, with the keys file, output (path or None), shape, dtype, unit, dpu_status
+            and error (or None). Audio adds `samples`, of each channel at the file's rate. Images add `damage` and
+            `orientation`. `damage` is the fault of a file that was taken nonetheless, or None. `orientation` is 1 to 8
+            as in the file's Exif, whether or not the image was turned. `out_of_service` is the reason why no CU did the
+            work, or None. Clocked devices add `cycles` and, under `counters`, all that they count. For images they also
+            add `cycles_per_pixel` and `symbols`.
+    """
     outputs = _output_names(files)
     fields = (*FIELDS, *(("samples",) if isinstance(spec, AudioSpec) else ("damage", "orientation")), "out_of_service")
     async with Dpu(xclbin, spec, fallback=fallback, launch=launch, api=api) as dpu:
@@ -72,8 +82,10 @@ async def preprocess_files(
 
 
 def _save(path: Path, tensor: NDArray[Any]) -> None:
-    """Whole or not at all, whatever interrupts it. Where the file system can, a file has no name before it is whole, so
-    that a kill leaves nothing either."""
+    """Write a tensor to `path` whole or not at all, whatever interrupts the write.
+
+    Where the file system allows it, the file has no name until it is whole. Then even a killed process leaves
+    nothing."""
     with replacing(path) as partial:
         if not _save_nameless(partial, tensor):
             with partial.open("wb") as file:
@@ -81,7 +93,9 @@ def _save(path: Path, tensor: NDArray[Any]) -> None:
 
 
 def _save_nameless(path: Path, tensor: NDArray[Any]) -> bool:
-    """Whether the system can: the folder's must have files without a name, and /proc must be there to name one."""
+    """Write a file that gets its name at the end, and return whether the system can do that.
+
+    The folder's file system must have files without a name, and /proc must be there to name one."""
     try:
         handle = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
     except OSError:
@@ -111,7 +125,7 @@ def _clocks(done: Preprocessed) -> dict[str, Any]:
 def _output_names(files: Sequence[Path]) -> list[str]:
     """Return a name for each file: its stem with .npy. Files with equal stems get numbers that no other name has."""
     taken = {f"{file.stem}.npy" for file in files}
-    last: dict[str, int] = {}  # the number that was given last, by stem
+    last: dict[str, int] = {}  # the last number of each stem
     names = []
     for file in files:
         name, number = f"{file.stem}.npy", last.get(file.stem, 0) + 1

@@ -1,7 +1,7 @@
-"""The seam from a request's bytes to its tensor: what every preprocessor gives, and the one on the CPU.
+"""The interface from a request's bytes to its tensor, and the preprocessor on the CPU.
 
-A preprocessor is made for a spec, whose type tells the kind of input, image or audio. Kinds know nothing of each other
-and nothing of threads: each is a module with a spec, its stages, and `preprocess(data, spec, stage)`.
+A preprocessor is made for a spec, whose type names the kind of input: image or audio. The kinds do not depend on each
+other or on threads. Each kind is a module in reference/ with its stages and a function `preprocess(data, spec, stage)`.
 """
 
 import asyncio
@@ -19,13 +19,11 @@ from numpy.typing import NDArray
 from headrace.batching import HeadraceError
 from headrace.host.dpu.fair_pool import FairPool, UnitState
 from headrace.host.dpu.reference import audio, image
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.image import ImageSpec
-from headrace.host.dpu.reference.orientation import Orientation
+from headrace.host.dpu.specs import AudioSpec, AudioStage, ImageSpec, ImageStage, Orientation
 
 Spec = TypeVar("Spec", bound=ImageSpec | AudioSpec)
 SpecOf = TypeVar("SpecOf", bound=ImageSpec | AudioSpec, covariant=True)
-# Each gives the tensor, what is wrong with a file that it was made of nonetheless, and a photo's orientation.
+# Each returns the tensor, the fault of a damaged file that was taken nonetheless, and the orientation of an image.
 ON_CPU: Mapping[type, Callable[..., tuple[NDArray[Any], str | None, Orientation | None]]] = {
     ImageSpec: image.process,
     AudioSpec: lambda *arguments: (audio.preprocess(*arguments), None, None),
@@ -33,25 +31,25 @@ ON_CPU: Mapping[type, Callable[..., tuple[NDArray[Any], str | None, Orientation 
 
 
 class PreprocessorUnavailable(HeadraceError):
-    """It was closed, or nothing that could do the work is left in service."""
+    """The preprocessor was closed, or no unit that could do the work is left in service."""
 
 
 class Fallback(Enum):
-    """What happens to an input that the DPU cannot take."""
+    """The rule for an input that the DPU cannot take: it goes to the CPU, or the driver raises UnsupportedInput."""
 
     CPU = "cpu"
     RAISE = "raise"
 
 
 class Launch(Enum):
-    """How a CU is given its work: a start for each request, or one start for as many as come (image CUs)."""
+    """How a CU gets its work: one start for each request, or one start for as many requests as come (image CUs)."""
 
     SINGLE = "single"
     QUEUE = "queue"
 
 
 class CuRun(NamedTuple):
-    """What a CU did for a request, and when (`time.monotonic()` seconds)."""
+    """One run of a CU for a request: the CU's name, and when the run began and ended (`time.monotonic()` seconds)."""
 
     unit: str
     started: float
@@ -60,16 +58,23 @@ class CuRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Preprocessed:
-    """`tensor` with where it was made (CU instances' names, or "cpu") and when (`time.monotonic()` seconds).
+    """A tensor, and where and when it was made.
 
-    `dpu_status` is the name of the CU's status code, also when the CPU then did the work; None if no CU answered.
-    `out_of_service` is the reason why no CU answered, where a DPU was asked and the CPU did the work.
-    `source_pixels`, of a photo, `source_samples`, of each channel of a sound, and `counters` come from the CUs; the
-    latter, from devices that are clocked and tell, are the clocks that the request took (`cycles`) and what they were
-    spent on. `runs` are those of the CUs, in their order. `damage` is what is wrong with a photo that the CPU made the
-    tensor of nonetheless: some of its pixels may be invented. The spec lets damaged ones pass, or a CU found damage
-    that the CPU path does not confirm. `orientation` is a photo's, by its Exif; the tensor is turned by it if the spec
-    says `orient`, and else as the photo is stored."""
+    Args:
+        tensor: The model's input.
+        unit: Names of the CU instances, or "cpu".
+        started, finished: `time.monotonic()` seconds.
+        dpu_status: Name of the CU's status code, also when the CPU then did the work. None if no CU answered.
+        source_pixels: Pixels of the source image. It comes from the CU.
+        counters: Clocks that the request took (`cycles`) and what they were spent on, from devices that are clocked.
+        runs: Runs of the CUs, in their order.
+        source_samples: Samples of each channel of the source audio. It comes from the CU.
+        damage: Fault of a damaged image from which the CPU still made the tensor, so that some pixels may be invented.
+            Either the spec lets damaged images pass, or a CU found damage that the CPU path does not confirm.
+        orientation: Orientation in the image's Exif. With `orient` in the spec the tensor is turned by it; otherwise
+            the tensor is as the image is stored.
+        out_of_service: Reason why no CU answered, where the CPU did the work in place of a DPU.
+    """
 
     tensor: NDArray[Any]
     unit: str
@@ -91,32 +96,35 @@ class Preprocessor(Protocol[SpecOf]):
 
     @property
     def damaged(self) -> int:
-        """Photos so far that were taken although they are damaged."""
+        """The number of damaged images that were taken so far."""
         ...
 
     async def process(self, data: bytes, /) -> Preprocessed:
-        """Raises CorruptInput or UsageError of an input that it cannot take, and PreprocessorUnavailable."""
+        """Preprocess one file. Raises CorruptInput or UsageError for an input that it cannot take, and
+        PreprocessorUnavailable."""
         ...
 
     def states(self) -> list[UnitState]:
-        """Of every unit that does the work."""
+        """Return the state of every unit that does the work."""
         ...
 
 
 class CpuPreprocessor(Generic[Spec]):
-    """OpenCV, or numpy and scipy, in threads of its own, which release the interpreter's lock. Use as an async context
-    manager, from one event loop.
+    """The CPU path: OpenCV, or numpy and scipy, in threads of its own. These libraries release the interpreter's lock.
 
-    Requests wait for a thread in the order in which they came, and one whose caller gives up while it waits is never
-    worked on."""
+    Use it as an async context manager, from one event loop. Requests get a thread in the order in which they came. A
+    request whose caller gives up while it waits never runs."""
 
     def __init__(self, spec: Spec, threads: int | None = None) -> None:
-        """`threads`: one less than there are usable cores, as the event loop needs one, but at least 1."""
+        """Start with `threads` threads. None means one less than the usable cores, at least 1: the event loop needs a
+        core."""
         self.spec = spec
-        self.damaged = 0  # photos that were taken although they are
+        self.damaged = 0  # damaged images that were taken
         self._preprocess = ON_CPU[type(spec)]
         self.threads = max(1, len(os.sched_getaffinity(0)) - 1) if threads is None else threads
-        cv2.setNumThreads(1)  # requests are what runs in parallel; OpenCV's threads within one only get in the way
+        cv2.setNumThreads(
+            1
+        )  # requests run in parallel; threads of OpenCV within a request would only compete with them
         self._threads = ThreadPoolExecutor(self.threads, thread_name_prefix="cpu-preprocessor")
         self._slots = FairPool(range(self.threads), "cpu thread {}".format)
 
@@ -130,19 +138,19 @@ class CpuPreprocessor(Generic[Spec]):
         return self._slots.states()
 
     def close(self) -> None:
-        """What a thread works on is finished, what waits is refused, as is all that comes later."""
+        """Refuse waiting and later requests, and wait until the threads have finished what they work on."""
         self._slots.refuse(lambda: PreprocessorUnavailable("the CPU preprocessor was closed"))
         self._threads.shutdown()
 
     async def preprocess(self, data: bytes) -> NDArray[Any]:
-        """A file's bytes to the model's input tensor, in `spec.dtype`. Raises as `process` does."""
+        """Return the model's input tensor for the bytes of a file, in `spec.dtype`. Raises the errors of `process`."""
         return (await self.process(data)).tensor
 
-    async def process(self, data: bytes, stage: image.Stage | audio.Stage | None = None) -> Preprocessed:
-        """Run the stages up to `stage`, which is one of the spec's kind, or all of them; the tensor is what that
-        kind's `preprocess` returns.
+    async def process(self, data: bytes, stage: ImageStage | AudioStage | None = None) -> Preprocessed:
+        """Run the stages up to `stage`, or all stages if it is None. The tensor is what the kind's `preprocess`
+        returns.
 
-        Raises CorruptInput, UsageError, and PreprocessorUnavailable once it is closed."""
+        Raises CorruptInput and UsageError, and PreprocessorUnavailable once the preprocessor is closed."""
 
         def timed() -> Preprocessed:
             started = time.monotonic()
@@ -153,10 +161,10 @@ class CpuPreprocessor(Generic[Spec]):
         slot = await self._slots.acquire()
         run = asyncio.get_running_loop().run_in_executor(self._threads, timed)
 
-        def release(run: "asyncio.Future[Preprocessed]") -> None:  # a caller that gives up does not free the thread
+        def release(run: "asyncio.Future[Preprocessed]") -> None:  # also if the caller has given up: the thread is busy
             self._slots.release(slot)
             if not run.cancelled():
-                run.exception()  # a caller that gave up hears of no error, and asyncio need not tell of one
+                run.exception()  # retrieved, so that asyncio logs no error for a caller that has given up
 
         run.add_done_callback(release)
         done = await asyncio.shield(run)

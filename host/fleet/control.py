@@ -1,4 +1,5 @@
-"""How `headrace serve --update` reaches a fleet of this machine: by a Unix socket, named by its HTTP address."""
+"""The connection between `headrace serve --update` and a fleet of this machine: a Unix socket, named after the fleet's
+HTTP address."""
 
 import contextlib
 import json
@@ -14,32 +15,37 @@ from typing import Any, Final
 from headrace.batching import HeadraceError, UsageError
 from headrace.host.server.serve import Address
 
-READ_S: Final = 2.0  # for a message to be here, and to be taken
-SILENCE_S: Final = 1800.0  # a fleet at an update says something sooner
-LONGEST: Final = 1 << 20  # bytes of a message
+READ_S: Final = 2.0  # time limit for receiving and for sending a message
+SILENCE_S: Final = 1800.0  # a fleet reports progress of an update more often than this
+MAX_MESSAGE: Final = 1 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """`arguments` and `folder` are the replicas' new ones, None for those that they have; `front` has settings that are
-    the whole fleet's, and must be as they are: all of them beside new arguments, else those that were given."""
+    """Describe an update.
+
+    `arguments` and `folder` are the new ones of the replicas; `arguments` of None keeps the present ones. `front` has
+    the settings that belong to the whole fleet, which an update cannot change. With new arguments it has all of them,
+    otherwise those that the user gave."""
 
     arguments: tuple[str, ...] | None
     folder: str
     front: Mapping[str, str | None]
 
 
-class RequestOptions:
-    """Somebody who waits for the end of an update. It goes on without them."""
+class UpdateRequest:
+    """A client that waits for the end of an update. The update continues if the client leaves."""
 
     def __init__(self, update: Update, connection: socket.socket) -> None:
         self.update = update
         self._connection = connection
 
     def tell(self, text: str) -> None:
+        """Send a line of progress to the client."""
         self._send({"told": text})
 
     def end(self, error: str | None) -> None:
+        """Send the end of the update, with its error or None, and close the connection."""
         self._send({"ended": error})
         self._connection.close()
 
@@ -49,22 +55,22 @@ class RequestOptions:
 
 
 class Control:
-    """The fleet's side, whose HTTP port is `http`. Use as a context manager."""
+    """Accept requests for updates, for the fleet with the HTTP address `http`. Use it as a context manager."""
 
     def __init__(self, http: Address) -> None:
         self._path = _path(http)
-        self._made = 0  # its inode
+        self._inode = 0  # inode of the socket file
 
     def __enter__(self) -> "Control":
         self._listening = socket.socket(socket.AF_UNIX)
-        self._path.unlink(missing_ok=True)  # who has the port has this
+        self._path.unlink(missing_ok=True)  # only the fleet that has the port may use this path
         try:
             self._listening.bind(str(self._path))
         except OSError as error:
             self._listening.close()
             raise UsageError(f"{self._path}: {error}; set XDG_RUNTIME_DIR to a folder with a short name") from None
         self._path.chmod(0o600)
-        self._made = self._path.stat().st_ino
+        self._inode = self._path.stat().st_ino
         self._listening.listen()
         self._listening.setblocking(False)
         return self
@@ -72,11 +78,11 @@ class Control:
     def __exit__(self, *_: object) -> None:
         self._listening.close()
         with contextlib.suppress(FileNotFoundError):
-            if self._path.stat().st_ino == self._made:  # not another fleet's, which has the port since
+            if self._path.stat().st_ino == self._inode:  # another fleet may have taken the port and the path since
                 self._path.unlink()
 
-    def asked(self) -> RequestOptions | None:
-        """Who has asked since, if anybody has."""
+    def next_request(self) -> UpdateRequest | None:
+        """Return the next request for an update, or None if there is none."""
         try:
             connection, _ = self._listening.accept()
         except OSError:
@@ -87,20 +93,22 @@ class Control:
         except (OSError, ValueError, LookupError, TypeError):
             connection.close()
             return None
-        return RequestOptions(update, connection)
+        return UpdateRequest(update, connection)
 
 
 def ask(http: Address, update: Update, tell: Callable[[str], None]) -> None:
-    """Asks the fleet with that HTTP port for an update and waits for its end. Raises UsageError if nobody is there, and
-    HeadraceError with the reason if it was not done."""
+    """Ask the fleet with that HTTP address for an update, and wait for its end.
+
+    `tell` receives the lines of progress. Raises UsageError if no such fleet runs, and HeadraceError with the reason if
+    the update fails."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(SILENCE_S)
         try:
             connection.connect(str(_path(http)))
         except OSError:
             raise UsageError(
-                f"--update: no fleet serves HTTP on {http} here; give the --http HOST:PORT that it has, on the machine "
-                "and as the user that started it"
+                f"--update: no fleet serves HTTP on {http} here; give the --http HOST:PORT of the fleet, and run this "
+                "on its machine as the user who started it"
             ) from None
         try:
             connection.sendall(json.dumps(asdict(update)).encode() + b"\n")
@@ -118,31 +126,34 @@ def ask(http: Address, update: Update, tell: Callable[[str], None]) -> None:
 
 
 def _read(message: Mapping[str, Any]) -> Update:
-    """Raises ValueError, LookupError or TypeError for what is none."""
+    """Return the update in a message. Raises ValueError, LookupError or TypeError if the message is no update."""
     arguments, folder, front = message["arguments"], message["folder"], message["front"]
     settings = [value for value in dict(front).values() if value is not None]
     if not all(isinstance(text, str) for text in (folder, *front, *settings, *(arguments or ()))):
-        raise ValueError("an update is of texts")
+        raise ValueError("the values of an update must be strings")
     return Update(None if arguments is None else tuple(arguments), folder, front)
 
 
 def _line(connection: socket.socket) -> bytes:
-    """With its end; nothing at the end of the connection. A byte at a time: messages are few and short."""
-    found = b""
-    while not found.endswith(b"\n"):
-        if len(found) > LONGEST or not (piece := connection.recv(1)):
+    """Return the next line with its end, or nothing at the end of the connection.
+
+    It reads one byte at a time, because messages are few and short."""
+    line = b""
+    while not line.endswith(b"\n"):
+        if len(line) > MAX_MESSAGE or not (piece := connection.recv(1)):
             return b""
-        found += piece
-    return found
+        line += piece
+    return line
 
 
 def _path(http: Address) -> Path:
-    """In a folder that is this user's own. Raises UsageError if it is another's."""
+    """Return the path of the socket, in a folder that belongs to this user. Raises UsageError if another user may write
+    there."""
     base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
     folder = Path(base, f"headrace-{os.geteuid()}")
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise UsageError(f"{folder}: another user may write there; remove it, or set XDG_RUNTIME_DIR")
     return folder / f"fleet-{http}.sock"

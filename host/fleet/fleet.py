@@ -1,7 +1,7 @@
 """`headrace serve --ray`: replicas on the nodes of a Ray cluster behind HAProxy, from their start to their end.
 
-One loop looks after all. Every replica's supervisor has a call of ours that is answered when its state changes; what
-came is taken in `_turn`, and whatever waits does so by turning, so that nothing stands still meanwhile."""
+One loop manages everything. Each replica's supervisor has a pending call that returns when its state changes. `_turn`
+takes in these results. A method that waits for something repeats `_turn`, so the loop never stands still."""
 
 import contextlib
 import os
@@ -17,33 +17,39 @@ from typing import Any, Final
 
 from headrace.batching import HeadraceError, UsageError
 from headrace.host.fleet import haproxy
-from headrace.host.fleet.control import Control, RequestOptions, Update
+from headrace.host.fleet.control import Control, Update, UpdateRequest
 from headrace.host.fleet.haproxy import Place, Proxy, ProxySettings
 from headrace.host.fleet.resources import actor_options, check_total
-from headrace.host.fleet.statistics import LOOKED_S, Statistics
+from headrace.host.fleet.statistics import QUERIED_S, Statistics
 from headrace.host.fleet.supervisor import END_S, Phase, State, Supervisor, doubled_s
 from headrace.host.server.protocol.limits import Limits
 from headrace.host.server.serve import Address
 from headrace.host.server.transport.http.browsers import BrowserGuard
-from headrace.sim.sweeps.cluster import cluster, ray  # which says what is missing where there is no Ray
+from headrace.sim.sweeps.cluster import cluster, ray  # raises an error with instructions if Ray is not installed
 
 TURN_S: Final = 0.2
-PLACE_S: Final = 60.0  # for a node to have room for a replica, and to load its supervisor;
-ROOM_S: Final = 15.0  # at an update, before one is ended to make room
-READY_S: Final = 900.0  # for a replica to be ready: profiles may be measured before
-STARTS: Final = 3  # lives of a server, or of its supervisor, that may end before it was ever ready: it never will be
-LOST_S: Final = 0.5  # before a supervisor that is not there is asked again; twice that each time in a row,
-MAX_LOST_S: Final = 30.0  # up to this
+PLACE_S: Final = 60.0  # time limit for finding a node with room for a replica, and for loading its supervisor
+ROOM_S: Final = 15.0  # time that an update waits for room before it stops an old replica
+READY_S: Final = 900.0  # time limit until a replica is ready; it may measure profiles first
+STARTS: Final = 3  # a replica has failed after so many starts of its server or supervisor without being ready
+# Pause before a lost supervisor is called again. It doubles each time in a row, up to MAX_LOST_S.
+LOST_S: Final = 0.5
+MAX_LOST_S: Final = 30.0
 
 OnReady = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class FleetOptions:
-    """`arguments` are those of every replica's `headrace serve` but its ports, run in `folder`; `front` are the
-    settings among them that the front has, too, which an update cannot change. `again` is the largest request that is
-    sent again (bytes). `guard` keeps pages of other sites from the statistics. `certificate` and `key` are PEM files,
-    both or none."""
+    """Hold the options of a fleet.
+
+    Args:
+        address: address of the Ray cluster.
+        arguments: arguments of each replica's `headrace serve`, without its ports. Replicas run in `folder`.
+        front: those settings among them that the front has, too. An update cannot change them.
+        again: largest request, in bytes, that is sent again.
+        guard: refuses requests of other sites' pages for the statistics.
+        certificate: a PEM file, like `key`; give both or none."""
 
     address: str
     replicas: int
@@ -65,57 +71,64 @@ class FleetOptions:
 
 @dataclass(slots=True, eq=False)
 class Replica:
-    """`slot` is its number, `call` what its supervisor has not answered yet."""
+    """Hold the state of one replica.
+
+    `slot` is its number. `call` is the pending call of its supervisor."""
 
     slot: int
     arguments: Sequence[str]
     folder: str
     actor: Any
     call: Any = None
-    state: State | None = None  # None until it has a place, and while it is lost
-    ask_at: float = 0.0
-    lost: int = 0  # how often in a row its supervisor was not there,
-    why: str = ""  # and what Ray said of it
+    state: State | None = None  # None until it has a node, and while its supervisor is lost
+    ask_at: float = 0.0  # time of the next call
+    lost: int = 0  # number of failed calls in a row
+    why: str = ""  # Ray's error of the last failed call
     retired: bool = False
 
     @property
     def ready(self) -> bool:
+        """Return whether its server is ready."""
         return self.state is not None and self.state.phase is Phase.READY
 
     @property
     def failed(self) -> str | None:
-        """Why it will never be ready."""
+        """Return the reason why the replica will never be ready, or None."""
         state = self.state
         if state is None:
             if self.lost < STARTS:
                 return None
-            return (
-                f"replica {self.slot} does not come to be: {self.why}; see whether its node has the same Headrace, "
-                "in the same place"
-            )
-        if state.phase is not Phase.REFUSED and state.ended < STARTS:
+            return f"replica {self.slot} cannot start: {self.why}; install the same Headrace there, at the same path"
+        if state.phase is not Phase.REFUSED and state.early_ends < STARTS:
             return None
-        return f"replica {self.slot} on {state.host} ends before it is ready: {state.said}"
+        return f"replica {self.slot} on {state.host} ends before it is ready: {state.last_line}"
 
 
 @dataclass(slots=True)
 class _Signals:
-    """This records which signals the process has received."""
+    """Record which signals the process has received."""
 
     end: bool = False
     update: bool = False
 
 
 class _Ended(Exception):
-    """The end was asked for in the middle of something."""
+    """The process received the signal to end. It is raised in the middle of any operation."""
 
 
 def serve_fleet(
     options: FleetOptions, tell: Callable[[str], None], on_ready: OnReady, end_now: Callable[[int], None]
 ) -> bool:
-    """Serve until SIGTERM or SIGINT, then answer what is here; SIGHUP, or `Control`, starts the replicas anew, one
-    after the other. `on_ready` is told the ports and replicas once all are ready; `end_now` ends the process at a
-    second signal. Returns whether all that was let in has been answered. Raises UsageError and HeadraceError."""
+    """Serve until SIGTERM or SIGINT, then answer the requests in flight.
+
+    SIGHUP, or a request to `Control`, replaces the replicas one after another.
+
+    Args:
+        tell: called with each line of progress.
+        on_ready: called with the ports and replicas when all replicas are ready.
+        end_now: ends the process with an exit status at a second signal.
+
+    Returns whether all admitted requests were answered. Raises UsageError and HeadraceError."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-fleet-")))
         listening = _listening(options)
@@ -146,7 +159,7 @@ def serve_fleet(
 
 
 class Fleet:
-    """The replicas and what becomes of them."""
+    """Manage the replicas of a fleet."""
 
     def __init__(
         self,
@@ -162,16 +175,16 @@ class Fleet:
         self._statistics = statistics
         self._control = control
         self._signals = signals
-        self._say = tell
+        self._report = tell
         self._arguments: tuple[Sequence[str], str] = (options.arguments, options.folder)
         self._supervisor = ray.remote(Supervisor)
-        self._replicas: list[Replica] = []  # which are to serve, and one that is to be added or has retired
-        self._asked: RequestOptions | None = None
+        self._replicas: list[Replica] = []  # the serving replicas, and during an update a new or retired one
+        self._next_update: UpdateRequest | None = None
         self._updating = False
-        self._told: RequestOptions | None = None  # who asked for the update that is under way
+        self._client: UpdateRequest | None = None  # the client of the update in progress
 
     def start(self) -> None:
-        """Returns when all replicas are ready. Raises UsageError and HeadraceError if one does not come to be."""
+        """Start all replicas and wait until they are ready. Raises UsageError and HeadraceError if one fails."""
         count = self._options.replicas
         for _ in range(count):
             self._add(*self._arguments)
@@ -184,7 +197,7 @@ class Fleet:
             needed = ",".join(f"{name}={amount:g}" for name, amount in self._options.resources.items())
             raise UsageError(
                 f"--replicas {count}: {count - len(placed)} found no node within {PLACE_S:g} s; each needs {needed} "
-                "of one node, which others may be using: see `ray status`"
+                "on one node, which other programs may use; see `ray status`"
             )
         self._until(
             lambda: all(r.ready for r in self._replicas) or self._failed() is not None,
@@ -195,42 +208,42 @@ class Fleet:
             raise HeadraceError(f"replica {late[0]} is not ready after {READY_S:g} s; see its node's load")
 
     def serve(self) -> None:
-        """Until the end is asked for, which is raised."""
+        """Serve and update until _Ended is raised."""
         while True:
             self._turn()
-            if self._signals.update or self._asked is not None:
-                self._updating, self._told, self._asked = True, self._asked, None
+            if self._signals.update or self._next_update is not None:
+                self._updating, self._client, self._next_update = True, self._next_update, None
                 self._signals.update = False
                 error: str | None = "the fleet ended in the middle of the update"
                 try:
-                    error = self._update(None if self._told is None else self._told.update)
+                    error = self._update(None if self._client is None else self._client.update)
                 finally:
                     if error is not None:
-                        self._say(f"update: {error}")
-                    if self._told is not None:
-                        self._told.end(error)
-                    self._updating, self._told = False, None
+                        self._report(f"update: {error}")
+                    if self._client is not None:
+                        self._client.end(error)
+                    self._updating, self._client = False, None
 
     def described(self) -> list[dict[str, Any]]:
-        """Return the number, node, process id and ports of each replica that is ready."""
-        found = []
+        """Return the number, node, process id and ports of each ready replica."""
+        entries = []
         for replica in sorted(self._replicas, key=lambda r: r.slot):
             if replica.state is not None and replica.ready:
                 state = replica.state
-                found.append({"replica": replica.slot, "node": state.host, "pid": state.pid, **state.ports})
-        return found
+                entries.append({"replica": replica.slot, "node": state.host, "pid": state.pid, **state.ports})
+        return entries
 
     def _failed(self) -> Replica | None:
         return next((replica for replica in self._replicas if replica.failed is not None), None)
 
     def _check_failed(self) -> None:
-        """Raises UsageError if a replica's command line cannot be served, and HeadraceError if one fails else."""
+        """Raise UsageError if a replica's command line is wrong, and HeadraceError if a replica failed otherwise."""
         if (replica := self._failed()) is not None:
             refused = replica.state is not None and replica.state.phase is Phase.REFUSED
             raise (UsageError if refused else HeadraceError)(replica.failed)
 
     def stop(self) -> None:
-        """All at once; those that do not end by themselves are killed. Nothing goes to them any more."""
+        """Stop all replicas at the same time, and kill those that do not end. They get no more requests by now."""
         calls = [replica.actor.stop.remote() for replica in self._replicas if replica.state is not None]
         if calls:
             with contextlib.suppress(ray.exceptions.RayError):
@@ -241,8 +254,7 @@ class Fleet:
     # ---- one turn ----
 
     def _turn(self) -> None:
-        """Take in what has happened since the last turn, and wait TURN_S at most. Raises _Ended when the end is asked
-        for."""
+        """Take in the events since the last turn, waiting at most TURN_S. Raises _Ended after the signal to end."""
         now = time.monotonic()
         for replica in self._replicas:
             if replica.call is None and now >= replica.ask_at:
@@ -265,15 +277,15 @@ class Fleet:
         self._statistics.replicas(
             {(r.state.run, r.state.number): r.state.ports["http"] for r in self._replicas if r.state and r.ready}
         )
-        self._proxy.look()
-        if (asked := self._control.asked()) is not None:
-            self._answer(asked)
+        self._proxy.maintain()
+        if (request := self._control.next_request()) is not None:
+            self._accept(request)
         if self._signals.end:
             raise _Ended
 
-    def _until(self, condition: Callable[[], bool], bound_s: float) -> bool:
-        """Whether it came true in time."""
-        end = time.monotonic() + bound_s
+    def _until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Turn until the condition is true. Returns False if it is not true after `timeout_s`."""
+        end = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() > end:
                 return False
@@ -286,10 +298,10 @@ class Fleet:
             return
         where = f"replica {replica.slot} on {state.host}"
         if former is None or former.run != state.run:
-            self._proxy.out(replica.slot)
+            self._proxy.remove(replica.slot)
         match state.phase:
             case Phase.READY:
-                self._proxy.out(replica.slot)  # where it was before, if its end was not seen
+                self._proxy.remove(replica.slot)  # its former server, in case this process did not see its end
                 if not replica.retired:
                     self._proxy.put(replica.slot, Place(state.ports["http"], state.ports["grpc"]))
                 self._tell(
@@ -299,20 +311,22 @@ class Fleet:
             case Phase.STARTING:
                 self._tell(f"{where}: starting")
             case Phase.ENDED:
-                self._proxy.out(replica.slot)
-                self._tell(f"{where}: ended, and is started again: {state.said}")
+                self._proxy.remove(replica.slot)
+                self._tell(f"{where}: ended, and is started again: {state.last_line}")
             case Phase.REFUSED:
-                self._proxy.out(replica.slot)
-                self._tell(f"{where}: {state.said}")
+                self._proxy.remove(replica.slot)
+                self._tell(f"{where}: {state.last_line}")
             case Phase.STOPPED:
-                self._proxy.out(replica.slot)
+                self._proxy.remove(replica.slot)
 
     def _lost(self, replica: Replica, error: Exception) -> None:
-        """Its supervisor's process or node. Ray starts it again, where there is room; one that Ray has given up, or
-        that answers with an error, is asked for anew."""
+        """Handle the loss of a supervisor's process or node.
+
+        Ray starts the supervisor again where there is room. If Ray has given up, or the supervisor raises an error,
+        this method creates another one."""
         if replica.state is not None:
             self._tell(f"replica {replica.slot} on {replica.state.host}: lost with its node or its supervisor")
-        self._proxy.out(replica.slot)
+        self._proxy.remove(replica.slot)
         replica.state = None
         replica.why = str(error).strip().splitlines()[-1].strip()
         replica.ask_at = time.monotonic() + doubled_s(LOST_S, replica.lost, MAX_LOST_S)
@@ -326,28 +340,31 @@ class Fleet:
 
     # ---- updates ----
 
-    def _answer(self, asked: RequestOptions) -> None:
-        changed = [name for name, value in asked.update.front.items() if self._options.front.get(name) != value]
-        if self._asked is not None or self._updating:
-            asked.end("an update is under way; wait for its end")
+    def _accept(self, request: UpdateRequest) -> None:
+        """Accept a request for an update, or end it with an error."""
+        changed = [name for name, value in request.update.front.items() if self._options.front.get(name) != value]
+        if self._next_update is not None or self._updating:
+            request.end("another update is in progress; wait for its end")
         elif changed:
-            asked.end(f"{changed[0]} is not as the fleet has it, and an update cannot change that: give the same")
+            request.end(f"{changed[0]} differs from the fleet's, and an update cannot change it; give the same value")
         else:
-            self._asked = asked
+            self._next_update = request
 
     def _update(self, update: Update | None) -> str | None:
-        """Starts all replicas anew, one after the other: the new one first, where there is room beside the old one.
-        What had no place before has none to wait for, and comes with the new arguments when there is one. Returns why
-        the update ended early, with the others as they were."""
+        """Replace all replicas one after another. A new replica starts before the old one stops if a node has room for
+        both.
+
+        A replica without a node is dropped first, and added again with the new arguments at the end. Returns the reason
+        if the update ended early; the remaining replicas are then unchanged."""
         arguments = self._arguments
         if update is not None and update.arguments is not None:
             arguments = (update.arguments, update.folder)
         self._until(lambda: all(r.ready or r.failed for r in self._replicas), PLACE_S)
-        placeless = [replica for replica in self._replicas if replica.state is None]
-        for replica in placeless:
+        unplaced = [replica for replica in self._replicas if replica.state is None]
+        for replica in unplaced:
             self._drop(replica)
         olds = sorted(self._replicas, key=lambda r: (r.ready, r.slot))
-        error = None if olds else "no replica has a place: see `ray status`"
+        error = None if olds else "no replica has a node; see `ray status`"
         done = 0
         for old in olds:
             if (error := self._replace(old, *arguments)) is not None:
@@ -355,23 +372,28 @@ class Fleet:
             done += 1
         if error is None:
             self._arguments = arguments
-        for _ in placeless:
+        for _ in unplaced:
             self._add(*self._arguments)
         if error is not None:
-            return f"{error}; {done} of {len(olds)} replicas are new, the others as they were" if done else error
-        self._tell(f"update: done, but {len(placeless)} have no place" if placeless else "update: done")
+            return f"{error}; {done} of {len(olds)} replicas are new, the others are unchanged" if done else error
+        self._tell(f"update: done, but {len(unplaced)} replicas have no node" if unplaced else "update: done")
         return None
 
     def _replace(self, old: Replica, arguments: Sequence[str], folder: str) -> str | None:
-        """Returns why the new one does not come to be; then one as the old one was serves, or is about to."""
-        if not old.ready:  # nobody is served by it
+        """Replace one replica. Returns the reason if the new one fails.
+
+        After a failure a replica with the old arguments serves, or is being started."""
+        if not old.ready:  # it serves no request
             self._retire(old)
         new = self._add(arguments, folder)
         if not self._until(lambda: new.state is not None or new.failed is not None, ROOM_S) and not old.retired:
             if not any(other.ready for other in self._replicas if other is not old):
                 self._drop(new)
-                return f"no node has room for another replica within {ROOM_S:g} s, and without the one nobody serves"
-            self._tell(f"no node has room for another replica: replica {old.slot} ends first")
+                return (
+                    f"no node has room for another replica within {ROOM_S:g} s, and no other replica serves; make room "
+                    "for one, or start nodes"
+                )
+            self._tell(f"no node has room for another replica, so replica {old.slot} ends first")
             self._retire(old)
         if self._until(lambda: new.state is not None or new.failed is not None, PLACE_S):
             self._until(lambda: new.ready or new.failed is not None, READY_S)
@@ -400,15 +422,15 @@ class Fleet:
         ).remote(arguments, folder, self._options.drain_s)
 
     def _retire(self, replica: Replica) -> None:
-        """Ends it behind its requests in flight; what is still there after drain_s goes to others."""
+        """Stop a replica after its requests in flight. Requests that remain after drain_s go to other replicas."""
         if replica.retired:
             return
         replica.retired = True
         self._proxy.drain(replica.slot)
         self._until(lambda: self._proxy.in_flight(replica.slot) == 0, self._options.drain_s)
-        self._proxy.out(replica.slot)
-        counted = self._statistics.look()
-        self._until(counted.done, LOOKED_S)
+        self._proxy.remove(replica.slot)
+        query = self._statistics.query()  # so that the replica's last counts are not lost
+        self._until(query.done, QUERIED_S)
         if replica.state is not None:
             stopping = replica.actor.stop.remote()
             self._until(lambda: bool(ray.wait([stopping], timeout=0)[0]), self._options.drain_s + END_S)
@@ -416,29 +438,29 @@ class Fleet:
         self._drop(replica)
 
     def _drop(self, replica: Replica) -> None:
-        self._proxy.out(replica.slot)
+        self._proxy.remove(replica.slot)
         self._replicas.remove(replica)
         ray.kill(replica.actor)
 
     def _tell(self, text: str) -> None:
-        self._say(text)
-        if self._told is not None:
-            self._told.tell(text)
+        self._report(text)
+        if self._client is not None:
+            self._client.tell(text)
 
 
 def _listening(options: FleetOptions) -> dict[str, socket.socket]:
-    """The ports by name, open from now on. Raises UsageError."""
-    found: dict[str, socket.socket] = {}
+    """Open the ports and return them by name. Raises UsageError."""
+    ports: dict[str, socket.socket] = {}
     for name in haproxy.NAMES:
         address: Address = getattr(options, name)
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         try:
-            found[name] = socket.create_server((address.host, address.port), family=family, backlog=1024)
+            ports[name] = socket.create_server((address.host, address.port), family=family, backlog=1024)
         except OSError as error:
-            for port in found.values():
+            for port in ports.values():
                 port.close()
-            raise UsageError(f"--{name} {address}: {error.strerror}; give an address that is free") from None
-    return found
+            raise UsageError(f"--{name} {address}: {error.strerror}; give a free address of this machine") from None
+    return ports
 
 
 def _address(port: socket.socket) -> str:
@@ -467,24 +489,25 @@ def _proxy_settings(options: FleetOptions, folder: Path, statistics: Statistics)
 
 @contextlib.contextmanager
 def _signals(end_now: Callable[[int], None]) -> Iterator[_Signals]:
-    """Handlers of this process's, while it serves; Python's own bound on Ctrl-C waits meanwhile."""
-    found = _Signals()
+    """Handle the signals of this process inside this context. Python's own time limit after Ctrl-C is suspended
+    meanwhile."""
+    received = _Signals()
 
-    def end(number: int, _: FrameType | None) -> None:
-        if found.end:
+    def on_end(number: int, _: FrameType | None) -> None:
+        if received.end:
             end_now(128 + number)
-        found.end = True
+        received.end = True
 
-    def update(number: int, _: FrameType | None) -> None:
-        found.update = True
+    def on_update(number: int, _: FrameType | None) -> None:
+        received.update = True
 
     wakeup = signal.set_wakeup_fd(-1)
     before = {
         number: signal.signal(number, handler)
-        for number, handler in ((signal.SIGTERM, end), (signal.SIGINT, end), (signal.SIGHUP, update))
+        for number, handler in ((signal.SIGTERM, on_end), (signal.SIGINT, on_end), (signal.SIGHUP, on_update))
     }
     try:
-        yield found
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

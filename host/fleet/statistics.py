@@ -1,9 +1,9 @@
-"""The statistics of a fleet: what its front answers to /v2/models/stats and ModelStatistics.
+"""The statistics of a fleet: the answers of its front to /v2/models/stats and ModelStatistics.
 
-Every replica counts for itself, and whichever answered would tell of itself alone. Clients take the difference of two
-answers, as Triton's perf_analyzer does around each of its windows, so sums here never fall: what a replica has counted
-stays when it ends. HAProxy sends these questions to two sockets of this process, and lets pass who has the token.
-"""
+Each replica counts only its own requests, so an answer of any one replica would be incomplete. Clients use the
+difference of two answers, as Triton's perf_analyzer does around each of its windows. So the sums here never fall:
+the counts of a replica that ended stay in them. HAProxy passes requests that have the token to two sockets of
+this process."""
 
 import asyncio
 import concurrent.futures
@@ -32,49 +32,53 @@ from headrace.host.server.transport.http.browsers import BrowserGuard
 from headrace.host.server.transport.http.connection import HttpServer, Request, Response
 from headrace.host.server.transport.http.endpoints import as_json, error_response, refusal
 
-LOOK_S: Final = 5.0  # between looks that nobody has asked for: what a killed replica counted since the last one is lost
-ASK_S: Final = 2.0  # for a replica to tell; then what it told before counts
-LOOKED_S: Final = 3 * ASK_S  # for a look at all of them, behind one that has begun
+# Time between two queries of the replicas without a request. If a replica is killed, its counts since the last query
+# are lost.
+QUERY_S: Final = 5.0
+ASK_S: Final = 2.0  # time limit for the answer of a replica; without an answer its last counts remain
+QUERIED_S: Final = 3 * ASK_S  # time limit of `query`, which may have to wait for an earlier query
 START_S: Final = 10.0
-THREADS: Final = 32  # replicas that are asked at a time
+THREADS: Final = 32  # replicas that are queried at a time
 
-Life = tuple[str, int]  # of a replica's server: its supervisor's run, and the number of the state in which it was ready
+# One life of a replica's server: its supervisor's run, and the number of the state in which it was ready.
+Life = tuple[str, int]
 Model = dict[str, Any]  # an entry of model_stats, as `describe.model_statistics` makes it
 
 _log = logging.getLogger(__name__)
 
 
 class Counts:
-    """Sums over all lives, of those that have ended too."""
+    """Add up the counts of all lives, including those that have ended."""
 
     def __init__(self) -> None:
         self._now: dict[Life, Sequence[Model]] = {}
         self._ended: list[Model] = []
 
     def take(self, life: Life, models: Sequence[Model]) -> None:
-        """What it has counted up to now."""
+        """Replace the counts of a life by newer ones."""
         self._now[life] = models
 
     def end(self, life: Life) -> None:
+        """Move the counts of a life that has ended to the sum of ended ones."""
         self._ended = _summed((*self._ended, *self._now.pop(life, ())))
 
     def total(self) -> dict[str, Model]:
-        """By name, of the models that are served now."""
+        """Return the sums of the models that are served now, by name."""
         names = {model["name"] for models in self._now.values() for model in models}
-        found = _summed(model for models in (*self._now.values(), self._ended) for model in models)
-        return {model["name"]: model for model in found if model["name"] in names}
+        sums = _summed(model for models in (*self._now.values(), self._ended) for model in models)
+        return {model["name"]: model for model in sums if model["name"] in names}
 
 
 def _summed(models: Iterable[Model]) -> list[Model]:
-    found: dict[str, Model] = {}
+    sums: dict[str, Model] = {}
     for model in models:
         name = model["name"]
-        found[name] = _added(found[name], model) if name in found else model
-    return list(found.values())
+        sums[name] = _added(sums[name], model) if name in sums else model
+    return list(sums.values())
 
 
 def _added(one: Model, other: Model) -> Model:
-    found = {**one, **other}
+    total = {**one, **other}
     for name in one.keys() & other.keys():
         match one[name]:
             case list(batches):
@@ -82,33 +86,40 @@ def _added(one: Model, other: Model) -> Model:
                 for batch in (*batches, *other[name]):
                     size = batch.get("batch_size", 0)
                     by_size[size] = _added(by_size[size], batch) if size in by_size else batch
-                found[name] = [by_size[size] for size in sorted(by_size)]
+                total[name] = [by_size[size] for size in sorted(by_size)]
             case dict(durations):
-                found[name] = _added(durations, other[name])
+                total[name] = _added(durations, other[name])
             case int(number) if isinstance(other[name], int) and name != "batch_size":
-                found[name] = max(number, other[name]) if name == "last_inference" else number + other[name]
-    return found
+                total[name] = max(number, other[name]) if name == "last_inference" else number + other[name]
+    return total
 
 
-def _checked(found: Any) -> list[Model]:
-    """Raises ValueError for what is no answer to /v2/models/stats, as of a stranger who has the port by now."""
-    if not isinstance(found, dict):
-        raise ValueError("no object")
+def _checked(answer: Any) -> list[Model]:
+    """Return the models in an answer to /v2/models/stats.
+
+    Raises ValueError for any other answer. Another program may have taken the port of a replica that ended."""
+    if not isinstance(answer, dict):
+        raise ValueError("the answer is no JSON object")
     try:
-        json_format.ParseDict(found, pb.ModelStatisticsResponse())
+        json_format.ParseDict(answer, pb.ModelStatisticsResponse())
     except json_format.ParseError as error:
         raise ValueError(str(error)) from None
-    models: list[Model] = found.get("model_stats", [])
+    models: list[Model] = answer.get("model_stats", [])
     if not all("name" in model for model in models):
-        raise ValueError("a model without a name")
+        raise ValueError("a model of the answer has no name")
     return models
 
 
 class Statistics:
-    """Asks the replicas, each time that somebody asks here and every LOOK_S. Its sockets are `sockets`, by transport,
-    in `folder`, one of its own; `token` is the replicas'. With `secure` they are reached by TLS, and whose certificate
-    they show is not looked at. `guard` keeps pages of other sites out. Use as a context manager; it has a thread of its
-    own."""
+    """Query the replicas at each request and every QUERY_S, and answer with the sums.
+
+    Its sockets lie in `folder` and are `sockets`, by transport. It has a thread of its own. Use it as a context
+    manager.
+
+    Args:
+        token: the token of the replicas.
+        secure: reach the replicas by TLS, without checking their certificates.
+        guard: refuses requests of other sites' pages."""
 
     def __init__(self, folder: Path, token: str | None, secure: bool, guard: BrowserGuard | None = None) -> None:
         self.sockets = {name: folder / f"statistics-{name}.sock" for name in ("http", "grpc")}
@@ -121,13 +132,13 @@ class Statistics:
             self._context.verify_mode = ssl.CERT_NONE
         self._counts = Counts()
         self._lives: Mapping[Life, str] = {}
-        self._told: Mapping[Life, str] = {}  # by the other thread
-        self._begun = 0  # looks
+        self._announced: Mapping[Life, str] = {}  # the lives that the other thread announced last
+        self._begun = 0  # number of queries that have begun
         self._started: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
 
     def __enter__(self) -> "Statistics":
-        """Raises HeadraceError if it cannot listen."""
+        """Start the thread and its servers. Raises HeadraceError if they cannot listen."""
         self._thread.start()
         try:
             self._started.result(START_S)
@@ -136,26 +147,26 @@ class Statistics:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(RuntimeError):  # it has ended
+        with contextlib.suppress(RuntimeError):  # the loop has already ended
             self._loop.call_soon_threadsafe(self._end.set)
         self._thread.join(START_S)
 
     def replicas(self, lives: Mapping[Life, str]) -> None:
-        """HOST:PORT, for HTTP, of all that are ready now."""
-        if lives != self._told:
-            self._told = lives
+        """Announce the HTTP addresses, HOST:PORT, of all replicas that are ready now."""
+        if lives != self._announced:
+            self._announced = lives
             self._loop.call_soon_threadsafe(self._set, lives)
 
-    def look(self) -> "concurrent.futures.Future[None]":
-        """Asks all of them. Done within LOOKED_S."""
-        return asyncio.run_coroutine_threadsafe(self._look(), self._loop)
+    def query(self) -> "concurrent.futures.Future[None]":
+        """Query all replicas. The future is done within QUERIED_S."""
+        return asyncio.run_coroutine_threadsafe(self._query(), self._loop)
 
-    # ---- on its own thread ----
+    # ---- methods of its own thread ----
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._end = asyncio.Event()
-        self._looking = asyncio.Lock()
+        self._querying = asyncio.Lock()
         self._pool = concurrent.futures.ThreadPoolExecutor(THREADS, thread_name_prefix="statistics")
         by_http = HttpServer(self._by_http, refusal, Limits())
         by_grpc = aio.server()
@@ -172,11 +183,11 @@ class Statistics:
         self._started.set_result(None)
         while not self._end.is_set():
             try:
-                await self._look()
+                await self._query()
             except Exception:
-                _log.exception("the replicas' statistics are not to be had")
+                _log.exception("the statistics of the replicas cannot be queried")
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
+                async with asyncio.timeout(QUERY_S):
                     await self._end.wait()
         await by_http.stop(0.0)
         await by_grpc.stop(0.0)
@@ -187,28 +198,28 @@ class Statistics:
             self._counts.end(life)
         self._lives = lives
 
-    async def _look(self) -> None:
-        """Returns behind a look at all replicas that began after this was called."""
+    async def _query(self) -> None:
+        """Query all replicas. The query begins after this method is called, but several callers may share one."""
         begun = self._begun
-        async with self._looking:
-            if self._begun > begun:  # somebody's who waited, too
+        async with self._querying:
+            if self._begun > begun:  # another caller that also waited has made a query since
                 return
             self._begun += 1
-            asked = {
+            queries = {
                 asyncio.ensure_future(self._loop.run_in_executor(self._pool, self._ask, address)): life
                 for life, address in self._lives.items()
             }
-            if not asked:
+            if not queries:
                 return
-            done, late = await asyncio.wait(asked, timeout=ASK_S)
+            done, late = await asyncio.wait(queries, timeout=ASK_S)
             for task in late:
                 task.cancel()
             for task in done:
-                if (models := task.result()) is not None and asked[task] in self._lives:
-                    self._counts.take(asked[task], models)
+                if (models := task.result()) is not None and queries[task] in self._lives:
+                    self._counts.take(queries[task], models)
 
     def _ask(self, address: str) -> list[Model] | None:
-        """None from one that does not tell."""
+        """Return the counts of one replica, or None if it does not answer."""
         host, _, port = address.rpartition(":")
         where = (host.strip("[]"), int(port))
         connection = (
@@ -219,21 +230,22 @@ class Statistics:
         try:
             connection.request("GET", "/v2/models/stats", headers=self._headers)
             answer = connection.getresponse()
-            came = answer.read()
-            return _checked(json.loads(came))
+            return _checked(json.loads(answer.read()))
         except (OSError, http.client.HTTPException, ValueError) as error:
-            _log.debug("%s does not tell its statistics: %s", address, error)
+            _log.debug("the replica at %s does not give its statistics: %s", address, error)
             return None
         finally:
             connection.close()
 
     async def _of(self, name: str, version: str) -> dict[str, Any]:
-        """Of all models, where none is named. Raises UnknownModel, and NoWorker where no replica has told anything."""
-        await self._look()
-        found = self._counts.total()
-        if not found:
+        """Return the statistics of the named model, or of all models without a name.
+
+        Raises UnknownModel, and NoWorker if no replica has answered yet."""
+        await self._query()
+        models = self._counts.total()
+        if not models:
             raise NoWorker("no replica is ready; try again")
-        return {"model_stats": [served(found, name, version)] if name else list(found.values())}
+        return {"model_stats": [served(models, name, version)] if name else list(models.values())}
 
     async def _by_http(self, request: Request) -> Response:
         try:

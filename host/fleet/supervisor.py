@@ -1,7 +1,7 @@
-"""A replica's supervisor: an actor of Ray on the replica's node, which keeps one `headrace serve` running there.
+"""The supervisor of a replica: a Ray actor on the replica's node that keeps one `headrace serve` running there.
 
-No request comes by here. Ray places the actor and, when its node or its process is lost, starts it elsewhere; the
-server's process is killed with the actor's."""
+Requests do not pass through this process. Ray places the actor and starts it elsewhere when its node or its process is
+lost. The server's process is killed together with the actor's."""
 
 import contextlib
 import json
@@ -18,29 +18,38 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from headrace.host.fleet.die_with_parent import bound
+from headrace.host.fleet.die_with_parent import die_with_parent
 
-DELAY_S: Final = 0.5  # before a server that ended is started again; twice that each time that it ended early,
-MAX_DELAY_S: Final = 30.0  # up to this
-AUDIO_S: Final = 30.0  # a server that was ready for so long did not end early
-WATCH_S: Final = 2.0  # an answer to `watch` takes no longer
-END_S: Final = 30.0  # beyond its drain_s the server has this to end; it bounds its own end a little below
-USAGE = 2  # exit status of a command line that cannot be served
-SAID = 2000  # characters of the last line that it said
+# Pause before an ended server is started again. It doubles with each early end in a row, up to MAX_DELAY_S.
+DELAY_S: Final = 0.5
+MAX_DELAY_S: Final = 30.0
+HEALTHY_S: Final = 30.0  # a server that was ready for longer did not end early
+WATCH_S: Final = 2.0  # time limit for an answer of `watch`
+END_S: Final = 30.0  # time that a server has to end after its drain_s; its own limit is a little shorter
+USAGE = 2  # exit status of a server whose command line is wrong
+MAX_LAST_LINE = 2000  # characters of the server's last line that are kept
 
 
 class Phase(StrEnum):
+    """Name the phases of a replica's server."""
+
     STARTING = "starting"
     READY = "ready"
-    ENDED = "ended"  # to be started again
-    REFUSED = "refused"  # its command line was wrong from the first; not started again
+    ENDED = "ended"  # it is started again after a pause
+    REFUSED = "refused"  # its command line is wrong, so it is not started again
     STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """`run` is the supervisor's own life, `number` counts its states. `ports` are HOST:PORT by name, `ended` how often
-    its server has ended early in a row, `said` the last line that it said on stderr."""
+    """Describe a replica's server.
+
+    Args:
+        run: identifies this life of the supervisor.
+        number: number of this state in that life.
+        ports: addresses HOST:PORT by name.
+        early_ends: early ends of the server in a row.
+        last_line: the last line that the server wrote to stderr."""
 
     run: str
     host: str
@@ -49,42 +58,48 @@ class State:
     ports: Mapping[str, str] = field(default_factory=dict)
     pid: int = 0
     status: int = 0
-    ended: int = 0
-    said: str = ""
+    early_ends: int = 0
+    last_line: str = ""
 
 
 @dataclass(slots=True)
 class Restarts:
-    """Decides whether a server that has ended is started again, and after which pause. It reads no clock.
+    """Decide whether a server that ended is started again, and after which pause. It reads no clock.
 
-    `early` counts the lives in a row that ended early, `served` is whether one was ever ready."""
+    `early` counts the early ends in a row. `served` says whether the server was ever ready."""
 
     early: int = 0
     served: bool = False
 
     def pause_s(self, status: int, ready_s: float | None) -> float | None:
-        """Return the pause before the next start in seconds, or None if there is none.
+        """Return the pause before the next start in seconds, or None if the server is not started again.
 
         Args:
-            status: exit status of the life that has ended.
-            ready_s: how long the server was ready in it; None if it never was."""
+            status: exit status of the server.
+            ready_s: seconds for which the server was ready; None if it never was."""
         self.served = self.served or ready_s is not None
-        self.early = 0 if ready_s is not None and ready_s > AUDIO_S else self.early + 1
+        self.early = 0 if ready_s is not None and ready_s > HEALTHY_S else self.early + 1
         if status == USAGE and not self.served:
             return None
         return doubled_s(DELAY_S, max(0, self.early - 1), MAX_DELAY_S)
 
 
 def doubled_s(first_s: float, times: int, max_s: float) -> float:
-    """Return `first_s` seconds doubled `times` times, and at most `most_s`.
+    """Return `first_s` doubled `times` times, but at most `max_s`.
 
-    Any number of times is allowed, also one for which 2**times is too large for a float."""
+    `times` may be any number, also one for which 2**times is too large for a float."""
     return min(first_s * 2 ** min(times, 64), max_s)
 
 
 class Supervisor:
-    """`arguments` are those of `headrace serve` but its ports, for which it takes free ones of its node; paths in them
-    are the node's own. `host` is the node's address, Ray's by default."""
+    """Keep one server running on this node.
+
+    Args:
+        arguments: arguments of `headrace serve` without its ports; the server takes free ports of the node. Paths in
+            them are paths on the node.
+        folder: working directory of the server.
+        drain_s: time limit for the requests in flight when the server stops.
+        host: address of the node; Ray's by default."""
 
     def __init__(self, arguments: Sequence[str], folder: str, drain_s: float, host: str | None = None) -> None:
         if host is None:
@@ -98,18 +113,18 @@ class Supervisor:
         self._changed = threading.Condition()
         self._ending = threading.Event()
         self._process: subprocess.Popen[str] | None = None
-        # The server's process is bound to this thread, which ends with it alone.
+        # The server's process is killed when this thread ends, and the thread ends only with the actor's process.
         self._keeper = threading.Thread(target=self._keep, daemon=True)
         self._keeper.start()
 
     def watch(self, run: str, number: int) -> State:
-        """The state, when it is no more the one that the caller knows, or after WATCH_S."""
+        """Return the state as soon as it differs from the one that the caller knows, or after WATCH_S."""
         with self._changed:
             self._changed.wait_for(lambda: (self._state.run, self._state.number) != (run, number), WATCH_S)
             return self._state
 
     def stop(self) -> None:
-        """Ends the server behind its requests in flight, and does not start it again."""
+        """Stop the server after its requests in flight, and do not start it again."""
         self._ending.set()
         with self._changed:
             if self._process is not None:
@@ -130,12 +145,12 @@ class Supervisor:
     def _keep(self) -> None:
         restarts = Restarts()
         while not self._ending.is_set():
-            status, said, ready_s = self._serve()
+            status, last_line, ready_s = self._serve()
             if self._ending.is_set():
                 break
             pause_s = restarts.pause_s(status, ready_s)
             phase = Phase.REFUSED if pause_s is None else Phase.ENDED
-            self._tell(phase=phase, status=status, said=said, ended=restarts.early, ports={})
+            self._tell(phase=phase, status=status, last_line=last_line, early_ends=restarts.early, ports={})
             if pause_s is None:
                 return
             self._ending.wait(pause_s)
@@ -144,8 +159,9 @@ class Supervisor:
         self._tell(phase=Phase.STOPPED, ports={})
 
     def _serve(self) -> tuple[int, str, float | None]:
-        """Run one life of the server. Return its exit status, the last line that it said, and for how many seconds it
-        was ready, None if it never was."""
+        """Run the server until it ends.
+
+        Returns its exit status, its last line, and the seconds for which it was ready, None if it never was."""
         command = [sys.executable, "-c", "from headrace.host.cli.main import main; main()", "serve"]
         host = f"[{self._state.host}]" if ":" in self._state.host else self._state.host
         ports = [f"--{name}={host}:0" for name in ("http", "grpc", "metrics")]
@@ -154,7 +170,7 @@ class Supervisor:
                 if self._ending.is_set():
                     return 0, "", None
                 self._process = process = subprocess.Popen(
-                    bound([*command, *self._arguments, *ports, "--json"]),
+                    die_with_parent([*command, *self._arguments, *ports, "--json"]),
                     cwd=self._folder,
                     text=True,
                     stdin=subprocess.DEVNULL,
@@ -173,19 +189,19 @@ class Supervisor:
         for reader in readers:
             reader.start()
         status, ended_at = process.wait(), time.monotonic()
-        for reader in readers:  # workers that still end may hold the pipes
+        for reader in readers:  # workers that have not ended yet may keep the pipes open
             reader.join(1.0)
         ready_s = ended_at - ready_at[0] if ready_at else None
         if status < 0:
             return status, f"it was ended by {signal.Signals(-status).name}", ready_s
-        return status, (last[0] if last else "it said nothing")[:SAID], ready_s
+        return status, (last[0] if last else "it wrote no message")[:MAX_LAST_LINE], ready_s
 
     def _read_ports(self, process: "subprocess.Popen[str]", ready_at: deque[float]) -> None:
         assert process.stdout is not None
         with process.stdout:
             if line := process.stdout.readline():
-                found = json.loads(line)
-                ports = {name: found[name] for name in ("http", "grpc", "metrics")}
+                addresses = json.loads(line)
+                ports = {name: addresses[name] for name in ("http", "grpc", "metrics")}
                 ready_at.append(time.monotonic())
                 self._tell(phase=Phase.READY, ports=ports, pid=process.pid)
             for _ in process.stdout:
@@ -199,4 +215,4 @@ def _read_lines(process: "subprocess.Popen[str]", last: deque[str]) -> None:
             if line.strip():
                 last.append(line.strip().removeprefix("headrace: "))
             with contextlib.suppress(OSError, ValueError):
-                os.write(2, line.encode())  # into Ray's log of the actor
+                os.write(2, line.encode())  # stderr goes to Ray's log of the actor

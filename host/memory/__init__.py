@@ -1,1 +1,1 @@
-"""Memory that the runtime and its worker processes share: tensor slots and state rows."""
+"""Memory that the runtime shares with its worker processes: tensor slots and state rows."""

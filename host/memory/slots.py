@@ -1,8 +1,8 @@
-"""Tensors in memory that the runtime and its worker processes share: slots, each for one request of one model.
+"""Tensor slots in memory that the runtime shares with its worker processes. Each slot holds the tensors of one
+request of one model.
 
-A memfd and not POSIX shared memory: it has no name, so nothing is left behind after kill -9, and a container's small
-/dev/shm does not limit it. Pages are taken from the system when first written.
-"""
+The memory is a memfd, not POSIX shared memory. A memfd has no name, so nothing remains after kill -9, and the
+small /dev/shm of a container does not limit it. The system provides a page when the page is first written."""
 
 import mmap
 import os
@@ -25,8 +25,10 @@ def _pages(size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SlotLayout:
-    """Where the requests of one model lie in the shared memory: from `offset` on, slot after slot. In a slot the named
-    inputs and then the outputs follow each other, each starting on a page, with room for its longest."""
+    """Describe where the slots of one model lie in the shared memory.
+
+    The slots follow each other from `offset` on. A slot holds the named inputs and then the outputs. Each tensor starts
+    on a page and has room for its longest size."""
 
     offset: int
     slots: int
@@ -35,15 +37,17 @@ class SlotLayout:
 
     @property
     def stride(self) -> int:
+        """Return the bytes from the start of one slot to the start of the next."""
         return sum(_pages(spec.nbytes) for spec in (*self.inputs, *self.outputs))
 
     @property
     def end(self) -> int:
+        """Return the offset of the first byte after the last slot."""
         return self.offset + self.slots * self.stride
 
 
 class SlotViews:
-    """The tensors of one model's slots over the shared memory, for either side."""
+    """Give access to the tensors in the slots of one model. The runtime and the workers both use it."""
 
     def __init__(self, layout: SlotLayout, memory: mmap.mmap) -> None:
         offset = layout.offset
@@ -55,8 +59,16 @@ class SlotViews:
                 offset += _pages(spec.nbytes)
 
     def write_outputs(self, slots: Sequence[int], outputs: Sequence[NDArray[Any]]) -> tuple[int, list[int]]:
-        """Copy batched outputs to the requests in `slots`. Returns how many have NaN in one, and how long each output
-        with a variable dimension is. Raises ValueError for an output of another shape or type."""
+        """Copy batched outputs into the slots of their requests.
+
+        Args:
+            slots: the slot of each request in the batch.
+            outputs: one array per output, with the batch as first dimension and one row per slot.
+
+        Returns the number of requests with NaN in an output, and the length of each output that has a variable
+        dimension.
+
+        Raises ValueError for an output of the wrong shape or type."""
         missing = np.zeros(len(slots), bool)
         lengths = []
         for tensors, output in zip(self.outputs, outputs, strict=True):
@@ -80,13 +92,13 @@ class SlotViews:
 
 
 class SlotTensors:
-    """One named tensor in every slot."""
+    """Hold one named tensor of every slot."""
 
     def __init__(self, spec: TensorSpec, memory: mmap.mmap, offset: int, stride: int, slots: int) -> None:
         self.spec = spec
         self.slots = slots
         self._memory, self._offset, self._stride = memory, offset, stride
-        # Where all requests have the same shape the arrays are made once: making one takes as long as copying it.
+        # An array takes as long to make as to copy, so arrays of a fixed shape are made only once.
         fixed = spec.variable is None
         self._arrays = [self._array(slot, 0) for slot in range(slots)] if fixed else None
 
@@ -95,7 +107,7 @@ class SlotTensors:
         return np.ndarray(shape, self.spec.dtype, self._memory, self._offset + slot * self._stride)
 
     def at(self, slot: int, length: int = 0) -> NDArray[Any]:
-        """The tensor in `slot`, its variable dimension of `length` elements."""
+        """Return the tensor in `slot`, with `length` elements in its variable dimension."""
         return self._arrays[slot] if self._arrays is not None else self._array(slot, length)
 
 
@@ -103,7 +115,7 @@ Specs = tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]  # a model's input
 
 
 def slot_layouts(models: Mapping[str, Specs], slots: int) -> dict[str, SlotLayout]:
-    """`slots` for each model, one model behind the other: the same on both sides."""
+    """Lay out `slots` slots for each model, one model after another. Both sides compute the same layout."""
     layouts: dict[str, SlotLayout] = {}
     end = 0
     for model, (inputs, outputs) in models.items():
@@ -113,12 +125,18 @@ def slot_layouts(models: Mapping[str, Specs], slots: int) -> dict[str, SlotLayou
 
 
 class SlotArena:
-    """Slots for the tensors of the requests in flight, by model. Raises UsageError."""
+    """Allocate slots for the tensors of the requests in flight, separately for each model."""
 
     def __init__(self, models: Mapping[str, Specs], slots: int) -> None:
-        """`models` has each one's inputs and outputs; each gets `slots` slots."""
+        """Reserve the memory.
+
+        Args:
+            models: the inputs and outputs of each model.
+            slots: the number of slots of each model.
+
+        Raises UsageError if there is no model or no slot."""
         if slots < 1 or not models:
-            raise UsageError(f"{slots} slots for {len(models)} models: give at least one of each")
+            raise UsageError(f"{slots} slots for {len(models)} models; give at least one slot and one model")
         self.slots = slots
         layouts = slot_layouts(models, slots)
         size = max(layout.end for layout in layouts.values())
@@ -127,24 +145,27 @@ class SlotArena:
         memory = mmap.mmap(self.fd, size)
         self._memory: mmap.mmap | None = memory
         self.views = {model: SlotViews(layout, memory) for model, layout in layouts.items()}
-        # The slot used last is the first to be used again: it is in the cache.
+        # The slot that was released last is used first, because its memory is still in the cache.
         self._free = {model: list(reversed(range(slots))) for model in models}
 
     def free(self, model: str) -> int:
+        """Return how many slots of the model are free."""
         return len(self._free[model])
 
     def acquire(self, model: str) -> int | None:
-        """A free slot of the model; None if every one holds a request in flight."""
+        """Take a free slot of the model. Returns None if a request in flight holds every slot."""
         free = self._free[model]
         return free.pop() if free else None
 
     def release(self, model: str, slot: int) -> None:
+        """Return a slot to the free slots of the model."""
         self._free[model].append(slot)
 
     def close(self) -> None:
-        """Give the file and its memory back. Arrays that somebody still holds read as zeros, and keep the addresses."""
+        """Close the file and give its memory back. Arrays that a caller still holds keep their addresses and read as
+        zeros."""
         if self._memory is not None:
             self._memory.madvise(mmap.MADV_REMOVE)
-            self.views, self._memory = {}, None  # never closed: numpy's arrays would point to nowhere
+            self.views, self._memory = {}, None  # not closed: numpy arrays may point into the mapping
             os.close(self.fd)
             self.fd = -1

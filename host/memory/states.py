@@ -1,9 +1,10 @@
-"""Rows of states in memory: what is kept of a request between the steps of its network (workers/networks/steps.py).
+"""Rows of shared memory that keep the state of a request between the steps of its network (workers/networks/steps.py).
 
-The rows of a model lie in blocks, one for each state, (rows, *its shape at its longest), one for the used length of
-each state that grows, one for the last token of each row and one for the input of a step that takes all of it at once.
-A row has room for the longest that there may be; pages are taken from the system when first written.
-"""
+The rows of a model lie in blocks. There is one block for each state, with the dimensions (rows, *longest shape of the
+state). Each state that grows has another block for its used lengths. One more block has the last token of each row, and
+one has the input of a step that takes its whole input at once.
+
+A row has room for the longest state. The system provides a page when the page is first written."""
 
 import math
 import mmap
@@ -18,21 +19,23 @@ from numpy.typing import NDArray
 from headrace.batching import HeadraceError
 from headrace.host.memory.layout import TensorSpec
 
-ZERO = 0  # a row that stays zero, and empty: what the first step of a request reads
-ALIGNED = 64  # bytes, where each block begins: a cache line
+ZERO = 0  # this row stays zero and empty; the first step of every request reads it
+ALIGNED = 64  # bytes; each block begins at a multiple of a cache line
 
 
 @dataclass(frozen=True, slots=True)
 class StateSpecs:
-    """What a row of a model holds; `input` is the most input tokens that are kept with it."""
+    """Describe the content of a model's rows. `input` is the largest number of input tokens that a row keeps."""
 
     states: tuple[TensorSpec, ...]
     input: int = 0
 
 
 class StateViews:
-    """The blocks of one model over `memory`, from `offset` to `end`, for either side. Without `memory` only `end` is
-    found."""
+    """Give access to the blocks of one model in `memory`, from `offset` to `end`. The runtime and the workers both
+    use it.
+
+    Without `memory` only `end` is computed."""
 
     def __init__(self, specs: StateSpecs, rows: int, offset: int = 0, memory: mmap.mmap | None = None) -> None:
         self.end = offset
@@ -49,8 +52,9 @@ class StateViews:
 
 
 def state_views(models: Mapping[str, StateSpecs], rows: int, memory: mmap.mmap | None = None) -> dict[str, StateViews]:
-    """`rows` for each model, one model behind the other: the same on both sides. Any model may use any row, as each has
-    blocks of its own."""
+    """Lay out `rows` rows for each model, one model after another. Both sides compute the same layout.
+
+    Any model may use any row, because each model has blocks of its own."""
     views: dict[str, StateViews] = {}
     end = 0
     for model, specs in models.items():
@@ -60,12 +64,14 @@ def state_views(models: Mapping[str, StateSpecs], rows: int, memory: mmap.mmap |
 
 
 class StatesFull(HeadraceError):
-    """Every state row is needed by requests in flight."""
+    """The requests in flight use every state row."""
 
 
 class StateArena:
-    """Rows are kept by the request that will read them and held by the tasks that were sent to a worker with them; a
-    row is free again when neither needs it."""
+    """Count the uses of each state row, and give out rows that nothing uses.
+
+    The request that reads a row next has one use of it. Each task that was sent to a worker with the row has another
+    use. The row is free when its count is zero."""
 
     def __init__(self, models: Mapping[str, StateSpecs], rows: int) -> None:
         self.all_rows = rows + 1
@@ -76,16 +82,18 @@ class StateArena:
         self._memory: mmap.mmap | None = memory
         self.views = state_views(models, self.all_rows, memory)
         self.rows = rows
-        self._free = list(range(rows, ZERO, -1))  # the row used last is the first to be used again: it is in the cache
+        # The row that was released last is used first, because its memory is still in the cache.
+        self._free = list(range(rows, ZERO, -1))
         self._uses = [0] * (rows + 1)
         self._uses[ZERO] = 1
 
     @property
     def free(self) -> int:
+        """Return how many rows are free."""
         return len(self._free)
 
     def take(self) -> int:
-        """A free row, with one use: its request's. Raises StatesFull."""
+        """Take a free row with one use, the use by its request. Raises StatesFull."""
         if not self._free:
             raise StatesFull(f"all {self.rows} state rows are in use; send fewer requests at a time")
         row = self._free.pop()
@@ -93,17 +101,20 @@ class StateArena:
         return row
 
     def hold(self, row: int) -> None:
+        """Add one use of the row."""
         self._uses[row] += 1
 
     def release(self, row: int) -> None:
+        """Remove one use of the row. The row is free after its last use."""
         self._uses[row] -= 1
         if self._uses[row] == 0:
             self._free.append(row)
 
     def close(self) -> None:
-        """Give the file and its memory back. Arrays that somebody still holds read as zeros, and keep the addresses."""
+        """Close the file and give its memory back. Arrays that a caller still holds keep their addresses and read as
+        zeros."""
         if self._memory is not None:
             self._memory.madvise(mmap.MADV_REMOVE)
-            self.views, self._memory = {}, None  # never closed: numpy's arrays would point to nowhere
+            self.views, self._memory = {}, None  # not closed: numpy arrays may point into the mapping
             os.close(self.fd)
             self.fd = -1

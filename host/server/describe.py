@@ -1,4 +1,4 @@
-"""What the server tells of itself and its models, as the protocol's messages in JSON: HTTP sends them as they are."""
+"""Descriptions of the server and its models as JSON messages of the protocol. HTTP sends them unchanged."""
 
 from importlib.metadata import version
 from typing import Any
@@ -8,17 +8,19 @@ from headrace.host.server.group import ServedModel
 from headrace.host.server.protocol.messages import BYTES, DATATYPE_OF, EXTENSIONS, SERVER, VERSION
 from headrace.host.server.service import Service
 
-_CONFIG_TYPE = {BYTES: "TYPE_STRING"}  # else TYPE_ and the datatype
+_CONFIG_TYPE = {BYTES: "TYPE_STRING"}  # any other type is TYPE_ and the datatype
 
 
 def server_metadata(shared_memory: bool) -> dict[str, Any]:
+    """Return the metadata of the server."""
     extensions = [*EXTENSIONS, "system_shared_memory"] if shared_memory else list(EXTENSIONS)
     return {"name": SERVER, "version": version("headrace"), "extensions": extensions}
 
 
 def model_metadata(model: ServedModel) -> dict[str, Any]:
-    """Inputs with the batch as first dimension. A model of photos or sounds takes either
-    those, as IMAGE or AUDIO, or its own inputs."""
+    """Return the metadata of a model. The first dimension of each tensor is the batch.
+
+    A model of images or audio takes either files, as IMAGE or AUDIO, or its own inputs."""
     inputs = [_tensor(spec) for spec in model.rows.inputs]
     if model.rows.encoded is not None:
         inputs.append({"name": model.rows.encoded, "datatype": BYTES, "shape": [-1, 1]})
@@ -32,16 +34,16 @@ def model_metadata(model: ServedModel) -> dict[str, Any]:
 
 
 def model_config(model: ServedModel) -> dict[str, Any]:
-    """Triton's; shapes without the batch. `max_batch_size` is how many rows a request may have. A model is decoupled
-    whose stream sends each token as it comes.
+    """Return Triton's model configuration. Its shapes have no batch dimension.
 
-    A model of photos or sounds takes either of its inputs: all are optional."""
+    `max_batch_size` is the largest number of rows in a request. A model is decoupled if its stream sends each token as
+    it is decoded. All inputs of a model of images or audio are optional, because a request gives only one of them."""
 
     def described(tensor: dict[str, Any], is_input: bool) -> dict[str, Any]:
         datatype = tensor["datatype"]
         kind = _CONFIG_TYPE.get(datatype, f"TYPE_{datatype}")
-        found = {"name": tensor["name"], "data_type": kind, "dims": tensor["shape"][1:]}
-        return {**found, "optional": True} if is_input and model.rows.encoded is not None else found
+        entry = {"name": tensor["name"], "data_type": kind, "dims": tensor["shape"][1:]}
+        return {**entry, "optional": True} if is_input and model.rows.encoded is not None else entry
 
     metadata = model_metadata(model)
     return {
@@ -58,16 +60,18 @@ def model_config(model: ServedModel) -> dict[str, Any]:
 
 
 def model_statistics(service: Service, models: list[ServedModel]) -> dict[str, Any]:
-    """`compute_input` is preprocessing; `queue` and `compute_infer` are sums over rows. Work on outputs is part of
-    `compute_infer`; `compute_output` stands here because perf_analyzer breaks off where it is not counted alike."""
-    found = []
+    """Return Triton's statistics of models.
+
+    `compute_input` is preprocessing. `queue` and `compute_infer` are sums over rows. `compute_infer` includes the work
+    on outputs. `compute_output` has no time of its own, but perf_analyzer fails unless it has the same count."""
+    entries = []
     for model in models:
         sums = service.metrics.sums[model.name]
 
         def duration(count: int, ns: int) -> dict[str, int]:
             return {"count": count, "ns": ns}
 
-        found.append(
+        entries.append(
             {
                 "name": model.name,
                 "version": VERSION,
@@ -88,21 +92,22 @@ def model_statistics(service: Service, models: list[ServedModel]) -> dict[str, A
                 ],
             }
         )
-    return {"model_stats": found}
+    return {"model_stats": entries}
 
 
 def repository_index(service: Service, only_ready: bool) -> list[dict[str, Any]]:
-    """Of the models that are served, and those that could be loaded."""
-    found = []
+    """Return the models that are served and those that can be loaded. `only_ready` leaves out models that are not
+    ready."""
+    entries = []
     for name, model in service.models.items():
         if service.draining or not model.ready:
-            found.append({"name": name, "version": VERSION, "state": "UNAVAILABLE", "reason": "not ready"})
+            entries.append({"name": name, "version": VERSION, "state": "UNAVAILABLE", "reason": "not ready"})
         else:
-            found.append({"name": name, "version": VERSION, "state": "READY", "reason": ""})
+            entries.append({"name": name, "version": VERSION, "state": "READY", "reason": ""})
     for name in service.repository.names() if service.repository is not None else ():
         if name not in service.models:
-            found.append({"name": name, "version": "", "state": "UNAVAILABLE", "reason": "unloaded"})
-    return [each for each in found if each["state"] == "READY" or not only_ready]
+            entries.append({"name": name, "version": "", "state": "UNAVAILABLE", "reason": "unloaded"})
+    return [each for each in entries if each["state"] == "READY" or not only_ready]
 
 
 def _tensor(spec: TensorSpec) -> dict[str, Any]:

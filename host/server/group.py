@@ -1,4 +1,4 @@
-"""Models that are served together: one policy, one runtime and its workers."""
+"""Groups of models that are served together, with one policy, one runtime and its workers."""
 
 import asyncio
 import contextlib
@@ -12,8 +12,7 @@ from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.fair_pool import UnitState
 from headrace.host.dpu.preprocessor import CpuPreprocessor, Launch, Preprocessor
 from headrace.host.dpu.reference import audio
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.image import Damaged, ImageSpec
+from headrace.host.dpu.specs import AudioSpec, Damaged, ImageSpec
 from headrace.host.live.hardware import Hardware, Network, NodeWorkers, hardware_of, schedules_nodes
 from headrace.host.live.results import Execution
 from headrace.host.live.runtime import Runtime
@@ -25,7 +24,8 @@ from headrace.host.memory.layout import TensorSpec
 from headrace.host.server.rows import AUDIO, IMAGE, Rows, TensorRows, TokenRows, TreeRows
 from headrace.host.server.settings import ModelSettings
 from headrace.host.workers.devices import parsed_workers, worker_devices
-from headrace.host.workers.inspection.parent import describe, in_thread, is_step_model, signature
+from headrace.host.workers.inspection import parent
+from headrace.host.workers.inspection.parent import describe, in_thread, is_step_model
 from headrace.host.workers.networks.input_shapes import parse_input_shape
 from headrace.host.workers.networks.sequence_networks import Network as StepNetwork
 from headrace.host.workers.networks.steps import Signature
@@ -35,7 +35,7 @@ from headrace.sim.hardware.profiles import read_profile
 from headrace.sim.workload.lengths import TRANSLATION, dec_timesteps
 
 OnStage = Callable[[str], None]
-RANDOM = "RANDOM weights, so that its answers mean nothing; give --weights FILE"
+RANDOM = "RANDOM weights, so its answers mean nothing; give --weights FILE"
 
 
 AnyPreprocessor = Preprocessor[ImageSpec] | Preprocessor[AudioSpec]
@@ -43,10 +43,15 @@ AnyPreprocessor = Preprocessor[ImageSpec] | Preprocessor[AudioSpec]
 
 @dataclass(slots=True, eq=False)
 class ServedModel:
-    """What the service knows of a model. `workers` are the names of its runtime's; `rows` is what a request's tensors
-    mean to it; `preprocessor` makes its input of photos or sounds; `streams` tells whether its runtime tells of each
-    token as it comes. `in_flight` counts the rows that are admitted and not answered, `preprocessing` those of them
-    that are at its preprocessor, or wait for it."""
+    """Hold the state of one served model.
+
+    Args:
+        workers: names of the workers of its runtime.
+        rows: converts the tensors of a request into rows.
+        preprocessor: makes the model's input from image or audio files.
+        streams: whether its runtime reports each token as it is decoded.
+        in_flight: number of rows that are admitted and not answered.
+        preprocessing: number of these rows that are at the preprocessor or wait for it."""
 
     settings: ModelSettings
     runtime: Runtime
@@ -66,13 +71,15 @@ class ServedModel:
 
     @property
     def ready(self) -> bool:
-        """Tell whether a worker is in service and does not hang."""
+        """Return whether a worker is in service and does not hang."""
         up = self.runtime.statistics().workers_up
         return up > self.runtime.workers_hanging() and not self.runtime.broken
 
 
 class Group:
-    """Models whose settings agree in `shared`; use `open_group`. `kind` is what they run on."""
+    """Hold the models whose settings agree in `shared`. Create it with `open_group`.
+
+    `kind` names the hardware that they run on."""
 
     def __init__(
         self,
@@ -91,29 +98,29 @@ class Group:
         self._stack = stack
 
     async def close(self) -> None:
-        """Requests that are in flight are answered with RuntimeClosed."""
+        """End the runtime and the workers. Requests in flight are answered with RuntimeClosed."""
         await self._stack.aclose()
 
 
 def groups_of(models: Sequence[ModelSettings]) -> list[list[ModelSettings]]:
-    """Those that are served together, in their order."""
-    found: dict[tuple[object, ...], list[ModelSettings]] = {}
+    """Return the models in groups that are served together, in their order."""
+    groups: dict[tuple[object, ...], list[ModelSettings]] = {}
     for model in models:
-        found.setdefault(model.shared, []).append(model)
-    return list(found.values())
+        groups.setdefault(model.shared, []).append(model)
+    return list(groups.values())
 
 
-def _told(spec: ImageSpec | AudioSpec) -> str:
+def _tensor_text(spec: ImageSpec | AudioSpec) -> str:
+    """Return a short text for the tensors of a spec, for names of units and errors."""
     if isinstance(spec, AudioSpec):
         return f"{spec.n_mels} bands"
     return f"{spec.crop_width} x {spec.crop_height} of {spec.resize_short}"
 
 
 class Preprocessors:
-    """One for each kind of tensor, shared by all models; those of a DPU are all of its CUs. `container` makes or finds
-    its .xclbin when the first model asks for it; `max_megapixels`, `damaged` and `orient` are as in `ImageSpec`;
-    `launch` is how image CUs are given their work, of which a queue serves one kind of tensor only. `resampler`, if it
-    is not None, replaces that of every `AudioSpec`. Use as an async context manager."""
+    """Hold one preprocessor for each kind of tensor. All models share them. A DPU's preprocessor uses all of its CUs.
+
+    Use it as an async context manager, which closes the preprocessors."""
 
     def __init__(
         self,
@@ -124,6 +131,13 @@ class Preprocessors:
         launch: Launch = Launch.SINGLE,
         resampler: str | None = None,
     ) -> None:
+        """Store the settings of the preprocessors.
+
+        Args:
+            container: builds or finds the DPU's .xclbin. It is called when the first model needs it.
+            max_megapixels: see `ImageSpec`; so are `damaged` and `orient`.
+            launch: how image CUs receive their work. With a queue they serve only one kind of tensor.
+            resampler: replaces the resampler of every `AudioSpec`, unless it is None."""
         self._container = container
         self._max_megapixels = max_megapixels
         self._damaged = damaged
@@ -134,7 +148,8 @@ class Preprocessors:
         self._stack = contextlib.AsyncExitStack()
 
     async def of(self, kind: str, spec: ImageSpec | AudioSpec) -> AnyPreprocessor:
-        """Raises UsageError."""
+        """Return the preprocessor of a kind ("cpu" or "dpu") for a spec, and create it at the first call. Raises
+        UsageError."""
         if isinstance(spec, ImageSpec):
             spec = replace(spec, max_megapixels=self._max_megapixels, damaged=self._damaged, orient=self._orient)
         elif self._resampler is not None:
@@ -146,10 +161,10 @@ class Preprocessors:
             launch = self._launch if isinstance(spec, ImageSpec) else Launch.SINGLE
             if kind != "cpu" and launch is Launch.QUEUE:
                 others = [own for on, own in self._made if on == kind and isinstance(own, ImageSpec)]
-                if others:  # whose runs have the units as long as photos come
+                if others:  # their runs keep the units as long as images arrive
                     raise UsageError(
-                        f"--launch queue: units serve one kind of tensor, {_told(others[0])}; {_told(spec)} needs "
-                        "--launch single"
+                        f"--launch queue: the units already serve one kind of tensor, {_tensor_text(others[0])}; "
+                        f"{_tensor_text(spec)} needs --launch single"
                     )
             if kind == "cpu":
                 made = CpuPreprocessor(spec)
@@ -159,14 +174,15 @@ class Preprocessors:
         return self._made[kind, spec]
 
     def all(self) -> list[AnyPreprocessor]:
+        """Return every preprocessor."""
         return list(self._made.values())
 
     def states(self) -> list[UnitState]:
-        """Of all units; with what they make, where there are several kinds of tensors."""
+        """Return the states of all units. If there are several kinds of tensors, the names include the kind."""
         if len(self._made) == 1:
             return [state for made in self._made.values() for state in made.states()]
         return [
-            state._replace(name=f"{state.name}, {_told(spec)}")
+            state._replace(name=f"{state.name}, {_tensor_text(spec)}")
             for (_, spec), made in self._made.items()
             for state in made.states()
         ]
@@ -185,9 +201,15 @@ async def open_group(
     on_execution: Callable[[str, float, Execution], None],
     suffix: str = "",
 ) -> Group:
-    """Load the models, measure what has no profile, start workers. `suffix` tells the workers' names from those of
-    other groups; `on_execution` is told the worker's, the runtime's origin, and a task that ended. Raises UsageError,
-    and WorkerLost if no worker can be started."""
+    """Load the models, measure missing profiles, and start the workers.
+
+    Args:
+        on_stage: called with a text at each stage of the start.
+        on_execution: called at the end of each task with the worker's name, the origin of the runtime's clock, and the
+            execution.
+        suffix: distinguishes the names of the workers from those of other groups.
+
+    Raises UsageError, and WorkerLost if no worker can be started."""
     loaded = await in_thread(_load, settings, on_stage)
     parts = await (_cells(loaded) if settings[0].of_cells else _networks(loaded, on_stage))
     on_stage(f"starting {parts.count} {parts.kind} for {', '.join(model.name for model in settings)}")
@@ -209,12 +231,12 @@ async def open_group(
         models = []
         for each in loaded.networks:
             own, network = each.settings, each.network
-            sounds = network.description.audio_spec
-            spec = sounds or _photos(own, network)
-            on_stage(_said(own, network, spec))
+            audio_spec = network.description.audio_spec
+            spec = audio_spec or _image_spec(own, network)
+            on_stage(_network_text(own, network, spec))
             preprocessor = None if spec is None else await preprocessors.of(own.preprocess, spec)
-            encoded = None if spec is None else IMAGE if sounds is None else AUDIO
-            rows = TensorRows(own.name, network.description.inputs, encoded, sounds)
+            encoded = None if spec is None else IMAGE if audio_spec is None else AUDIO
+            rows = TensorRows(own.name, network.description.inputs, encoded, audio_spec)
             models.append(
                 ServedModel(
                     own,
@@ -228,31 +250,31 @@ async def open_group(
                 )
             )
         for step in loaded.steps:
-            told = step.signature
+            signature = step.signature
             if step.settings.weights is None and ":" not in step.settings.source:
                 on_stage(f"{step.settings.name}: {RANDOM}")
             by_cell = step.settings.of_cells
-            found = TreeRows(told) if told.tree else TokenRows(told, "max_steps" if by_cell else "output_len")
-            models.append(
-                ServedModel(step.settings, runtime, workers, found, told.outputs, streams=by_cell and told.decodes)
-            )
+            limit = "max_steps" if by_cell else "output_len"
+            step_rows = TreeRows(signature) if signature.tree else TokenRows(signature, limit)
+            streams = by_cell and signature.decodes
+            models.append(ServedModel(step.settings, runtime, workers, step_rows, signature.outputs, streams=streams))
         return Group(parts.kind, runtime, workers, parts.tasks, models, stack.pop_all())
 
 
 def _of_images(own: ModelSettings) -> dict[str, Any]:
-    """Return the settings of the transform that the user has given."""
+    """Return the settings of the image transform that the user gave."""
     given = {"resize": own.resize, "crop": own.crop, "mean": own.mean, "std": own.std}
     return {name: value for name, value in given.items() if value is not None}
 
 
 def _refuse_images(own: ModelSettings) -> None:
-    """Raise UsageError if the user has given settings of the transform, for a model that takes no photos."""
+    """Raise UsageError if the user gave settings of the image transform for a model that takes no images."""
     if given := _of_images(own):
-        raise UsageError(f"model {own.name!r} takes no photos: leave --{next(iter(given))} out")
+        raise UsageError(f"model {own.name!r} takes no images; leave out --{next(iter(given))}")
 
 
-def _photos(own: ModelSettings, network: Network) -> ImageSpec | None:
-    """Return the transform of the network, with the user's settings in it. Raises UsageError."""
+def _image_spec(own: ModelSettings, network: Network) -> ImageSpec | None:
+    """Return the transform of the network with the user's settings in it. Raises UsageError."""
     spec = network.description.image_spec
     if spec is None:
         _refuse_images(own)
@@ -260,7 +282,7 @@ def _photos(own: ModelSettings, network: Network) -> ImageSpec | None:
     changes = _of_images(own)
     if (crop := changes.pop("crop", None)) is not None and (spec.crop_width, spec.crop_height) != (crop, crop):
         raise UsageError(
-            f"model {own.name!r}: --crop {crop}, and its input is {spec.crop_width}x{spec.crop_height}; give "
+            f"model {own.name!r}: --crop {crop} does not match its input of {spec.crop_width}x{spec.crop_height}; give "
             f"--input-shape 3x{crop}x{crop} too, if it takes that"
         )
     if "resize" in changes:
@@ -268,21 +290,21 @@ def _photos(own: ModelSettings, network: Network) -> ImageSpec | None:
     return replace(spec, **changes)
 
 
-def _said(own: ModelSettings, network: Network, spec: ImageSpec | AudioSpec | None) -> str:
-    """Return a line that tells the network's weights and transform, for the user who starts the server."""
+def _network_text(own: ModelSettings, network: Network, spec: ImageSpec | AudioSpec | None) -> str:
+    """Return a line with the network's weights and transform, for the user who starts the server."""
     weights = RANDOM if network.is_random else f"weights of {own.weights or own.source}"
     if not isinstance(spec, ImageSpec):
-        return f"{own.name}: {weights}" + ("" if spec is None else f"; sounds become {spec.n_mels} bands")
+        return f"{own.name}: {weights}" + ("" if spec is None else f"; audio becomes {spec.n_mels} mel bands")
     how = (
-        f"photos are resized to {spec.resize_short}, cropped to {spec.crop_width}x{spec.crop_height}, "
+        f"images are resized to {spec.resize_short}, cropped to {spec.crop_width}x{spec.crop_height}, "
         f"mean {_numbers(spec.mean)}, std {_numbers(spec.std)}"
     )
     if own.mean is not None and own.std is not None:
-        origin = "as the settings say"
+        origin = "from the settings"
     elif network.description.transform is None:
-        origin = "GUESSED as of ImageNet: it names no transform; give --mean and --std, and --resize"
+        origin = "GUESSED from ImageNet, because it names no transform; give --mean and --std, and --resize"
     else:
-        origin = "as the settings and its own transform say" if _of_images(own) else "as its own transform says"
+        origin = "from the settings and its own transform" if _of_images(own) else "from its own transform"
     return f"{own.name}: {weights}; {how}, {origin}"
 
 
@@ -305,7 +327,7 @@ class _Steps:
 
 @dataclass(frozen=True, slots=True)
 class _Models:
-    """Of a group: networks that take tensors, and step models."""
+    """Hold the networks of a group: those that take tensors, and step models."""
 
     networks: Sequence[_Loaded]
     steps: Sequence[_Steps]
@@ -332,7 +354,7 @@ def _load(settings: Sequence[ModelSettings], on_stage: OnStage) -> _Models:
             tensors.append(own)
             continue
         if own.input_shape is not None:
-            raise UsageError(f"model {own.name!r} takes tokens: leave --input-shape out")
+            raise UsageError(f"model {own.name!r} takes tokens; leave out --input-shape")
         _refuse_images(own)
         sizes = {
             name: value
@@ -341,10 +363,12 @@ def _load(settings: Sequence[ModelSettings], on_stage: OnStage) -> _Models:
         }
         weights = None if own.weights is None else str(own.weights)
         network = StepNetwork(own.name, own.source, weights=weights, rules=own.rules, **sizes)
-        steps.append(_Steps(own, network, signature(network)))
+        steps.append(_Steps(own, network, parent.signature(network)))
     if tensors and tensors[0].of_cells:
         first = tensors[0]
-        raise UsageError(f"--policy {first.policy}: it serves step models, and {first.name!r} is none; choose another")
+        raise UsageError(
+            f"--policy {first.policy} serves step models, and {first.name!r} is not a step model; choose another policy"
+        )
     if tensors:
         on_stage(f"reading {', '.join(own.source for own in tensors)}")
     return _Models([_network(own) for own in tensors], steps)
@@ -352,21 +376,24 @@ def _load(settings: Sequence[ModelSettings], on_stage: OnStage) -> _Models:
 
 def _network(own: ModelSettings) -> _Loaded:
     weights = None if own.weights is None else str(own.weights)
-    found = describe(own.source, weights, own.input_shape, own.rules)
-    if own.max_batch > found.largest_batch:
+    description = describe(own.source, weights, own.input_shape, own.rules)
+    if own.max_batch > description.largest_batch:
         raise UsageError(
-            f"model {own.name!r} was exported for batches of at most {found.largest_batch}: give --max-batch "
-            f"{found.largest_batch}, or export it anew"
+            f"model {own.name!r} was exported for batches of at most {description.largest_batch}; give --max-batch "
+            f"{description.largest_batch}, or export it again"
         )
-    return _Loaded(own, Network(own.name, own.source, found, weights, own.input_shape, rules=own.rules))
+    return _Loaded(own, Network(own.name, own.source, description, weights, own.input_shape, rules=own.rules))
 
 
 async def _cells(models: _Models) -> _Parts:
-    """Step models whose tasks are of cells."""
+    """Prepare the serving of step models whose tasks consist of cells. Raises UsageError."""
     own = models.steps[0].settings
     count, npus = parsed_workers(own.workers)
     if npus or any(step.settings.profile is not None for step in models.steps):
-        raise UsageError(f"--policy {own.policy}: cells run on real workers, and need no profile; leave those out")
+        raise UsageError(
+            f"--policy {own.policy}: cells run on real workers and need no profile; leave out --workers npu:N and "
+            "--profile"
+        )
     devices = worker_devices(count)
     tasks = CellTasks([step.network for step in models.steps], len(devices))
     context = PolicyContext({}, len(devices), cells={model.name: model for model in tasks.models})
@@ -375,6 +402,7 @@ async def _cells(models: _Models) -> _Parts:
 
 
 async def _networks(models: _Models, on_stage: OnStage) -> _Parts:
+    """Prepare the serving of all other models: profiles, times, policy, tasks and workers. Raises UsageError."""
     every: list[_Loaded | _Steps] = [*models.networks, *models.steps]
     own = every[0].settings
     given = {

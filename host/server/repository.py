@@ -1,4 +1,4 @@
-"""The folder of the models that may be loaded while the server runs."""
+"""The folder of the models that clients may load while the server runs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,21 +9,23 @@ from headrace.sim.text_files import read_toml
 
 
 class Repository:
-    """`folder` has for each model a file NAME.toml, with keys as in a table of `--config`, or an exported program
-    NAME.pt2. What a table leaves open is as in `base`; a file that it names lies in the folder too, unless its path is
-    absolute. A name leads to no other folder."""
+    """Read the settings of models from a folder.
+
+    A model is a file NAME.toml, with the keys of a table of `--config`, or an exported program NAME.pt2. A setting that
+    the table leaves out comes from `base`. A file name in the table is relative to the folder. A model's name cannot
+    lead to another folder."""
 
     def __init__(self, folder: Path, base: ModelSettings) -> None:
         self._folder = folder.resolve()
         self._base = base
 
     def names(self) -> list[str]:
-        """Of the models that it has now."""
-        found = {path.stem for path in self._folder.iterdir() if path.suffix in (".toml", ".pt2") and path.is_file()}
-        return sorted(name for name in found if NAME.fullmatch(name))
+        """Return the names of the models that the folder has now, sorted."""
+        names = {path.stem for path in self._folder.iterdir() if path.suffix in (".toml", ".pt2") and path.is_file()}
+        return sorted(name for name in names if NAME.fullmatch(name))
 
     def settings(self, name: str) -> ModelSettings:
-        """Raises UnknownModel and UsageError."""
+        """Return the settings of a model. Raises UnknownModel and UsageError."""
         if name not in self.names():
             raise UnknownModel.unnamed(name)
         file = self._folder / f"{name}.toml"

@@ -1,4 +1,4 @@
-"""What a request's tensors mean to a model: a row of the batch is one request of the runtime."""
+"""Conversion of a request's tensors into rows. Each row of the batch becomes one request of the runtime."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -8,54 +8,57 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import BadInput, CorruptInput
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.audio_file import is_sound
+from headrace.host.dpu.reference.audio_file import is_audio
+from headrace.host.dpu.specs import AudioSpec
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.server.protocol.messages import BYTES, MAX_NUMBERS, InferRequest
 from headrace.host.workers.networks.sequence_networks import tree_of
 from headrace.host.workers.networks.steps import Signature
 
-IMAGE, AUDIO = "IMAGE", "AUDIO"  # the inputs of photos and of sounds, as files
+IMAGE, AUDIO = "IMAGE", "AUDIO"  # names of the inputs that take image and audio files
 TOKENS, WORDS, PARENTS = "tokens", "words", "parents"
-LONGEST_TREE = 1 << 14  # nodes of all trees of a request, which are Python objects
+LONGEST_TREE = 1 << 14  # limit on the nodes of all trees of a request, because each node becomes a Python object
 
 Tensors = Mapping[str, NDArray[Any]]
 
 
 class Row(NamedTuple):
-    """What `Runtime.infer` is given; bytes are a file, to be preprocessed before."""
+    """Hold the arguments of `Runtime.infer` for one row. A value of bytes is a file, which is preprocessed first."""
 
     value: Any
     options: Mapping[str, Any] = {}
 
 
 class Rows(ABC):
-    """`inputs` are those that metadata tell, without the batch; `encoded` is one of files, beside them."""
+    """Convert the requests for one model into rows.
+
+    `inputs` are the inputs in the model's metadata, without the batch. `encoded` is the name of the input that takes
+    files instead, if the model has one."""
 
     inputs: Sequence[TensorSpec]
     encoded: str | None = None
 
     @abstractmethod
     def of(self, request: InferRequest) -> list[Row]:
-        """Raises BadInput and CorruptInput."""
+        """Return the rows of a request. Raises BadInput and CorruptInput."""
 
     def preprocessed(self, tensor: NDArray[Any]) -> Any:
-        """What `Runtime.infer` is given for a file that became this tensor."""
+        """Return the value for `Runtime.infer` when preprocessing has turned a file into this tensor."""
         return tensor
 
 
 class TensorRows(Rows):
-    """Rows of a network that takes `inputs`, or files of the kind `encoded` in their place, IMAGE or AUDIO.
+    """Make rows for a network that takes `inputs`, or files in their place.
 
-    `sounds` is the network's spec if it takes sounds."""
+    `encoded` is the kind of these files, IMAGE or AUDIO. `audio_spec` is the network's AudioSpec if it takes audio."""
 
     def __init__(
-        self, model: str, inputs: Sequence[TensorSpec], encoded: str | None, sounds: AudioSpec | None = None
+        self, model: str, inputs: Sequence[TensorSpec], encoded: str | None, audio_spec: AudioSpec | None = None
     ) -> None:
         self.inputs = tuple(inputs)
         self.encoded = None if any(spec.name == encoded for spec in inputs) else encoded
         self._model = model
-        self._sounds = sounds
+        self._audio_spec = audio_spec
 
     def of(self, request: InferRequest) -> list[Row]:
         inputs = request.inputs
@@ -65,16 +68,18 @@ class TensorRows(Rows):
         return [Row({name: array[row] for name, array in inputs.items()}) for row in range(count)]
 
     def preprocessed(self, tensor: NDArray[Any]) -> Any:
-        """With a sound's features goes how many of their frames count."""
-        if self._sounds is None:
+        """Return the tensor. Audio features go together with the number of their frames that count."""
+        if self._audio_spec is None:
             return tensor
         features, frames = self.inputs
-        return {features.name: tensor, frames.name: np.array(self._sounds.counted(tensor.shape[-1]), frames.dtype)}
+        return {features.name: tensor, frames.name: np.array(self._audio_spec.counted(tensor.shape[-1]), frames.dtype)}
 
 
 class TokenRows(Rows):
-    """Of a step model over sequences. Rows of one request are sequences of one length. The parameter `max_tokens`
-    limits what is decoded, its longest output without; the runtime knows it as `limit`."""
+    """Make rows for a step model over sequences. All rows of one request have the same length.
+
+    The parameter `max_tokens` limits the decoded tokens; without it the limit is the model's longest output. `limit` is
+    the runtime's name of this option."""
 
     def __init__(self, signature: Signature, limit: str) -> None:
         self.inputs = (TensorSpec(TOKENS, "int64", (-1,), signature.longest_input),)
@@ -91,7 +96,8 @@ class TokenRows(Rows):
 
 
 class TreeRows(Rows):
-    """Of a step model over binary trees: the words, and of every node its parent, as `tree_of` takes them."""
+    """Make rows for a step model over binary trees. The inputs are the words, and the parent of each node, as `tree_of`
+    takes them."""
 
     def __init__(self, signature: Signature) -> None:
         self.inputs = tuple(TensorSpec(name, "int64", (-1,), LONGEST_TREE) for name in (WORDS, PARENTS))
@@ -101,31 +107,36 @@ class TreeRows(Rows):
         count = _batch(self._model, request.inputs)
         words, parents = _integers(self._model, request.inputs, (WORDS, PARENTS))
         if parents.size > LONGEST_TREE:
-            raise BadInput(f"trees of {parents.size} nodes together; give at most {LONGEST_TREE} at a time")
+            raise BadInput(
+                f"the trees of the request have {parents.size} nodes together; give at most {LONGEST_TREE} at a time"
+            )
         return [Row(tree_of(words[row].tolist(), parents[row].tolist())) for row in range(count)]
 
 
 def _batch(model: str, inputs: Tensors) -> int:
     if not inputs:
-        raise BadInput(f"model {model!r} was given no input")
+        raise BadInput(f"the request has no input for model {model!r}; give its inputs")
     counts = {len(array) if array.ndim else 0 for array in inputs.values()}
     if len(counts) > 1 or not min(counts):
         shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in inputs.items())
-        raise BadInput(f"the first dimension of every input is the batch, 1 or more and alike; these are {shapes}")
+        raise BadInput(
+            f"the first dimension of each input is the batch and must be the same, 1 or more; the inputs are {shapes}"
+        )
     return counts.pop()
 
 
 def _integers(model: str, inputs: Tensors, names: Sequence[str]) -> list[NDArray[Any]]:
-    """The inputs of these names, which are all that there may be."""
+    """Return the inputs of these names. Raises BadInput for other inputs and for inputs that are not whole numbers."""
     if set(inputs) != set(names):
-        raise BadInput(f"model {model!r} takes {' and '.join(names)}, and was given {', '.join(sorted(inputs))}")
+        raise BadInput(f"model {model!r} takes {' and '.join(names)}; the request has {', '.join(sorted(inputs))}")
     for name in names:
         array = inputs[name]
         if array.size > MAX_NUMBERS:
             raise BadInput(f"input {name!r} has {array.size} numbers; send at most {MAX_NUMBERS} at a time")
         if array.dtype.kind not in "iu" or array.ndim != 2:
             raise BadInput(
-                f"input {name!r} is whole numbers of shape [rows, length], not {array.dtype} of {list(array.shape)}"
+                f"input {name!r} is {array.dtype} of shape {list(array.shape)}; give whole numbers of shape "
+                "[rows, length]"
             )
     return [inputs[name] for name in names]
 
@@ -134,32 +145,32 @@ def _is_image(file: bytes) -> bool:
     return file[:3] == b"\xff\xd8\xff" or file[:8] == b"\x89PNG\r\n\x1a\n" or file[:4] + file[8:12] == b"RIFFWEBP"
 
 
-# Libraries that read dozens of formats shall see only these.
-_KINDS = {IMAGE: (_is_image, "JPEG, PNG or WebP"), AUDIO: (is_sound, "WAV or FLAC")}
+# Only these formats reach the decoding libraries, which could read dozens of others.
+_KINDS = {IMAGE: (_is_image, "JPEG, PNG or WebP"), AUDIO: (is_audio, "WAV or FLAC")}
 
 
 def kind_of(file: bytes) -> str | None:
-    """Return IMAGE or AUDIO, by the first bytes of a file, or None if it is neither."""
+    """Return IMAGE or AUDIO after the first bytes of a file, or None if it is neither."""
     return next((kind for kind, (is_one, _) in _KINDS.items() if is_one(file)), None)
 
 
 def _files(kind: str, inputs: Tensors) -> list[bytes]:
     array = inputs[kind]
     if len(inputs) > 1 or array.dtype != object or array.ndim not in (1, 2) or array.shape[1:] not in ((), (1,)):
-        raise BadInput(f"{kind} is {BYTES} of shape [files] or [files, 1], and needs no other input")
-    found: list[bytes] = array.ravel().tolist()
-    if not found:
-        raise BadInput(f"{kind} holds no file")
+        raise BadInput(f"{kind} is {BYTES} of shape [files] or [files, 1]; give it, and no other input")
+    files: list[bytes] = array.ravel().tolist()
+    if not files:
+        raise BadInput(f"{kind} has no file; give one or more")
     is_one, formats = _KINDS[kind]
-    for file in found:
+    for file in files:
         if not is_one(file):
             raise CorruptInput(
-                f"{kind} holds {len(file)} bytes that are no {formats} file; in JSON, files are base64, and the input "
-                'has the parameter "base64": true'
+                f"{kind} holds {len(file)} bytes that are not a {formats} file; in JSON, encode files as base64 and "
+                'give the input the parameter "base64": true'
             )
-    return found
+    return files
 
 
-def outputs_by_name(specs: Sequence[TensorSpec], found: Any) -> Tensors:
-    """A request's outputs, where its kind of task gives the only one without its name."""
-    return found if isinstance(found, Mapping) else {specs[0].name: np.asarray(found, specs[0].dtype)}
+def outputs_by_name(specs: Sequence[TensorSpec], outputs: Any) -> Tensors:
+    """Return the outputs of a request by name. Some kinds of task return their only output without its name."""
+    return outputs if isinstance(outputs, Mapping) else {specs[0].name: np.asarray(outputs, specs[0].dtype)}

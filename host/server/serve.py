@@ -1,4 +1,4 @@
-"""`headrace serve`: workers, preprocessors, one service and its ports, from the start to the end of the process."""
+"""The process of `headrace serve`: it starts workers, preprocessors, one service and its ports, and ends them."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ import uvloop
 
 from headrace.batching import UsageError
 from headrace.host.dpu.preprocessor import Launch
-from headrace.host.dpu.reference.image import MAX_MEGAPIXELS, Damaged
+from headrace.host.dpu.specs import MAX_MEGAPIXELS, Damaged
 from headrace.host.live.machine.process_tuning import allow_descriptors, awake_cores, keep_freed_memory
 from headrace.host.server.group import Preprocessors
 from headrace.host.server.observe.access_log import AccessLog
@@ -31,33 +31,33 @@ from headrace.host.server.transport.http.connection import HttpServer
 from headrace.host.server.transport.http.endpoints import HttpApi, MetricsApi, refusal
 from headrace.host.server.transport.tls import Tls
 
-MORE_DESCRIPTORS = 512  # beside those of connections, by transport: workers, memory, ports, libraries
-STOP_S = 5.0  # for what is on its way when all is drained, and for workers to end
+MORE_DESCRIPTORS = 512  # file descriptors for workers, memory, ports and libraries, in addition to connections
+STOP_S = 5.0  # time limit for the last answers after draining, and for the workers to end
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
+    """A host and a port."""
+
     host: str
     port: int
 
     @classmethod
     def parsed(cls, option: str, text: str) -> "Address":
-        """HOST:PORT. Raises UsageError."""
+        """Parse HOST:PORT. `option` names the option in errors. Raises UsageError."""
         host, colon, port = text.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         if not colon or not host or not port.isdecimal() or len(port) > 5 or int(port) > 65535:
-            raise UsageError(
-                f"{option} {text!r}: give HOST:PORT, such as 127.0.0.1:8000; port 0 takes any that is free"
-            )
+            raise UsageError(f"{option} {text!r}: give HOST:PORT, such as 127.0.0.1:8000; port 0 takes any free port")
         return cls(host, int(port))
 
     def is_loopback(self) -> bool:
-        """Whether only this machine reaches it. Raises UsageError for a name that nobody knows."""
+        """Return whether only this machine reaches the address. Raises UsageError for an unknown host name."""
         try:
-            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+            addresses = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         except OSError as error:
             raise UsageError(f"{self.host}: {error.strerror}; give an address of this machine") from None
-        return all(ipaddress.ip_address(entry[4][0]).is_loopback for entry in found)
+        return all(ipaddress.ip_address(entry[4][0]).is_loopback for entry in addresses)
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -65,13 +65,23 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """`container` builds or finds the DPU's .xclbin; it is asked for when the first model needs it. Without `token`
-    the server serves everybody who reaches it. An address beyond loopback then needs `insecure`. Without `token` and
-    `insecure` a `BrowserGuard` keeps out pages of other sites, and `hosts` are its names. With `keep_awake` the
-    machine's cores do not sleep while it serves (`quick.awake_cores`). With `repository` the models in it may be
-    loaded while the server runs. `max_megapixels`, `damaged` and `orient` are as in `ImageSpec`, `launch` as in `Dpu`,
-    `resampler` as in `AudioSpec`; None leaves each model its own.
-    `access_log` is a file or `-`, `otlp` the URL of an OpenTelemetry collector. Raises UsageError."""
+    """Hold the options of a server.
+
+    Args:
+        container: builds or finds the DPU's .xclbin. It is called when the first model needs it.
+        repository: models that clients may load while the server runs.
+        token: the token that requests must have. Without one the server serves every client that reaches it. An address
+            other than loopback then needs `insecure`.
+        hosts: names of this server for its `BrowserGuard`, which refuses pages of other sites. It guards a server
+            without `token` and `insecure`.
+        keep_awake: keep the machine's cores from sleeping (`process_tuning.awake_cores`).
+        max_megapixels: see `ImageSpec`; so are `damaged` and `orient`.
+        resampler: see `AudioSpec`; None keeps each model's own.
+        launch: see `Dpu`.
+        access_log: a file, or `-` for stdout.
+        otlp: the URL of an OpenTelemetry collector.
+
+    Raises UsageError."""
 
     http: Address
     grpc: Address
@@ -97,17 +107,17 @@ class ServeOptions:
 
     @property
     def guard(self) -> BrowserGuard | None:
-        """The guard of the HTTP ports, or None where any page may send requests."""
+        """Return the guard of the HTTP ports, or None if any page may send requests."""
         return None if self.token is not None or self.insecure else BrowserGuard(self.hosts)
 
     def __post_init__(self) -> None:
-        BrowserGuard(self.hosts)  # which checks the names, also where no guard is needed
+        BrowserGuard(self.hosts)  # checks the names, even if no guard is needed
         for option in ("http", "grpc", "metrics"):
             address: Address = getattr(self, option)
             if self.token is None and not self.insecure and not address.is_loopback():
                 raise UsageError(
-                    f"--{option} {address} is reached from other machines: give --token-file FILE, or --insecure to "
-                    "serve everybody"
+                    f"--{option} {address} is reached from other machines; give --token-file FILE, or --insecure to "
+                    "serve every client"
                 )
 
 
@@ -118,13 +128,18 @@ def serve(
     on_ready: Callable[[Mapping[str, str]], None],
     end_now: Callable[[int], None],
 ) -> bool:
-    """Serve until SIGTERM, SIGINT or SIGHUP, then answer what is here. `on_ready` is told where it listens, by port;
-    `end_now` ends the process with an exit status, at the second signal, or where ending takes too long. Returns
-    whether every request that was let in has been answered. Raises UsageError, and WorkerLost if no worker can be
+    """Serve until SIGTERM, SIGINT or SIGHUP, then answer the requests in flight.
+
+    Args:
+        on_stage: called with a text at each stage of the start.
+        on_ready: called with the addresses of the ports, by name.
+        end_now: ends the process with an exit status, at the second signal or if ending takes too long.
+
+    Returns whether every admitted request was answered. Raises UsageError, and WorkerLost if no worker can be
     started."""
     allow_descriptors(2 * options.limits.connections + MORE_DESCRIPTORS)
     keep_freed_memory()
-    for name in ("http", "grpc", "metrics"):  # before work that takes half a minute
+    for name in ("http", "grpc", "metrics"):  # a port in use is reported before loading, which may take half a minute
         address: Address = getattr(options, name)
         with _port_of(name, address):
             family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
@@ -168,14 +183,14 @@ async def _serve(
                 on_ready(ports)
                 await stop.wait()
                 drained = await service.drain(options.drain_s)
-                if not drained:  # those who wait are told so while the ports are still open
+                if not drained:  # answers the remaining requests with an error while the ports are still open
                     await service.close()
                 return drained
 
 
 @contextlib.contextmanager
 def _watchers(options: ServeOptions) -> Iterator[list[Watcher]]:
-    """Those that options ask for. Raises UsageError."""
+    """Open the watchers that the options ask for. Raises UsageError."""
     with contextlib.ExitStack() as stack:
         watchers: list[Watcher] = []
         if options.access_log is not None:
@@ -186,37 +201,37 @@ def _watchers(options: ServeOptions) -> Iterator[list[Watcher]]:
             try:
                 from headrace.host.server.observe.spans import Spans
             except ModuleNotFoundError as error:
-                raise UsageError(f"--otlp needs {error.name}; install headrace[server,otel]") from None
+                raise UsageError(f"--otlp needs the package {error.name}; install headrace[server,otel]") from None
             watchers.append(stack.enter_context(Spans.to(options.otlp)))
         yield watchers
 
 
 def _signals(drain_s: float, end_now: Callable[[int], None], logs: Sequence[AccessLog]) -> asyncio.Event:
-    """Return an event that the first SIGTERM, SIGINT or SIGHUP sets. SIGUSR1 opens the logs anew."""
+    """Return an event that the first SIGTERM, SIGINT or SIGHUP sets. SIGUSR1 opens the logs again."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
-    def told(number: int) -> None:
+    def on_signal(number: int) -> None:
         if stop.is_set():
             end_now(128 + number)
         stop.set()
-        bound = threading.Timer(drain_s + 4 * STOP_S, end_now, (1,))
-        bound.daemon = True
-        bound.start()
+        timer = threading.Timer(drain_s + 4 * STOP_S, end_now, (1,))
+        timer.daemon = True
+        timer.start()
 
-    def reopen() -> None:
+    def on_reopen() -> None:
         for log in logs:
             log.reopen()
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN or number != signal.SIGHUP:  # nohup's word stands
-            loop.add_signal_handler(number, told, number)
-    loop.add_signal_handler(signal.SIGUSR1, reopen)
+        if signal.getsignal(number) is not signal.SIG_IGN or number != signal.SIGHUP:  # nohup ignores SIGHUP
+            loop.add_signal_handler(number, on_signal, number)
+    loop.add_signal_handler(signal.SIGUSR1, on_reopen)
     return stop
 
 
 @contextlib.asynccontextmanager
 async def _ports(options: ServeOptions, service: Service) -> AsyncIterator[dict[str, str]]:
-    """All ports open; their addresses by name. Raises UsageError for one that cannot be had."""
+    """Open all ports and provide their addresses by name. Raises UsageError for a port that cannot be opened."""
     limits = options.limits
     regions = Regions(limits.body) if options.shared_memory else None
     async with contextlib.AsyncExitStack() as stack:
@@ -239,8 +254,9 @@ async def _ports(options: ServeOptions, service: Service) -> AsyncIterator[dict[
 
 @contextlib.contextmanager
 def _port_of(name: str, address: Address) -> Iterator[None]:
+    """Turn an error of opening the port into UsageError."""
     try:
         yield
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"--{name} {address}: {reason}; give an address that is free") from None
+        raise UsageError(f"--{name} {address}: {reason}; give a free address of this machine") from None

@@ -1,1 +1,1 @@
-"""Worker processes and what runs in them."""
+"""Run networks in worker processes, and start, describe and measure them."""

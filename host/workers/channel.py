@@ -1,4 +1,4 @@
-"""What connects the runtime and a worker: a socket for messages, and a word of shared memory that interrupts."""
+"""Connect the runtime and a worker: a socket carries messages, and a word of shared memory carries interrupts."""
 
 import contextlib
 import mmap
@@ -14,10 +14,11 @@ class WorkerLost(HeadraceError):
 
 
 class Channel:
-    """The runtime's end, which never blocks; `theirs` and `interrupted` are the worker's. Raises OSError.
+    """The runtime's end of the channel, which never blocks. `theirs` and `interrupted` are for the worker. Raises
+    OSError.
 
-    `interrupted` is the number of the task that is to end at its next node boundary, plus 1: a worker reads a word of
-    memory at every boundary, where asking a socket would take as long as a small node."""
+    `interrupted` holds the number, plus 1, of the task that has to end at its next node boundary. A worker reads this
+    word of memory at every boundary. To ask a socket would take as long as a small node."""
 
     def __init__(self) -> None:
         self.interrupted_fd = -1
@@ -34,15 +35,16 @@ class Channel:
             raise
 
     def send(self, number: int, message: bytes) -> None:
-        """A task. If the worker has died it is lost, as `receive` will tell."""
+        """Send a task. A dead worker does not get it; `receive` then raises WorkerLost."""
         self._send(HEADER.pack(TASK, number) + message)
 
     def interrupt(self, number: int) -> None:
+        """Ask the worker to end that task at its next node boundary."""
         assert self.interrupted is not None
         self.interrupted[0] = number + 1
 
     def wake(self) -> None:
-        """Let a worker that waits for its socket look at the word."""
+        """Wake a worker that waits for its socket, so that it reads the word."""
         self._send(HEADER.pack(WAKE, 0))
 
     def _send(self, message: bytes) -> None:
@@ -50,7 +52,9 @@ class Channel:
             self.ours.send(message)
 
     def receive(self, worker: str) -> bytes | None:
-        """The next message, at least as long as ANSWER; None if there is none yet. Raises WorkerLost, of `worker`."""
+        """Return the next message, at least as long as ANSWER, or None if there is none yet.
+
+        Raises WorkerLost, which names `worker`, if the worker died."""
         try:
             message = self.ours.recv(MAX_MESSAGE)
         except BlockingIOError:
@@ -68,10 +72,10 @@ class Channel:
             self.interrupted_fd = -1
         if self.interrupted is not None:
             memory, self.interrupted = self.interrupted.obj, None
-            with contextlib.suppress(BufferError):  # a simulated worker's thread reads it yet
+            with contextlib.suppress(BufferError):  # the thread of a simulated worker may still read it
                 memory.close()
 
 
 def interrupted_word(fd: int) -> memoryview:
-    """The word that the file holds: memory that both sides see."""
+    """Return the word in the file as memory that both sides share."""
     return memoryview(mmap.mmap(fd, mmap.PAGESIZE)).cast("Q")

@@ -1,4 +1,4 @@
-"""Where workers run: a MIG device each, a GPU each, or a share of this machine's cores."""
+"""Choose where workers run: one on each MIG device, one on each GPU, or each on a share of this machine's cores."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ from headrace.batching import UsageError
 
 @dataclass(frozen=True, slots=True)
 class WorkerDevice:
-    """Where a worker runs: a torch device as the worker sees it, and the environment that makes it see just that."""
+    """The place of a worker: a torch device as the worker sees it, and the environment that shows only that device."""
 
     name: str
     device: str = "cpu"
@@ -24,12 +24,18 @@ def usable_cores() -> int:
 
 
 def worker_devices(count: int | None = None, nvml: ModuleType | None = None) -> list[WorkerDevice]:
-    """One worker a MIG device where there are any, else one a GPU, else `count` on the CPU.
+    """Return one place for each MIG device, else for each GPU, else `count` places on the CPU.
 
-    CPU workers share the cores out between them, all but one, which is the runtime's: an operator's threads wait for
-    each other, so that one which shares its core with a busy process holds up all. One a core by default. With `count`,
-    the first `count` devices; raises UsageError if there are fewer. `nvml` is nvidia-ml-py's module, imported if
-    None."""
+    CPU workers share all cores but one, which the runtime needs. The threads of an operator wait for each other, so one
+    thread that shares its core with a busy process delays them all.
+
+    Args:
+        count: Number of workers. None means all devices, or one worker for each core.
+        nvml: The module of nvidia-ml-py, imported if None.
+
+    Raises:
+        UsageError: There are fewer devices than `count`.
+    """
     gpus = gpu_devices(nvml)
     if gpus:
         if count is not None and count > len(gpus):
@@ -41,7 +47,7 @@ def worker_devices(count: int | None = None, nvml: ModuleType | None = None) -> 
 
 
 def parsed_workers(text: str | None) -> tuple[int | None, int]:
-    """Worker processes asked for (None: as many as there are devices), and simulated NPUs."""
+    """Parse --workers. Return the number of worker processes (None: one for each device) and of simulated NPUs."""
     kind, colon, count = (text or "").partition(":")
     number = count if colon else kind
     if text is None:
@@ -52,8 +58,10 @@ def parsed_workers(text: str | None) -> tuple[int | None, int]:
 
 
 def gpu_devices(nvml: ModuleType | None = None) -> list[WorkerDevice]:
-    """MIG devices by UUID, or whole GPUs that have none; of those, what `CUDA_VISIBLE_DEVICES` leaves to this process,
-    as Ray sets it. Empty without nvidia-ml-py or without a driver."""
+    """Return MIG devices by UUID, and whole GPUs without MIG, as far as `CUDA_VISIBLE_DEVICES` shows them to this
+    process.
+
+    Ray sets that variable. The list is empty without nvidia-ml-py or without a driver."""
     if nvml is None:
         try:
             import pynvml as nvml
@@ -63,21 +71,23 @@ def gpu_devices(nvml: ModuleType | None = None) -> list[WorkerDevice]:
         nvml.nvmlInit()
     except nvml.NVMLError:
         return []
-    found = []
+    devices = []
     try:
         for index in range(nvml.nvmlDeviceGetCount()):
             gpu = nvml.nvmlDeviceGetHandleByIndex(index)
             uuids = _mig_uuids(nvml, gpu) or [_text(nvml.nvmlDeviceGetUUID(gpu))]
             whole = (str(index), _text(nvml.nvmlDeviceGetUUID(gpu)))
             uuids = [uuid for uuid in uuids if _is_visible(uuid, *whole)]
-            found += [WorkerDevice(uuid, "cuda", 1, {"CUDA_VISIBLE_DEVICES": uuid}) for uuid in uuids]
+            devices += [WorkerDevice(uuid, "cuda", 1, {"CUDA_VISIBLE_DEVICES": uuid}) for uuid in uuids]
     finally:
         nvml.nvmlShutdown()
-    return found
+    return devices
 
 
 def _is_visible(uuid: str, index: str, gpu: str) -> bool:
-    """Of a device of this GPU: named by itself or with its GPU, by number or by the beginning of a UUID."""
+    """Return whether a device of this GPU is visible.
+
+    The variable may name the device or its GPU, by number or by the beginning of a UUID."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return True

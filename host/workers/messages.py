@@ -1,12 +1,12 @@
-"""What the runtime and a worker say to each other, over a socket that keeps messages apart (SOCK_SEQPACKET).
+"""The messages between the runtime and a worker, over a socket that keeps message boundaries (SOCK_SEQPACKET).
 
-To the worker: a HEADER, and behind it, for a TASK, the task of its kind. A worker runs its tasks in the order in which
-they came, of which several may wait in the socket. What ends a preemptible task early is a word of shared memory
-(channel.py); WAKE is for a worker that sleeps while it stands in for hardware.
+To the worker goes a HEADER, followed for a TASK by the task of its kind. A worker runs its tasks in the order in which
+they came, and several may wait in the socket. A word of shared memory (channel.py) ends a preemptible task early. WAKE
+is for a worker that sleeps in place of hardware.
 
-From the worker: STARTING with what it is at, READY once; then an ANSWER for each task, and behind it what its kind
-answers, or the error's text. Tensors stay in shared memory: a message is numbers. Times are `time.monotonic()` seconds,
-which all processes of a machine share.
+From the worker come STARTING messages that say what it does, and one READY. Then comes an ANSWER for each task,
+followed by the answer of its kind or by the text of an error. Tensors stay in shared memory: a message holds numbers.
+Times are `time.monotonic()` seconds, which all processes of a machine share.
 """
 
 import struct
@@ -18,49 +18,52 @@ import numpy as np
 from headrace.batching import Request, Task
 
 TASK, WAKE = 1, 2
-HEADER = struct.Struct("<BQ")  # what it is, number of the task
+HEADER = struct.Struct("<BQ")  # kind of message, number of the task
 
 STARTING, READY, DONE, FAILED = 1, 2, 3, 4
-ANSWER = struct.Struct("<BQddd")  # what it is, number of the task, began, gathered, ended
+ANSWER = struct.Struct("<BQddd")  # kind of message, number of the task, began, gathered, ended
 
 MAX_MESSAGE = 1 << 16  # bytes; several fit into the send buffer that Linux gives a socket by default
 MAX_TASK = MAX_MESSAGE - HEADER.size
 
-# Whole networks: a batch of slots.
+# ---- Whole networks: a batch of slots ----
 
-WHOLE = struct.Struct("<HH")  # number of the model, how many requests
+WHOLE = struct.Struct("<HH")  # number of the model, number of requests
 
 
 def write_whole(model: int, slots: Sequence[int], lengths: Sequence[Sequence[int]] = ()) -> bytes:
-    """`lengths` has, for each input with a variable dimension, how long it is for each request."""
+    """Write a task. `lengths` holds, for each input with a variable dimension, its length for each request."""
     numbers = [*slots, *(length for of_input in lengths for length in of_input)]
     return WHOLE.pack(model, len(slots)) + struct.pack(f"<{len(numbers)}I", *numbers)
 
 
 def read_whole(message: memoryview) -> tuple[int, list[int], list[list[int]]]:
-    """The model's number, the slots, and the lengths."""
+    """Return the number of the model, the slots, and the lengths."""
     model, count = WHOLE.unpack_from(message)
     slots, *lengths = np.frombuffer(message, "<u4", offset=WHOLE.size).reshape(-1, count).tolist()
     return model, slots, lengths
 
 
 def answer_whole(nans: int, lengths: Sequence[int]) -> bytes:
-    """How many requests have NaN in an output; how long each output with a variable dimension is in this batch."""
+    """Write an answer: the number of requests with NaN in an output, and the length of each variable output in this
+    batch."""
     return struct.pack(f"<{1 + len(lengths)}I", nans, *lengths)
 
 
 def whole_answer(answer: bytes) -> tuple[int, list[int]]:
+    """Return the number of requests with NaN in an output, and the length of each variable output."""
     nans, *lengths = struct.unpack(f"<{len(answer) // 4}I", answer)
     return nans, lengths
 
 
-# Nodes: a sub-batch of slots and a run of consecutive nodes.
+# ---- Nodes: a sub-batch of slots and a run of consecutive nodes ----
 
-NODES = struct.Struct("<HH?QQd")  # number of the model, how many requests, preemptible, first node, boundary, padded to
+NODES = struct.Struct("<HH?QQd")  # model, number of requests, preemptible, first node, last boundary, padded to
 REQUEST = np.dtype([("id", "<u8"), ("slot", "<u4"), ("output_len", "<u4"), ("input_len", "<f8")])
 
 
 def write_nodes(model: int, task: Task, slots: Sequence[int]) -> bytes:
+    """Write a task. `slots` are those of its requests, in their order."""
     rows = [
         (request.id, slot, request.output_len, request.input_len)
         for request, slot in zip(task.requests, slots, strict=True)
@@ -70,7 +73,7 @@ def write_nodes(model: int, task: Task, slots: Sequence[int]) -> bytes:
 
 
 def read_nodes(message: memoryview) -> tuple[int, Task, list[int]]:
-    """The model's number, the task, whose requests have ids and lengths, and times of 0, and their slots."""
+    """Return the number of the model, the task, and the slots. The requests have ids and lengths, and times of 0."""
     model, count, preemptible, start, stop, padded_to = NODES.unpack_from(message)
     rows = np.frombuffer(message, REQUEST, count, NODES.size).tolist()
     requests = tuple(Request(id, "", 0.0, input_len=length, output_len=steps) for id, _, steps, length in rows)
@@ -78,12 +81,17 @@ def read_nodes(message: memoryview) -> tuple[int, Task, list[int]]:
     return model, task, [slot for _, slot, _, _ in rows]
 
 
-NODES_ANSWER = struct.Struct("<QIHHH")  # boundary, NaNs, how many ended, how many have lengths, lengths of each
+NODES_ANSWER = struct.Struct("<QIHHH")  # boundary, NaNs, requests that ended, requests with lengths, lengths of each
 
 
 def answer_nodes(task: Task, nans: int = 0, lengths: Mapping[int, Sequence[int]] = MappingProxyType({})) -> bytes:
-    """Of a task as it ended: the boundary that it reached, and which requests ended, by their place in it; how many
-    have NaN in an output; by place, how long the outputs with a variable dimension are that were written."""
+    """Write an answer: the boundary that the task reached, and the requests that ended.
+
+    Args:
+        task: The task as it ended.
+        nans: Number of its requests with NaN in an output.
+        lengths: Lengths of the variable outputs that were written, by the request's place in the task.
+    """
     ended = {request.id for request in task.ended}
     places = [place for place, request in enumerate(task.requests) if request.id in ended]
     each = len(next(iter(lengths.values()), ()))
@@ -93,7 +101,7 @@ def answer_nodes(task: Task, nans: int = 0, lengths: Mapping[int, Sequence[int]]
 
 
 def nodes_answer(task: Task, answer: bytes) -> tuple[Task, int, dict[int, list[int]]]:
-    """The task as the answer says that it ended, how many requests have NaN, and the lengths by the request's id."""
+    """Return the task as it ended, the number of requests with NaN, and the lengths by the request's id."""
     stop, nans, ended, written, each = NODES_ANSWER.unpack_from(answer)
     places = np.frombuffer(answer, "<u2", ended + written, NODES_ANSWER.size).tolist()
     numbers = np.frombuffer(answer, "<u4", offset=NODES_ANSWER.size + 2 * len(places)).reshape(written, each).tolist()
@@ -101,19 +109,24 @@ def nodes_answer(task: Task, answer: bytes) -> tuple[Task, int, dict[int, list[i
     return task.ended_at(stop, tuple(task.requests[place] for place in places[:ended])), nans, lengths
 
 
-# Cells: a batch of entries, each with a token, the row that it writes and the rows of the states that it reads.
+# ---- Cells: a batch of entries, each with a token, the row that it writes and the rows that it reads ----
 
-CELLS = struct.Struct("<HHI")  # number of the network, of the cell, how many entries
+CELLS = struct.Struct("<HHI")  # number of the network, number of the cell, number of entries
 
 
 def write_cells(network: int, cell: int, tokens: Sequence[int], writes: Sequence[int], reads: Sequence[int]) -> bytes:
-    """`reads` has the rows of every entry's states, one entry after the other. Token -1 is the one that the step before
-    left in the row: a decoder's next step may be sent before that token is known. For a step that takes the whole input
-    it is how many tokens of that lie in the row."""
+    """Write a batch of entries.
+
+    Args:
+        tokens: One for each entry. -1 means the token that the step before left in the row: a decoder's next step may
+            be sent before that token is known. For a step that takes the whole input, the number of tokens in the row.
+        writes: The row that each entry writes.
+        reads: The rows of every entry's states, one entry after the other.
+    """
     count = len(tokens)
     return CELLS.pack(network, cell, count) + struct.pack(f"<{count}i{count + len(reads)}I", *tokens, *writes, *reads)
 
 
 def cells_answer(answer: bytes) -> tuple[int, ...]:
-    """The tokens that the entries chose, if the cell chooses any."""
+    """Return the tokens that the entries chose, if the cell chooses any."""
     return struct.unpack(f"<{len(answer) // 4}i", answer)

@@ -12,25 +12,26 @@ from dataclasses import asdict, dataclass
 from headrace.batching import HeadraceError
 from headrace.host.workers.channel import Channel, WorkerLost
 from headrace.host.workers.devices import WorkerDevice
-from headrace.host.workers.fork_server import ENVIRONMENT, FIRST_FD, SHARED, ForkedProcess, ForkServer, last_lines
+from headrace.host.workers.fork_server.client import ENVIRONMENT, SHARED, ForkedProcess, ForkServer, last_lines
+from headrace.host.workers.fork_server.protocol import FIRST_FD
 from headrace.host.workers.messages import ANSWER, FAILED, MAX_MESSAGE, STARTING
 from headrace.host.workers.networks.program import Program
 
 START_TIMEOUT_S = 180.0  # a cold import of torch on a busy machine, and the warm-up runs
-SLOW_START_S = 15.0  # after which it is told what a start is at
+SLOW_START_S = 15.0  # after this time the log says what the start does
 STOP_TIMEOUT_S = 3.0
-LAST_BYTES = 1 << 14  # of what a worker said, of which the last lines are told
+LAST_BYTES = 1 << 14  # of a worker's stderr, whose last lines go into errors
 
 _log = logging.getLogger(__name__)
 
 
 class ModelError(HeadraceError):
-    """The network raised an exception; the worker lives on."""
+    """The network raised an exception. The worker goes on."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunTimes:
-    """When a task began, had its inputs together and ended (`time.monotonic()` seconds), and what it answered."""
+    """When a task began, had its inputs together and ended (`time.monotonic()` seconds), and its answer."""
 
     began: float
     gathered: float
@@ -58,12 +59,16 @@ class WorkerProcess:
         return self._process.pid if self._process is not None else None
 
     def fileno(self) -> int:
-        """Readable when there is a message; -1 if the process does not run."""
+        """Return a descriptor that is readable when there is a message, or -1 if the process does not run."""
         return self._channel.ours.fileno() if self._channel is not None else -1
 
     async def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Start the process and wait until it has warmed up. Raises WorkerLost, with the end of its stderr or with what
-        the system refused: descriptors, memory, processes."""
+        """Start the process and wait until it has warmed up.
+
+        Raises:
+            WorkerLost: The text holds the end of its stderr, or says what the system refused: descriptors, memory,
+                processes.
+        """
         await self.stop()
         try:
             self._channel = channel = Channel()
@@ -71,7 +76,7 @@ class WorkerProcess:
             raise WorkerLost(f"worker {self.name} cannot be started: {error}") from error
         threads = str(self.device.threads)
         env = {**os.environ, **ENVIRONMENT, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **self.device.env}
-        # The file descriptors as the worker has them.
+        # The numbers that the file descriptors have in the worker.
         its_channel, its_interrupted, memory_fd = range(FIRST_FD, FIRST_FD + 3)
         settings = asdict(self._program.settings) | {
             "memory_fd": memory_fd,
@@ -94,9 +99,9 @@ class WorkerProcess:
             reason = f"did not start within {timeout_s} s" if isinstance(error, TimeoutError) else "died while starting"
             if not isinstance(error, (TimeoutError, ConnectionError)):
                 reason = f"cannot be started: {error}"
-            of_server = str(error) if self._process is None else ""  # a worker that was forked has its own last words
-            said = await self.stop()
-            raise WorkerLost(f"worker {self.name} {reason} ({at[0]}): {of_server or said}") from error
+            of_server = str(error) if self._process is None else ""  # a forked worker has its own stderr
+            stderr = await self.stop()
+            raise WorkerLost(f"worker {self.name} {reason} ({at[0]}): {of_server or stderr}") from error
         except BaseException:
             await self.stop()
             raise
@@ -104,7 +109,7 @@ class WorkerProcess:
             slow.cancel()
 
     async def _ready(self, channel: socket.socket, at: list[str]) -> None:
-        """Wait until the process is. `at` gets what it is at."""
+        """Wait until the process is ready. `at` gets the text of what it does."""
         loop = asyncio.get_running_loop()
         while message := await loop.sock_recv(channel, MAX_MESSAGE):
             if ANSWER.unpack_from(message)[0] != STARTING:
@@ -128,8 +133,9 @@ class WorkerProcess:
         return self._channel.receive(f"{self.name} (process {self.pid})")
 
     async def run(self, message: bytes, timeout_s: float) -> RunTimes:
-        """Run one task and wait for it, for a worker that no runtime has. Raises ModelError, or WorkerLost with the
-        process then dead."""
+        """Run one task and wait for it, on a worker that no runtime uses.
+
+        Raises ModelError, or WorkerLost; the process is dead after WorkerLost."""
         channel = self._channel
         if channel is None:
             raise WorkerLost(f"worker {self.name} is not running")
@@ -151,8 +157,9 @@ class WorkerProcess:
         return RunTimes(began, gathered, ended, answer[ANSWER.size :])
 
     async def stop(self) -> str:
-        """End the process, in bounded time; it holds nothing that a gentle end would save. Returns the last lines of
-        its stderr."""
+        """End the process in bounded time. It holds nothing that a gentle end would save.
+
+        Returns the last lines of its stderr."""
         process, channel, errors = self._process, self._channel, self._errors
         self._process = self._channel = self._errors = None
         if channel is not None:
@@ -175,11 +182,11 @@ class WorkerProcess:
 
 
 async def _last_lines(stream: asyncio.StreamReader) -> str:
-    """Return the last lines until the stream ends. A chunk may end within a line, or before its end of line."""
-    said = b""
+    """Return the last lines when the stream has ended. A chunk may end within a line, or before its end of line."""
+    stderr = b""
     while chunk := await stream.read(1 << 16):
-        said = (said + chunk)[-LAST_BYTES:]
-    return last_lines(said.decode(errors="replace"))
+        stderr = (stderr + chunk)[-LAST_BYTES:]
+    return last_lines(stderr.decode(errors="replace"))
 
 
 def processes(program: Program, devices: Sequence[WorkerDevice]) -> list[WorkerProcess]:

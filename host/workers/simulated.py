@@ -1,8 +1,8 @@
 """A simulated accelerator as a live worker: it takes as long as the hardware would, in real time, and computes nothing.
 
-Requests, queues, policy, messages and clock are real; only the network's outputs are zeros. It runs tasks of nodes,
-whole graphs among them, and can be interrupted at every node boundary, so node-level policies are served as
-on the accelerator.
+Requests, queues, policy, messages and clock are real; only the outputs of the network are zeros. It runs tasks of
+nodes, including whole graphs, and ends them at any node boundary. So it serves node-level policies as the accelerator
+would.
 """
 
 import asyncio
@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 
 from headrace.batching import Decoding, NodeTimes
 from headrace.host.workers.channel import Channel
+from headrace.host.workers.executors.serving import Interrupts, TaskRecord, serve
 from headrace.host.workers.messages import ANSWER, READY, answer_nodes, read_nodes
 from headrace.host.workers.process import STOP_TIMEOUT_S
-from headrace.host.workers.serving import Interrupts, TaskRecord, serve
 
 
 class SimulatedExecutor:
@@ -39,7 +39,7 @@ class SimulatedExecutor:
 
 
 class SimulatedWorker:
-    """One accelerator, in a thread of its own; `times` has the models' node latencies by number."""
+    """One accelerator, in a thread of its own. `times` holds the node latencies of the models, by number."""
 
     def __init__(self, name: str, times: Sequence[NodeTimes]) -> None:
         self.name = name
@@ -48,13 +48,13 @@ class SimulatedWorker:
         self._channel: Channel | None = None
 
     async def start(self) -> None:
-        """Ready for the next task; nothing of an earlier one is left."""
+        """Make the worker ready for its next task, without anything of an earlier one."""
         await self.stop()
         self._channel = channel = Channel()
         executor = SimulatedExecutor(self._times)
         self._thread = threading.Thread(target=self._run, args=(channel, executor), name=self.name, daemon=True)
         self._thread.start()
-        while (ready := channel.receive(self.name)) is None:  # at once: there is nothing to load
+        while (ready := channel.receive(self.name)) is None:  # comes at once, as there is nothing to load
             await asyncio.sleep(0.001)
         assert ANSWER.unpack_from(ready)[0] == READY
 
@@ -80,7 +80,7 @@ class SimulatedWorker:
         return self._channel.receive(self.name)
 
     async def stop(self) -> str:
-        """The thread waits for nothing but its channel, which wakes it when it is closed here."""
+        """Close the channel, which ends the thread: it waits for nothing else."""
         thread, channel = self._thread, self._channel
         self._thread = self._channel = None
         if channel is not None:
@@ -91,5 +91,6 @@ class SimulatedWorker:
 
 
 def simulated_workers(kind: str, count: int, times: Mapping[str, NodeTimes]) -> list[SimulatedWorker]:
-    """`count` equal accelerators with the models' node latencies `times`, in the order that a `NodeTasks` has them."""
+    """Return `count` equal accelerators with the node latencies `times`, in the order in which a `NodeTasks` has the
+    models."""
     return [SimulatedWorker(f"{kind} {number}", list(times.values())) for number in range(count)]

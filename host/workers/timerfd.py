@@ -1,5 +1,8 @@
-"""Linux' timerfd, which Python has from 3.13 on: a file descriptor that becomes readable at a time of
-`time.monotonic()`, a few hundredths of a millisecond late. (Timers of poll() and asyncio are whole milliseconds.)"""
+"""Linux's timerfd: a file descriptor that becomes readable at a time of `time.monotonic()`.
+
+It is a few hundredths of a millisecond late. Timers of poll() and asyncio have whole milliseconds. Python has timerfd
+from 3.13 on.
+"""
 
 import ctypes
 import math
@@ -11,7 +14,7 @@ _ABSOLUTE = 1
 
 
 class _Spec(ctypes.Structure):
-    """struct itimerspec"""
+    """The C struct itimerspec."""
 
     _fields_ = (
         ("interval_s", ctypes.c_long),
@@ -37,11 +40,13 @@ class TimerFd:
         return self._fd
 
     def set(self, at: float) -> None:
-        """Readable from `at` on (`time.monotonic()` seconds; never if inf), and not any more of what was set before."""
+        """Make the descriptor readable from `at` on (`time.monotonic()` seconds), or never if `at` is infinite.
+
+        An earlier time does not count any more."""
         if at == math.inf:
             self._spec.value_s = self._spec.value_ns = 0
         else:
-            # Rounded up, so that it is `at` when the clock is read; 1 ns, as 0 stands for never.
+            # Rounded up, so that the clock shows at least `at`. The least value is 1 ns, as 0 means never.
             self._spec.value_s, self._spec.value_ns = divmod(max(1, math.ceil(at * 1e9)), 1_000_000_000)
         if _settime(self._fd, _ABSOLUTE, self._pointer, None) < 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

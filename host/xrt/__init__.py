@@ -1,5 +1,7 @@
-"""XRT's native API: the real `pyxrt` for a card, an emulated device of the same API for emulation containers, or the
-real one for these, too."""
+"""The native API of XRT, from one of two modules with the same names.
+
+The real `pyxrt` drives a card, or the emulation of XRT itself. `headrace.host.xrt.emulation` emulates a device in this
+process and runs emulation containers."""
 
 import importlib
 import os
@@ -17,22 +19,25 @@ EMULATED = (Mode.SW_EMU, Mode.HW_EMU, Mode.HW_EMU_PR)
 
 
 class Api(StrEnum):
-    """Whose device a driver uses."""
+    """Select the device that a driver uses: the emulated one or that of the real XRT."""
 
     EMULATION = "emulation"
     REAL = "real"
 
 
 class NoDevice(HeadraceError):
-    """A container for a card was given, and there is no card or no XRT on this machine; or the real XRT is asked for
-    and cannot run the container."""
+    """This machine has no device for the container.
+
+    Either the container is for a card and there is no card or no XRT. Or the caller asked for the real XRT, and it
+    cannot run the container."""
 
 
 def api_for(xclbin: Path, api: Api | None = None) -> ModuleType:
-    """The module whose device can load this container; both have pyxrt's names. Without `api` emulation containers go
-    to the emulated device and all others to a card.
+    """Return the module whose device can load this container. Both modules have pyxrt's names.
 
-    Raises XclbinError, or NoDevice: a missing card is never replaced by an emulation."""
+    Without `api` the emulated device gets emulation containers, and a card gets all others.
+
+    Raises XclbinError or NoDevice. An emulation never replaces a missing card."""
     mode = read_checked(xclbin).mode
     if mode in EMULATED and api is not Api.REAL:
         return importlib.import_module("headrace.host.xrt.emulation")
@@ -40,10 +45,10 @@ def api_for(xclbin: Path, api: Api | None = None) -> ModuleType:
         raise NoDevice(
             f"{xclbin} is for a card (mode {mode.name}); the emulation runs containers for sw_emu and hw_emu"
         )
-    if mode in EMULATED and (found := os.environ.get("XCL_EMULATION_MODE")) != mode.name.lower():
+    if mode in EMULATED and (emulation := os.environ.get("XCL_EMULATION_MODE")) != mode.name.lower():
         raise NoDevice(
-            f"XRT is not set up for {xclbin}: XCL_EMULATION_MODE is {found or 'not set'}, not {mode.name.lower()}; "
-            f"`headrace xrt-env {xclbin} -o DIR`, then `. DIR/setup.sh`"
+            f"XRT is not set up for {xclbin}: XCL_EMULATION_MODE is {emulation or 'not set'}, not {mode.name.lower()}; "
+            f"run `headrace xrt-env {xclbin} -o DIR`, then `. DIR/setup.sh`"
         )
     try:
         pyxrt = importlib.import_module("pyxrt")
@@ -53,11 +58,12 @@ def api_for(xclbin: Path, api: Api | None = None) -> ModuleType:
             "install XRT and source its setup.sh, or build for sw_emu"
         ) from error
     if not os.environ.get("XILINX_XRT"):
-        raise NoDevice("XILINX_XRT is not set, and XRT does nothing without; source XRT's setup.sh or that of xrt-env")
-    if not hasattr(pyxrt, "hw_context"):
         raise NoDevice(
-            f"this XRT is {_version()}: its Python module has no hardware contexts; {OLDEST} or a later one is needed"
+            "XILINX_XRT is not set, and XRT does nothing without it; "
+            "source the setup.sh of XRT or the one that `headrace xrt-env` wrote"
         )
+    if not hasattr(pyxrt, "hw_context"):
+        raise NoDevice(f"the Python module of XRT {_version()} has no hardware contexts; install XRT {OLDEST} or later")
     try:
         pyxrt.device(0)
     except RuntimeError as error:
@@ -66,7 +72,7 @@ def api_for(xclbin: Path, api: Api | None = None) -> ModuleType:
 
 
 def _version() -> str:
-    """Of the XRT that the process would load."""
-    found = sorted(Path(os.environ["XILINX_XRT"], "lib").glob("libxrt_core.so.2*"))
-    numbers = re.findall(r"so\.(\d+\.\d+)", " ".join(file.resolve().name for file in found))
+    """Return the version of the XRT that this process would load, such as "2.13"."""
+    libraries = sorted(Path(os.environ["XILINX_XRT"], "lib").glob("libxrt_core.so.2*"))
+    numbers = re.findall(r"so\.(\d+\.\d+)", " ".join(file.resolve().name for file in libraries))
     return numbers[0] if numbers else f"older than {OLDEST}"

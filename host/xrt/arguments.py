@@ -1,18 +1,28 @@
-"""Arguments as pybind11 takes them for pyxrt: by place or by the names that an overload gives them, of its types, and
-TypeError for all else."""
+"""Conversion of call arguments as pybind11 does it for pyxrt.
+
+An overload takes its arguments by position or by its parameter names, in its types. Everything else raises
+TypeError."""
 
 import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-# Name to what gives the value or raises TypeError. A parameter of which the name begins with "arg" is pybind11's own
-# word for one that is given by place alone.
+# One overload: the function that converts each parameter or raises TypeError, by parameter name. pybind11 itself gives
+# a name that begins with "arg" to a parameter that takes its value by position only.
 Form = Mapping[str, Callable[[Any], Any]]
 
 
 def taken(forms: Sequence[Form], given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    """The values by name and in the order of the first of the forms that takes them. Raises TypeError if none does."""
+    """Return the converted values of the first form that accepts the call, by parameter name and in the order of that
+    form.
+
+    Args:
+        forms: the overloads, in the order in which they are tried.
+        given: the arguments by position.
+        named: the arguments by name.
+
+    Raises TypeError if no form accepts the call."""
     refused: list[TypeError] = []
     for form in forms:
         names = list(form)
@@ -27,11 +37,11 @@ def taken(forms: Sequence[Form], given: Sequence[Any], named: Mapping[str, Any])
     if len(refused) == 1:
         raise refused[0]
     known = " or ".join(f"({', '.join(form)})" for form in forms)
-    raise TypeError(f"incompatible function arguments: {known} is needed, not {(*given, *named)!r}")
+    raise TypeError(f"incompatible function arguments: give {known}, not {(*given, *named)!r}")
 
 
 def as_a(*kinds: type) -> Callable[[Any], Any]:
-    """An object of these classes."""
+    """Return a converter that accepts an object of one of these classes."""
 
     def checked(value: Any) -> Any:
         is_a(value, *kinds)
@@ -41,37 +51,37 @@ def as_a(*kinds: type) -> Callable[[Any], Any]:
 
 
 def is_a(value: object, *kinds: type) -> None:
-    """Raises TypeError for an argument of another type."""
+    """Raise TypeError unless `value` is of one of these classes."""
     if not isinstance(value, kinds):
-        wanted = " or ".join(kind.__qualname__ for kind in kinds)
-        raise TypeError(f"incompatible function arguments: {wanted} is needed, not {value!r}")
+        classes = " or ".join(kind.__qualname__ for kind in kinds)
+        raise TypeError(f"incompatible function arguments: give {classes}, not {value!r}")
 
 
 def as_text(value: object) -> str:
-    """A std::string, which takes bytes, too."""
+    """Convert to a std::string, which also takes bytes."""
     is_a(value, str, bytes, bytearray)
     return value if isinstance(value, str) else os.fsdecode(bytes(value))  # type: ignore[call-overload]
 
 
 def as_size(value: object) -> int:
-    """A size_t."""
+    """Convert to a size_t."""
     return _number(value, "a size", 0, 1 << 64)
 
 
 def as_unsigned(value: object) -> int:
-    """An unsigned int."""
+    """Convert to an unsigned int."""
     return _number(value, "a number", 0, 1 << 32)
 
 
 def as_index(value: object) -> int:
-    """An int."""
+    """Convert to an int."""
     return _number(value, "an index", -(1 << 31), 1 << 31)
 
 
 def _number(value: object, what: str, least: int, end: int) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"incompatible function arguments: {what} is needed, not {value!r}")
+        raise TypeError(f"incompatible function arguments: give {what}, not {value!r}")
     number = int(operator.index(value))  # type: ignore[call-overload]
     if not least <= number < end:
-        raise TypeError(f"incompatible function arguments: {what} of {least} or more is needed, not {value!r}")
+        raise TypeError(f"incompatible function arguments: give {what} from {least} to {end - 1}, not {value!r}")
     return number

@@ -1,15 +1,21 @@
-"""An emulated XRT device with the API of XRT's Python module `pyxrt` (its names, not PEP 8's; no AIE).
+"""An emulated XRT device with the API of XRT's Python module `pyxrt`. It has pyxrt's names, which do not follow PEP
+8, and no AI engines.
 
-It enforces what a card enforces: a buffer has a host and a device copy that only `sync` makes equal; an argument takes
-only buffers of the memory bank that its compute unit is wired to; scalars are 32-bit integers; a device runs one
-container at a time. Violations raise RuntimeError, TypeError for what pybind11 could not convert, or IndexError for an
-argument that a kernel does not have, as with pyxrt.
-Compute units run concurrently, each in a thread of its own, and take runs in order of their start.
+The device enforces the rules of a card:
+  - A buffer has a copy on the host and one on the device. Only `sync` makes them equal.
+  - An argument takes only buffers in the memory bank that its compute unit is connected to.
+  - A scalar argument is a 32-bit integer.
+  - A device runs one container at a time.
 
-Like pyxrt, it offers no way to read a kernel's registers. Beyond pyxrt it has `inject`, `set_launch_cost`,
-`set_faithful` and `kernel.get_waited_s`, and for `hw_emu` containers `run.get_hw_emu_stats`, `trace` and
-`set_memory_model`.
-"""
+As with pyxrt, a violation raises RuntimeError. It is TypeError for a value that pybind11 cannot convert, and
+IndexError for an argument that the kernel does not have.
+
+Each compute unit has its own thread, so units run concurrently. A unit executes its runs in the order of their
+starts.
+
+Like pyxrt, this module gives no access to the registers of a kernel. It adds `inject`, `set_launch_cost`,
+`set_faithful` and `kernel.get_waited_s` to pyxrt's API. For `hw_emu` containers it adds `run.get_hw_emu_stats`,
+`trace` and `set_memory_model`."""
 
 import json
 import queue
@@ -51,7 +57,7 @@ from headrace.host.xrt.enums import (
 from headrace.host.xrt.faults import Fault, FaultKind
 from headrace.host.xrt.hw_emu import HwEmuEngine, MemoryModel
 
-__all__ = [  # noqa: RUF022  pyxrt's names; then what only this device has
+__all__ = [  # noqa: RUF022  pyxrt's names first, then the names that only this device has
     "XCL_BO_FLAGS_NONE",
     "alert",
     "bo",
@@ -91,31 +97,35 @@ _DONE = {
 
 
 class uuid:
-    """Identifies a container. As in pyxrt, two of the same text are not equal: compare `to_string()`."""
+    """Identify a container. As in pyxrt, two objects with the same text are not equal; compare their `to_string()`."""
 
-    def __init__(self, told: str, /) -> None:
-        self._text = _canonical(as_text(told))
+    def __init__(self, text: str, /) -> None:
+        self._text = _canonical(as_text(text))
 
     def to_string(self) -> str:
         return self._text
 
 
-def _canonical(told: str) -> str:
-    """XRT's parser gives the zero UUID for what is none."""
+def _canonical(text: str) -> str:
+    """Return the UUID in its usual form. Like XRT's parser, it returns the zero UUID for text that is no UUID."""
     try:
-        return str(_uuid.UUID(told))
+        return str(_uuid.UUID(text))
     except ValueError:
         return str(_uuid.UUID(int=0))
 
 
 class xclbin:
-    """A container's metadata; without arguments an empty one, which answers nothing."""
+    """The metadata of a container. Without arguments it is empty, and its methods raise RuntimeError."""
 
     class xclbinip:
+        """An IP of a container; it has no name here."""
+
         def get_name(self) -> str:
             return ""
 
     class xclbinkernel:
+        """A kernel of a container."""
+
         _spec: KernelSpec | None = None
 
         def get_name(self) -> str:
@@ -125,68 +135,70 @@ class xclbin:
             return len(self._spec.args) if self._spec is not None else 0
 
     class xclbinmem:
+        """A memory bank of a container."""
+
         _index: int = -1
         _bank: MemoryBank | None = None
 
-        def _told(self) -> MemoryBank:
+        def _known(self) -> MemoryBank:
             if self._bank is None:
                 raise RuntimeError("an empty xclbinmem has no data: Invalid argument")
             return self._bank
 
         def get_tag(self) -> str:
-            return self._told().tag
+            return self._known().tag
 
         def get_base_address(self) -> int:
-            return self._told().base_address
+            return self._known().base_address
 
         def get_size_kb(self) -> int:
-            return self._told().size_kb
+            return self._known().size_kb
 
         def get_used(self) -> bool:
-            return self._told().used
+            return self._known().used
 
         def get_index(self) -> int:
-            self._told()
+            self._known()
             return self._index
 
     def __init__(self, *path: str) -> None:
         self._data: tuple[Xclbin, tuple[KernelSpec, ...]] | None = None
-        found = taken([{}, {"arg0": as_text}], path, {})
-        if not found:
+        arguments = taken([{}, {"arg0": as_text}], path, {})
+        if not arguments:
             return
         try:
-            content = from_bytes(Path(found["arg0"]).read_bytes())
+            content = from_bytes(Path(arguments["arg0"]).read_bytes())
             check_content(content)
             self._data = content, kernels_of(content)
-        except (OSError, ValueError, HeadraceError) as failed:  # ValueError: a zero in the path
+        except (OSError, ValueError, HeadraceError) as failed:  # ValueError: the path has a zero byte
             raise RuntimeError(f"failed to load xclbin: {failed}") from failed
 
-    def _told(self) -> tuple[Xclbin, tuple[KernelSpec, ...]]:
+    def _known(self) -> tuple[Xclbin, tuple[KernelSpec, ...]]:
         if self._data is None:
             raise RuntimeError("the xclbin is empty: Invalid argument")
         return self._data
 
     @property
     def _content(self) -> Xclbin:
-        return self._told()[0]
+        return self._known()[0]
 
     @property
     def _specs(self) -> tuple[KernelSpec, ...]:
-        return self._told()[1]
+        return self._known()[1]
 
     def get_kernels(self) -> list["xclbin.xclbinkernel"]:
-        found = []
+        kernels = []
         for spec in self._specs:
-            found.append(xclbin.xclbinkernel())
-            found[-1]._spec = spec
-        return found
+            kernels.append(xclbin.xclbinkernel())
+            kernels[-1]._spec = spec
+        return kernels
 
     def get_mems(self) -> list["xclbin.xclbinmem"]:
-        found = []
+        memories = []
         for index, bank in enumerate(self._content.memories):
-            found.append(xclbin.xclbinmem())
-            found[-1]._index, found[-1]._bank = index, bank
-        return found
+            memories.append(xclbin.xclbinmem())
+            memories[-1]._index, memories[-1]._bank = index, bank
+        return memories
 
     def get_uuid(self) -> uuid:
         return uuid(str(self._content.uuid))
@@ -195,19 +207,19 @@ class xclbin:
         return self._content.platform
 
     def get_axlf(self) -> NoReturn:
-        """pyxrt has no class for what XRT gives."""
+        """Raise TypeError. XRT returns an object for which pyxrt has no Python class."""
         raise TypeError("Unable to convert function return value to a Python type: axlf")
 
 
-_Container = xclbin  # where a parameter has its name
+_Container = xclbin  # for methods in which a parameter has the name `xclbin`
 
 
 class _Bank:
-    """First-fit allocation of page-aligned ranges."""
+    """Allocate page-aligned ranges of one memory bank, first fit."""
 
     def __init__(self, bank: MemoryBank) -> None:
         self.bank = bank
-        self._taken: list[tuple[int, int]] = []  # (address, size), rising
+        self._taken: list[tuple[int, int]] = []  # (address, size), in the order of the addresses
 
     def allocate(self, size: int) -> int:
         size = -(-size // PAGE) * PAGE
@@ -228,7 +240,7 @@ class _Bank:
 
     @property
     def taken(self) -> int:
-        """Bytes."""
+        """Return the number of allocated bytes."""
         return sum(size for _, size in self._taken)
 
     @property
@@ -236,7 +248,7 @@ class _Bank:
         return len(self._taken)
 
     def free(self, address: int) -> int:
-        """Returns the size of what was allocated there."""
+        """Free the range at `address` and return its size in bytes."""
         for position, (start, size) in enumerate(self._taken):
             if start == address:
                 del self._taken[position]
@@ -245,9 +257,9 @@ class _Bank:
 
 
 class _Allocation:
-    """A range of device memory, given back when nobody holds it: neither its bo nor a run that uses it.
+    """Hold a range of device memory. The range is freed when neither its bo nor a run holds this object.
 
-    It does not keep the card alive, so a run that hangs does not either."""
+    The object does not keep the card alive, so a run that hangs does not keep it either."""
 
     def __init__(self, lock: threading.RLock, memory: DeviceMemory, bank: _Bank, size: int) -> None:
         with lock:
@@ -261,13 +273,15 @@ def _free(lock: threading.RLock, memory: DeviceMemory, bank: _Bank, address: int
 
 
 class _Start(NamedTuple):
+    """A run in the queue of a compute unit."""
+
     command: "_Command"
     fault: FaultKind | None
     wave: Path | None
 
 
 class _ComputeUnit:
-    """One compute unit: a queue and the thread that works it off. It keeps nothing of the card alive."""
+    """One compute unit: a queue of runs and the thread that executes them. It keeps nothing of the card alive."""
 
     def __init__(
         self, name: str, spec: KernelSpec, banks: dict[int, int], engine: Engine, memory: DeviceMemory
@@ -290,10 +304,10 @@ class _ComputeUnit:
     def waited_s(self) -> float:
         """Return the seconds in which this unit's thread could have run but had no core (proc(5), schedstat)."""
         try:
-            told = Path(f"/proc/self/task/{self._thread.native_id}/schedstat").read_text()
-        except OSError:  # the thread has ended, or this kernel does not count
+            schedstat = Path(f"/proc/self/task/{self._thread.native_id}/schedstat").read_text()
+        except OSError:  # the thread has ended, or this Linux kernel has no such file
             return 0.0
-        return int(told.split()[1]) / 1e9
+        return int(schedstat.split()[1]) / 1e9
 
     def stop(self) -> None:
         self._reset.set()
@@ -311,17 +325,18 @@ class _ComputeUnit:
             else:
                 try:
                     command.stats = self.engine.execute(self.spec, command.values, self._memory, wave).stats
-                except Exception as error:  # whatever it was: the run must end, and the unit goes on
+                except Exception as error:  # after any error the run must end, and the unit continues with the next
                     command.error = str(error) if isinstance(error, RunFailed) else repr(error)
                     command.enter(ert_cmd_state.ERT_CMD_STATE_ERROR)
                 else:
                     command.enter(ert_cmd_state.ERT_CMD_STATE_COMPLETED)
             self.pending -= 1
-            del item, command  # a finished run must not be kept until the next one comes
+            del item, command  # otherwise the thread keeps a finished run until the next one starts
 
 
 class _Card:
-    """The hardware behind every `device(0)` of the process, while any of them or what came from them lives."""
+    """The hardware of every `device(0)` in this process. It lives as long as any device object or an object made
+    from one."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -344,7 +359,7 @@ class _Card:
             if self.loaded is not None and _same(self.loaded.get_uuid(), container.get_uuid()):
                 return
             if self.contexts or self.users or any(bank.in_use for bank in self.banks):
-                raise RuntimeError("failed to load xclbin: another one is in use: Device or resource busy")
+                raise RuntimeError("failed to load xclbin: another xclbin is in use: Device or resource busy")
             content = container._content
             if content.mode not in (Mode.SW_EMU, Mode.HW_EMU):
                 raise RuntimeError(f"failed to load xclbin: mode {content.mode.name} is not for this device")
@@ -362,15 +377,16 @@ class _Card:
             self._end = weakref.finalize(self, _stop, list(self.cus))
 
     def wave(self, cu: str) -> Path | None:
-        """The waveform to write of the run that starts on `cu` now."""
+        """Return the waveform file for the run that starts on `cu` now, or None."""
         with self.lock:
-            for position, (path, wanted) in enumerate(self.waves):
-                if wanted in (None, cu):
+            for position, (path, traced_cu) in enumerate(self.waves):
+                if traced_cu in (None, cu):
                     del self.waves[position]
                     return path
         return None
 
     def fault(self, kinds: tuple[FaultKind, ...], cu: str | None = None) -> FaultKind | None:
+        """Return the kind of fault that happens on this occasion, or None."""
         with self.lock:
             return next((kind for kind in kinds for fault in self.faults if fault.fires(kind, cu)), None)
 
@@ -404,14 +420,15 @@ def enumerate_devices() -> int:
 
 
 class device:
-    """The emulated card: `device(0)` or `device("0000:00:00.0")`; without arguments none, which does nothing."""
+    """The emulated card: `device(0)` or `device("0000:00:00.0")`. Without arguments it is empty, and its methods raise
+    RuntimeError."""
 
     def __init__(self, *given: int | str, **named: int | str) -> None:
         self._opened: _Card | None = None
-        found = taken([{}, {"index": as_unsigned}, {"bdf": as_text}], given, named)
-        if not found:
+        arguments = taken([{}, {"index": as_unsigned}, {"bdf": as_text}], given, named)
+        if not arguments:
             return
-        (which,) = found.values()
+        (which,) = arguments.values()
         if which not in (0, _BDF):
             raise RuntimeError(f"could not open device {which!r}: the emulation has device 0 only: No such device")
         with _cards_lock:
@@ -433,10 +450,10 @@ class device:
         return xclbin.get_uuid()
 
     def load_xclbin(self, *given: "xclbin | str", **named: "xclbin | str") -> uuid:
-        """`load_xclbin(xclbin_path)` or `load_xclbin(xclbin)`, the older way: makes the container the device's at
-        once."""
-        (found,) = taken([{"xclbin_path": as_text}, {"xclbin": as_a(xclbin)}], given, named).values()
-        loaded = xclbin(found) if isinstance(found, str) else found
+        """Load the container onto the device at once, in XRT's older way: `load_xclbin(xclbin_path)` or
+        `load_xclbin(xclbin)`."""
+        (source,) = taken([{"xclbin_path": as_text}, {"xclbin": as_a(xclbin)}], given, named).values()
+        loaded = xclbin(source) if isinstance(source, str) else source
         self.register_xclbin(loaded)
         self._card.program(loaded)
         return loaded.get_uuid()
@@ -446,7 +463,8 @@ class device:
         return loaded.get_uuid() if loaded is not None else uuid("00000000-0000-0000-0000-000000000000")
 
     def get_info(self, key: xrt_info_device, /) -> str:
-        """What a card tells of its sensors and its shell is, of this one, an empty JSON object."""
+        """Return the information as text. For the keys of sensors and the shell this device returns an empty JSON
+        object."""
         is_a(key, xrt_info_device)
         loaded = self._card.loaded
         match key:
@@ -481,23 +499,27 @@ class device:
 
 
 def inject(target: device, fault: Fault) -> None:
-    """Make the device misbehave; not in pyxrt. Faults end with the device."""
+    """Make the device misbehave; not in pyxrt. The fault ends with the device."""
     with target._card.lock:
         target._card.faults.append(fault)
 
 
 def set_faithful(target: device, on: bool = True) -> None:
-    """Do as XRT does where this device is strict by default; not in pyxrt. Then `kernel(...)` passes over arguments
-    that cannot be set, a run starts without those that are not set, for which the kernel sees 0, and a buffer in a bank
-    that no unit reaches is replaced by a copy in one that is, so that what the kernel writes there is lost though the
-    run completes."""
+    """Make the device as lenient as XRT where it is strict by default; not in pyxrt.
+
+    A faithful device differs in three points:
+      - `kernel(...)` skips arguments that it cannot set.
+      - A run starts although arguments are not set. The kernel reads 0 for each of them.
+      - A buffer in a bank that no unit reaches is replaced by a copy in a bank that one reaches. The run completes, but
+          the output that the kernel writes to the copy is lost."""
     with target._card.lock:
         target._card.faithful = on
 
 
 def trace(target: device, path: Path | str, cu: str | None = None) -> None:
-    """Write a waveform (VCD) of the next run of `cu`, or of any CU if None; not in pyxrt. Raises RuntimeError if
-    what is loaded is not for `hw_emu`."""
+    """Write a waveform (VCD) of the next run of `cu`, or of any CU if `cu` is None; not in pyxrt.
+
+    Raises RuntimeError if the loaded container is not for `hw_emu`."""
     card = target._card
     with card.lock:
         _hw_emu_engines(card, "waveforms")
@@ -507,16 +529,18 @@ def trace(target: device, path: Path | str, cu: str | None = None) -> None:
 
 
 def set_memory_model(target: device, model: MemoryModel) -> None:
-    """How memory behaves from the next run of each CU on, until another container is loaded; not in pyxrt. Raises
-    RuntimeError if what is loaded is not for `hw_emu`."""
+    """Set the timing of memory, from the next run of each CU until another container is loaded; not in pyxrt.
+
+    Raises RuntimeError if the loaded container is not for `hw_emu`."""
     with target._card.lock:
         for engine in _hw_emu_engines(target._card, "clocked memory"):
             engine.memory_model = model
 
 
 def set_launch_cost(target: device, microseconds: float) -> None:
-    """What a start takes before the kernel sees it, until another container is loaded; not in pyxrt. XRT on a U55C
-    takes 50 to 100 us (XRT issue 8687); the emulation takes none."""
+    """Set the time from a start until the kernel sees it, until another container is loaded; not in pyxrt.
+
+    XRT on a U55C takes 50 to 100 us (XRT issue 8687). The emulation takes none by default."""
     with target._card.lock:
         for cu in target._card.cus:
             cu.engine.launch_us = microseconds
@@ -525,13 +549,15 @@ def set_launch_cost(target: device, microseconds: float) -> None:
 def _hw_emu_engines(card: _Card, what: str) -> list[HwEmuEngine]:
     engines = [cu.engine for cu in card.cus if isinstance(cu.engine, HwEmuEngine)]
     if not engines:
-        raise RuntimeError(f"no hw_emu container is loaded, so there is no {what}: Operation not supported")
+        raise RuntimeError(f"no hw_emu container is loaded; load one to use {what}: Operation not supported")
     return engines
 
 
 class hw_context:
-    """The right to use a registered container, or one that is given, `hw_context(device, xclbin or path)`; it loads it.
-    Without arguments none, which does nothing."""
+    """The right to use a container on a device; opening it loads the container. Without arguments it is empty.
+
+    `hw_context(device, uuid)` uses a registered container. `hw_context(device, xclbin)`, with an xclbin or a path,
+    registers the container first."""
 
     class access_mode(Enumeration):
         exclusive = 0
@@ -541,15 +567,16 @@ class hw_context:
     shared = access_mode.shared
 
     def __init__(self, *given: Any, **named: Any) -> None:
-        """A mapping in the place of `mode`, settings of an AI engine's partition, is looked at by nobody here."""
+        """Open the context. A mapping in the place of `mode`, with settings for a partition of AI engines, has no
+        effect here."""
         self._opened: _Card | None = None
         modes: list[Form] = [{}, {"mode": as_a(hw_context.access_mode)}, {"cfg_param": as_a(Mapping)}]
         sources: list[Form] = [{"uuid": as_a(uuid)}, {"xclbin": as_a(xclbin)}, {"xclbin_path": as_text}]
         forms = [{"device": as_a(device), **source, **mode} for source in sources for mode in modes]
-        found = taken([{}, *forms], given, named)
-        if not found:
+        arguments = taken([{}, *forms], given, named)
+        if not arguments:
             return
-        target, source, *rest = found.values()
+        target, source, *rest = arguments.values()
         mode = rest[0] if rest else None
         card = target._card
         if isinstance(source, str):
@@ -601,7 +628,7 @@ def _close_context(card: _Card) -> None:
 class kernel:
     """One or more compute units of a kernel: "image_cu" for all, "image_cu:{image_cu_1,image_cu_2}" for some.
 
-    `kernel(hw_context, name)`, or the older `kernel(device, uuid, name[, mode])`."""
+    The constructor is `kernel(hw_context, name)`, or the older `kernel(device, uuid, name[, mode])`."""
 
     class cu_access_mode(Enumeration):
         exclusive = 0
@@ -614,18 +641,18 @@ class kernel:
 
     def __init__(self, *given: Any, **named: Any) -> None:
         by_device: Form = {"device": as_a(device), "uuid": as_a(uuid), "name": as_text}
-        mode_too: Form = {**by_device, "mode": as_a(kernel.cu_access_mode)}
-        found = taken([mode_too, by_device, {"hw_context": as_a(hw_context), "name": as_text}], given, named)
-        owner = found.get("device") or found["hw_context"]
-        card, name, mode = owner._card, found["name"], found.get("mode", kernel.shared)
-        if (identity := found.get("uuid")) is not None and not (
+        with_mode: Form = {**by_device, "mode": as_a(kernel.cu_access_mode)}
+        arguments = taken([with_mode, by_device, {"hw_context": as_a(hw_context), "name": as_text}], given, named)
+        owner = arguments.get("device") or arguments["hw_context"]
+        card, name, mode = owner._card, arguments["name"], arguments.get("mode", kernel.shared)
+        if (identity := arguments.get("uuid")) is not None and not (
             card.loaded is not None and _same(card.loaded.get_uuid(), identity)
         ):
             raise RuntimeError(f"xclbin {identity.to_string()} is not loaded on the device: Invalid argument")
         base, _, selection = name.partition(":")
-        wanted = [part.strip() for part in selection.strip("{}").split(",")] if selection else None
-        self._cus = [cu for cu in card.cus if cu.spec.name == base and (wanted is None or cu.name in wanted)]
-        if not self._cus or (wanted is not None and len(self._cus) != len(wanted)):
+        selected = [part.strip() for part in selection.strip("{}").split(",")] if selection else None
+        self._cus = [cu for cu in card.cus if cu.spec.name == base and (selected is None or cu.name in selected)]
+        if not self._cus or (selected is not None and len(self._cus) != len(selected)):
             raise RuntimeError(f"no compute units matching '{name}'")
         names = [cu.name for cu in self._cus]
         with card.lock:
@@ -636,12 +663,12 @@ class kernel:
             if mode is kernel.exclusive:
                 card.exclusive.update(names)
         self._card = card
-        self._owner = owner  # a kernel keeps its context
+        self._owner = owner  # keeps the context alive as long as the kernel
         self._spec = self._cus[0].spec
         self._end = weakref.finalize(self, _close_cus, card, names)
 
     def group_id(self, argument: int, /) -> int:
-        """The memory bank that a buffer for this argument must lie in."""
+        """Return the index of the memory bank in which a buffer for this argument must lie."""
         argument = as_index(argument)
         if not 0 <= argument < len(self._spec.args):
             raise IndexError(f"kernel '{self._spec.name}' has no argument {argument}")
@@ -651,12 +678,13 @@ class kernel:
         return bank
 
     def get_waited_s(self) -> float:
-        """Return the seconds in which this kernel's units could have run but had no core of this machine; not in
-        pyxrt. A limit of time for a run leaves them out, because a busy machine is no fault of a unit."""
+        """Return the seconds in which this kernel's units could have run but had no core of this machine; not in pyxrt.
+
+        A time limit for a run does not count these seconds, because a busy machine is no fault of a unit."""
         return sum(cu.waited_s() for cu in self._cus)
 
     def __call__(self, *arguments: Any) -> "run":
-        """Set all arguments and start. pyxrt passes over what is wrong with one: see `set_faithful`."""
+        """Set all arguments and start. pyxrt skips an argument that is wrong; see `set_faithful`."""
         command = run(self)
         for index, argument in enumerate(arguments):
             try:
@@ -675,8 +703,9 @@ def _close_cus(card: _Card, names: list[str]) -> None:
 
 
 class bo:
-    """A buffer: `bo(device or hw_context, size, flags, group)`, `bo(hw_context, size, group)`, or
-    `bo(parent, size, offset)` for a part of another."""
+    """A buffer: `bo(device or hw_context, size, flags, group)` or `bo(hw_context, size, group)`.
+
+    `bo(parent, size, offset)` is a part of another buffer."""
 
     class flags(Enumeration):
         normal = 0
@@ -695,7 +724,7 @@ class bo:
 
     def __init__(self, *given: Any, **named: Any) -> None:
         whole: Form = {"size": as_size, "flags": as_a(bo.flags), "group": as_unsigned}
-        found = taken(
+        arguments = taken(
             [
                 {"device": as_a(device), **whole},
                 {"hwctx": as_a(hw_context), **whole},
@@ -705,7 +734,7 @@ class bo:
             given,
             named,
         )
-        owner, length, *rest = found.values()
+        owner, length, *rest = arguments.values()
         if length == 0:
             raise RuntimeError(f"failed to allocate bo of {length} bytes: Invalid argument")
         self._size = length
@@ -713,7 +742,7 @@ class bo:
             (offset,) = rest
             if offset + length > owner._size:
                 raise RuntimeError(
-                    f"sub-buffer [{offset}, {offset + length}) must lie in its parent's {owner._size} bytes: "
+                    f"the sub-buffer [{offset}, {offset + length}) is outside its parent of {owner._size} bytes: "
                     "Invalid argument"
                 )
             self._allocation = owner._allocation
@@ -721,7 +750,7 @@ class bo:
             self._host = None if owner._host is None else owner._host[offset : offset + length]
             self._device = owner._device[offset : offset + length]
             return
-        card, flags, group = owner._card, found.get("flags", bo.normal), found["group"]
+        card, flags, group = owner._card, arguments.get("flags", bo.normal), arguments["group"]
         if flags not in (bo.normal, bo.cacheable, bo.device_only):
             raise RuntimeError(f"this device has no {flags.name} buffers: Operation not supported")
         if group >= len(card.banks):
@@ -736,7 +765,7 @@ class bo:
         self._device = card.memory.view(base, bank_bytes, self._address, length)
 
     def _copy_in(self, group: int) -> "bo":
-        """What XRT makes of a buffer that the kernel cannot reach."""
+        """Return a copy in another bank. XRT makes such a copy of a buffer that the kernel cannot reach."""
         copy = bo.__new__(bo)
         bank = self._card.banks[group]
         copy._size, copy._card, copy._group, copy._host = self._size, self._card, group, None
@@ -754,7 +783,7 @@ class bo:
         return self._address
 
     def map(self) -> memoryview:
-        """The host copy's bytes."""
+        """Return the bytes of the host copy."""
         if self._host is None:
             raise RuntimeError("a device_only buffer cannot be mapped: Operation not supported")
         return self._host
@@ -770,7 +799,7 @@ class bo:
         return np.frombuffer(self.map(), np.int8, count, skip).copy()
 
     def sync(self, direction: xclBOSyncDirection, /, *part: int) -> None:
-        """All of it, or the `part`: size and offset."""
+        """Copy all of the buffer, or the `part`, which is a size and an offset in bytes."""
         is_a(direction, xclBOSyncDirection)
         if len(part) not in (0, 2):
             raise TypeError("incompatible function arguments: sync() takes a size and an offset or neither")
@@ -794,13 +823,13 @@ class bo:
 
 
 class _Command:
-    """A started run, as the compute unit sees it. It keeps its device memory until it has ended."""
+    """A started run, as the compute unit sees it. It keeps its device memory until it ends."""
 
     def __init__(self, values: dict[int, int], memory: list[_Allocation]) -> None:
         self.values = values
         self.state = ert_cmd_state.ERT_CMD_STATE_QUEUED
         self.stats: Mapping[str, int] = {}
-        self.error = ""  # why it ended in ERT_CMD_STATE_ERROR, if the engine knows
+        self.error = ""  # the reason of ERT_CMD_STATE_ERROR, if the engine gives one
         self._memory = memory
         self._changed = threading.Condition()
 
@@ -819,7 +848,7 @@ class _Command:
 
 
 class run:
-    """One execution of a kernel; it can be started again when it has ended."""
+    """One execution of a kernel. It can start again after it has ended."""
 
     def __init__(self, *of: kernel) -> None:
         self._of: kernel | None = taken([{}, {"arg0": as_a(kernel)}], of, {}).get("arg0")
@@ -848,15 +877,15 @@ class run:
                 wired = self._kernel._card.banks[self._kernel.group_id(number)].bank.tag
                 raise RuntimeError(
                     f"no compute unit of '{spec.name}' can reach the bo given as argument {number} ({arg.name}): "
-                    f"it is in bank {self._kernel._card.banks[value._group].bank.tag}, the argument is wired to {wired}"
+                    f"it is in bank {self._kernel._card.banks[value._group].bank.tag}, and the argument needs {wired}"
                 )
             self._arguments[number] = value
             return
         try:
             self._arguments[number] = as_index(value)
         except TypeError:
-            told = f"argument {number} ({arg.name}) of '{spec.name}' takes a 32-bit integer, not {value!r}"
-            raise TypeError(told) from None
+            message = f"argument {number} ({arg.name}) of '{spec.name}' takes a 32-bit integer, not {value!r}"
+            raise TypeError(message) from None
 
     def start(self) -> None:
         if self._command is not None and self._command.state not in _DONE:
@@ -869,7 +898,7 @@ class run:
         able = [cu for cu in self._kernel._cus if all(cu.banks.get(index) == b._group for index, b in buffers.items())]
         if not able:
             raise RuntimeError(f"no compute unit of '{spec.name}' can reach all of its buffers")
-        values = dict.fromkeys((arg.index for arg in spec.args), 0)  # in registers that nobody set
+        values = dict.fromkeys((arg.index for arg in spec.args), 0)  # a register that is not set reads as 0
         values |= {i: value._address if isinstance(value, bo) else value for i, value in self._arguments.items()}
         command = self._command = _Command(values, [b._allocation for b in buffers.values()])
         with card.lock:
@@ -881,31 +910,34 @@ class run:
         return self._command.state if self._command is not None else ert_cmd_state.ERT_CMD_STATE_NEW
 
     def wait(self, timeout_ms: int = 0, /) -> ert_cmd_state:
-        """The final state, or ERT_CMD_STATE_TIMEOUT; 0 waits without a limit."""
+        """Wait for the end and return the final state, or ERT_CMD_STATE_TIMEOUT after `timeout_ms`. 0 waits without a
+        limit."""
         timeout_ms = as_unsigned(timeout_ms)
         return self._started().wait(timeout_ms / 1e3 if timeout_ms else None)
 
     def wait2(self) -> None:
-        """Without a limit; raises RuntimeError if the run ends otherwise than completed. pyxrt's form with a limit
-        takes a type that no value of Python becomes."""
+        """Wait without a limit. Raises RuntimeError unless the run completed.
+
+        pyxrt also lists a form with a limit, but no Python value converts to the type of its parameter."""
         state = self._started().wait(None)
         if state is not ert_cmd_state.ERT_CMD_STATE_COMPLETED:
             reason = f": {self._started().error}" if self._started().error else ""
             raise RuntimeError(f"kernel '{self._kernel._spec.name}' ended in {state.name}{reason}")
 
     def get_hw_emu_stats(self) -> Mapping[str, int] | None:
-        """What was measured of the last run, once it is completed, in clocks unless the name says otherwise; not in
-        pyxrt. None on targets that have no clock.
+        """Return the measurements of the last run by name, or None before it completes and on targets without a
+        clock; not in pyxrt.
 
-        `cycles` counts from start to done. Kernels with counters (kernel.xml) give theirs, too."""
+        Values are clocks unless the name says otherwise. `cycles` counts from start to done. A kernel with
+        counters (kernel.xml) adds its own."""
         command = self._started()
         if command.state is not ert_cmd_state.ERT_CMD_STATE_COMPLETED:
             return None
         return command.stats or None
 
     def add_callback(self, *_: object) -> NoReturn:
-        """pyxrt has it, but for a function of C++."""
-        raise TypeError("incompatible function arguments: no function of Python is taken")
+        """Raise TypeError. pyxrt lists this method, but it takes only a C++ function."""
+        raise TypeError("incompatible function arguments: add_callback takes no Python function")
 
     def _started(self) -> _Command:
         if self._command is None:
@@ -913,11 +945,11 @@ class run:
         return self._command
 
 
-_Run = run  # where a parameter has its name
+_Run = run  # for methods in which a parameter has the name `run`
 
 
 class runlist:
-    """Runs that are started and waited for together, in order."""
+    """A list of runs that start in order and are waited for together."""
 
     def __init__(self, *given: hw_context, **named: hw_context) -> None:
         self._context = taken([{}, {"hwctx": as_a(hw_context)}], given, named).get("hwctx")
@@ -934,6 +966,6 @@ class runlist:
             command.start()
 
     def wait(self) -> None:
-        """As `run.wait2`, of each: without a limit. Raises RuntimeError if a run ends otherwise than completed."""
+        """Wait for every run without a limit. Raises RuntimeError unless each run completed."""
         for command in self._runs:
             command.wait2()

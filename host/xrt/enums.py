@@ -1,4 +1,4 @@
-"""The enumerations of XRT's Python module `pyxrt`, its names and values, and what is written to its log."""
+"""The enumerations of XRT's Python module `pyxrt`, with its names and values, and its function `log_message`."""
 
 import enum
 import logging
@@ -11,13 +11,15 @@ XCL_BO_FLAGS_NONE = 0
 
 
 class Enumeration(enum.IntEnum):
-    """Equal to its number and shown by its name, as pybind11's are."""
+    """An enumeration whose members equal their numbers and print as their names, as pybind11's do."""
 
     def __str__(self) -> str:
         return f"{type(self).__name__}.{self._name_}"
 
 
 class xclBOSyncDirection(Enumeration):
+    """The direction of a buffer transfer."""
+
     XCL_BO_SYNC_BO_TO_DEVICE = 0
     XCL_BO_SYNC_BO_FROM_DEVICE = 1
     XCL_BO_SYNC_BO_GMIO_TO_AIE = 2
@@ -25,7 +27,7 @@ class xclBOSyncDirection(Enumeration):
 
 
 class ert_cmd_state(Enumeration):
-    """State 3, running, has no name in pyxrt, so this device does not enter it."""
+    """The state of a run. State 3, running, has no name in pyxrt, so the emulated device does not use it."""
 
     ERT_CMD_STATE_NEW = 1
     ERT_CMD_STATE_QUEUED = 2
@@ -40,6 +42,8 @@ class ert_cmd_state(Enumeration):
 
 
 class xrt_info_device(Enumeration):
+    """The keys of `device.get_info`."""
+
     bdf = 0
     interface_uuid = 1
     kdma = 2
@@ -60,6 +64,8 @@ class xrt_info_device(Enumeration):
 
 
 class xrt_msg_level(Enumeration):
+    """The levels of `log_message`."""
+
     emergency = 0
     alert = 1
     critical = 2
@@ -89,6 +95,6 @@ _LOG_LEVELS = dict.fromkeys((emergency, alert, critical), logging.CRITICAL) | {
 
 
 def log_message(level: xrt_msg_level, tag: str, message: str, /) -> None:
-    """Into Python's log, where XRT has a file or the console of its own."""
+    """Write a message to Python's log. XRT itself writes it to a file or to the console."""
     is_a(level, xrt_msg_level)
     _log.log(_LOG_LEVELS[level], "%s: %s", as_text(tag), as_text(message))

@@ -1,4 +1,4 @@
-"""Faults to inject into the emulated device, so that what a driver does about them can be tested."""
+"""Faults that a test injects into the emulated device, to see how a driver handles them."""
 
 import random
 from dataclasses import dataclass, field
@@ -6,15 +6,21 @@ from enum import Enum
 
 
 class FaultKind(Enum):
-    HANG = "hang"  # the run never completes, and the CU takes no other
+    """Name the kinds of fault."""
+
+    HANG = "hang"  # the run never completes, and the CU executes no other run
     ERROR = "error"  # the run ends in ERT_CMD_STATE_ERROR
-    SYNC = "sync"  # a buffer transfer raises RuntimeError, as on EIO
+    SYNC = "sync"  # a buffer transfer raises RuntimeError, as pyxrt does on EIO
 
 
 @dataclass(slots=True)
 class Fault:
-    """Fires on its occasions (runs of `cu`, or of any CU if None; transfers for SYNC) after the first `after` ones,
-    each time with `probability`, and at most `times` times."""
+    """Describe one fault and count its occasions.
+
+    An occasion is a run of `cu`, or a run of any CU if `cu` is None; for SYNC it is a buffer transfer. The first
+    `after` occasions pass. The fault then happens on each occasion with `probability`, at most `times` times.
+
+    Example: `Fault(FaultKind.HANG, after=2)` makes the third run hang."""
 
     kind: FaultKind
     cu: str | None = None
@@ -30,7 +36,7 @@ class Fault:
         self._random = random.Random(self.seed)
 
     def fires(self, kind: FaultKind, cu: str | None = None) -> bool:
-        """Whether the fault happens on this occasion. The caller holds the device's lock."""
+        """Count one occasion and return whether the fault happens on it. The caller holds the lock of the device."""
         if kind is not self.kind or (self.cu is not None and cu != self.cu):
             return False
         self._seen += 1

@@ -1,4 +1,5 @@
-"""Verilated kernels, clocked: the Python side of bitstreams/hw_emu/hw_emu.h, and the engine of `hw_emu` devices."""
+"""Clocked kernels that Verilator compiled: the Python side of bitstreams/hw_emu/hw_emu.h, and the engine of `hw_emu`
+devices."""
 
 import ctypes
 import os
@@ -11,26 +12,30 @@ from headrace.batching import HeadraceError
 from headrace.bitstreams.kernel import KernelSpec
 from headrace.host.xrt.engine import Memory, MemoryRange, Outcome, RunFailed
 
-# The longest run of the image CU, an 8192 x 65500 photo, takes some 600 M clocks.
+# The longest run of the image CU, on an image of 8192 x 65500 pixels, takes some 600 M clocks.
 MAX_CYCLES = 1_000_000_000
 MAX_IDLE = 1 << 22
 CLOCK_MHZ = 300
 
 
 class KernelFailed(HeadraceError):
-    """The run did not end well: it took too long, broke a rule of AXI or failed an assertion; the message says which.
+    """The run failed: it took too long, broke a rule of AXI or failed an assertion. The message says which.
 
-    The model's next run begins with a reset."""
+    The next run of the model begins with a reset."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryModel:
-    """How the memory behind a kernel's AXI4 ports behaves.
+    """Set the timing of the memory at a kernel's AXI4 ports.
 
-    latency: clocks from an address to its first data, and from the last data of a write to its response.
-    bandwidth: data beats a clock of each port and direction, above 0 to 1.
-    max_outstanding: bursts in flight of each port and direction, 1 to 64.
-    stall: chance, each clock, that a channel hangs back, the host's AXI4-Lite included; a function of `seed`."""
+    Args:
+        latency: clocks from an address to its first data, and from the last data of a write to its response; 1 or more.
+        bandwidth: data beats per clock on each port in each direction; above 0, at most 1.
+        max_outstanding: bursts in flight on each port in each direction; 1 to 64.
+        stall: probability per clock that a channel pauses, the host's AXI4-Lite channel included; 0 to below 1.
+        seed: seed of the pauses.
+
+    Raises ValueError."""
 
     latency: int = 120
     bandwidth: float = 1.0
@@ -40,14 +45,16 @@ class MemoryModel:
 
     def __post_init__(self) -> None:
         if not (self.latency >= 1 and 0 < self.bandwidth <= 1 and 1 <= self.max_outstanding <= 64):
-            raise ValueError(f"{self}: latency from 1, bandwidth above 0 to 1, max_outstanding from 1 to 64")
+            raise ValueError(
+                f"{self}: give a latency from 1, a bandwidth above 0 and at most 1, and max_outstanding from 1 to 64"
+            )
         if not 0 <= self.stall < 1:
-            raise ValueError(f"{self}: stall from 0 to below 1")
+            raise ValueError(f"{self}: give a stall of 0 or more and below 1")
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What one AXI4 port moved in a run."""
+    """Count the bursts and data beats of one AXI4 port in one run."""
 
     read_bursts: int
     read_beats: int
@@ -57,8 +64,13 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class KernelRun:
-    """`cycles`: from the clock that takes ap_start to the one that tells that it is done; `total_cycles` counts the
-    host's register accesses before and after, too. `registers`: what was asked for, by offset."""
+    """Hold the measurements of one run.
+
+    Args:
+        cycles: clocks from the one that accepts ap_start to the one that reports done.
+        total_cycles: `cycles` and the host's register accesses before and after it.
+        registers: the values of the registers that `KernelModel.run` was asked to read, by offset.
+        traffic: the traffic of each AXI4 port, by port name."""
 
     cycles: int
     total_cycles: int
@@ -100,10 +112,10 @@ class _Results(ctypes.Structure):
 
 
 class KernelModel:
-    """One compute unit of a hw_emu library. Its state stays between runs. For one thread at a time."""
+    """Run one compute unit of a hw_emu library. Its state stays between runs. Only one thread at a time may use it."""
 
     def __init__(self, library: ctypes.CDLL, seed: int = 0) -> None:
-        """`seed` sets what registers and memories hold before reset."""
+        """Create the model. `seed` sets the content of registers and memories before reset."""
         library.hw_emu_create.argtypes = (ctypes.c_uint64,)
         library.hw_emu_create.restype = ctypes.c_void_p
         library.hw_emu_destroy.argtypes = (ctypes.c_void_p,)
@@ -116,7 +128,7 @@ class KernelModel:
         while (name := library.hw_emu_port(len(self.ports))) is not None:
             self.ports.append(name.decode())
         self._end = weakref.finalize(self, library.hw_emu_destroy, self._model)
-        self._end.atexit = False  # a thread may still be in the model when the process ends
+        self._end.atexit = False  # a thread may still execute the model when the process ends
 
     def run(
         self,
@@ -132,12 +144,18 @@ class KernelModel:
         renew: bool = False,
         wave: Path | None = None,
     ) -> KernelRun:
-        """Write the registers `writes` (offset to 32-bit value), start, wait for the end, read the registers `reads`.
+        """Write the registers, start the kernel, wait for its end and read registers.
 
-        `ranges` is the memory that the kernel sees; their buffers must live until this returns. `max_idle`: clocks
-        without any transfer on a memory port after which the kernel counts as hung. `poll` reads the control register
-        until it is done instead of waiting for the interrupt. `launch`: clocks that pass before the start. `renew`:
-        each word written begins the `max_cycles` anew. `wave` is a VCD file to write.
+        Args:
+            writes: 32-bit values of the registers to write before the start, by offset.
+            ranges: the memory that the kernel sees. The caller keeps the buffers until this function returns.
+            reads: offsets of the registers to read at the end.
+            max_cycles: clocks that the run may take.
+            max_idle: the kernel counts as hung after this many clocks without a transfer on any memory port.
+            poll: read the control register until the kernel is done, instead of waiting for the interrupt.
+            launch: clocks that pass before the start.
+            renew: restart the count to `max_cycles` at each word that the kernel writes.
+            wave: a VCD file to write.
 
         Raises KernelFailed."""
         memory = memory or MemoryModel()
@@ -155,8 +173,8 @@ class KernelModel:
             0,
             None if wave is None else os.fsencode(wave),
         )
-        given = (_Register * len(writes))(*(_Register(offset, value) for offset, value in writes.items()))
-        asked = (_Register * len(reads))(*(_Register(offset, 0) for offset in reads))
+        written = (_Register * len(writes))(*(_Register(offset, value) for offset, value in writes.items()))
+        read = (_Register * len(reads))(*(_Register(offset, 0) for offset in reads))
         mapped = (_Range * len(ranges))(*(_Range(r.base, r.size, r.pointer) for r in ranges))
         traffic = (_Traffic * len(self.ports))()
         results = _Results()
@@ -165,10 +183,10 @@ class KernelModel:
             ctypes.byref(options),
             mapped,
             ctypes.c_size_t(len(mapped)),
-            given,
-            ctypes.c_size_t(len(given)),
-            asked,
-            ctypes.c_size_t(len(asked)),
+            written,
+            ctypes.c_size_t(len(written)),
+            read,
+            ctypes.c_size_t(len(read)),
             traffic,
             ctypes.byref(results),
         )
@@ -177,7 +195,7 @@ class KernelModel:
         return KernelRun(
             results.cycles,
             results.total,
-            {register.offset: register.value for register in asked},
+            {register.offset: register.value for register in read},
             {
                 port: Traffic(*(getattr(entry, name) for name in Traffic.__slots__))
                 for port, entry in zip(self.ports, traffic, strict=True)
@@ -185,15 +203,15 @@ class KernelModel:
         )
 
     def write_coverage(self, path: Path) -> None:
-        """Lines and toggles that the runs so far have covered, in Verilator's format.
+        """Write the lines and toggles that the runs so far have covered, in Verilator's format.
 
-        Raises ValueError if the library was built without."""
+        Raises ValueError if the library was built without coverage."""
         if self._library.hw_emu_write_coverage(self._model, os.fsencode(path)):
-            raise ValueError("the library was built without coverage")
+            raise ValueError("the library was built without coverage; build it with coverage")
 
 
 def register_writes(spec: KernelSpec, values: Mapping[int, int]) -> dict[int, int]:
-    """The 32-bit registers, by offset, that hold the arguments `values` (by index)."""
+    """Return the values of the 32-bit registers, by offset, that hold the arguments `values` (by argument index)."""
     return {
         arg.offset + 4 * word: values[arg.index] >> 32 * word & 0xFFFFFFFF
         for arg in spec.args
@@ -202,9 +220,9 @@ def register_writes(spec: KernelSpec, values: Mapping[int, int]) -> dict[int, in
 
 
 class HwEmuEngine:
-    """`hw_emu`: one compute unit of a container whose BITSTREAM section is as bitstreams/hw_emu/library.py says.
+    """Execute the runs of one compute unit of a `hw_emu` container.
 
-    After a failed run it is reset."""
+    bitstreams/hw_emu/library.py defines the container's BITSTREAM section. The unit is reset after a failed run."""
 
     def __init__(self, library: ctypes.CDLL, seed: int) -> None:
         self._model = KernelModel(library, seed)
@@ -221,7 +239,7 @@ class HwEmuEngine:
                 memory=self.memory_model,
                 wave=wave,
                 launch=round(self.launch_us * CLOCK_MHZ),
-                renew=True,  # a run from a queue has no bound of its own
+                renew=True,  # a run that serves a queue has no limit on its length
             )
         except KernelFailed as error:
             raise RunFailed(str(error)) from error

@@ -1,4 +1,4 @@
-"""What a fleet is, and how its parts are written on the command line."""
+"""The settings of a simulated fleet, and how its parts are written on the command line."""
 
 import math
 import random
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headrace.batching.errors import UsageError
 from headrace.batching.settings import setting, settings
-from headrace.sim.fleet.routers import ROUTERS
+from headrace.sim.fleet.routers import ROUTERS, make_router
 
 LOST = ("reroute", "fail")
 MAX = 100_000  # servers
@@ -15,13 +15,13 @@ MAX = 100_000  # servers
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Of the network, one way (s): `median_s`, times a lognormal of `sigma` if that is above 0."""
+    """The delay of the network, one way: `median_s` seconds, times a lognormal of `sigma` if that is above 0."""
 
     median_s: float = 0.0
     sigma: float = 0.0
 
     def sampler(self, seed: int) -> Callable[[], float] | None:
-        """None if there is no delay."""
+        """Return a function that draws a delay (s), or None if there is no delay."""
         if self.median_s == 0:
             return None
         rng, median_s, sigma = random.Random(seed), self.median_s, self.sigma
@@ -41,10 +41,12 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Autoscale:
-    """Between `least` and all servers run. Whenever a request comes or is answered, or a server dies or is back,
-    `wanted` is how many it takes for `target` requests each. If fewer run or start, one more starts, and takes requests
-    `start_s` later. If more do, and nothing started or stopped in the last `cooldown_s`, one takes no more requests and
-    stops when it has none. One that dies runs no more, and when it is back it can be started."""
+    """A rule that starts and stops servers, so that between `least` and all of them run.
+
+    The rule is applied whenever a request comes or is answered, or a server fails or is back. It computes how many
+    servers are needed for `target` requests each. If fewer run or start, one more starts, and takes requests `start_s`
+    later. If more run, and no server started or stopped in the last `cooldown_s`, one server takes no more requests and
+    stops when it has none. A server that failed can be started when it is back."""
 
     least: int
     target: float
@@ -54,9 +56,11 @@ class Autoscale:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """`servers` equal ones behind a `router`. With `mtbf_s`, each dies after an exponential time of that mean and is
-    back after one of mean `mttr_s`, beside the `failures` by plan. What a dying server has is sent to another at once
-    (`lost` is "reroute") or has failed ("fail"), as has what finds no server up."""
+    """Equal servers behind a router, with their parts read.
+
+    With `mtbf_s`, each server fails after an exponential time of that mean and is back after one of mean `mttr_s`, in
+    addition to the planned `failures`. The requests of a server that fails are sent to another at once (`lost` is
+    "reroute") or fail ("fail"). A request that finds no server fails, too."""
 
     servers: int
     router: str
@@ -71,8 +75,10 @@ class Fleet:
         """Raises UsageError."""
         if not 1 <= self.servers <= MAX:
             raise UsageError(f"--servers {self.servers}: give 1 to {MAX}")
-        if self.router not in ROUTERS:
-            raise UsageError(f"--router {self.router!r}: choose from {', '.join(ROUTERS)}")
+        if ":" in self.router:
+            make_router(self.router, self.servers, 0)
+        elif self.router not in ROUTERS:
+            raise UsageError(f"--router {self.router!r}: choose from {', '.join(ROUTERS)}, or give module:Class")
         if self.lost not in LOST:
             raise UsageError(f"--lost {self.lost!r}: choose from {', '.join(LOST)}")
         for failure in self.failures:
@@ -133,7 +139,9 @@ class FleetSettings:
     """Settings of a fleet of equal simulated servers behind a router, as the command line has them."""
 
     servers: int = setting(default=1, help="How many equal servers, each with its policy.", ge=1, le=MAX)
-    router: str = setting(default="least-outstanding", help="How the router chooses a server.", choices=ROUTERS)
+    router: str = setting(
+        default="least-outstanding", help=f"How the router chooses a server: {', '.join(ROUTERS)}, or module:Class."
+    )
     network_delay: str | None = setting(
         default=None,
         help="Delay between router and server, each way: milliseconds, or lognormal:MEDIAN_MS:SIGMA.",

@@ -1,4 +1,4 @@
-"""What simulated requests run on: an NPU, a GPU cut into MIG slices, measured latencies, or a V100 with cells."""
+"""The hardware of a simulation: an NPU, a GPU cut into MIG slices, measured latencies, or a V100 with cells."""
 
 from headrace.batching.settings import setting, settings
 from headrace.sim.hardware.gpu.mig import GPUS
@@ -13,7 +13,9 @@ PRECISION = "tf32"
 class Accelerators:
     """Settings of any kind of hardware."""
 
-    busy_w: float | None = setting(default=None, help="Power that a busy worker draws, in watts.", gt=0, advanced=True)
+    busy_w: float | None = setting(
+        default=None, help="Power that a busy worker draws, in watts.", gt=0, advanced=True, kw_only=True
+    )
 
 
 @settings()

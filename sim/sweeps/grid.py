@@ -18,7 +18,7 @@ MAX_RUNS: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """By the names of `Scenario`, the values of each setting, in the order of the file; `seed` comes last."""
+    """The values of each setting, by its flat name in a `Scenario`, in the order of the file; `seed` comes last."""
 
     values: Mapping[str, Sequence[Any]]
 
@@ -36,8 +36,10 @@ class Grid:
 
 
 def read_grid(path: Path) -> Grid:
-    """From a TOML file with keys named as the fields of `Scenario`, dashes allowed, each with a value or a list of
-    them; `seeds` is a list, too, or how many there are, from 0 on. Raises UsageError, also if there are more than
+    """Read a grid from a TOML file: settings by their flat names, dashes allowed, each with a value or a list of
+    values.
+
+    `seeds` is a list, too, or how many seeds there are, from 0 on. Raises UsageError, also if there are more than
     MOST_RUNS combinations."""
     where = f"--grid {path}"
     body = read_toml(where, path)
@@ -69,7 +71,7 @@ def read_grid(path: Path) -> Grid:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The result of a run, but for the time that it took, which is no function of its seed; or why it `failed`: there
+    """The result of a run without `wall_s`, which is no function of the seed; or the reason why it `failed`: there
     was no stable policy, or the memory of a slice was too small."""
 
     result: Mapping[str, Any] = field(default_factory=dict)

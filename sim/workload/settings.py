@@ -1,14 +1,21 @@
-"""What arrives at a simulated server: when requests come, of which models, how long their inputs are, and by when an
-answer is due."""
+"""The requests of a simulation: when they come, for which models, how long their inputs are, and when answers are
+due."""
 
 import math
-from dataclasses import field
-from typing import Any
+from dataclasses import field, is_dataclass
+from typing import Any, Protocol
 
-from headrace.batching.errors import UsageError
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.batching.errors import LONGEST_NAME, UsageError
+from headrace.batching.named import imported
 from headrace.batching.settings import setting, settings
+from headrace.sim.workload import traffic
 
 MAX_REQUESTS = 100_000_000
+
+Times = NDArray[np.float64]
 
 
 @settings()
@@ -30,10 +37,18 @@ class Poisson(RandomTraffic):
         default=False, help="Keep no list of requests, so that memory does not grow with them.", advanced=True
     )
 
+    def times(self, seed: int) -> Times:
+        """Return when requests come (s), rising."""
+        return traffic.poisson(self.rate_rps, self.requests, seed)
+
 
 @settings()
 class Deterministic(RandomTraffic):
     """Requests that come at equal distances."""
+
+    def times(self, seed: int) -> Times:
+        """Return when requests come (s), rising."""
+        return traffic.deterministic(self.rate_rps, self.requests)
 
 
 @settings()
@@ -43,6 +58,11 @@ class Bursty(RandomTraffic):
     burst_s: float = setting(
         default=1.0, help="How long a phase of bursty traffic lasts on average.", gt=0, advanced=True
     )
+
+    def times(self, seed: int) -> Times:
+        """Return when requests come (s), rising."""
+        dwell_s = (self.burst_s, self.burst_s)
+        return traffic.mmpp2(traffic.burst_rates(self.rate_rps), dwell_s, self.requests, seed)
 
 
 @settings()
@@ -56,8 +76,34 @@ class Replay:
     replay_speed: float = setting(default=1.0, help="Play the trace so many times as fast.", gt=0, advanced=True)
 
 
-Traffic = Poisson | Deterministic | Bursty | Replay
+class OwnTraffic(Protocol):
+    """Traffic of a user's own: a dataclass of settings that says when requests come."""
+
+    def times(self, seed: int) -> Times:
+        """Return when requests come (s), rising."""
+        ...
+
+
+Traffic = Poisson | Deterministic | Bursty | Replay | OwnTraffic
 TRAFFICS: dict[str, type[RandomTraffic]] = {"poisson": Poisson, "deterministic": Deterministic, "mmpp": Bursty}
+
+
+def traffic_class(name: str, where: str) -> type:
+    """Return the class of traffic of a name, or of module:Class. `where` begins an error text. Raises UsageError."""
+    if ":" in name:
+        found = imported(where, name)
+        if not isinstance(found, type) or not is_dataclass(found) or not hasattr(found, "times"):
+            raise UsageError(f"{where} {name}: it must be a dataclass of settings with a method times(seed)")
+        return found
+    if name not in TRAFFICS:
+        raise UsageError(f"{where} {name[:LONGEST_NAME]!r}: choose from {', '.join(TRAFFICS)}, or give module:Class")
+    return TRAFFICS[name]
+
+
+def traffic_name(chosen: Traffic) -> str:
+    """Return the name of traffic that is drawn, as the command line has it."""
+    cls: type = type(chosen)
+    return next((name for name, known in TRAFFICS.items() if known is cls), f"{cls.__module__}:{cls.__qualname__}")
 
 
 @settings()

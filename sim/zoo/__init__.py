@@ -1,11 +1,15 @@
-"""The networks of the papers as model graphs with operator shapes: one node a layer, inputs of 224 x 224 for images."""
+"""The networks of the papers as model graphs with operator shapes: one node for each layer, inputs of 224 x 224 for
+images.
+"""
 
 import difflib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 
-from headrace.batching.errors import UnknownModel
+from headrace.batching.errors import UnknownModel, UsageError, one_line
 from headrace.batching.graphs.model_graph import ModelGraph
+from headrace.batching.named import imported
 from headrace.sim.zoo import cnn, recurrent, transformer
 
 _BUILDERS: dict[str, Callable[[], ModelGraph]] = {
@@ -25,9 +29,24 @@ MODELS = tuple(_BUILDERS)
 
 @cache
 def model_graph(name: str) -> ModelGraph:
-    """The graph of one of `MODELS`. Raises UnknownModel."""
+    """Return the graph of one of `MODELS`, or of `module:function`, a function that returns a ModelGraph.
+
+    Raises UnknownModel and UsageError."""
+    if ":" in name:
+        return _own(name)
     if name not in _BUILDERS:
         close = difflib.get_close_matches(name, MODELS, n=3)
         hint = f"did you mean {', '.join(close)}?" if close else f"choose from {', '.join(MODELS)}"
         raise UnknownModel(f"there is no model graph {name!r}; {hint}")
     return _BUILDERS[name]()
+
+
+def _own(name: str) -> ModelGraph:
+    function = imported("--model", name)
+    try:
+        graph = function()
+    except Exception as error:
+        raise UsageError(f"--model {name}: calling it failed: {one_line(error)}") from error
+    if not isinstance(graph, ModelGraph):
+        raise UsageError(f"--model {name} returns {type(graph).__name__}; it must return a headrace.ModelGraph")
+    return replace(graph, name=name)

@@ -1,4 +1,4 @@
-"""MLPerf LoadGen against a real server, by benchmarks/loadgen.py."""
+"""Test MLPerf LoadGen against a real server, through benchmarks/loadgen.py."""
 
 import json
 import subprocess
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from running import PHOTO, serving
+from running import IMAGE_FILE, serving
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,9 +35,9 @@ def test_the_server_scenario_is_valid(transport, tmp_path):
 
 
 @pytest.mark.timed
-def test_the_offline_scenario_sends_photos(tmp_path):
-    photo = tmp_path / "photo.jpg"
-    photo.write_bytes(PHOTO)
+def test_the_offline_scenario_sends_images(tmp_path):
+    image = tmp_path / "photo.jpg"
+    image.write_bytes(IMAGE_FILE)
     with serving(models=("means",)) as server:
         done = loadgen(
             f"http://{server.url()}",
@@ -47,7 +47,7 @@ def test_the_offline_scenario_sends_photos(tmp_path):
             "--scenario",
             "offline",
             "--input",
-            str(photo),
+            str(image),
             "--at-once",
             "8",
             "--rate-rps",

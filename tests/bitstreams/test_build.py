@@ -138,7 +138,8 @@ def test_a_negative_number_of_units_is_refused(tmp_path):
 
 
 def test_what_one_kernel_leaves_for_another_lies_in_one_bank(tmp_path):
-    """`mel` of all units of both kernels, with what else goes through its ports; others have banks of their own."""
+    """`mel` of all units of both kernels is in one bank, with the other arguments of its ports. Other ports have their
+    own banks."""
     names = [bytes(name, "ascii") for name in ("writer", "reader")]
     xmls = [XML.replace(b'"vadd"', b'"%s"' % name).replace(b'name="out"', b'name="mel"') for name in names]
     source = tmp_path / "both.cpp"

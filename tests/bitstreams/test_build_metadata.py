@@ -1,4 +1,4 @@
-"""BUILD_METADATA: what XRT's xclbinutil reads, and ours beside it."""
+"""BUILD_METADATA has the part that XRT's xclbinutil reads, and our own part."""
 
 import json
 import shutil
@@ -55,7 +55,7 @@ def test_of_another_tools_container_the_vendors_part_is_told():
 
 @pytest.fixture(scope="module")
 def xclbinutil():
-    """xclbinutil(*arguments): XRT's own; Debian's package has a wrapper of it and not the program."""
+    """Return xclbinutil(*arguments), XRT's own program. Debian's package has only a wrapper of it."""
     tool = shutil.which("xclbinutil")
     if tool is None or b"XRT Build" not in subprocess.run([tool, "--version"], capture_output=True, timeout=60).stdout:
         pytest.skip("XRT's xclbinutil is not installed")

@@ -1,4 +1,4 @@
-"""Containers whose layout is sound and whose contents are not: XclbinError, and from the device what XRT raises."""
+"""Containers with a valid layout and invalid content: the reader raises XclbinError, and the device XRT's errors."""
 
 import random
 import sys
@@ -11,7 +11,7 @@ from headrace.bitstreams.kernel import read_checked
 from headrace.bitstreams.xclbin import Mode, XclbinError, read_xclbin, sealed, write_xclbin
 from headrace.host import xrt
 from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.specs import ImageSpec
 from headrace.host.xrt import emulation
 
 HOSTILE = {
@@ -84,7 +84,7 @@ def test_bad_build_metadata_are_told_and_do_not_keep_the_device_from_it(vadd_xcl
 
 
 def test_a_flipped_bit_in_a_container_is_found_before_its_code_runs(vadd_xclbin, tmp_path):
-    """Wherever it is, except in what nothing is read from: padding, signatures and times."""
+    """The bit may be anywhere, except in bytes that are not read: padding, signatures and times."""
     whole = vadd_xclbin.read_bytes()
     sound = read_xclbin(vadd_xclbin)
     chance = random.Random(3)

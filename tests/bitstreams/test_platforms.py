@@ -1,4 +1,4 @@
-"""The cards as data, and containers for emulation in their shape."""
+"""The cards' data, and containers for emulation in the shape of each card."""
 
 from pathlib import Path
 
@@ -67,7 +67,7 @@ def test_a_container_for_another_card_is_built_again(tmp_path):
 
 
 def test_units_reach_memory_far_from_0(tmp_path):
-    """Of the U250, whose first bank begins at 2^38: bytes there and back, and a sum by the unit."""
+    """The first bank of the U250 begins at 2^38. Bytes go there and back, and a unit computes a sum there."""
     path = tmp_path / "v.xclbin"
     build_kernels(path, [VADD / "vadd.cpp"], [], [XML], {"vadd": 1}, card="u250")
     device = emulation.device(0)

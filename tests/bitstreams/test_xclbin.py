@@ -1,4 +1,5 @@
-"""Containers: the layout by hand from xclbin.h, the way round, and a reader whose only failure is XclbinError."""
+"""Containers: the layout written by hand from xclbin.h, a round trip, and a reader whose only failure is
+XclbinError."""
 
 import random
 import struct
@@ -144,7 +145,7 @@ for _ in range(40):
 
 
 def test_two_writers_in_one_process_each_write_their_own(tmp_path):
-    """Each has its file open while the other does."""
+    """Each writer has its file open at the same time as the other."""
     path, both = tmp_path / "x", threading.Barrier(2)
 
     def write(text):

@@ -15,13 +15,13 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 from headrace.host.demo.inputs.audio import AudioClip, pcm_file, spoken_audio
 from headrace.host.demo.inputs.prepared_audio import by_definition
 from headrace.host.dpu.reference import audio
-from headrace.host.dpu.reference.audio import AudioSpec, Stage
 from headrace.host.dpu.reference.audio_file import pcm
+from headrace.host.dpu.specs import NORMALIZE_OVER, RATES, AudioSpec, AudioStage
 
 SPEECH = Path(__file__).parents[2] / "examples/speech.wav"  # 16 kHz
 NETWORK = """
 import torch
-from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.specs import AudioSpec
 
 class Means(torch.nn.Module):
     transform = AudioSpec()
@@ -53,7 +53,7 @@ def xclbin(tmp_path_factory) -> Path:
 def spoken() -> list[AudioClip]:
     """At 16 and 44.1 kHz, none of them long."""
     short = [sound for sound in spoken_audio() if len(sound.data) < 500_000]
-    rates = {pcm(sound.data, audio.RATES, 35.0).rate: sound for sound in short}
+    rates = {pcm(sound.data, RATES, 35.0).rate: sound for sound in short}
     return [rates[16_000], rates[44_100]]
 
 
@@ -68,12 +68,12 @@ def test_preprocess_writes_each_stage(stage, xclbin, spoken, tmp_path):
     report = json.loads(done.stdout)
     assert report["stage"] == stage
     for sound, file, outcome in zip(spoken, files, report["files"], strict=True):
-        header, array = pcm(sound.data, audio.RATES, 35.0), np.load(tmp_path / f"{file.stem}.npy")
+        header, array = pcm(sound.data, RATES, 35.0), np.load(tmp_path / f"{file.stem}.npy")
         assert list(outcome)[:8] == ["file", "output", "shape", "dtype", "unit", "dpu_status", "error", "samples"]
         assert outcome["samples"] == header.frames and outcome["dpu_status"] == "OK" and outcome["error"] is None
         assert "audio_mel_cu" in outcome["unit"] and ("audio_norm_cu" in outcome["unit"]) == (stage == "normalize")
         assert outcome["shape"] == list(array.shape) and outcome["dtype"] == str(array.dtype) == "float32"
-        on_cpu = audio.preprocess(sound.data, AudioSpec(), Stage[stage.upper()])
+        on_cpu = audio.preprocess(sound.data, AudioSpec(), AudioStage[stage.upper()])
         assert array.shape == on_cpu.shape
         if stage == "normalize":
             assert by_definition(sound.data, AudioSpec()).errors(array)[0] < 1e-3
@@ -81,7 +81,7 @@ def test_preprocess_writes_each_stage(stage, xclbin, spoken, tmp_path):
             assert np.abs(array - on_cpu).max() < (1e-6 if stage == "resample" else 5e-2)
 
 
-@pytest.mark.parametrize("rule", audio.NORMALIZE_OVER)
+@pytest.mark.parametrize("rule", NORMALIZE_OVER)
 def test_preprocess_normalizes_over_the_frames_that_it_is_told(rule, xclbin, tmp_path):
     file = tmp_path / "noise.wav"
     file.write_bytes(pcm_file(0.1 * np.random.default_rng(1).standard_normal(8_000), 16_000))
@@ -99,7 +99,7 @@ def test_preprocess_resamples_with_soxr_on_request(xclbin, tmp_path):
     command = ("preprocess", "audio", file, "--xclbin", xclbin, "--stage", "resample", "--out", tmp_path)
     for arguments, resampler in (((), "fir"), (("--resampler", "soxr"), "soxr")):
         assert headrace(*command, *arguments).returncode == 0
-        expected = audio.preprocess(file.read_bytes(), AudioSpec(resampler=resampler), Stage.RESAMPLE)
+        expected = audio.preprocess(file.read_bytes(), AudioSpec(resampler=resampler), AudioStage.RESAMPLE)
         assert np.array_equal(np.load(tmp_path / "noise.npy"), expected)
 
 
@@ -206,7 +206,7 @@ def test_the_demo_runs_sounds_through_both_cus_and_its_trace_shows_them(xclbin, 
 
 def test_photos_and_sounds_are_not_mixed_up(tmp_path):
     for arguments, wording in (
-        ((tmp_path,), "give --audio before it"),
+        ((tmp_path,), "give --audio too"),
         (("--audio", "--images", tmp_path), "--audio and --images"),
         (("--audio", tmp_path), "holds no .wav or .flac"),
         (("--audio", tmp_path / "missing"), "No such file"),

@@ -6,7 +6,8 @@ import cv2
 import numpy as np
 from cocotb_bench import BASE, CONTINUE, CONTROL, SIZE, START, Bench
 
-from headrace.host.dpu.reference.image import FORMATS, ImageSpec, Stage, preprocess
+from headrace.host.dpu.reference.image import preprocess
+from headrace.host.dpu.specs import IMAGE_FORMATS, ImageSpec, ImageStage
 from headrace.host.dpu.units.status import Status
 
 JPEG, TENSOR, TABLES, RESULT = BASE, BASE + 0x1_0000, BASE + 0x3_8000, BASE + 0x3_C000
@@ -28,7 +29,7 @@ class Job:
         bench: Bench,
         *,
         size=(64, 48),
-        stage=Stage.NORMALIZE,
+        stage=ImageStage.NORMALIZE,
         dtype="float32",
         data: bytes | None = None,
         at_jpeg=JPEG,
@@ -55,7 +56,7 @@ class Job:
             "tables": at_tables,
             "result": at_result,
             "stage": int(stage),
-            "format": FORMATS.index(dtype),
+            "format": IMAGE_FORMATS.index(dtype),
             "resize_short": self.spec.resize_short,
             "crop_width": self.spec.crop_width,
             "crop_height": self.spec.crop_height,
@@ -87,7 +88,7 @@ class Job:
     async def check(self) -> None:
         """The run that is done made OpenCV's tensor and nothing else, and told so in registers and record."""
         tensor = self.expected()
-        height, width = tensor.shape[1:] if self.stage == Stage.NORMALIZE else tensor.shape[:2]
+        height, width = tensor.shape[1:] if self.stage == ImageStage.NORMALIZE else tensor.shape[:2]
         outputs = [Status.OK, width, height, *self.source_size]
         assert await self.bench.outputs() == outputs
         assert self.bench.record(self.at_result) == [*outputs, tensor.nbytes, 0, 0]
@@ -132,18 +133,18 @@ async def writes_take_address_and_data_in_either_order_and_reads_do_not_wait(dut
 @cocotb.test(timeout_time=4, timeout_unit="ms")
 async def every_stage_and_format_gives_opencvs_bytes(dut):
     bench = await bench_of(dut)
-    for stage in Stage:
-        for dtype in FORMATS if stage == Stage.NORMALIZE else FORMATS[:1]:
+    for stage in ImageStage:
+        for dtype in IMAGE_FORMATS if stage == ImageStage.NORMALIZE else IMAGE_FORMATS[:1]:
             await Job(bench, stage=stage, dtype=dtype).sound()
 
 
 @cocotb.test(timeout_time=6, timeout_unit="ms")
 async def random_stalls_on_every_channel_change_nothing(dut):
     bench = await bench_of(dut)
-    for seed, stage in enumerate((Stage.NORMALIZE, Stage.DECODE, Stage.NORMALIZE, Stage.CROP)):
+    for seed, stage in enumerate((ImageStage.NORMALIZE, ImageStage.DECODE, ImageStage.NORMALIZE, ImageStage.CROP)):
         bench.stall(seed)
         size = (64, 48) if seed % 2 else (50, 45)
-        await Job(bench, size=size, stage=stage, dtype=FORMATS[seed % 3]).sound()
+        await Job(bench, size=size, stage=stage, dtype=IMAGE_FORMATS[seed % 3]).sound()
 
 
 @cocotb.test(timeout_time=4, timeout_unit="ms")
@@ -159,7 +160,7 @@ async def buffers_may_lie_across_4_kib_and_4_gib(dut):
             at_tables=TABLES + 0x1000 - back,
             at_result=RESULT + 0xFF0,
         ).sound()
-    await Job(bench, at_jpeg=border - 0x210, at_tensor=TENSOR + 0x1_1FE0, stage=Stage.DECODE).sound()
+    await Job(bench, at_jpeg=border - 0x210, at_tensor=TENSOR + 0x1_1FE0, stage=ImageStage.DECODE).sound()
 
 
 @cocotb.test(timeout_time=3, timeout_unit="ms")
@@ -260,7 +261,7 @@ async def bad_arguments_run_nothing(dut):
             assert bench.record(RESULT) == [Status.BAD_ARGUMENT, 0, 0, 0, 0, 0, 0, 0]
     assert (bench.memory.at(TENSOR, 0x8000) == 0xA5).all()
     await job.sound()
-    ignored = Job(bench, stage=Stage.CROP)  # which reads no tables
+    ignored = Job(bench, stage=ImageStage.CROP)  # which reads no tables
     bench.memory.at(TENSOR, 0x8000)[:] = 0xA5
     assert await ignored.run(tables=TABLES + 4) == Status.OK
     await ignored.check()
@@ -276,7 +277,7 @@ async def bad_files_end_in_their_status_and_write_nothing(dut):
         (bytes(5000), Status.NOT_JPEG),
         (jpeg(64, 48)[:300], Status.TRUNCATED),
     ):
-        for stage in (Stage.DECODE, Stage.NORMALIZE):
+        for stage in (ImageStage.DECODE, ImageStage.NORMALIZE):
             bench.memory.at(TENSOR, 0x8000)[:] = 0xA5
             assert await Job(bench, data=data, stage=stage).run() == status
             assert bench.record(RESULT)[0] == status and bench.record(RESULT)[5:] == [0, 0, 0]

@@ -12,7 +12,7 @@ import numpy as np
 import units
 from numpy.typing import NDArray
 
-from headrace.host.dpu.reference.image import FORMATS, ImageSpec, Stage
+from headrace.host.dpu.specs import IMAGE_FORMATS, ImageSpec, ImageStage
 from headrace.host.xrt.hw_emu import KernelFailed, KernelRun, MemoryModel
 
 CENTRED = 0xFFFFFFFF
@@ -23,7 +23,9 @@ SLOT = 0x8000  # of a tensor
 PATIENCE_S = 120.0  # of the host for a record
 
 
-def descriptor(at: int, size: int, tensor: int, *, stage=Stage.NORMALIZE, dtype="float32", command=JOB) -> list[int]:
+def descriptor(
+    at: int, size: int, tensor: int, *, stage=ImageStage.NORMALIZE, dtype="float32", command=JOB
+) -> list[int]:
     """Without the number."""
     return [
         at,
@@ -31,7 +33,7 @@ def descriptor(at: int, size: int, tensor: int, *, stage=Stage.NORMALIZE, dtype=
         tensor,
         SLOT,
         int(stage),
-        FORMATS.index(dtype),
+        IMAGE_FORMATS.index(dtype),
         SPEC.resize_short,
         SPEC.crop_width,
         SPEC.crop_height,

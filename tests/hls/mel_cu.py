@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from units import _aligned
 
-from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.specs import AudioSpec
 from headrace.host.dpu.units.audio_cu import registers, tables
 from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.hw_emu import KernelModel, MemoryModel

@@ -8,7 +8,7 @@ from mel_cu import MEL, RESAMPLE, SPEC, MelResult, mel_csim, mel_rtlsim
 from sounds import int16, speechlike, wav, written
 
 from headrace.host.dpu.reference import audio
-from headrace.host.dpu.reference.audio import RATES, AudioSpec
+from headrace.host.dpu.specs import RATES, AudioSpec, AudioStage
 from headrace.host.dpu.units.audio_tables import filter_program
 from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.hw_emu import MemoryModel
@@ -48,10 +48,10 @@ def test_files_of_every_rate_give_the_same_bytes(rate, channels, stage):
 def test_16_khz_files_give_what_the_cpu_gives(stage):
     data = wav(speech(0.5, 16000), 16000)
     if stage == MEL:
-        found, expected = both(data).bands(80).T, audio.preprocess(data, SPEC, audio.Stage.MEL)
+        found, expected = both(data).bands(80).T, audio.preprocess(data, SPEC, AudioStage.MEL)
         np.testing.assert_allclose(found, expected, atol=1e-2)
     else:
-        assert np.array_equal(both(data, stage).samples(), audio.preprocess(data, SPEC, audio.Stage.RESAMPLE))
+        assert np.array_equal(both(data, stage).samples(), audio.preprocess(data, SPEC, AudioStage.RESAMPLE))
 
 
 @pytest.mark.parametrize("rate", [16000, 11025, 48000])
@@ -90,7 +90,7 @@ def test_other_specs_give_the_same_bytes(change):
     spec = AudioSpec(**change)
     data = wav(speech(0.3, 16000), 16000)
     found = both(data, spec=spec).bands(spec.n_mels, spec.left_out).T
-    np.testing.assert_allclose(found, audio.preprocess(data, spec, audio.Stage.MEL), atol=2e-2)
+    np.testing.assert_allclose(found, audio.preprocess(data, spec, AudioStage.MEL), atol=2e-2)
 
 
 def test_taps_stay_loaded_until_those_of_another_rate_are_asked_for():

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from test_wav import damaged, verdict
 
-from headrace.host.dpu.reference.audio import RATES, AudioSpec
+from headrace.host.dpu.specs import RATES, AudioSpec
 from headrace.host.dpu.units.audio_cu import tables
 from headrace.host.dpu.units.status import Status
 

@@ -20,7 +20,8 @@ from norm_cu import (
     tensor_bytes,
 )
 
-from headrace.host.dpu.reference.audio import NORMALIZE_OVER, AudioSpec, normalize
+from headrace.host.dpu.reference.audio import normalize
+from headrace.host.dpu.specs import NORMALIZE_OVER, AudioSpec
 from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.hw_emu import KernelFailed, KernelModel, MemoryModel
 from headrace.sim.hardware.dpu.audio import norm_cycles

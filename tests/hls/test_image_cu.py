@@ -16,7 +16,8 @@ import units
 from test_image_cu_sanitized import corpus
 
 from headrace.host.demo.inputs.images import demo_images
-from headrace.host.dpu.reference.image import FORMATS, ImageSpec, Stage, preprocess, resized_size
+from headrace.host.dpu.reference.image import preprocess, resized_size
+from headrace.host.dpu.specs import IMAGE_FORMATS, ImageSpec, ImageStage
 from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.hw_emu import KernelFailed, KernelModel, MemoryModel
 
@@ -48,12 +49,12 @@ def jpeg(width: int, height: int, quality: int = 90) -> bytes:
     return cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
 
 
-def check(cu, data: bytes, spec: ImageSpec, stage: Stage, memory: int = 4 << 20, **more):
+def check(cu, data: bytes, spec: ImageSpec, stage: ImageStage, memory: int = 4 << 20, **more):
     expected = preprocess(data, spec, stage)
     done = cu(
         data,
         stage=stage,
-        format=FORMATS.index(spec.dtype),
+        format=IMAGE_FORMATS.index(spec.dtype),
         resize_short=spec.resize_short,
         crop=(spec.crop_width, spec.crop_height),
         tables=spec.tables(),
@@ -61,7 +62,7 @@ def check(cu, data: bytes, spec: ImageSpec, stage: Stage, memory: int = 4 << 20,
         **more,
     )
     assert done.status == Status.OK and done.bytes == expected.nbytes
-    height, width = expected.shape[1:] if stage == Stage.NORMALIZE else expected.shape[:2]
+    height, width = expected.shape[1:] if stage == ImageStage.NORMALIZE else expected.shape[:2]
     assert done.out_size == (width, height)
     assert np.array_equal(done.memory[: expected.nbytes], expected.reshape(-1).view(np.uint8))
     # The RTL writes just the output, the C++ whole words.
@@ -81,26 +82,26 @@ def check(cu, data: bytes, spec: ImageSpec, stage: Stage, memory: int = 4 << 20,
     indirect=["cu"],
 )
 def test_every_photo_becomes_opencvs_tensor(cu, photo):
-    check(cu, photo.jpeg, ImageSpec(), Stage.NORMALIZE)
+    check(cu, photo.jpeg, ImageSpec(), ImageStage.NORMALIZE)
 
 
 @pytest.mark.quick(6)
-@pytest.mark.parametrize("stage", list(Stage))
+@pytest.mark.parametrize("stage", list(ImageStage))
 def test_every_stage_can_be_the_last(cu, stage):
     check(cu, PHOTOS[0].jpeg, ImageSpec(), stage)
 
 
 @pytest.mark.quick(40)
-@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("dtype", IMAGE_FORMATS)
 @pytest.mark.parametrize("size", [(1, 1), (1, 2), (3, 1), (5, 3), (7, 7), (13, 9), (16, 16), (33, 17), (224, 224)])
 def test_planes_of_any_size_are_packed_without_gaps(cu, dtype, size):
     spec = ImageSpec(resize_short=256, crop_width=size[0], crop_height=size[1], dtype=dtype)
-    check(cu, jpeg(64, 48), spec, Stage.NORMALIZE)
+    check(cu, jpeg(64, 48), spec, ImageStage.NORMALIZE)
 
 
 @pytest.mark.parametrize("size", [(1, 1), (2, 3), (5, 1), (17, 31), (130, 7), (8192, 5)])
 def test_small_and_odd_images(cu, size):
-    for stage in (Stage.DECODE, Stage.RESIZE):
+    for stage in (ImageStage.DECODE, ImageStage.RESIZE):
         check(cu, jpeg(*size), ImageSpec(resize_short=9), stage)
 
 
@@ -108,12 +109,12 @@ def test_small_and_odd_images(cu, size):
 @pytest.mark.parametrize(
     ("size", "stage", "short", "crop"),
     [
-        ((2, 65500), Stage.DECODE, 1, (1, 1)),
-        ((3001, 9), Stage.DECODE, 1, (1, 1)),
-        ((8192, 1), Stage.RESIZE, 7, (1, 1)),
-        ((1, 4096), Stage.CROP, 15, (7, 43691)),
-        ((8192, 1), Stage.NORMALIZE, 7, (43691, 3)),
-        ((1, 4096), Stage.NORMALIZE, 13, (5, 43691)),
+        ((2, 65500), ImageStage.DECODE, 1, (1, 1)),
+        ((3001, 9), ImageStage.DECODE, 1, (1, 1)),
+        ((8192, 1), ImageStage.RESIZE, 7, (1, 1)),
+        ((1, 4096), ImageStage.CROP, 15, (7, 43691)),
+        ((8192, 1), ImageStage.NORMALIZE, 7, (43691, 3)),
+        ((1, 4096), ImageStage.NORMALIZE, 13, (5, 43691)),
     ],
 )
 def test_the_widest_and_highest_images(cu, size, stage, short, crop):
@@ -143,7 +144,7 @@ def test_a_crop_at_either_end_of_the_widest_images(cu, sampling, width, short, c
     whole = cv2.resize(image, resized_size(width, 20, short), interpolation=cv2.INTER_LINEAR_EXACT)
     for x in (0, whole.shape[1] - crop[0]):
         y = (short - crop[1]) // 2
-        done = cu(data, stage=Stage.CROP, resize_short=short, crop=crop, at=(x, y))
+        done = cu(data, stage=ImageStage.CROP, resize_short=short, crop=crop, at=(x, y))
         assert done.status == Status.OK and done.out_size == crop
         expected = whole[y : y + crop[1], x : x + crop[0]].ravel()
         assert np.array_equal(done.memory[: expected.size], expected)
@@ -181,7 +182,7 @@ def test_impossible_settings_end_in_their_status_and_write_nothing(cu, settings,
 @pytest.mark.parametrize(
     ("data", "status"), [(b"", 1), (b"\xff", 1), (b"not a jpeg at all", 1), (PHOTOS[0].jpeg[:3000], 2)]
 )
-@pytest.mark.parametrize("stage", list(Stage))
+@pytest.mark.parametrize("stage", list(ImageStage))
 def test_bad_files_end_in_decodes_status_at_every_stage(cu, data, status, stage):
     assert cu(data, stage=stage).status == status
 
@@ -260,7 +261,7 @@ def photo_500x375(sampling: str, quality: int) -> list[bytes]:
 @pytest.mark.parametrize("sampling", list(SAMPLINGS))
 def test_a_request_takes_little_more_than_its_symbols_or_half_its_pixels(sampling, quality):
     for data in photo_500x375(sampling, quality):
-        done = check(cu_rtlsim.image_cu, data, ImageSpec(), Stage.NORMALIZE)
+        done = check(cu_rtlsim.image_cu, data, ImageSpec(), ImageStage.NORMALIZE)
         cycles, symbols = done.counters["cycles"], done.counters["symbols"]
         assert cycles <= 1.10 * max(symbols, 500 * 375 / 2) + 3000, done.counters
         assert abs(done.run.cycles - cycles) < 20
@@ -277,18 +278,18 @@ def test_the_same_request_takes_the_same_clocks_again_and_after_reset():
 
 @pytest.mark.parametrize("stagger", [0, 16, 0x800, 0xFF0])
 def test_buffers_may_begin_anywhere_in_a_page(stagger):
-    for stage in (Stage.DECODE, Stage.NORMALIZE):
+    for stage in (ImageStage.DECODE, ImageStage.NORMALIZE):
         check(cu_rtlsim.image_cu, PHOTOS[2].jpeg, ImageSpec(dtype="float16"), stage, stagger=stagger)
 
 
 @pytest.mark.parametrize("high", [0x5555_5555_5555_5000, 0xAAAA_AAAA_AAAA_A000])
 def test_buffers_may_begin_anywhere_in_64_bits(high):
-    check(cu_rtlsim.image_cu, PHOTOS[2].jpeg, ImageSpec(dtype="int8"), Stage.NORMALIZE, high=high)
+    check(cu_rtlsim.image_cu, PHOTOS[2].jpeg, ImageSpec(dtype="int8"), ImageStage.NORMALIZE, high=high)
 
 
 @pytest.mark.parametrize("behind", [MemoryModel(latency=1), MemoryModel(latency=1000), MemoryModel(bandwidth=0.05)])
 def test_slow_memory_costs_time_and_nothing_else(behind):
-    check(cu_rtlsim.image_cu, PHOTOS[3].jpeg, ImageSpec(), Stage.NORMALIZE, behind=behind)
+    check(cu_rtlsim.image_cu, PHOTOS[3].jpeg, ImageSpec(), ImageStage.NORMALIZE, behind=behind)
 
 
 @pytest.mark.parametrize("name", ["jpeg", "tensor", "tables", "result"])
@@ -297,14 +298,14 @@ def test_a_pointer_to_nowhere_ends_in_bus_error_and_the_next_run_is_right(name):
     assert done.status == Status.BUS_ERROR
     if name == "tensor":
         assert (done.memory == 0xA5).all()
-    check(cu_rtlsim.image_cu, PHOTOS[0].jpeg, ImageSpec(), Stage.NORMALIZE)
+    check(cu_rtlsim.image_cu, PHOTOS[0].jpeg, ImageSpec(), ImageStage.NORMALIZE)
 
 
 @pytest.mark.parametrize("name", ["jpeg", "tensor", "tables"])
 def test_a_pointer_off_its_16_bytes_is_a_bad_argument(name):
     done = cu_rtlsim.image_cu(PHOTOS[0].jpeg, addresses={name: cu_rtlsim.BANK + 8})
     assert done.status == Status.BAD_ARGUMENT and (done.memory == 0xA5).all()
-    check(cu_rtlsim.image_cu, PHOTOS[0].jpeg, ImageSpec(), Stage.NORMALIZE)
+    check(cu_rtlsim.image_cu, PHOTOS[0].jpeg, ImageSpec(), ImageStage.NORMALIZE)
 
 
 @pytest.mark.quick(3)
@@ -312,4 +313,4 @@ def test_a_pointer_off_its_16_bytes_is_a_bad_argument(name):
 def test_a_reset_in_mid_image_leaves_nothing_behind(clocks):
     with pytest.raises(KernelFailed, match="did not finish within"):
         cu_rtlsim.image_cu(PHOTOS[0].jpeg, stage=1, max_cycles=clocks)
-    check(cu_rtlsim.image_cu, PHOTOS[0].jpeg, ImageSpec(), Stage.RESIZE)
+    check(cu_rtlsim.image_cu, PHOTOS[0].jpeg, ImageSpec(), ImageStage.RESIZE)

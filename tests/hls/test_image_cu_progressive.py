@@ -11,7 +11,7 @@ from test_image_cu import CUS, SLOW, check
 from test_image_cu import jpeg as baseline
 from test_progressive import encode, picture, random_file
 
-from headrace.host.dpu.reference.image import FORMATS, ImageSpec, Stage
+from headrace.host.dpu.specs import IMAGE_FORMATS, ImageSpec, ImageStage
 from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.hw_emu import KernelFailed, MemoryModel
 
@@ -29,21 +29,21 @@ def progressive(seed: int, width: int, height: int, sampling: str = "4:2:0", res
 
 @pytest.mark.quick(9)
 @pytest.mark.parametrize("sampling", ["4:4:4", "4:2:0"])
-@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("dtype", IMAGE_FORMATS)
 def test_a_progressive_file_becomes_opencvs_tensor(cu, sampling, dtype):
     spec = ImageSpec(resize_short=60, crop_width=50, crop_height=40, dtype=dtype)
-    check(cu, progressive(1, 130, 90, sampling), spec, Stage.NORMALIZE)
+    check(cu, progressive(1, 130, 90, sampling), spec, ImageStage.NORMALIZE)
 
 
-@pytest.mark.parametrize("stage", list(Stage))
+@pytest.mark.parametrize("stage", list(ImageStage))
 def test_every_stage_can_be_the_last(cu, stage):
     check(cu, progressive(2, 75, 115, restart=3), SMALL, stage)
 
 
 def test_files_of_one_scan_and_of_several_follow_each_other(cu):
     for seed in range(4):
-        check(cu, progressive(seed, 60 + seed, 50), SMALL, Stage.NORMALIZE)
-        check(cu, baseline(64, 48), SMALL, Stage.NORMALIZE)
+        check(cu, progressive(seed, 60 + seed, 50), SMALL, ImageStage.NORMALIZE)
+        check(cu, baseline(64, 48), SMALL, ImageStage.NORMALIZE)
         assert cu(progressive(seed, 60, 50)[:400], stage=1).status == Status.TRUNCATED
 
 
@@ -56,12 +56,12 @@ def test_a_workspace_that_is_too_small_is_told_apart_from_a_tensor(cu):
         assert (small.memory == 0xA5).all()
     tensor = cu(jpeg, stage=0, capacity=1000, workspace_bytes=needed)
     assert (tensor.status, tensor.out_size, tensor.bytes) == (Status.BUFFER_TOO_SMALL, (80, 80), 3 * 80 * 80)
-    check(cu, jpeg, SMALL, Stage.DECODE, workspace_bytes=needed)
+    check(cu, jpeg, SMALL, ImageStage.DECODE, workspace_bytes=needed)
 
 
 def test_without_a_workspace_files_of_several_scans_are_refused_and_others_taken(cu):
     assert cu(progressive(4, 60, 50), stage=0, workspace_bytes=0).status == Status.PROGRESSIVE
-    check(cu, baseline(60, 50), SMALL, Stage.DECODE, workspace_bytes=0)
+    check(cu, baseline(60, 50), SMALL, ImageStage.DECODE, workspace_bytes=0)
 
 
 # ---- C++ and RTL ----
@@ -78,7 +78,7 @@ def test_cpp_and_rtl_agree_on_damaged_files_of_several_scans(seed):
         if source.random() < 0.15:
             del data[source.randrange(len(data)) :]
         settings = {
-            "stage": source.choice(list(Stage)),
+            "stage": source.choice(list(ImageStage)),
             "resize_short": 40,
             "crop": (33, 31),
             "workspace_bytes": source.choice((0, 4096, 1 << 16, 1 << 20, 1 << 20)),
@@ -101,12 +101,12 @@ def test_cpp_and_rtl_agree_on_damaged_files_of_several_scans(seed):
 
 @pytest.mark.parametrize("behind", [MemoryModel(latency=1), MemoryModel(latency=1000), MemoryModel(bandwidth=0.05)])
 def test_slow_memory_costs_time_and_nothing_else(behind):
-    check(cu_rtlsim.image_cu, progressive(5, 90, 70), SMALL, Stage.NORMALIZE, behind=behind)
+    check(cu_rtlsim.image_cu, progressive(5, 90, 70), SMALL, ImageStage.NORMALIZE, behind=behind)
 
 
 def test_the_workspace_may_begin_anywhere_in_64_bits():
     for high in (0x5555_5555_5555_5000, 0xAAAA_AAAA_AAAA_A000, 0):
-        check(cu_rtlsim.image_cu, progressive(9, 60, 50), SMALL, Stage.NORMALIZE, high=high)
+        check(cu_rtlsim.image_cu, progressive(9, 60, 50), SMALL, ImageStage.NORMALIZE, high=high)
 
 
 @pytest.mark.quick(6)
@@ -116,4 +116,4 @@ def test_a_reset_with_the_workspace_in_use_leaves_nothing_behind(clocks, behind)
     data = progressive(6, 150, 110)
     with pytest.raises(KernelFailed, match="did not finish within"):
         cu_rtlsim.image_cu(data, stage=1, max_cycles=clocks, behind=behind)
-    check(cu_rtlsim.image_cu, data, SMALL, Stage.RESIZE)
+    check(cu_rtlsim.image_cu, data, SMALL, ImageStage.RESIZE)

@@ -12,7 +12,8 @@ import pytest
 import units
 from job_ring import CUS, JOB, SLOT, SPEC, STOP, Memory, descriptor, live
 
-from headrace.host.dpu.reference.image import FORMATS, Stage, preprocess
+from headrace.host.dpu.reference.image import preprocess
+from headrace.host.dpu.specs import IMAGE_FORMATS, ImageStage
 from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.hw_emu import KernelFailed
 
@@ -61,10 +62,10 @@ def expected_record(job: list[int], memory: Memory, number: int) -> list[int]:
 
 
 def check_tensor(memory: Memory, job: list[int], record: list[int]) -> None:
-    expected = preprocess(memory.jpeg[job[0] : job[0] + job[1]].tobytes(), SPEC, Stage(job[4]))
-    if job[4] == Stage.NORMALIZE:
+    expected = preprocess(memory.jpeg[job[0] : job[0] + job[1]].tobytes(), SPEC, ImageStage(job[4]))
+    if job[4] == ImageStage.NORMALIZE:
         tables = SPEC.tables().view(np.uint32).astype((np.uint32, np.uint16, np.uint8)[job[5]])
-        pixels = np.moveaxis(preprocess(memory.jpeg[job[0] : job[0] + job[1]].tobytes(), SPEC, Stage.CROP), -1, 0)
+        pixels = np.moveaxis(preprocess(memory.jpeg[job[0] : job[0] + job[1]].tobytes(), SPEC, ImageStage.CROP), -1, 0)
         expected = np.stack([table[plane] for table, plane in zip(tables, pixels, strict=True)])
     got = memory.tensor[job[2] : job[2] + record[5]]
     assert np.array_equal(got, expected.reshape(-1).view(np.uint8))
@@ -80,9 +81,9 @@ def run_and_stop(cu, memory: Memory, jobs, first=1) -> None:
 
 def test_jobs_of_every_stage_and_format_are_done_as_single_starts_do_them(cu):
     memory = Memory(FILES, 8, 16)
-    jobs = [memory.job(file, file, stage=stage) for file, stage in zip((0, 1, 2, 0), Stage, strict=True)]
+    jobs = [memory.job(file, file, stage=stage) for file, stage in zip((0, 1, 2, 0), ImageStage, strict=True)]
     jobs = [[*job[:2], number * SLOT, *job[3:]] for number, job in enumerate(jobs)]
-    jobs += [memory.job(1, 4 + number, dtype=dtype) for number, dtype in enumerate(FORMATS)]
+    jobs += [memory.job(1, 4 + number, dtype=dtype) for number, dtype in enumerate(IMAGE_FORMATS)]
     run_and_stop(cu, memory, jobs)
     for number, job in enumerate(jobs, 1):
         assert memory.record(number) == expected_record(job, memory, number)
@@ -219,7 +220,7 @@ def test_a_ring_of_any_size_serves_a_host_that_works_beside_it(cu, entries):
 @pytest.mark.parametrize("name", ["csim", "rtlsim"])
 def test_thousands_of_jobs_take_one_start(name):
     memory = Memory([jpeg(16, 16)], 64, 8)
-    job = descriptor(0, len(memory.files[0]), 0, stage=Stage.DECODE)
+    job = descriptor(0, len(memory.files[0]), 0, stage=ImageStage.DECODE)
     records, registers = live(CUS[name], memory, [job] * 4000, first=0xFFFF_F800)
     assert registers[:2] == [Status.OK, 4000]
     assert [record[0] for record in records] == [Status.OK] * 4000
@@ -313,7 +314,7 @@ def test_a_reset_in_mid_run_leaves_nothing_behind(clocks):
         job_ring.rtlsim(memory, 1, 1 << 20, max_cycles=clocks)
     memory.result[:] = 0
     assert job_ring.rtlsim(memory, 1, 1) == [Status.OK, 3, 4, 0, 0]
-    done = cu_rtlsim.image_cu(FILES[0], stage=Stage.CROP, resize_short=40, crop=(33, 31))
+    done = cu_rtlsim.image_cu(FILES[0], stage=ImageStage.CROP, resize_short=40, crop=(33, 31))
     assert done.status == Status.OK
 
 

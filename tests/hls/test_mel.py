@@ -11,7 +11,7 @@ import pytest
 from mel_unit import CSIM, LOG_SCALE, RTLSIM, SAMPLE_SCALE, fitting, fixed, on_both, reference
 
 from headrace.bitstreams.sources import hls_folder
-from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.specs import AudioSpec
 from headrace.host.dpu.units.audio_tables import filter_program
 from headrace.host.dpu.units.status import Status
 from headrace.sim.hardware.dpu.audio import mel_cycles

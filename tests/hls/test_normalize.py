@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from units import RTLSIM, on_both
 
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.specs import ImageSpec
 from headrace.host.dpu.units.status import Status
 from headrace.sim.hardware.dpu.image import normalize_cycles
 

@@ -16,8 +16,9 @@ import scipy.signal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.host.dpu.reference.audio import RATES, AudioSpec
+from headrace.host.dpu.reference import resampling
 from headrace.host.dpu.reference.resampling import TAP_ONE
+from headrace.host.dpu.specs import RATES, AudioSpec
 from headrace.host.dpu.units.audio_tables import taps_table
 from headrace.host.dpu.units.status import Status
 from headrace.sim.hardware.dpu.audio import TO_COUNT, resample_cycles, taps_cycles
@@ -37,7 +38,7 @@ def table(rate: int):
 def quantised(rate: int):
     """The taps in order, as integers; the middle one's place, up, down."""
     up, down = math.lcm(rate, 16000) // rate, math.lcm(rate, 16000) // 16000
-    exact = SPEC.taps(rate)
+    exact = resampling.taps(rate, SPEC.rate)
     return np.rint(exact * TAP_ONE).astype(np.int64), len(exact) // 2, up, down
 
 
@@ -229,7 +230,7 @@ def test_the_error_to_float64_is_that_of_rounding_taps_and_sums(rate):
     chirp = np.sin(np.arange(4000) ** 2 * (0.4 * min(rate, 16000) / rate / 8000 * np.pi))
     pcm = np.rint(0.9 * ONE * chirp).astype(int)
     _, _, samples = CSIM.resample(pcm, rate)
-    exact, half, up, down = SPEC.taps(rate), *quantised(rate)[1:]
+    exact, half, up, down = resampling.taps(rate, SPEC.rate), *quantised(rate)[1:]
     spread = np.zeros(len(pcm) * up)
     spread[::up] = pcm / ONE
     filtered = scipy.signal.oaconvolve(spread, exact)[half:][: len(spread)][::down]

@@ -31,7 +31,7 @@ from test_decode import (  # decode, decode_partly: fixtures
     with_factors,
 )
 
-from headrace.host.dpu.reference.image import ImageSpec, Stage
+from headrace.host.dpu.specs import ImageSpec, ImageStage
 
 MAX_WIDTH = 8192
 
@@ -217,7 +217,7 @@ def test_crops_through_the_compute_unit_equal_opencvs(name, sampling):
         short = int(rng.integers(8, min(width, height) + 8))
         crop_width, crop_height = (int(side) for side in rng.integers(1, short + 1, 2))
         spec = ImageSpec(resize_short=short, crop_width=crop_width, crop_height=crop_height)
-        image_cu.check(image_cu.CUS[name], jpeg, spec, Stage.CROP)
+        image_cu.check(image_cu.CUS[name], jpeg, spec, ImageStage.CROP)
 
 
 @pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=SLOW) for seed in range(2, 20))])

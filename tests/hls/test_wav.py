@@ -1,4 +1,4 @@
-"""wav x {csim, rtlsim}: the samples of a file, or the status for the reason that sound_file.pcm gives.
+"""wav x {csim, rtlsim}: the samples of a file, or the status for the reason that audio_file.pcm gives.
 
 One model serves all RTL cases, without a reset between them, and every case runs twice in it: without stalls, within
 the clocks of the cycle model, and with random stalls on every stream."""
@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from sounds import int16, speechlike, wav, written
 
 from headrace.batching import UnsupportedInput
-from headrace.host.dpu.reference.audio import RATES
 from headrace.host.dpu.reference.audio_file import MAX_CHUNKS, pcm
+from headrace.host.dpu.specs import RATES
 from headrace.host.dpu.units.status import Status
 from headrace.sim.hardware.dpu.audio import wav_cycles, wav_header_cycles
 
@@ -26,7 +26,7 @@ LONGEST = (65535 * 160 - 1) / 16000  # seconds
 BROKEN, TIMEOUT = 255, 254
 SPEECH = np.random.default_rng(1).integers(-32768, 32768, 701).astype("<i2")
 
-# Beginnings of what sound_file.pcm says.
+# Beginnings of what audio_file.pcm says.
 REASONS = {
     "not a WAV": Status.NOT_WAV,
     "the file ends": Status.TRUNCATED,

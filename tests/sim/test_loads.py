@@ -1,4 +1,4 @@
-"""Loads of a simulated server: shares of models, sizes of photos, traces in part and faster; and plans for them."""
+"""Test loads of a simulated server: shares of models, sizes of images, traces in part and faster, and their plans."""
 
 import json
 import math
@@ -27,7 +27,7 @@ def run(text, trials):
 
 @pytest.fixture
 def small(monkeypatch):
-    """Two partitions, two policies, one way of preprocessing."""
+    """A space of two partitions, two policies and one way of preprocessing."""
     few = [
         parts
         for number, parts in enumerate(space.partitions(space.gpu_named("a100-40gb"), full=True))
@@ -83,7 +83,7 @@ def test_photos_are_the_same_streamed_or_not_and_take_their_time_on_average(tmp_
     whole, streamed = (run_scenario(Scenario(stream=stream, **given))[0].result for stream in (False, True))
     assert streamed["preprocess_ms"]["mean"] == pytest.approx(whole["preprocess_ms"]["mean"])
     system, _ = server_of(Scenario(photos=photos, **SERVER))
-    mean_s = sum(float(np.mean(step.service_s(system.photo_pixels))) for step in system.preprocessor.steps)
+    mean_s = sum(float(np.mean(step.service_s(system.image_pixels))) for step in system.preprocessor.steps)
     assert whole["preprocess_ms"]["mean"] == pytest.approx(1e3 * mean_s, rel=0.1)
     typical = server_of(Scenario(**SERVER))[0].capacity_rps({"resnet50": (1.0, 1)}, {"resnet50": 1.0})
     drawn = system.capacity_rps({"resnet50": (1.0, 1)}, {"resnet50": 1.0})
@@ -164,7 +164,8 @@ def test_every_round_has_bursts_enough(rate):
 
 
 def test_doubt_of_bursts_covers_what_an_endless_run_has():
-    """A short run's share of late requests, plus or minus its doubt, against that of a run 30 times as long."""
+    """The share of late requests of a short run, plus or minus its doubt, is compared with that of a run 30 times as
+    long."""
     target = Target("resnet50", 1150, 25, "a100-40gb", traffic="mmpp", burst_s=0.05)
     candidate = Candidate(Hardware(1, "3g.20gb:2", "cpu:32"), "graph", (("max_batch", 32), ("window_ms", 5.0)))
     short = target.rounds(1)[0]

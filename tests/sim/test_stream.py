@@ -1,4 +1,4 @@
-"""Runs whose arrivals come in blocks and are forgotten: the same run, in memory that does not grow."""
+"""Test runs whose arrivals come in blocks and are forgotten: they are the same runs, in memory that does not grow."""
 
 import dataclasses
 import subprocess

@@ -1,4 +1,4 @@
-"""A whole server, simulated: limits that theory knows, conservation, and bad settings."""
+"""Test a whole server, simulated: limits that theory knows, conservation, and bad settings."""
 
 import re
 from dataclasses import replace
@@ -42,7 +42,7 @@ def test_every_policy_serves_every_partition(scenario, partition, policy):
 def test_saturated_slices_serve_what_their_profiles_say(partition):
     scenario = replace(SERVER, partition=partition, rate_rps=60_000.0, requests=60_000)
     done, warnings = run_scenario(scenario)
-    slices = System.of("a100-40gb", ["mobilenet_v3_small"], parts=partition, photo_pixels=1, precision="tf32")
+    slices = System.of("a100-40gb", ["mobilenet_v3_small"], parts=partition, image_pixels=1, precision="tf32")
     profiles = slices.profiles()
     known = [profiles] if isinstance(profiles, dict) else profiles
     knees = sum(each["mobilenet_v3_small"].knee().throughput_rps for each in known)
@@ -103,7 +103,7 @@ def test_fewer_active_slices_serve_less_and_leave_the_others_idle():
 
 
 def mixed(model: str = "swin_t") -> System:
-    return System.of("a100-40gb", [model], parts="1g.5gb:3,4g.20gb", photo_pixels=1, precision="tf32")
+    return System.of("a100-40gb", [model], parts="1g.5gb:3,4g.20gb", image_pixels=1, precision="tf32")
 
 
 def test_an_idle_large_slice_is_offered_work_before_small_ones():
@@ -121,7 +121,7 @@ def test_a_policy_that_knows_one_set_of_times_is_promised_what_the_slowest_slice
 
 
 def test_inputs_go_to_the_gpu_once():
-    """In the preprocessor's last step, and not in the slice's time as well."""
+    """They go there in the preprocessor's last step, and not in the slice's time as well."""
     system, batch = mixed(), 8
     network = traced("swin_t")
     with_copy = slice_times(network, slice_of(system.gpu, system.slices[0].profile)).whole(batch, 1.0, 1)

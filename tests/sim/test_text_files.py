@@ -1,4 +1,4 @@
-"""Text files as spreadsheets and Windows save them, for every reader; bytes that are no text are told."""
+"""Test text files as spreadsheets and Windows save them, for every reader, and bytes that are no text."""
 
 import codecs
 import json

@@ -1,4 +1,4 @@
-"""Parameters of policies on a given machine: the search finds what an exhaustive one does, and says what binds."""
+"""Test parameters of policies on a given machine: the search finds what an exhaustive one does, and says what binds."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ def run(text, trials):
 
 @pytest.fixture(scope="module")
 def measured_profile(tmp_path_factory):
-    """Of one worker that takes 20 ms and 5 ms for each of a batch, measured up to 16."""
+    """Return the profile of one worker that takes 20 ms, and 5 ms for each request of a batch, measured up to 16."""
     points = [ProfilePoint(batch, 0.02 + 0.005 * batch, batch / (0.02 + 0.005 * batch)) for batch in (1, 2, 4, 8, 16)]
     path = tmp_path_factory.mktemp("profile") / "net.json"
     path.write_text(Profile("net", 1, tuple(points)).to_json())

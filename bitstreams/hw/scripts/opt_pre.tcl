@@ -1,4 +1,4 @@
-# Before opt_design: each compute unit is told its die, so that logic is not shared across dies.
+# Before opt_design: assigns each compute unit to its die, so that dies share no logic.
 source [file join [file dirname [info script]] .. floorplan.tcl]
 foreach {unit slr} $floorplan {
   set cells [get_cells -hierarchical -filter "NAME =~ */$unit/inst"]

@@ -7,7 +7,7 @@ lassign $argv name part folder
 set root [file normalize [file join [file dirname [info script]] ..]]
 source [file join $root kernels $name.tcl]
 
-# The sources go below the IP's folder as they lie here, so that what one includes from beside it is found.
+# Copies the sources into the IP's folder with their layout, so that includes from the same folder are found.
 set ip [file join $folder ip_$name]
 file delete -force $ip
 foreach file [concat $sources $headers {constraints/ap_clk.xdc}] {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# run.sh XCLBIN OUT PHOTO...: preprocesses photos on the card, through the XRT of this machine.
+# run.sh XCLBIN OUT IMAGE...: preprocesses images on the card, through the XRT of this machine.
 set -eu
 xclbin=$1 out=$2
 shift 2

@@ -20,7 +20,7 @@ from headrace.host.demo.inputs.prepared_files import FileSource, PreparedFiles, 
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.preprocessor import CuRun, Preprocessor
 from headrace.host.dpu.reference import audio, audio_file
-from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.specs import AudioSpec
 from headrace.host.memory.layout import TensorSpec
 
 MAX_RMS = 1e-3  # the bound of a tensor's RMS error; a tensor's values have a standard deviation of 1

@@ -15,7 +15,7 @@ from headrace.host.demo.inputs.prepared_files import FileSource, PreparedFiles, 
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.preprocessor import Preprocessor
 from headrace.host.dpu.reference import image
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.specs import ImageSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from headrace.host.demo.inputs.prepared_images import PreparedImages
 from headrace.host.demo.networks import ImageNetwork
 from headrace.host.demo.runs.serving import Run
 from headrace.host.dpu.reference import audio, audio_file, image
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.specs import AudioSpec, ImageSpec
 from headrace.host.dpu.units.run_limits import SOS
 from headrace.sim.hardware.dpu.audio import TARGET_HZ, mel_cu_cycles
 from headrace.sim.hardware.dpu.image import image_cu_cycles

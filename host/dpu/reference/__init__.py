@@ -1,1 +1,1 @@
-"""Compute on the CPU what the compute units must equal; also the fallback path."""
+"""Compute on the CPU the results that the compute units must equal. The CPU fallback uses the same code."""

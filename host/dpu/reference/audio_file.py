@@ -1,9 +1,9 @@
-"""Bytes of a WAV or FLAC file to samples, within bounds that are checked before anything is decoded.
+"""Decode WAV and FLAC files to samples, within limits that are checked before anything is decoded.
 
-`pcm` is the check that tells what the DPU may be given: a WAV file of 16-bit PCM, all of it there, with the plain or
-the extensible form of its header. Whatever it refuses, libsndfile decides upon, as it does for users of librosa:
-24-bit, float and A-law WAV and FLAC, and files whose data chunk claims more than there is, as those written to a pipe
-do, whose samples are those that are there.
+`pcm` checks which files the DPU may get: complete WAV files of 16-bit PCM, with the plain or the extensible form of the
+header. libsndfile decides on all other files, as it does for users of librosa. It takes 24-bit, float and A-law WAV,
+and FLAC. It also takes files whose data chunk claims more samples than there are, such as files written to a pipe.
+Their samples are those that are there.
 """
 
 import io
@@ -20,19 +20,21 @@ from headrace.batching import BadInput, CorruptInput, UnsupportedInput
 PCM = 1  # WAVE_FORMAT_PCM
 EXTENSIBLE = 0xFFFE  # WAVE_FORMAT_EXTENSIBLE
 FMT_BYTES = 16  # what every fmt chunk has
-EXTENSION_BYTES = 24  # and an extensible one behind them
+EXTENSION_BYTES = 24  # an extensible fmt chunk has these after them
 # The extension of 16-bit PCM, without its mask of speakers: its own length, valid bits; KSDATAFORMAT_SUBTYPE_PCM.
 PCM_EXTENSION = (22, 16, bytes.fromhex("0100000000001000800000aa00389b71"))
 MAX_CHUNKS = 64  # before the samples; files have a handful
-MAX_CHANNELS = 16  # that are mixed to one: surround sound has 12
+MAX_CHANNELS = 16  # mixed to one; surround sound has 12
 LOWEST_HZ, HIGHEST_HZ = 1000, 192000
 SUBTYPES = ("PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ALAW", "ULAW")  # libsndfile's names
-UNKNOWN = 1 << 62  # libsndfile's frames of a FLAC stream that does not tell them are more
-LOUDEST = 2.0**16  # of float samples, full scale being 1: their power still is a float32
+UNKNOWN = 1 << 62  # libsndfile reports at least so many frames for a FLAC stream of unknown length
+LOUDEST = 2.0**16  # largest float sample, where 1 is full scale; its power still is a float32
 
 
 class Pcm(NamedTuple):
-    """`frames` of `channels` little-endian int16 each, the first at byte `start`; `rate` in Hz."""
+    """The place of the samples in a WAV file: `frames` of `channels` little-endian int16 each, from byte `start` on.
+
+    `rate` is in Hz."""
 
     rate: int
     channels: int
@@ -41,9 +43,12 @@ class Pcm(NamedTuple):
 
 
 def pcm(data: bytes, rates: Collection[int], longest_s: float) -> Pcm:
-    """Where the samples are that the DPU may be given. Looks at no more than MOST_CHUNKS chunk headers.
+    """Return the place of the samples, if the DPU may take the file. Looks at no more than MAX_CHUNKS chunk headers.
 
-    Raises UnsupportedInput, with the reason, for all that is to go to the CPU, and BadInput for what is too long."""
+    Raises:
+        UnsupportedInput: The file has to go to the CPU. The text is the reason.
+        BadInput: The audio is longer than `longest_s` seconds.
+    """
     if len(data) < 12 or data[:4] != b"RIFF" or data[8:12] != b"WAVE":
         raise UnsupportedInput("not a WAV file: it does not begin with RIFF and WAVE; the DPU takes WAV")
     form: tuple[int, ...] | None = None
@@ -88,7 +93,8 @@ def pcm(data: bytes, rates: Collection[int], longest_s: float) -> Pcm:
 
 
 def length(data: bytes, rates: Collection[int]) -> tuple[int, int]:
-    """Sample frames and their rate in Hz, by the headers of a WAV or FLAC file. Raises CorruptInput."""
+    """Return the number of sample frames and their rate in Hz, from the header of a WAV or FLAC file. Raises
+    CorruptInput."""
     import soundfile
 
     try:
@@ -99,18 +105,21 @@ def length(data: bytes, rates: Collection[int]) -> tuple[int, int]:
         return header.frames, header.rate
     _check_kind(data)
     try:
-        told = soundfile.info(io.BytesIO(data))
+        info = soundfile.info(io.BytesIO(data))
     except soundfile.LibsndfileError as error:
         raise CorruptInput(f"libsndfile cannot decode it: {error.error_string}") from error
-    return int(told.frames), int(told.samplerate)
+    return int(info.frames), int(info.samplerate)
 
 
 def decode(data: bytes, rates: Collection[int], longest_s: float) -> tuple[NDArray[np.float32], int]:
-    """Return mono samples of -1..1 (float files may go beyond), shape (n,), and their rate in Hz.
+    """Return mono samples of -1..1, shape (n,), and their rate in Hz. Samples of float files may exceed that range.
 
-    Several channels become their mean, as in librosa. Raises CorruptInput for a file that libsndfile cannot decode.
-    Raises BadInput for one that is too long, has more than MOST_CHANNELS, an unusual rate or samples that are no sound.
-    Never makes more than `longest_s` of samples."""
+    Several channels become their mean, as in librosa. It never makes more than `longest_s` seconds of samples.
+
+    Raises:
+        CorruptInput: libsndfile cannot decode the file.
+        BadInput: The audio is too long, has more than MAX_CHANNELS or an unusual rate, or its samples are no numbers.
+    """
     try:
         header = pcm(data, rates, longest_s)
     except UnsupportedInput as reason:
@@ -120,32 +129,32 @@ def decode(data: bytes, rates: Collection[int], longest_s: float) -> tuple[NDArr
 
 
 def _by_libsndfile(data: bytes, longest_s: float, reason: UnsupportedInput) -> tuple[NDArray[np.float32], int]:
-    import soundfile  # brings libsndfile, which plain WAV files need not wait for
+    import soundfile  # here, as plain WAV files need no libsndfile
 
     _check_kind(data)
     try:
-        with soundfile.SoundFile(io.BytesIO(data)) as sound:
-            rate, channels = int(sound.samplerate), int(sound.channels)
-            if sound.subtype not in SUBTYPES:
-                raise BadInput(f"samples are {sound.subtype}; convert them to PCM, float, A-law or u-law")
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
+            rate, channels = int(file.samplerate), int(file.channels)
+            if file.subtype not in SUBTYPES:
+                raise BadInput(f"samples are {file.subtype}; convert them to PCM, float, A-law or u-law")
             if channels > MAX_CHANNELS:
                 raise BadInput(f"{channels} channels; mix them down to at most {MAX_CHANNELS}")
             if not LOWEST_HZ <= rate <= HIGHEST_HZ:
                 raise BadInput(f"{rate} Hz; resample it to one of {LOWEST_HZ} to {HIGHEST_HZ} Hz")
-            if sound.frames >= UNKNOWN:
-                raise BadInput("a FLAC stream that does not tell its length; write it to a file, not to a pipe")
-            _check_length(sound.frames, rate, longest_s)
-            samples: NDArray[Any] = sound.read(dtype="float32", always_2d=True)
+            if file.frames >= UNKNOWN:
+                raise BadInput("a FLAC stream without its length in the header; write it to a file, not to a pipe")
+            _check_length(file.frames, rate, longest_s)
+            samples: NDArray[Any] = file.read(dtype="float32", always_2d=True)
     except soundfile.LibsndfileError as error:
         raise CorruptInput(f"libsndfile cannot decode it: {error.error_string} As for the DPU: {reason}") from error
-    if not np.abs(samples).max(initial=0.0) <= LOUDEST:  # so that NaN is refused, too
+    if not np.abs(samples).max(initial=0.0) <= LOUDEST:  # this form refuses NaN too
         raise BadInput(
             "it has samples that are no numbers or far beyond full scale; write float samples within -1 to 1"
         )
     return _mono(samples, 1.0), rate
 
 
-def is_sound(data: bytes) -> bool:
+def is_audio(data: bytes) -> bool:
     """Return whether the data begin like a FLAC or WAV file. RF64, the WAV format for more than 4 GiB, counts too."""
     return data[:4] == b"fLaC" or (data[:4] in (b"RIFF", b"RF64") and data[8:12] == b"WAVE")
 
@@ -153,7 +162,7 @@ def is_sound(data: bytes) -> bool:
 def _check_kind(data: bytes) -> None:
     if not data:
         raise CorruptInput("it is empty")
-    if not is_sound(data):  # libsndfile knows dozens of formats
+    if not is_audio(data):  # libsndfile would take dozens of other formats
         raise CorruptInput("neither a WAV nor a FLAC file; convert it to one of them")
 
 
@@ -163,7 +172,9 @@ def _check_length(frames: int, rate: int, longest_s: float) -> None:
 
 
 def _mono(frames: NDArray[Any], scale: float) -> NDArray[np.float32]:
-    """Of (n, channels), times `scale`; exact for int16, the sum of two being one of 17 bits."""
+    """Return the mean of the channels of (n, channels) samples, times `scale`.
+
+    The result is exact for int16, as the sum of two such samples has 17 bits."""
     if frames.shape[1] == 1:
         return frames[:, 0].astype(np.float32) * np.float32(scale)
     if frames.shape[1] == 2:

@@ -1,10 +1,13 @@
-"""Bytes of a JPEG, PNG or WebP file to pixels on the CPU, within bounds that are checked before anything is decoded.
+"""Decode JPEG, PNG and WebP files to pixels on the CPU, within limits that are checked before anything is decoded.
 
-The pixels are OpenCV's. OpenCV does not tell when it had to invent some: libjpeg goes on behind damage with a warning,
-libpng leaves rows as they are, and both end in an image. What is damaged is therefore found beside it: in JPEG by
-libjpeg-turbo's own warnings, which TurboJPEG passes on (it is the library that OpenCV has, so the pixels are equal), or
-what OpenCV's writes to the error output of a process of its own where TurboJPEG does not know the sampling factors; in
-PNG by the checksums of chunks and data; in WebP, which has none, by its length, beside what libwebp refuses.
+The pixels are OpenCV's. OpenCV does not report that it had to invent pixels: libjpeg goes on after damage with a
+warning, libpng leaves rows as they are, and both return an image. So this module looks for damage itself:
+
+- JPEG: it reads the warnings of libjpeg-turbo, which TurboJPEG passes on. OpenCV uses the same library, so the pixels
+  are equal. Where TurboJPEG does not know the sampling factors, OpenCV decodes the file in another process, and this
+  module reads the warnings from the error output of that process.
+- PNG: it checks the checksums of chunks and data.
+- WebP: the format has no checksums. It checks the length of the file, and libwebp refuses some files.
 """
 
 import struct
@@ -12,7 +15,6 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Iterator
-from enum import Enum
 from typing import Any, NamedTuple
 
 import cv2
@@ -21,6 +23,7 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from headrace.batching import CorruptInput
+from headrace.host.dpu.specs import Damaged
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 PNG_SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of a pixel, by colour type (PNG, 11.2.1)
@@ -29,41 +32,38 @@ INFLATED_AT_ONCE = 1 << 20  # bytes
 SOI, SOS, EOI, APP0 = 0xD8, 0xDA, 0xD9, 0xE0
 FRAMES = {0xC0 + n for n in range(16)} - {0xC4, 0xC8, 0xCC}  # SOFn (T.81 table B.1)
 ALONE = {0x01, *range(0xD0, 0xD8)}  # markers without a segment: TEM and RSTn
-MAX_SCANS = 100  # of a JPEG: progressive files have about ten, and each takes libjpeg a pass over the whole image
-# What libjpeg warns of and has no part in the pixels (jerror.h), by the words of its messages.
+MAX_SCANS = 100  # progressive JPEG files have about ten; for each, libjpeg makes a pass over the whole image
+# Parts of those warnings of libjpeg (jerror.h) that do not concern the pixels.
 HARMLESS = ("unknown JFIF revision", "extraneous bytes before marker")
-CUT_OFF = "Premature end of JPEG file"  # libjpeg's warning, behind which it goes on
+CUT_OFF = "Premature end of JPEG file"  # a warning of libjpeg, after which it goes on
 GREY = 128
-UNKNOWN_SAMPLING = "Could not determine subsampling level"  # TurboJPEG's: it does not decode these, OpenCV does
-ALONE_S = 120.0  # far beyond what a file within the limits of pixels and scans takes
-# Of a process of its own, since the error output is that of all threads.
+UNKNOWN_SAMPLING = "Could not determine subsampling level"  # TurboJPEG's error; OpenCV does decode these files
+ALONE_S = 120.0  # a file within the limits of pixels and scans takes far less
+# It runs in another process, since all threads of a process share its error output.
 DECODE_ALONE = "import sys, cv2, numpy; cv2.imdecode(numpy.frombuffer(sys.stdin.buffer.read(), numpy.uint8), 1)"
 
 
-class Damaged(Enum):
-    """What happens to a file that is damaged and of which OpenCV makes an image nonetheless."""
-
-    STRICT = "strict"
-    LENIENT = "lenient"
-
-
-class Photo(NamedTuple):
-    """`pixels`: HWC uint8, BGR as OpenCV has them. `damage`: what is wrong with the file, or None."""
+class DecodedImage(NamedTuple):
+    """The pixels of a file, HWC uint8 in BGR as OpenCV has them, and the damage in the file, or None."""
 
     pixels: NDArray[np.uint8]
     damage: str | None
 
 
-def decode(data: bytes, max_megapixels: int, damaged: Damaged) -> Photo:
-    """The image, not turned as its Exif orientation says.
+def decode(data: bytes, max_megapixels: int, damaged: Damaged) -> DecodedImage:
+    """Return the image of a file, without the turn that its Exif orientation names.
 
-    Raises CorruptInput for what is none of the three formats, has more than `max_megapixels`, cannot be decoded, or,
-    with STRICT, is damaged. Damage is not found within WebP files whose length is right."""
+    It does not find damage within WebP files whose length is right.
+
+    Raises:
+        CorruptInput: The file is none of the three formats, has more than `max_megapixels`, or cannot be decoded. With
+            STRICT also if the file is damaged.
+    """
     width, height = size(data)
     if width * height > max_megapixels * 10**6:
         raise CorruptInput(
             f"{width}x{height} pixels, by its header, are more than --max-megapixels {max_megapixels}; "
-            "make the photo smaller or the limit larger"
+            "make the image smaller or the limit larger"
         )
     if data.startswith(PNG_SIGNATURE):
         pixels, damage = None, _png_damage(data)
@@ -78,11 +78,11 @@ def decode(data: bytes, max_megapixels: int, damaged: Damaged) -> Photo:
         raise CorruptInput(f"it is damaged: {damage}")
     if pixels is None:
         pixels = _by_opencv(data) if damage is None else _salvaged(data, damage)
-    return Photo(pixels, damage)
+    return DecodedImage(pixels, damage)
 
 
 def size(data: bytes) -> tuple[int, int]:
-    """(width, height) in pixels, as the header has them. Raises CorruptInput if there is none."""
+    """Return (width, height) in pixels from the header of a file. Raises CorruptInput if there is no header."""
     if not data:
         raise CorruptInput("it is empty")
     try:
@@ -98,12 +98,12 @@ def size(data: bytes) -> tuple[int, int]:
     except struct.error:
         pass
     else:
-        raise CorruptInput("OpenCV is given JPEG, PNG and WebP files, and this is none with a header; is it an image?")
-    raise CorruptInput("it ends within its header")
+        raise CorruptInput("it is no JPEG, PNG or WebP file with a header; give a file in one of these formats")
+    raise CorruptInput("the file ends within its header")
 
 
 def _webp_size(data: bytes) -> tuple[int, int]:
-    """By the first chunk (RFC 9649, section 2; RFC 6386, section 9.1, for lossy images)."""
+    """Return the size from the first chunk (RFC 9649, Section 2; RFC 6386, Section 9.1, for lossy images)."""
     chunk = data[12:16]
     if chunk == b"VP8X":
         width, height = struct.unpack_from("<I", data, 24)[0], struct.unpack_from("<I", data, 26)[0] >> 8
@@ -112,14 +112,15 @@ def _webp_size(data: bytes) -> tuple[int, int]:
         bits = struct.unpack_from("<I", data, 21)[0]
         return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
     if chunk != b"VP8 ":
-        raise CorruptInput("a WebP file whose first chunk is no image's")
+        raise CorruptInput("the first chunk of the WebP file is not an image; write it anew")
     width, height = struct.unpack_from("<HH", data, 26)
     return width & 0x3FFF, height & 0x3FFF
 
 
 def segments(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Marker, start and end of each of a JPEG file's segments up to the first scan's header, which libjpeg finds by
-    skipping what stands between them. Raises struct.error where the file ends first."""
+    """Yield marker, start and end of each segment of a JPEG file, up to the header of the first scan.
+
+    It skips bytes between segments, as libjpeg does. Raises struct.error if the file ends first."""
     at = 2
     while (start := data.find(0xFF, at)) >= 0:
         at = start + 1
@@ -139,9 +140,13 @@ def segments(data: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def _jpeg(data: bytes) -> tuple[NDArray[np.uint8] | None, str | None]:
-    """The pixels, if TurboJPEG decodes the file without a warning, or the damage, if it is that that it warns of."""
+    """Return the pixels and the damage of a JPEG file.
+
+    The pixels are None unless TurboJPEG decodes the file without a warning. The damage is None if there is none."""
     pixels, warning = _by_turbojpeg(data)
-    if warning and any(words in warning for words in HARMLESS):  # only the first warning is told: others may hide
+    if warning and any(
+        words in warning for words in HARMLESS
+    ):  # only the first warning is passed on; there may be others
         pixels, warning = _by_turbojpeg(_tidied(data))
     if warning and UNKNOWN_SAMPLING in warning:
         warning = _opencvs_warning(data)
@@ -151,7 +156,8 @@ def _jpeg(data: bytes) -> tuple[NDArray[np.uint8] | None, str | None]:
 
 
 def _opencvs_warning(data: bytes) -> str | None:
-    """The first that libjpeg has within OpenCV, by decoding once more: some 0.2 s for the start of a process."""
+    """Return the first warning of libjpeg within OpenCV, or None. The file is decoded in a new process, which takes
+    some 0.2 s."""
     command = [sys.executable, "-P", "-c", DECODE_ALONE]
     try:
         done = subprocess.run(command, input=data, capture_output=True, check=False, timeout=ALONE_S)
@@ -159,7 +165,7 @@ def _opencvs_warning(data: bytes) -> str | None:
         return f"OpenCV has not decoded it within {ALONE_S:g} s"
     if done.returncode:
         return "OpenCV cannot decode it"
-    own = ("[", " ")  # how OpenCV's log begins
+    own = ("[", " ")  # OpenCV's own log lines begin with these
     lines = done.stderr.decode(errors="replace").splitlines()
     return next((line for line in lines if line and not line.startswith(own)), None)
 
@@ -172,7 +178,7 @@ def _by_turbojpeg(data: bytes) -> tuple[NDArray[np.uint8] | None, str | None]:
 
 
 def _salvaged(data: bytes, damage: str) -> NDArray[np.uint8]:
-    """Return the image that a damaged file still gives. Raises CorruptInput if it gives none.
+    """Return the image that OpenCV or libjpeg still makes from a damaged file. Raises CorruptInput if there is none.
 
     OpenCV decodes most such files. It refuses a JPEG file that is cut off, and libjpeg decodes the rows that are there.
     The other rows are grey. Pillow and browsers show the same image."""
@@ -182,7 +188,7 @@ def _salvaged(data: bytes, damage: str) -> NDArray[np.uint8]:
         if CUT_OFF not in damage:
             raise
         width, height = size(data)
-        rows = np.full((height, width, 3), GREY, np.uint8)  # its own memory: libjpeg leaves what it does not reach
+        rows = np.full((height, width, 3), GREY, np.uint8)  # libjpeg leaves rows that it does not reach as they are
         try:
             simplejpeg.decode_jpeg(data, "BGR", strict=False, buffer=rows)
         except ValueError:
@@ -191,8 +197,9 @@ def _salvaged(data: bytes, damage: str) -> NDArray[np.uint8]:
 
 
 def has_harmless_faults(data: bytes) -> bool:
-    """Tell whether a JPEG file has faults of those that have no part in its pixels: garbage between the segments before
-    its scan, or a version of JFIF other than 1."""
+    """Return whether a JPEG file has faults that do not concern its pixels.
+
+    Such faults are garbage between the segments before its scan, and a version of JFIF other than 1."""
     try:
         return _tidied(data) != data
     except struct.error:
@@ -200,7 +207,7 @@ def has_harmless_faults(data: bytes) -> bool:
 
 
 def _tidied(data: bytes) -> bytes:
-    """The same image without garbage between the segments before its scan, and of JFIF version 1."""
+    """Return the same JPEG file in JFIF version 1 and without garbage between the segments before its scan."""
     kept = [data[:2]]
     for marker, start, end in segments(data):
         segment = bytearray(b"\xff" + bytes([marker]) + data[start + 2 : end])
@@ -211,7 +218,9 @@ def _tidied(data: bytes) -> bytes:
 
 
 def _png_damage(data: bytes) -> str | None:
-    """By the chunks' checksums, the order of those that every file has, and the data's own checksum and length."""
+    """Return the damage of a PNG file, or None.
+
+    It checks the checksums and the order of the chunks that every file has, and the checksum and length of the data."""
     at, kinds, inflate, inflated = len(PNG_SIGNATURE), [], zlib.decompressobj(), 0
     try:
         while not kinds or kinds[-1] != b"IEND":
@@ -241,7 +250,7 @@ def _png_damage(data: bytes) -> str | None:
 
 
 def _png_bytes(data: bytes) -> int:
-    """Of the filtered rows, one filter byte each, of every pass."""
+    """Return the bytes of the filtered rows of all passes, with one filter byte for each row."""
     width, height, depth, colour, _, _, interlaced = struct.unpack_from(">IIBBBBB", data, 16)
     bits = depth * PNG_SAMPLES.get(colour, 0)
     passes = ADAM7 if interlaced else ((0, 0, 1, 1),)

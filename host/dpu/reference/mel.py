@@ -3,16 +3,16 @@
 Scale and norm are those of M. Slaney's Auditory Toolbox (version 2, Interval Research Corporation, Technical Report
 1998-010). The scale is linear below 1000 Hz, with 200/3 Hz a mel. Above, it is logarithmic: 27 mels are a factor of
 6.4. librosa and NeMo use the same. The tables of the hardware depend on every bit, so this module computes what
-librosa's `filters.mel` computes, in the same order. tests/host/dpu/test_mel_filters.py compares the two bit for bit.
+librosa's `filters.mel` computes, in the same order. tests/host/dpu/reference/test_mel.py compares the two bit for bit.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-LINEAR_HZ = 200.0 / 3  # of a mel below BREAK_HZ
-BREAK_HZ = 1000.0  # where the logarithmic part begins,
-BREAK_MEL = BREAK_HZ / LINEAR_HZ  # in mels
-LOG_STEP = np.log(6.4) / 27.0  # of a mel above it, in natural logarithms of Hz
+LINEAR_HZ = 200.0 / 3  # width of a mel below BREAK_HZ
+BREAK_HZ = 1000.0  # the logarithmic part begins here
+BREAK_MEL = BREAK_HZ / LINEAR_HZ  # the same in mels
+LOG_STEP = np.log(6.4) / 27.0  # width of a mel above BREAK_HZ, in natural logarithms of Hz
 
 
 def hz_to_mel(hz: float) -> float:
@@ -33,9 +33,9 @@ def mel_filters(
 ) -> NDArray[np.float32]:
     """Return triangles over the bins of a spectrum of `n_fft` samples at `rate` Hz, shape (n_mels, n_fft // 2 + 1).
 
-    Corners lie at equal distances in mels from `min_hz` to `max_hz` (half the rate without one); filter m goes up from
-    corner m to its peak at corner m + 1, and down to corner m + 2. Each is scaled by 2 / (its width in Hz), so that
-    its area is 1 (Slaney's norm) and a weight's unit is 1 / Hz. A filter that no bin lies in is 0."""
+    Corners lie at equal distances in mels from `min_hz` to `max_hz`, which is half the rate if None. Filter m goes up
+    from corner m to its peak at corner m + 1, and down to corner m + 2. Each filter is scaled by 2 / (its width in Hz),
+    so that its area is 1 (Slaney's norm) and the unit of a weight is 1 / Hz. A filter without a bin is 0."""
     ends = hz_to_mel(min_hz), hz_to_mel(rate / 2 if max_hz is None else max_hz)
     corners = mel_to_hz(np.linspace(*ends, n_mels + 2))
     widths = np.diff(corners)

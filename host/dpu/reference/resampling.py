@@ -1,4 +1,4 @@
-"""This module resamples sound with the FIR of the compute units, on the CPU.
+"""This module resamples audio with the FIR of the compute units, on the CPU.
 
 `taps` designs the filter, `fixed_taps` rounds it to the numbers that hls/resample multiplies with, and `by_fir`
 computes the same sums as that unit, in float32. So both paths give the same samples, up to the rounding of sums.
@@ -13,24 +13,29 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-RATES = (8000, 11025, 16000, 22050, 24000, 32000, 44100, 48000)  # Hz; between any two of them there is a short FIR
-PASS_BAND = 0.9  # of the lower of both Nyquist frequencies; the stop-band begins at 1
-PASS_RIPPLE_DB, STOP_DB = 0.03, 90.0  # 0.1 would be 0.02 in ln of power: twice what fixed point is to add
-TAP_ONE = 1 << 23  # a tap of 1: they are signed numbers of 24 bits
-OUTPUTS = 32  # about as many are computed by a row of a matrix product
+from headrace.host.dpu.specs import RATES
+
+PASS_BAND = 0.9  # end of the pass band, as a fraction of the lower Nyquist frequency; the stop band begins at 1
+PASS_RIPPLE_DB, STOP_DB = 0.03, 90.0  # 0.1 dB would be 0.02 in ln of power, twice the allowance for fixed point
+TAP_ONE = 1 << 23  # a tap of 1, as taps are signed numbers of 24 bits
+OUTPUTS = 32  # about as many outputs come from one row of a matrix product
 # OpenBLAS computes a product of at most 2^18 multiplications on the thread that calls it. Larger ones wake its own
 # threads, which are in the way where requests run in parallel.
 MULTIPLICATIONS = 1 << 18
-WINDOW_VALUES = 1 << 16  # of the matrices that are made at a time: they stay in a core's cache
+WINDOW_VALUES = 1 << 16  # values of the matrices that are made at a time, so that they stay in a core's cache
 
 
 @cache
 def taps(source: int, target: int) -> NDArray[np.float64]:
-    """Return the FIR that resamples from `source` to `target` Hz, as `AudioSpec.taps` defines it.
+    """Return the FIR that resamples from `source` to `target` Hz, shape (2 * half + 1,), symmetric.
+
+    Its taps lie at `up` times `source`, where `up` / `down` is `target` / `source` in lowest terms. Output m is the sum
+    over inputs i of x[i] * taps[half + m * down - i * up]. Inputs beyond either end are 0. Equal rates give one tap,
+    which is 1. The FIR passes 0.9 of the lower Nyquist frequency within 0.03 dB and stops by 90 dB from the whole.
 
     The design is minimax (Parks-McClellan) at a rate a few times as high as the lower of the two. A short Kaiser
     window's FIR then interpolates it to where both rates meet: a third fewer taps than by a Kaiser window alone."""
-    import scipy.signal  # large; sounds at the target's rate do not need it
+    import scipy.signal  # large; audio at the target rate does not need it
 
     if source == target:
         return _constant(np.ones(1))
@@ -89,7 +94,7 @@ class _Polyphase:
 
     A pattern, or a few, is cut into phases of `outputs` outputs each. Phase p of row r multiplies the inputs from
     r * `step` + `starts[p]` on with `matrices[p]`, shape (inputs, outputs). `first` is the earliest input, which lies
-    before the sound. `rows` rows make one matrix product."""
+    before the audio. `rows` rows make one matrix product."""
 
     up: int
     down: int
@@ -125,9 +130,9 @@ def _polyphase(source: int, target: int) -> _Polyphase:
 
 
 def _minimax(low: int, rate: int) -> NDArray[np.float64]:
-    """Return an FIR of odd length at `rate`.
+    """Return a minimax FIR of odd length at `rate`.
 
-    Its length follows Kaiser's formula (Oppenheim and Schafer, Section 7.7.3), with some to spare for rounding and for
+    Its length follows Kaiser's formula (Oppenheim and Schafer, Section 7.7.3), with some taps more for rounding and for
     interpolation."""
     import scipy.signal
 
@@ -139,5 +144,5 @@ def _minimax(low: int, rate: int) -> NDArray[np.float64]:
 
 
 def _constant(array: NDArray[np.float64]) -> NDArray[np.float64]:
-    array.flags.writeable = False  # everybody's
+    array.flags.writeable = False  # all callers share it
     return array

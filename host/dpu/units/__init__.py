@@ -1,1 +1,1 @@
-"""Drive the compute units behind XRT: registers, buffers, pools and queues."""
+"""Drive the compute units through XRT: registers, buffers, pools and queues."""

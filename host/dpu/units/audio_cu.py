@@ -1,7 +1,9 @@
-"""Audio CUs: a sound is a run of audio_mel_cu (CU A: resample and mel) and then one of audio_norm_cu (CU B: normalize).
+"""Drive the audio CUs. A request runs on audio_mel_cu (CU A: resample and mel), then on audio_norm_cu (CU B:
+normalize).
 
-They are two because normalize needs the statistics of the whole sound (PREBA, Figure 12): while B works on one request,
-A works on the next. What A leaves in device memory is handed over with its buffer, so that no CU waits for another one.
+The CUs are two because normalize needs the statistics of the whole input (PREBA, Figure 12): while B works on one
+request, A works on the next. A leaves its result in a device buffer, which B then reads, so that no CU waits for
+another one.
 """
 
 import struct
@@ -19,28 +21,28 @@ from headrace.batching import UnsupportedInput, UsageError
 from headrace.host.dpu.fair_pool import FairPool
 from headrace.host.dpu.preprocessor import CuRun, Preprocessed
 from headrace.host.dpu.reference import audio_file
-from headrace.host.dpu.reference.audio import FORMATS, AudioSpec, Stage
 from headrace.host.dpu.reference.audio_file import Pcm
+from headrace.host.dpu.specs import AUDIO_FORMATS, AudioSpec, AudioStage
 from headrace.host.dpu.units.audio_tables import filter_program, taps_table
 from headrace.host.dpu.units.cu import Cu, CuLost, as_int
 from headrace.host.dpu.units.pool import CuPool, OpenPool
 from headrace.host.dpu.units.run_limits import audio_clocks
 from headrace.host.dpu.units.status import Status
 
-STATISTICS_BYTES = 16  # of each band, behind the log-mels
-PROGRAM_BYTES = 4096  # of `tables`, in front of the taps
-PREEMPHASIS_ONE, FLOOR_ONE = 1 << 18, 1 << 40  # registers' units
+STATISTICS_BYTES = 16  # for each band, after the log-mels
+PROGRAM_BYTES = 4096  # at the start of `tables`, before the taps
+PREEMPHASIS_ONE, FLOOR_ONE = 1 << 18, 1 << 40  # a 1 in the registers' units
 
 
 def tables(spec: AudioSpec, rate: int) -> NDArray[np.uint8]:
-    """What lies at `tables` for files of `rate` Hz: the program of the filterbank, then the taps."""
+    """Return the content of `tables` for files of `rate` Hz: the program of the filterbank, then the taps."""
     program, taps = filter_program(spec).astype("<u8"), taps_table(spec, rate).astype("<i4")
     assert program.nbytes == PROGRAM_BYTES
     return np.concatenate([program.reshape(-1).view(np.uint8), taps.reshape(-1).view(np.uint8)])
 
 
 def registers(spec: AudioSpec) -> dict[str, int]:
-    """CU A's scalars that come from the spec, in their order."""
+    """Return the scalars of CU A that come from the spec, in their order."""
     return {
         "mels": spec.n_mels,
         "preemphasis": min(round(spec.preemphasis * PREEMPHASIS_ONE), PREEMPHASIS_ONE - 1),
@@ -51,8 +53,16 @@ def registers(spec: AudioSpec) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class MelResult:
-    """`mel` is the buffer with the log-mels of `frames` frames and their statistics, or None if they were fetched, as
-    `output`; there is neither if the status is not OK."""
+    """The result of CU A.
+
+    Args:
+        status: Status of the run.
+        mel: Buffer with the log-mels of `frames` frames and their statistics. None if they were fetched or the status
+            is not OK.
+        output: The fetched values. Empty if they stay in `mel` or the status is not OK.
+        source_samples: Samples of each channel of the input.
+        counters: Clocks of the run, from devices that count them.
+    """
 
     status: Status
     mel: Any
@@ -63,7 +73,7 @@ class MelResult:
 
 
 class MelCu(Cu):
-    """Its output goes into buffers of `free`, or into new ones where there is none that is large enough."""
+    """CU A. Its output goes into a buffer of `free`, or into a new one if no free buffer is large enough."""
 
     kernel_name = "audio_mel_cu"
     result_argument = 3
@@ -82,16 +92,23 @@ class MelCu(Cu):
         self._spec = spec
         self._free = free
         self._wav = self._buffer(1 << 20, argument=0)
-        self._tables: dict[int, Any] = {}  # by rate; those that files had so far
+        self._tables: dict[int, Any] = {}  # by rate, for the rates that files had so far
 
-    def run(self, wav: bytes, header: Pcm | None, stage: Stage, timeout_s: float) -> MelResult:
-        """`header`: what the host made of the file's, None if it is not for the DPU, which is to say why.
+    def run(self, wav: bytes, header: Pcm | None, stage: AudioStage, timeout_s: float) -> MelResult:
+        """Run the CU on one WAV file.
 
-        Blocks for at most about `timeout_s`. Raises CuLost on a hang, an error state or a failing transfer."""
+        Args:
+            header: Header of the file as the host parsed it. None if the file is not for the DPU; the CU then finds the
+                reason.
+            timeout_s: The call blocks for at most about this long.
+
+        Raises:
+            CuLost: The CU hung or ended in an error state, or a transfer failed.
+        """
         spec = self._spec
         rate = spec.rate if header is None else header.rate
         samples = 0 if header is None else spec.resampled(header.frames, rate)
-        bands = stage >= Stage.MEL
+        bands = stage >= AudioStage.MEL
         frames = spec.frames(samples)
         size = (frames * 4 + STATISTICS_BYTES) * spec.n_mels if bands else samples * 4
         try:
@@ -113,22 +130,22 @@ class MelCu(Cu):
             )
             status, count, source_samples = Status(words[0]), words[1], words[4]
             if header is None and status in (Status.OK, Status.BUFFER_TOO_SMALL, Status.BAD_ARGUMENT):
-                status = Status.RATE  # one that the CU knows and the spec leaves out
+                status = Status.RATE  # the CU takes this rate, but the spec leaves it out
             if status == Status.OK and count != (frames if bands else samples):
-                raise ValueError(f"it tells of {count} frames or samples, which the file does not have")
+                raise ValueError(f"it reports {count} frames or samples, which the file does not have")
             output = np.empty(0, np.float32)
-            if status == Status.OK and stage != Stage.NORMALIZE:
+            if status == Status.OK and stage != AudioStage.NORMALIZE:
                 values = self._fetch(mel, 4 * count * (spec.n_mels if bands else 1)).view(np.float32)
                 output = (values.reshape(count, spec.n_mels).T if bands else values).copy()
-        except (RuntimeError, ValueError) as error:  # what XRT raises whatever happened; a record that makes no sense
+        except (RuntimeError, ValueError) as error:  # RuntimeError is from XRT, ValueError from an invalid record
             raise CuLost(f"{self.name}: {error}") from error
-        if status != Status.OK or stage != Stage.NORMALIZE:
+        if status != Status.OK or stage != AudioStage.NORMALIZE:
             self._free.append(mel)
             mel = None
         return MelResult(status, mel, count, output, source_samples, self.counters)
 
     def probe(self, timeout_s: float) -> bool:
-        """Silence: every sample is 0."""
+        """Return whether the CU resamples silence to silence."""
         rate = self._spec.rate
         silence = np.zeros(rate // 10, np.int16)
         header = b"RIFF" + struct.pack(
@@ -147,7 +164,9 @@ class MelCu(Cu):
             silence.nbytes,
         )
         wav = header + silence.tobytes()
-        done = self.run(wav, audio_file.pcm(wav, self._spec.rates, self._spec.longest_s), Stage.RESAMPLE, timeout_s)
+        done = self.run(
+            wav, audio_file.pcm(wav, self._spec.rates, self._spec.longest_s), AudioStage.RESAMPLE, timeout_s
+        )
         return done.status == Status.OK and len(done.output) == len(silence) and not done.output.any()
 
     def _output(self, size: int) -> Any:
@@ -167,6 +186,8 @@ class MelCu(Cu):
 
 
 class NormCu(Cu):
+    """CU B."""
+
     kernel_name = "audio_norm_cu"
     result_argument = 2
 
@@ -178,9 +199,11 @@ class NormCu(Cu):
         self._tensor = self._buffer(1 << 20, argument=1)
 
     def run(self, mel: Any, frames: int, timeout_s: float) -> tuple[NDArray[Any], Mapping[str, int] | None]:
-        """The tensor (n_mels, `frames`) in `spec.dtype` of what a MelCu left in `mel`, and the clocks.
+        """Return the tensor (n_mels, `frames`) in `spec.dtype` for the content of `mel`, which a MelCu left, and the
+        clocks.
 
-        Blocks for at most about `timeout_s`. Raises CuLost on a hang, an error state or a failing transfer."""
+        It blocks for at most about `timeout_s`. Raises CuLost if the CU hung or ended in an error state, or a transfer
+        failed."""
         spec, dtype = self._spec, np.dtype(self._spec.dtype)
         pitch = -(-frames * dtype.itemsize // 16) * 16
         size = pitch * spec.n_mels
@@ -196,7 +219,7 @@ class NormCu(Cu):
                 spec.counted(frames),
                 spec.n_mels,
                 self._tensor.size(),
-                FORMATS.index(spec.dtype),
+                AUDIO_FORMATS.index(spec.dtype),
                 as_int(round(spec.std_floor * FLOOR_ONE)),
             )
             if words[0] != Status.OK or words[3] != pitch:
@@ -204,10 +227,10 @@ class NormCu(Cu):
             rows = self._fetch(self._tensor, size).view(dtype).reshape(spec.n_mels, -1)
         except (RuntimeError, ValueError) as error:
             raise CuLost(f"{self.name}: {error}") from error
-        return rows[:, :frames].copy(), self.counters  # a copy: the buffer is the next request's
+        return rows[:, :frames].copy(), self.counters  # a copy, as the next request reuses the buffer
 
     def probe(self, timeout_s: float) -> bool:
-        """Zeros with a mean of 0: every value is 0, where there were others."""
+        """Return whether the CU normalizes zeros with a mean of 0 to zeros, in a buffer that held other values."""
         frames, bands = 4, self._spec.n_mels
         mel = self._buffer((frames * 4 + STATISTICS_BYTES) * bands, argument=0)
         self._send(mel, bytes(mel.size()))
@@ -216,8 +239,9 @@ class NormCu(Cu):
 
 
 class AudioCus:
-    """All audio CUs, any A with any B, of `clocks_per_s` at the least. Raises UsageError for a spec that they cannot
-    do."""
+    """All audio CUs, any A with any B. Each CU does at least `clocks_per_s` clocks in a second.
+
+    Raises UsageError for a spec that the CUs cannot do."""
 
     kernels = (MelCu.kernel_name, NormCu.kernel_name)
 
@@ -225,17 +249,19 @@ class AudioCus:
         check(spec)
         self._clocks_per_s = clocks_per_s
         self._spec = spec
-        self._free: deque[Any] = deque()  # buffers that hold nothing
+        self._free: deque[Any] = deque()  # buffers without a result
         self._mel: CuPool[MelCu] = open_pool(MelCu, spec, self._free)
         self._norm: CuPool[NormCu] = open_pool(NormCu, spec)
         self.pools = (self._mel, self._norm)
-        # Requests at work, each with at most one buffer: more than a CU each would only wait between the two.
+        # Limits the requests in work, each with at most one buffer. More than one a CU would only wait in between.
         self._places = FairPool(range(sum(len(pool.names) for pool in self.pools)), "place {}".format)
 
-    async def process(self, data: bytes, stage: Stage | None, timeout_s: float) -> tuple[Preprocessed, Status]:
-        """`timeout_s` is beside what the sound's size accounts for. Raises DpuUnavailable, and BadInput of what is too
-        long."""
-        last = Stage.NORMALIZE if stage is None else stage
+    async def process(self, data: bytes, stage: AudioStage | None, timeout_s: float) -> tuple[Preprocessed, Status]:
+        """Run one file through both CUs, and return its result and status.
+
+        `timeout_s` is added to the time that the input's size accounts for. Raises DpuUnavailable, and BadInput for an
+        input that is too long."""
+        last = AudioStage.NORMALIZE if stage is None else stage
         limit_s = timeout_s + audio_clocks(data) / self._clocks_per_s
         try:
             header = audio_file.pcm(data, self._spec.rates, self._spec.longest_s)
@@ -256,7 +282,7 @@ class AudioCus:
 def _done(
     tensor: NDArray[Any], runs: tuple[CuRun, ...], counters: Mapping[str, Mapping[str, int] | None], mel: MelResult
 ) -> Preprocessed:
-    """Clocks are told by CU as well as together."""
+    """Return the result of all runs. Its counters hold the clocks of each CU and their sum."""
     every: dict[str, int] | None = {"cycles": 0}
     for kind, of in counters.items():
         if every is None or of is None:
@@ -277,8 +303,8 @@ def _done(
 
 
 def check(spec: AudioSpec) -> None:
-    """Raises UsageError for a spec that audio CUs cannot do: to be told before some are built."""
-    filter_program(spec)  # raises for what the mel unit cannot do
+    """Raise UsageError for a spec that audio CUs cannot do. It runs before CUs are built."""
+    filter_program(spec)  # raises UsageError itself
     for name in ("log_floor", "std_floor"):
         if not 1 <= round(getattr(spec, name) * FLOOR_ONE) < 1 << 32:
             raise UsageError(f"{name} is {getattr(spec, name)}; the DPU takes 2^-40 to below 2^-8")

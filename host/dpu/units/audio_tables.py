@@ -1,4 +1,4 @@
-"""What the host computes for the audio CUs: tables that are loaded into them in front of a request."""
+"""Compute the tables that the host loads into the audio CUs before a request."""
 
 import math
 
@@ -6,36 +6,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import UsageError
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.resampling import RATES, TAP_ONE, fixed_taps
+from headrace.host.dpu.reference.audio import filterbank
+from headrace.host.dpu.reference.resampling import TAP_ONE, fixed_taps
+from headrace.host.dpu.specs import RATES, AudioSpec
 
-LANES = 88  # outputs under way at the same time: multipliers of hls/resample
-TAP_WORDS = 1024  # that hls/resample keeps
-TARGET_HZ = 16000  # its output
+LANES = 88  # outputs that hls/resample computes at the same time, one on each multiplier
+TAP_WORDS = 1024  # words of taps in hls/resample
+TARGET_HZ = 16000  # output rate of hls/resample
 PROGRAM_STEPS = 256  # 4096 bytes, the size of the unit's memory
-FRAME_STEPS = 160  # of those, as many as a frame has clocks at one sample a clock
-WEIGHT_SCALE = 2**28  # of a filter's weight of 24 bits
+FRAME_STEPS = 160  # steps that a program may have: the clocks of a frame at one sample a clock
+WEIGHT_SCALE = 2**28  # value of a filter's weight of 1, in 24 bits
 EMIT, ADVANCE, LAST = 1 << 48, 1 << 49, 1 << 50
 MIDDLE, BINS = 128, 256  # the bin where both lanes meet, and the last one
 
 
 def passes(rate: int) -> int:
-    """How many passes over its outputs under way hls/resample makes for an input sample at `rate` Hz: going up by half
-    or more, twice LANES of them overlap."""
+    """Return how many passes over its LANES outputs hls/resample makes for an input sample at `rate` Hz.
+
+    Where the rate goes up by half or more, twice LANES outputs overlap."""
     return 2 if 4 * rate < 3 * TARGET_HZ else 1
 
 
 def taps_table(spec: AudioSpec, rate: int) -> NDArray[np.int32]:
-    """`spec.taps(rate)` as hls/resample keeps them, shape (words, LANES), in units of 1 / TAP_ONE, each rounded once.
+    """Return the taps in the order of hls/resample, shape (words, LANES), int32 in units of 1 / TAP_ONE.
 
-    `up` / `down` being 16000 / `rate` in lowest terms and `step` `down` times `passes(rate)`, there are `step` words.
-    Lane k of word w is the tap at w + k * `step`, the middle tap, which an output has for the input at its own time,
-    being at `step` * LANES / 2, and 0 where there is none. So output m has, for input i, lane k of the word w for which
-    w + k * `step` is `step` * LANES / 2 + m * `down` - i * `up`. No words where there is nothing to resample.
+    The taps are `resampling.fixed_taps(rate, TARGET_HZ)`, each rounded once. `up` / `down` is 16000 / `rate` in lowest
+    terms, and `step` is `down` times `passes(rate)`. There are `step` words, or none where there is nothing to
+    resample. Lane k of word w holds the tap at w + k * `step`, or 0 where there is none. The middle tap, which an
+    output has for the input at its own time, is at `step` * LANES / 2. So output m has, for input i, lane k of the word
+    w for which w + k * `step` is `step` * LANES / 2 + m * `down` - i * `up`.
 
-    In device memory these are little-endian int32, word after word; their bytes are a multiple of 16.
+    In device memory these are little-endian int32, word after word. Their bytes are a multiple of 16.
 
-    Raises UsageError for rates that are not the DPU's, and for taps that do not fit."""
+    Raises:
+        UsageError: The DPU does not take these rates, or the taps do not fit.
+    """
     if spec.rate != TARGET_HZ:
         raise UsageError(f"the DPU resamples to {TARGET_HZ} Hz, not to {spec.rate}; set rate to {TARGET_HZ}")
     if rate not in RATES:
@@ -45,19 +50,19 @@ def taps_table(spec: AudioSpec, rate: int) -> NDArray[np.int32]:
     taps = fixed_taps(rate, TARGET_HZ)
     step = rate // math.gcd(rate, TARGET_HZ) * passes(rate)
     before, half = step * LANES // 2, len(taps) // 2
-    behind = step * LANES - before - half - 1
-    if step > TAP_WORDS or before < half or behind < 0 or np.abs(taps).max() >= TAP_ONE:
+    after = step * LANES - before - half - 1
+    if step > TAP_WORDS or before < half or after < 0 or np.abs(taps).max() >= TAP_ONE:
         raise UsageError(f"the DPU cannot resample from {rate} Hz: its filter of {len(taps)} taps does not fit")
-    return np.pad(taps.astype(np.int32), (before - half, behind)).reshape(LANES, step).T.copy()
+    return np.pad(taps.astype(np.int32), (before - half, after)).reshape(LANES, step).T.copy()
 
 
 def filter_program(spec: AudioSpec) -> NDArray[np.uint64]:
-    """`spec.filterbank()` as the program that the mel unit runs for each frame, uint64 of shape (256, 2), little-endian
-    in device memory; zeros behind the last step.
+    """Return `filterbank(spec)` as the program that the mel unit runs for each frame, uint64 of shape (256, 2).
 
-    A row is one step (one clock) of both lanes. The first lane goes up from bin 1 to 128, the second down from bin 255
-    to 128, which is the first one's; bins 0 and 256 have no weight. A bin lies in two filters that are neighbours at
-    most, so a lane has two sums at work: that of the filter which it leaves, and that of the next one. An entry is
+    The program is little-endian in device memory, with zeros after the last step. A row is one step (one clock) of both
+    lanes. The first lane goes up from bin 1 to 128. The second goes down from bin 255 to 128, which belongs to the
+    first lane. Bins 0 and 256 have no weight. A bin lies in at most two filters, which are neighbours. So a lane keeps
+    two sums: that of the filter which it leaves, and that of the next one. An entry is
 
     | bits | |
     | --- | --- |
@@ -67,11 +72,13 @@ def filter_program(spec: AudioSpec) -> NDArray[np.uint64]:
     | 49 | advance: the next step has the next bin (both lanes alike) |
     | 50 | last step (both lanes alike) |
 
-    The first lane emits filters 0, 1, 2 and so on, the second n_mels - 1 and so on downwards; what both
-    emit is summed.
+    The first lane emits filters 0, 1, 2 and so on. The second emits n_mels - 1 and so on downwards. The unit adds up
+    the sums of a filter that both lanes emit.
 
-    Raises UsageError for what the unit cannot do: frames other than its own, and a filterbank with a bin in other
-    filters than two neighbours, with weights above 2^-4, or with more steps than a frame has clocks."""
+    Raises:
+        UsageError: The unit takes frames of its own size only. It also refuses a filterbank in which a bin lies in
+            other filters than two neighbours, with weights above 2^-4, or with more steps than a frame has clocks.
+    """
     if (spec.rate, spec.n_fft, spec.window, spec.hop) != (16000, 512, 400, 160):
         raise UsageError(
             f"rate, n_fft, window, hop are {spec.rate}, {spec.n_fft}, {spec.window}, {spec.hop}; "
@@ -79,11 +86,11 @@ def filter_program(spec: AudioSpec) -> NDArray[np.uint64]:
         )
     if spec.n_mels % 4 or not 4 <= spec.n_mels <= 128:
         raise UsageError(f"n_mels is {spec.n_mels}; the DPU takes multiples of 4 from 4 to 128")
-    return program_of(spec.filterbank())
+    return program_of(filterbank(spec))
 
 
 def program_of(filterbank: NDArray[np.float32]) -> NDArray[np.uint64]:
-    """As `filter_program`, of any filterbank of shape (n_mels, 257)."""
+    """Return the program for any filterbank of shape (n_mels, 257), as `filter_program` describes it."""
     weights = np.rint(filterbank.astype(np.float64) * WEIGHT_SCALE).astype(np.int64)
     if weights[:, 0].any() or weights[:, BINS].any():
         raise UsageError("the filterbank weighs 0 Hz or half the rate; the DPU leaves these two bins out")
@@ -91,8 +98,8 @@ def program_of(filterbank: NDArray[np.float32]) -> NDArray[np.uint64]:
         raise UsageError("a mel filter has a weight below 0 or weights of 2^-4 and more in all, too large for the DPU")
     up, lane_up = _lane(weights, range(1, MIDDLE + 1), 0)
     other = weights[::-1].copy()
-    other[:, MIDDLE] = 0  # the first lane's
-    needed = len(weights) - up  # a filter that lies in neither lane is given out by the second, as 0
+    other[:, MIDDLE] = 0  # this bin belongs to the first lane
+    needed = len(weights) - up  # the second lane emits a filter that lies in neither lane, as 0
     _, lane_down = _lane(other, range(BINS - 1, MIDDLE - 1, -1), needed)
     rows: list[tuple[int, int]] = []
     for first, second in zip(lane_up, lane_down, strict=True):
@@ -110,13 +117,14 @@ def program_of(filterbank: NDArray[np.float32]) -> NDArray[np.uint64]:
 
 
 def _lane(weights: NDArray[np.int64], bins: range, needed: int) -> tuple[int, list[list[int]]]:
-    """The entries of each bin, in the order of `bins`, for filters in the order of `weights`; and how many filters are
-    emitted, `needed` at least."""
+    """Return how many filters a lane emits, at least `needed`, and the entries of each bin, in the order of `bins`.
+
+    The filters are in the order of `weights`."""
     lane: list[list[int]] = []
     leaving = 0  # the filter of the first sum
 
     def emit(times: int) -> None:
-        """After the last bin so far, the first time in its own step."""
+        """Emit so many filters after the last bin so far. The first emit is in the step of that bin."""
         if times:
             lane[-1][-1] |= EMIT
             lane[-1] += [EMIT] * (times - 1)
@@ -126,7 +134,7 @@ def _lane(weights: NDArray[np.int64], bins: range, needed: int) -> tuple[int, li
         passed = max(0, inside[-1] - 1 - leaving)  # no filter is emitted before it must be
         if lane:
             emit(passed)
-        before = [] if lane else [EMIT] * passed  # filters without a bin in front of the first one
+        before = [] if lane else [EMIT] * passed  # filters without a bin, before the first one
         leaving += passed
         if inside[0] < leaving:
             raise UsageError("a bin lies in mel filters that are not two neighbours; the DPU cannot do that")

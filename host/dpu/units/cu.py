@@ -1,7 +1,7 @@
-"""One CU behind XRT: its buffers, its runs and the record that it writes. Kinds of CUs are subclasses.
+"""One CU on an XRT device: its buffers, its runs and the record that it writes. Kinds of CUs are subclasses.
 
-Uses only what the real `pyxrt` has: its `wait` keeps the interpreter lock, so runs are waited for in short slices; it
-cannot read registers, so a CU writes its `result` record to memory; its scalars are C ints, so -1 stands for
+The code uses only what the real `pyxrt` has. Its `wait` keeps the interpreter lock, so the host waits for runs in short
+slices. It cannot read registers, so a CU writes its `result` record to memory. Its scalars are C ints, so -1 stands for
 0xFFFFFFFF.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-RESULT_WORDS = 8  # 32 bits each; the first is the status
+RESULT_WORDS = 8  # 32 bits each; the first word is the status
 WAIT_SLICE_MS = 1
 
 
@@ -40,41 +40,41 @@ class Stopwatch:
 
 
 class Cu:
-    """Used by one thread at a time. `counters` are the clocks of its last run, from devices that tell."""
+    """One CU, for one thread at a time. `counters` are the clocks of its last run, from devices that count them."""
 
     kernel_name: ClassVar[str]
     result_argument: ClassVar[int]
-    records: ClassVar[int] = 1  # that `result` has room for
+    records: ClassVar[int] = 1  # number of records in `result`
 
     def __init__(self, api: ModuleType, device: Any, context: Any, name: str, closing: threading.Event) -> None:
-        """`closing` is set when the driver gives up waiting."""
+        """Open the CU. The driver sets `closing` when it gives up waiting."""
         self.name = name
         self.counters: Mapping[str, int] | None = None
         self._closing = closing
-        self._last: Any = None  # run that was begun
+        self._last: Any = None  # the last run that began
         self._api = api
         self._device = device
         self._kernel = api.kernel(context, f"{self.kernel_name}:{{{name}}}")
         self._result = self._buffer(self.records * RESULT_WORDS * 4, self.result_argument)
 
     def lanes(self) -> Sequence[Any]:
-        """What callers have, one at a time each."""
+        """Return the objects that callers acquire. Each serves one caller at a time."""
         return [self]
 
     def hangs(self) -> bool:
-        """Whether the last run has not ended: what is started behind it would wait, and its buffers are in use."""
+        """Return whether the last run has not ended. Then a new run would wait after it, and its buffers are in use."""
         ended = (self._api.ert_cmd_state.ERT_CMD_STATE_COMPLETED, *self.failed_states())
         return self._last is not None and self._last.state() not in ended
 
     def probe(self, timeout_s: float) -> bool:
-        """Whether a small job of which the answer is known is done right; blocks as `run` does. Raises CuLost."""
+        """Return whether the CU does a small job with a known answer right. It blocks as `run` does. Raises CuLost."""
         raise NotImplementedError
 
     def stop(self) -> None:
-        """The driver is being closed."""
+        """Begin to end a run that goes on, as the driver closes."""
 
     def close(self, deadline: float) -> None:
-        """Waits for what `stop` began, until then on the monotonic clock."""
+        """Wait for the end that `stop` began, until `deadline` (`time.monotonic()` seconds)."""
 
     def _stopwatch(self) -> "Stopwatch":
         """Return a stopwatch for a run's limit, which begins now."""
@@ -89,12 +89,12 @@ class Cu:
         buffer.sync(self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE, max(1, memoryview(data).nbytes), 0)
 
     def _fetch(self, buffer: Any, size: int) -> NDArray[np.uint8]:
-        """Its first bytes, which are the next run's as soon as that begins."""
+        """Return the first `size` bytes of the buffer. They are valid until the next run begins."""
         buffer.sync(self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE, size, 0)
         return np.frombuffer(buffer.map(), np.uint8, size)
 
     def _start(self, timeout_s: float, *arguments: Any) -> list[int]:
-        """One run to its end: the words of the record. Raises CuLost, and what XRT raises."""
+        """Run the CU once and return the words of its record. Raises CuLost, and RuntimeError from XRT."""
         run = self._begin(*arguments)
         stopwatch = self._stopwatch()
         states = self._api.ert_cmd_state
@@ -109,13 +109,15 @@ class Cu:
             if stopwatch.exceeds(timeout_s):
                 raise CuLost(f"{self.name} did not answer within {timeout_s:.4g} s")
         self._result.sync(self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE)
-        # Emulated devices have more than pyxrt: they can tell the clocks that a run took.
+        # Emulated devices have more than pyxrt: they count the clocks of a run.
         self.counters = run.get_hw_emu_stats() if hasattr(run, "get_hw_emu_stats") else None
         words: list[int] = np.frombuffer(self._result.map(), "<u4", count=RESULT_WORDS).tolist()
         return words
 
     def _begin(self, *arguments: Any) -> Any:
-        """The run, under way. pyxrt's kernel(...) passes over what it cannot set; this raises what XRT does."""
+        """Start a run and return it.
+
+        pyxrt's kernel(...) ignores arguments that it cannot set. This method raises the error of XRT instead."""
         run = self._api.run(self._kernel)
         for index, argument in enumerate(arguments):
             run.set_arg(index, argument)
@@ -134,11 +136,11 @@ class Cu:
         )
 
     def _raise_failed(self, run: Any, state: Any) -> NoReturn:
-        if hasattr(run, "wait2"):  # since 2.20, and without a limit: pyxrt takes no durations. The run has ended
-            run.wait2()  # raises with the reason
+        if hasattr(run, "wait2"):  # since XRT 2.20; it has no limit, but the run has ended
+            run.wait2()  # raises an error with the reason
         raise CuLost(f"{self.name} ended in state {state.name}")
 
 
 def as_int(word: int) -> int:
-    """A 32-bit word as the C int of the same bits."""
+    """Return a 32-bit word as the C int with the same bits."""
     return word - (1 << 32) if word >> 31 else word

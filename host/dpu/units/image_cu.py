@@ -1,4 +1,4 @@
-"""An image CU that is started for each photo."""
+"""Drive an image CU with one start for each image."""
 
 import threading
 from collections.abc import Mapping
@@ -11,27 +11,35 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.host.dpu.reference.image import FORMATS, ImageSpec, Stage, upright
-from headrace.host.dpu.reference.orientation import Orientation, orientation
+from headrace.host.dpu.reference.image import upright
+from headrace.host.dpu.reference.orientation import orientation
+from headrace.host.dpu.specs import IMAGE_FORMATS, ImageSpec, ImageStage, Orientation
 from headrace.host.dpu.units.cu import Cu, CuLost
 from headrace.host.dpu.units.status import Status
 
-WORKSPACE = 13  # number of the argument
+WORKSPACE = 13  # index of the argument
 CENTRED = -1  # crop offset register: 0xFFFFFFFF centres the window
-# Of the workspace for files of several scans: three components without subsampling, 16 bits each, in whole MCUs. It
-# begins with a megapixel and grows with the files.
-COEFFICIENT_BYTES = 6  # a pixel
+# Files of several scans need a workspace: three components without subsampling, 16 bits each, in whole MCUs. It begins
+# with room for a megapixel and grows with the files.
+COEFFICIENT_BYTES = 6  # for each pixel
 FIRST_WORKSPACE = COEFFICIENT_BYTES << 20
 
 
 class NoRoom(Exception):
-    """No workspace is made for this file: it is too large."""
+    """The file is too large for a workspace."""
 
 
 @dataclass(frozen=True, slots=True)
 class CuResult:
-    """`output` has the bytes that the record tells of, as an array of `shape`, or nothing if the status is not OK.
-    `orientation` is the file's, by which `output` is turned if the spec says so."""
+    """The result of an image CU.
+
+    Args:
+        status: Status of the run.
+        output: The output bytes as an array of the stage's shape, empty if the status is not OK.
+        source_pixels: Pixels of the source image.
+        counters: Clocks of the run, from devices that count them.
+        orientation: Orientation of the file. `output` is turned by it if the spec says so.
+    """
 
     status: Status
     output: NDArray[Any]
@@ -58,23 +66,25 @@ class ImageCu(Cu):
         self._workspace = self._buffer(FIRST_WORKSPACE, argument=WORKSPACE)
         self._send(self._tables, words)
 
-    def run(self, jpeg: bytes, stage: Stage, timeout_s: float) -> CuResult:
-        """Blocks for at most about `timeout_s` for each start of the CU, of which there are at most three. A file of
-        several scans is too large if its coefficients are more than those of `spec.max_megapixels`.
+    def run(self, jpeg: bytes, stage: ImageStage, timeout_s: float) -> CuResult:
+        """Run the CU on one JPEG file.
 
-        Raises CuLost on a hang, an error state or a failing transfer."""
+        It blocks for at most about `timeout_s` for each start of the CU, of which there are at most three. A file of
+        several scans is too large if its coefficients need more room than those of `spec.max_megapixels`.
+
+        Raises CuLost if the CU hung or ended in an error state, or a transfer failed."""
         try:
             if len(jpeg) > self._jpeg.size():
                 self._jpeg = self._buffer(len(jpeg), argument=0)
             self._send(self._jpeg, jpeg)
-            found = orientation(jpeg)
-            spec = self._spec.as_stored(found)
+            exif = orientation(jpeg)
+            spec = self._spec.as_stored(exif)
             words = self._once(len(jpeg), spec, stage, timeout_s)
             if wants_workspace(words):
                 try:
                     self._workspace = self._buffer(workspace_bytes(words, self._spec), argument=WORKSPACE)
-                except (NoRoom, RuntimeError, MemoryError):  # the latter two are XRT's, for a bank that is full
-                    return CuResult(Status.TOO_LARGE, np.empty(0, np.uint8), 0, self.counters, found)
+                except (NoRoom, RuntimeError, MemoryError):  # XRT raises the latter two if a bank is full
+                    return CuResult(Status.TOO_LARGE, np.empty(0, np.uint8), 0, self.counters, exif)
                 words = self._once(len(jpeg), spec, stage, timeout_s)
             if words[0] == Status.BUFFER_TOO_SMALL:
                 self._tensor = self._buffer(output_bytes(words), argument=2)
@@ -82,16 +92,18 @@ class ImageCu(Cu):
             output: NDArray[np.uint8] = np.empty(0, np.uint8)
             if words[0] == Status.OK:
                 output = self._fetch(self._tensor, output_bytes(words))
-            return result(words, output, self._spec, stage, found, self.counters)
-        except (RuntimeError, ValueError) as error:  # what XRT raises whatever happened; a record that makes no sense
+            return result(words, output, self._spec, stage, exif, self.counters)
+        except (RuntimeError, ValueError) as error:  # RuntimeError is from XRT, ValueError from an invalid record
             raise CuLost(f"{self.name}: {error}") from error
 
     def probe(self, timeout_s: float) -> bool:
+        """Return whether the CU decodes a known image right."""
         jpeg, pixels = known_image()
-        return np.array_equal(self.run(jpeg, Stage.DECODE, timeout_s).output, pixels)
+        return np.array_equal(self.run(jpeg, ImageStage.DECODE, timeout_s).output, pixels)
 
-    def _once(self, jpeg_bytes: int, spec: ImageSpec, stage: Stage, timeout_s: float) -> list[int]:
-        """The record: status, out_width, out_height, src_width, src_height, output bytes (low, high), 0."""
+    def _once(self, jpeg_bytes: int, spec: ImageSpec, stage: ImageStage, timeout_s: float) -> list[int]:
+        """Start the CU once and return its record: status, out_width, out_height, src_width, src_height, output bytes
+        (low, high), 0."""
         return self._start(
             timeout_s,
             self._jpeg,
@@ -101,7 +113,7 @@ class ImageCu(Cu):
             self._tables,
             self._result,
             int(stage),
-            FORMATS.index(spec.dtype),
+            IMAGE_FORMATS.index(spec.dtype),
             spec.resize_short,
             spec.crop_width,
             spec.crop_height,
@@ -109,14 +121,14 @@ class ImageCu(Cu):
             CENTRED if spec.crop_y is None else spec.crop_y,
             self._workspace,
             self._workspace.size(),
-            self._tables,  # in the place of a ring, which has no entries: a single request
+            self._tables,  # stands in for the ring, which has no entries for a single request
             *(0, 0, 0),
         )
 
 
 @cache
 def known_image() -> tuple[bytes, NDArray[np.uint8]]:
-    """A small JPEG file and what it decodes to."""
+    """Return a small JPEG file and the pixels that it decodes to."""
     rows, columns = np.mgrid[0:32, 0:32]
     drawn = np.stack([rows * 8, columns * 8, (rows ^ columns) * 8], axis=-1).astype(np.uint8)
     jpeg = cv2.imencode(".jpg", drawn)[1]
@@ -124,7 +136,7 @@ def known_image() -> tuple[bytes, NDArray[np.uint8]]:
 
 
 def table_words(spec: ImageSpec) -> NDArray[np.uint8]:
-    """The bytes of `tables`."""
+    """Return the content of `tables`."""
     words = np.zeros((3, 256), np.uint32)  # the CU takes the low bits that the format needs
     table = spec.tables()
     words[:] = table.view(f"u{table.itemsize}")
@@ -132,17 +144,20 @@ def table_words(spec: ImageSpec) -> NDArray[np.uint8]:
 
 
 def output_bytes(words: list[int]) -> int:
-    """That a record tells of."""
+    """Return the number of output bytes in a record."""
     return words[5] | words[6] << 32
 
 
 def wants_workspace(words: list[int]) -> bool:
-    """Whether a record says that the workspace is too small, of which it tells the bytes then: there is no image."""
+    """Return whether a record asks for a larger workspace. It then holds the bytes that the CU needs, and there is no
+    image."""
     return words[0] == Status.BUFFER_TOO_SMALL and words[1] == 0
 
 
 def workspace_bytes(words: list[int], spec: ImageSpec) -> int:
-    """That such a record tells of. Raises NoRoom if it is for a photo larger than the CPU would take."""
+    """Return the workspace bytes that such a record asks for.
+
+    Raises NoRoom if they are for an image larger than the CPU would take."""
     if output_bytes(words) > COEFFICIENT_BYTES * 10**6 * spec.max_megapixels:
         raise NoRoom
     return output_bytes(words)
@@ -152,17 +167,17 @@ def result(
     words: list[int],
     output: NDArray[np.uint8],
     spec: ImageSpec,
-    stage: Stage,
-    found: Orientation,
+    stage: ImageStage,
+    exif: Orientation,
     counters: Mapping[str, int] | None,
 ) -> CuResult:
-    """Of a record and, if its status is OK, the bytes that it tells of, which are copied. `found` is the file's.
+    """Return the result for a record and, if its status is OK, the output bytes, which are copied.
 
-    Raises ValueError for a record that makes no sense."""
+    `exif` is the orientation of the file. Raises ValueError for an invalid record."""
     status, width, height, pixels = Status(words[0]), words[1], words[2], words[3] * words[4]
     if status != Status.OK:
-        return CuResult(status, np.empty(0, np.uint8), pixels, counters, found)
-    shape = (3, height, width) if stage == Stage.NORMALIZE else (height, width, 3)
-    dtype = np.dtype(spec.dtype if stage == Stage.NORMALIZE else np.uint8)
-    image = output.view(dtype).reshape(shape).copy()  # the buffer is the next request's
-    return CuResult(status, upright(image, spec.turn(found), stage), pixels, counters, found)
+        return CuResult(status, np.empty(0, np.uint8), pixels, counters, exif)
+    shape = (3, height, width) if stage == ImageStage.NORMALIZE else (height, width, 3)
+    dtype = np.dtype(spec.dtype if stage == ImageStage.NORMALIZE else np.uint8)
+    image = output.view(dtype).reshape(shape).copy()  # a copy, as the next request reuses the buffer
+    return CuResult(status, upright(image, spec.turn(exif), stage), pixels, counters, exif)

@@ -1,9 +1,9 @@
-"""Image CUs: any of them does a photo, by a start of its own or from the CU's queue."""
+"""Run images on any of the image CUs, by a start for each image or from the CU's queue."""
 
 from typing import Any
 
 from headrace.host.dpu.preprocessor import Launch, Preprocessed
-from headrace.host.dpu.reference.image import ImageSpec, Stage
+from headrace.host.dpu.specs import ImageSpec, ImageStage
 from headrace.host.dpu.units.image_cu import ImageCu
 from headrace.host.dpu.units.job_queue import JobQueue
 from headrace.host.dpu.units.pool import CuPool, OpenPool
@@ -12,8 +12,9 @@ from headrace.host.dpu.units.status import Status
 
 
 class ImageCus:
-    """All image CUs, of `clocks_per_s` at the least. `polls`: looks for a job after which a CU's run from its queue
-    ends."""
+    """All image CUs. Each does at least `clocks_per_s` clocks in a second.
+
+    `polls` is how often a CU looks for a job in its queue before its run ends."""
 
     kernels = (ImageCu.kernel_name,)
 
@@ -27,9 +28,11 @@ class ImageCus:
             self._pool = open_pool(ImageCu, spec)
         self.pools = (self._pool,)
 
-    async def process(self, data: bytes, stage: Stage | None, timeout_s: float) -> tuple[Preprocessed, Status]:
-        """`timeout_s` is beside what the photo's size accounts for. Raises DpuUnavailable."""
-        last = Stage.NORMALIZE if stage is None else stage
+    async def process(self, data: bytes, stage: ImageStage | None, timeout_s: float) -> tuple[Preprocessed, Status]:
+        """Run one file and return its result and status.
+
+        `timeout_s` is added to the time that the image's size accounts for. Raises DpuUnavailable."""
+        last = ImageStage.NORMALIZE if stage is None else stage
         limit_s = timeout_s + image_clocks(data, self._spec, last) / self._clocks_per_s
         run, result = await self._pool.run(lambda cu: cu.run(data, last, limit_s))
         done = Preprocessed(

@@ -1,9 +1,9 @@
-"""An image CU that takes its jobs from a ring in device memory: one start for as many photos as come.
+"""Drive an image CU that takes its jobs from a ring in device memory. One start serves as many images as come.
 
-hls/image_cu/image_cu.hpp defines the ring. Several callers have jobs there at the same time, each in a lane of its own
-with room for a file and a tensor, so that the CU finds the next job when it is done with one. The CU's run ends by
-itself when no job came for a while, and is started again with the next one; jobs that it did not take stay where they
-are.
+hls/image_cu/image_cu.hpp defines the ring. Several callers have jobs in the ring at the same time. Each caller has a
+lane of its own with room for a file and a tensor. So the CU finds the next job when it is done with one. The run of the
+CU ends by itself when no job came for a while, and the next job starts it again. Jobs that the CU did not take stay
+where they are.
 """
 
 import contextlib
@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.host.dpu.reference.image import FORMATS, ImageSpec, Stage
 from headrace.host.dpu.reference.orientation import orientation
+from headrace.host.dpu.specs import IMAGE_FORMATS, ImageSpec, ImageStage
 from headrace.host.dpu.units.cu import RESULT_WORDS, Cu, CuLost, as_int
 from headrace.host.dpu.units.image_cu import (
     CENTRED,
@@ -35,12 +35,12 @@ from headrace.host.dpu.units.image_cu import (
 )
 from headrace.host.dpu.units.status import Status
 
-LANES = 4  # jobs of a CU at a time: one runs, one is fetched ahead, and the host is busy with the others
+LANES = 4  # jobs of a CU at a time: one runs, one is fetched ahead, and the host works on the others
 ENTRIES = 8  # a power of two, at least LANES
 DESCRIPTOR = struct.Struct("<16I")
-NUMBERED = 48  # bytes of a descriptor in front of the word that has its number
+NUMBERED = 48  # bytes of a descriptor before the word with its number
 JOB, STOP = 0, 1
-SLICE_S = 0.0005  # between two looks at the records
+SLICE_S = 0.0005  # pause between two looks at the records
 
 
 class JobSlot:
@@ -51,18 +51,20 @@ class JobSlot:
         self._queue = queue
         self._number = number
 
-    def run(self, jpeg: bytes, stage: Stage, timeout_s: float) -> CuResult:
-        """Blocks until the job is done. Raises CuLost if the CU has done none of its jobs for `timeout_s`, on an error
-        state or a failing transfer; then the CU is lost to all lanes."""
+    def run(self, jpeg: bytes, stage: ImageStage, timeout_s: float) -> CuResult:
+        """Run a job, and block until it is done.
+
+        Raises CuLost if the CU has finished none of its jobs for `timeout_s`, ended in an error state, or a transfer
+        failed. The CU is then lost to all lanes."""
         return self._queue.run(self._number - 1, jpeg, stage, timeout_s)
 
 
 class JobQueue(Cu):
-    """`polls`: looks at an empty ring after which the CU's run ends."""
+    """The queue of one CU. `polls` is how often the CU looks at an empty ring before its run ends."""
 
     kernel_name = "image_cu"
     result_argument = 5
-    records = ENTRIES + 1  # the last one is the run's own
+    records = ENTRIES + 1  # the last record is for the run itself
 
     def __init__(
         self,
@@ -80,20 +82,20 @@ class JobQueue(Cu):
         self._tables = self._buffer(3 * 256 * 4, argument=4)
         self._send(self._tables, table_words(spec))
         self._ring = self._buffer(ENTRIES * DESCRIPTOR.size, argument=15)
-        for buffer in (self._ring, self._result):  # what lies there from before could be taken for a job or a record
+        for buffer in (self._ring, self._result):  # cleared, as old content could look like a job or a record
             self._send(buffer, bytes(buffer.size()))
-        self._lock = threading.RLock()  # of all below
-        self._jpeg_room = 1 << 20  # of a lane
+        self._lock = threading.RLock()  # guards all attributes below
+        self._jpeg_room = 1 << 20  # bytes for each lane
         self._workspace_room = FIRST_WORKSPACE
         self._tensor_room = _pages(int(np.prod(spec.tensor_shape)) * np.dtype(spec.dtype).itemsize)
         self._allocate()
         self._workspace = self._buffer(self._workspace_room, argument=WORKSPACE)  # the CU does one job at a time
         self._run: Any = None
-        self._number = 1  # of the next job; the CU has its low 32 bits
-        self._undone = 1  # the first job whose record was not seen yet
-        self._records: dict[int, list[int]] = {}  # by number, until its lane takes it
-        self._limits: dict[int, float] = {}  # of the jobs that are not done, in seconds
-        self._since_moved = self._stopwatch()  # since the CU last did what was asked
+        self._number = 1  # number of the next job; the CU has its low 32 bits
+        self._undone = 1  # number of the first job without a record
+        self._records: dict[int, list[int]] = {}  # by number, until the lane takes its record
+        self._limits: dict[int, float] = {}  # seconds, by number, of the jobs that are not done
+        self._since_moved = self._stopwatch()  # time since the CU last finished a job
         self._lost = ""
         self._stopped = False
 
@@ -103,8 +105,8 @@ class JobQueue(Cu):
     def stop(self) -> None:
         with self._lock:
             if self._run is None or self._lost or self._number - self._undone >= ENTRIES:
-                return  # it ends when it finds no more jobs
-            with contextlib.suppress(RuntimeError):  # nobody waits for it any more
+                return  # the run ends when it finds no more jobs
+            with contextlib.suppress(RuntimeError):  # no caller waits for it any more
                 self._write(self._number, [0] * 11 + [STOP])
                 self._stopped = True
 
@@ -114,9 +116,9 @@ class JobQueue(Cu):
                 time.sleep(SLICE_S)
             self._lost = f"{self.name} was closed"
 
-    def run(self, lane: int, jpeg: bytes, stage: Stage, timeout_s: float) -> CuResult:
-        found = orientation(jpeg)
-        spec = self._spec.as_stored(found)
+    def run(self, lane: int, jpeg: bytes, stage: ImageStage, timeout_s: float) -> CuResult:
+        exif = orientation(jpeg)
+        spec = self._spec.as_stored(exif)
         try:
             if len(jpeg) > self._jpeg_room:
                 self._grow(timeout_s, jpeg=len(jpeg))
@@ -125,7 +127,7 @@ class JobQueue(Cu):
                 try:
                     self._grow(timeout_s, workspace=workspace_bytes(words, self._spec))
                 except NoRoom:
-                    return CuResult(Status.TOO_LARGE, np.empty(0, np.uint8), 0, None, found)
+                    return CuResult(Status.TOO_LARGE, np.empty(0, np.uint8), 0, None, exif)
                 words, tensor = self._once(lane, jpeg, spec, stage, timeout_s)
             if words[0] == Status.BUFFER_TOO_SMALL:
                 self._grow(timeout_s, tensor=output_bytes(words))
@@ -135,7 +137,7 @@ class JobQueue(Cu):
                 size, offset = output_bytes(words), lane * (tensor.size() // LANES)
                 tensor.sync(self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE, size, offset)
                 output = np.frombuffer(tensor.map(), np.uint8, size, offset)
-            return result(words, output, self._spec, stage, found, None)
+            return result(words, output, self._spec, stage, exif, None)
         except (RuntimeError, ValueError, CuLost) as error:
             with self._lock:
                 self._lost = self._lost or str(error)
@@ -143,12 +145,14 @@ class JobQueue(Cu):
 
     def probe(self, timeout_s: float) -> bool:
         jpeg, pixels = known_image()
-        return np.array_equal(self.run(0, jpeg, Stage.DECODE, timeout_s).output, pixels)
+        return np.array_equal(self.run(0, jpeg, ImageStage.DECODE, timeout_s).output, pixels)
 
     # ---- Jobs ----
 
-    def _once(self, lane: int, jpeg: bytes, spec: ImageSpec, stage: Stage, timeout_s: float) -> tuple[list[int], Any]:
-        """A job's record, and the buffer that has its tensor."""
+    def _once(
+        self, lane: int, jpeg: bytes, spec: ImageSpec, stage: ImageStage, timeout_s: float
+    ) -> tuple[list[int], Any]:
+        """Run one job, and return its record and the buffer with its tensor."""
         to_device = self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE
         with self._lock:
             tensor, at = self._tensor, lane * self._jpeg_room
@@ -166,7 +170,7 @@ class JobQueue(Cu):
                     lane * self._tensor_room,
                     self._tensor_room,
                     int(stage),
-                    FORMATS.index(spec.dtype),
+                    IMAGE_FORMATS.index(spec.dtype),
                     spec.resize_short,
                     spec.crop_width,
                     spec.crop_height,
@@ -184,7 +188,9 @@ class JobQueue(Cu):
             time.sleep(SLICE_S)
 
     def _write(self, number: int, words: Sequence[int]) -> None:
-        """The job into its slot, which is free: fewer lanes than slots have jobs. Its number goes last."""
+        """Write a job into its slot of the ring, its number last.
+
+        The slot is free, because there are fewer lanes than slots."""
         at = number % ENTRIES * DESCRIPTOR.size
         last = [0, 0, 0, number]
         self._ring.write(DESCRIPTOR.pack(*(word & 0xFFFFFFFF for word in (*words, *last))), at)
@@ -192,17 +198,18 @@ class JobQueue(Cu):
             self._ring.sync(self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE, size, at + begin)
 
     def _look(self) -> None:
-        """Take the records that are there, and start the CU if there are jobs that it did not take. The first that
-        is not done may take as long as its limit."""
+        """Take the records that are there, and start the CU if there are jobs that it did not take.
+
+        The first job that is not done may take as long as its limit. Raises CuLost."""
         if self._lost:
             raise CuLost(self._lost)
-        ended = self._ended()  # before the records are looked at: what it did is among them
+        ended = self._ended()  # asked first, so that the records below hold all that the run did
         done = self._undone
         records = self._fetch_records()
         while done != self._number and records[done % ENTRIES, -1] == done & 0xFFFFFFFF:
             done += 1
         if done != self._undone:
-            records = self._fetch_records()  # the last word of a record comes last: now all of it is there
+            records = self._fetch_records()  # fetched again: a record whose last word was there is complete now
             self._records |= {number: records[number % ENTRIES].tolist() for number in range(self._undone, done)}
             for number in range(self._undone, done):
                 del self._limits[number]
@@ -237,7 +244,7 @@ class JobQueue(Cu):
             0,
             0,
             0,
-            0,  # what the jobs bring
+            0,  # each job brings these values itself
             self._workspace,
             self._workspace.size(),
             self._ring,
@@ -247,7 +254,7 @@ class JobQueue(Cu):
         )
 
     def _ended(self) -> bool:
-        """Whether no run is under way. Raises CuLost if it ended otherwise than in order."""
+        """Return whether no run is under way. Raises CuLost if the last run failed."""
         if self._run is None:
             return True
         state, states = self._run.state(), self._api.ert_cmd_state
@@ -262,7 +269,9 @@ class JobQueue(Cu):
         return True
 
     def _grow(self, timeout_s: float, *, jpeg: int = 0, tensor: int = 0, workspace: int = 0) -> None:
-        """Larger buffers, in bytes, which a run takes at its start: the one under way is ended first."""
+        """Make buffers larger, to so many bytes.
+
+        A run takes its buffers at its start, so a run that is under way is ended first."""
         with self._lock:
             if jpeg <= self._jpeg_room and tensor <= self._tensor_room and workspace <= self._workspace_room:
                 return  # another lane's job was as large
@@ -276,7 +285,7 @@ class JobQueue(Cu):
                     if stopwatch.exceeds(timeout_s):
                         raise CuLost(f"{self.name} did not stop within {timeout_s} s")
                     time.sleep(SLICE_S)
-                # A run that found no job just before does not take the stop, and its place is the next job's.
+                # A run that exif no job just before does not take the stop, and its place is the next job's.
                 taken = int(self._fetch_records()[ENTRIES, 2]) == (self._number + 1) & 0xFFFFFFFF
                 self._number = self._undone = self._number + taken
             self._jpeg_room = max(self._jpeg_room, _pages(jpeg))
@@ -284,7 +293,7 @@ class JobQueue(Cu):
             if workspace > self._workspace_room:
                 try:
                     self._workspace = self._buffer(_pages(workspace), argument=WORKSPACE)
-                except (RuntimeError, MemoryError) as error:  # XRT's, for a bank that is full
+                except (RuntimeError, MemoryError) as error:  # XRT raises them if a bank is full
                     raise NoRoom from error
                 self._workspace_room = _pages(workspace)
             else:

@@ -1,11 +1,11 @@
-"""CUs of one kind, any of which does a run: one of them a run, in the order of asking.
+"""A pool of CUs of one kind. Each run goes to one CU, in the order in which callers ask.
 
-A CU that does not answer in time is taken out of service, and its run goes to another one; behind the second it is
-given up, as it may be the run that is at fault.
+A CU that does not answer in time goes out of service, and its run goes to another CU. After the second such CU the pool
+gives the run up, because the run itself may be at fault.
 
-The pool looks after a CU that is out of service while requests go on. While its last run is under way, nothing is
-started after it. Once that run has ended, the pool opens the CU anew, with a kernel and buffers of its own. The CU is
-back in service when it does a small job right. Each probe that fails makes the interval to the next one longer.
+The pool looks after a CU that is out of service while requests go on. While its last run is under way, the pool starts
+nothing on it. Once that run has ended, the pool opens the CU anew, with a new kernel and new buffers. The CU is back in
+service when it does a small job right. Each probe that fails makes the interval to the next one longer.
 """
 
 import asyncio
@@ -38,8 +38,8 @@ Result = TypeVar("Result")
 
 _log = logging.getLogger(__name__)
 
-MAX_LOST = 2  # CUs for one run
-LONGEST_BETWEEN_PROBES = 64  # times the first interval; each is twice the one before
+MAX_LOST = 2  # CUs that one run may lose
+LONGEST_BETWEEN_PROBES = 64  # times the first interval; each interval is twice the one before
 
 
 class DpuUnavailable(PreprocessorUnavailable):
@@ -47,27 +47,40 @@ class DpuUnavailable(PreprocessorUnavailable):
 
 
 class OpenPool(Protocol):
-    """Opens all CUs of a kind that the container has, with the arguments of their own."""
+    """A function that opens all CUs of a kind in the container, with arguments for that kind."""
 
     def __call__(self, kind: type[AnyCu], *arguments: Any) -> "CuPool[Any]": ...
 
 
 @dataclass(slots=True)
 class Probing:
-    """Of a CU that is out of service: `last` is what ran on it last, `reason` why it was lost."""
+    """The state of a CU that is out of service.
+
+    Args:
+        last: The CU as it was last opened.
+        reason: Why it was lost.
+        interval_s: Seconds until the next probe.
+        still_runs: The last probe found that its last run has not ended.
+        probe: The probe under way.
+    """
 
     last: Cu
     reason: str
     interval_s: float
-    still_runs: bool = False  # so the last probe found it
+    still_runs: bool = False
     timer: asyncio.TimerHandle | None = None
-    probe: "asyncio.Future[Cu | None] | None" = None  # under way
+    probe: "asyncio.Future[Cu | None] | None" = None
 
 
 class CuPool(Generic[Held]):
-    """For one event loop. Callers have the CUs' lanes, which for most are the CUs themselves. `lost` has the reasons of
-    those that are out of service by name; `retried` counts the runs that were moved off them; `returned`, how often a
-    CU came back, by its name."""
+    """CUs of one kind, for one event loop.
+
+    Callers acquire the lanes of the CUs. For most kinds the CU itself is its only lane.
+
+    Attributes:
+        lost: The reason for each lane that is out of service, by name.
+        retried: How many runs moved off such a CU.
+        returned: How often a CU came back, by its name."""
 
     def __init__(
         self,
@@ -77,8 +90,14 @@ class CuPool(Generic[Held]):
         probe_after_s: float,
         probe_timeout_s: float,
     ) -> None:
-        """`closing` is set when the driver gives up waiting. A CU is probed `probe_after_s` after it was lost, never if
-        that is infinite, and a probe takes `probe_timeout_s` at most."""
+        """Make the pool.
+
+        Args:
+            closing: The driver sets it when it gives up waiting.
+            reopen: Opens the CU of a name anew.
+            probe_after_s: Seconds from the loss of a CU to its first probe. Infinity means no probes.
+            probe_timeout_s: Longest time of a probe, in seconds.
+        """
         self.cus = {cu.name: cu for cu in cus}
         lanes: list[Held] = []
         self._cu_of: dict[str, str] = {}
@@ -94,14 +113,15 @@ class CuPool(Generic[Held]):
         self._reopen = reopen
         self._probe_after_s = probe_after_s
         self._probe_timeout_s = probe_timeout_s
-        self._probing: dict[str, Probing] = {}  # by CU
-        self._held: set[str] = set()  # lanes
+        self._probing: dict[str, Probing] = {}  # by name of the CU
+        self._held: set[str] = set()  # names of the lanes that callers have
         self._units: FairPool[Held] = FairPool(lanes, attrgetter("name"))
         self._threads = ThreadPoolExecutor(len(lanes), thread_name_prefix="dpu")
         self._prober = ThreadPoolExecutor(1, thread_name_prefix="dpu-probe")  # one probe at a time
 
     def close(self) -> None:
-        """After `closing` is set: what waits and what comes later is refused; takes at most a slice of waiting."""
+        """Refuse waiting and later callers, and end the threads. The caller has set `closing`, so it takes at most a
+        wait slice."""
         self._units.refuse(lambda: DpuUnavailable("the driver was closed"))
         for probing in self._probing.values():
             if probing.timer is not None:
@@ -116,9 +136,14 @@ class CuPool(Generic[Held]):
         ]
 
     async def run(self, work: Callable[[Held], Result]) -> tuple[CuRun, Result]:
-        """`work` in a thread, with a CU of its own; it is called again with another one if it raises CuLost.
+        """Run `work` in a thread with a CU of its own. If it raises CuLost, run it again with another CU.
 
-        Raises DpuUnavailable, also when it has lost MOST_LOST, and what else `work` raises."""
+        Returns:
+            The run of the CU that succeeded, and the result of `work`.
+
+        Raises:
+            DpuUnavailable: No CU is left, or the run has lost MAX_LOST CUs. Other errors of `work` pass through.
+        """
 
         def timed(cu: Held) -> tuple[CuRun, Result]:
             started = time.monotonic()
@@ -133,19 +158,19 @@ class CuPool(Generic[Held]):
             run = loop.run_in_executor(self._threads, timed, cu)
             run.add_done_callback(partial(self._release, cu))
             try:
-                # A caller that gives up does not stop the CU, which is not free before its run has ended.
+                # A caller that gives up does not stop the CU. The CU is free when its run has ended.
                 return await asyncio.shield(run)
             except CuLost as error:
                 lost += 1
                 if lost == MAX_LOST and not self._closing.is_set():
-                    reason = f"a run is given up that {lost} CUs did not do; of the last one: {error}"
+                    reason = f"the run is given up, as {lost} CUs did not do it; the last one: {error}"
                     raise DpuUnavailable(reason) from error
                 self.retried += not self._closing.is_set()
 
     def _release(self, cu: Held, run: "asyncio.Future[Any]") -> None:
         error = run.exception()
         self._held.discard(cu.name)
-        if cu.name in self.lost:  # as all lanes of its CU
+        if cu.name in self.lost:  # another lane of the same CU has lost it
             self._units.lose(cu.name)
         elif not isinstance(error, CuLost):
             self._units.release(cu)
@@ -155,7 +180,7 @@ class CuPool(Generic[Held]):
                 self.lost[lane] = reason
                 if lane not in self._held:
                     self._units.lose(lane)
-            _log.warning("a CU goes out of service: %s", reason)  # not the exception: its frames hold the device
+            _log.warning("a CU goes out of service: %s", reason)  # the exception's frames would keep the device open
             self._probe_later(self._cu_of[cu.name])
             if len(self.lost) == len(self.names):
                 reasons = "; ".join(dict.fromkeys(self.lost.values()))
@@ -176,9 +201,9 @@ class CuPool(Generic[Held]):
         return Probing(self.cus[name], self.lost[self._lanes_of(name)[0]], self._probe_after_s)
 
     async def reset(self) -> None:
-        """Probe all CUs that are out of service now, whatever their interval. One whose last run hangs stays out."""
+        """Probe all CUs that are out of service now, whatever their interval. A CU whose last run hangs stays out."""
         for name in dict.fromkeys(self._cu_of[lane] for lane in self.lost):
-            if self._lanes_of(name)[0] not in self.lost:  # a probe that was under way has brought it back meanwhile
+            if self._lanes_of(name)[0] not in self.lost:  # a probe has brought the CU back meanwhile
                 continue
             if name not in self._probing:
                 self._probing[name] = self._new_probing(name)
@@ -195,14 +220,14 @@ class CuPool(Generic[Held]):
     def _begin_probe(self, name: str) -> None:
         if self._closing.is_set():
             return
-        if self._held.intersection(self._lanes_of(name)):  # they learn soon that their CU is lost
+        if self._held.intersection(self._lanes_of(name)):  # callers still have lanes of it
             self._probing[name].timer = None
             self._probe_later(name)
         else:
             self._probe_now(name)
 
     def _probe_now(self, name: str) -> "asyncio.Future[Cu | None]":
-        """The probe that is under way, or a new one."""
+        """Return the probe that is under way, or a new one."""
         probing = self._probing[name]
         if probing.probe is None:
             probing.probe = asyncio.get_running_loop().run_in_executor(self._prober, self._probe, probing)
@@ -210,7 +235,7 @@ class CuPool(Generic[Held]):
         return probing.probe
 
     def _probe(self, probing: Probing) -> Cu | None:
-        """In a thread: the CU opened anew if it does what is known, else None."""
+        """Open the CU anew and return it if it does a known job right, else None. Runs in a thread."""
         probing.still_runs = probing.last.hangs()
         if probing.still_runs:
             return None
@@ -220,7 +245,7 @@ class CuPool(Generic[Held]):
     def _end_probe(self, name: str, probe: "asyncio.Future[Cu | None]") -> None:
         if probe.cancelled():
             return
-        error = probe.exception()  # whatever it is, the next probe may find the CU well
+        error = probe.exception()  # after any error the next probe may succeed
         if self._closing.is_set():
             return
         probing = self._probing[name]
@@ -231,9 +256,9 @@ class CuPool(Generic[Held]):
             _log.info("a CU stays out of service: %s", reason)
         cu = None if error is not None else probe.result()
         if cu is None:
-            if not probing.still_runs:  # else it may only be slow, and the look cost nothing
-                most = LONGEST_BETWEEN_PROBES * self._probe_after_s
-                probing.interval_s = min(2 * probing.interval_s, most)
+            if not probing.still_runs:  # a CU that still runs may only be slow, and this probe cost nothing
+                longest_s = LONGEST_BETWEEN_PROBES * self._probe_after_s
+                probing.interval_s = min(2 * probing.interval_s, longest_s)
             self._probe_later(name)
             return
         del self._probing[name]

@@ -1,7 +1,8 @@
-"""How long an input may keep a CU at work, so that one that is slow but legal is not taken for a CU that hangs.
+"""Bound the time that an input may keep a CU at work, so that a slow but legal input does not look like a hang.
 
-A bound, not a prediction (that is sim/hardware/dpu/image.py): every bit of the file a symbol of the slowest kind,
-every pixel of the image and of the resized one at the units' slowest rate. It is some 20 times what photos take.
+The result is a bound, not a prediction (see sim/hardware/dpu/image.py). It takes every bit of the file for a symbol of
+the slowest kind. It takes every pixel of the image and of the resized one at the units' slowest rate. It is some 20
+times what usual images take.
 """
 
 import math
@@ -10,34 +11,34 @@ from typing import Final
 from headrace.batching import CorruptInput
 from headrace.bitstreams.xclbin import Mode
 from headrace.host.dpu.reference import image_file
-from headrace.host.dpu.reference.image import ImageSpec, Stage
+from headrace.host.dpu.specs import ImageSpec, ImageStage
 
-# Clocks that a CU does in a second at the least, for a bound as wide: on a card below any clock rate, as software
-# (500x375 at quality 90 in 10 ms), and emulated clock by clock (0.6 million of real ones).
+# The least clocks that a CU does in a second. It is less than any clock rate of a card, and than the speed as software
+# (500x375 pixels at quality 90 in 10 ms) or emulated clock by clock (0.6 million real clocks a second).
 CLOCKS_PER_S: Final = {Mode.SW_EMU: 10e6, Mode.HW_EMU: 1e6}
 CARD_CLOCKS_PER_S: Final = 100e6
-A_JPEG_BYTE: Final = 24  # eight symbols of one bit, three clocks for each in files of several scans
-A_PIXEL: Final = 1  # of a scan: the words of its coefficients; of the image: transform, rows, filters
+A_JPEG_BYTE: Final = 24  # clocks: eight symbols of one bit, three clocks for each in files of several scans
+A_PIXEL: Final = 1  # clocks, for each scan (words of its coefficients) and for the image (transform, rows, filters)
 AN_OUTPUT_PIXEL: Final = 2
-A_WAV_BYTE: Final = 24  # 8 kHz, two bytes a sample: 2.2 clocks of each CU for one, and filters of any width
+A_WAV_BYTE: Final = 24  # at 8 kHz and two bytes a sample, each CU takes 2.2 clocks for one; room for any filter
 SOS: Final = b"\xff\xda"
 
 
-def image_clocks(jpeg: bytes, spec: ImageSpec, stage: Stage) -> int:
-    """At most for one run. Of a file whose header says no size the bytes are all that there is to do."""
+def image_clocks(jpeg: bytes, spec: ImageSpec, stage: ImageStage) -> int:
+    """Return the most clocks of one run. Without a size in the header, only the bytes of the file count."""
     clocks = A_JPEG_BYTE * len(jpeg)
     try:
         width, height = image_file.size(jpeg)
     except CorruptInput:
         return clocks
     clocks += A_PIXEL * width * height * (2 + jpeg.count(SOS))
-    if stage >= Stage.RESIZE and width and height:
+    if stage >= ImageStage.RESIZE and width and height:
         clocks += AN_OUTPUT_PIXEL * math.ceil(width * height * (spec.resize_short / min(width, height)) ** 2)
     return clocks
 
 
 def audio_clocks(wav: bytes) -> int:
-    """At most for one run of either CU."""
+    """Return the most clocks of one run of either CU."""
     return A_WAV_BYTE * len(wav)
 
 

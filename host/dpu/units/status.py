@@ -1,11 +1,11 @@
-"""The CUs' status codes, as `hls/include/headrace/status.hpp` has them (a test compares the two)."""
+"""The status codes of the CUs, equal to those in `hls/include/headrace/status.hpp` (a test compares the two)."""
 
 from enum import IntEnum
 
 _REASONS = {
     0: "done",
     1: "not a JPEG file: it does not begin with the SOI marker",
-    2: "the file ends before the image or the sound does",
+    2: "the file ends before the image or the audio does",
     3: "hierarchical JPEG, or a progressive one for a unit without a workspace",
     4: "arithmetic coding; the DPU takes Huffman coding",
     5: "lossless JPEG; the DPU takes baseline and extended sequential",

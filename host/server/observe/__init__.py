@@ -1,1 +1,1 @@
-"""Observe a running server: metrics, live page, access log, traces and spans."""
+"""This package observes a running server: metrics, live page, access log, trace and spans."""

@@ -1,4 +1,4 @@
-"""What is counted and timed, for Prometheus and for ModelStatistics."""
+"""Counters and times of a running server, for Prometheus and for ModelStatistics."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from headrace.host.live.results import Execution
-from headrace.host.server.observe.watch import RequestTrace, RowVisit, Snapshot
+from headrace.host.server.observe.watch import RequestTrace, RowTrace, Snapshot
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
@@ -19,8 +19,9 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 @dataclass(slots=True)
 class ModelSums:
-    """Of one model since the server's start; times in nanoseconds. A request may have several rows, each of which is an
-    inference."""
+    """Hold the sums of one model since the server's start. Times are in nanoseconds.
+
+    A request may have several rows. Each row is one inference."""
 
     success: int = 0
     success_ns: int = 0
@@ -39,7 +40,7 @@ M = TypeVar("M", Counter, Histogram)
 
 
 class _ByLabels(dict[tuple[str, ...], M]):
-    """The parts of a metric, by the values of its labels, each looked up once."""
+    """Map the values of a metric's labels to the child metric, and look up each child only once."""
 
     def __init__(self, metric: M) -> None:
         super().__init__()
@@ -51,26 +52,28 @@ class _ByLabels(dict[tuple[str, ...], M]):
 
 
 class Metrics:
-    """A watcher. `look` is asked whenever somebody reads the metrics."""
+    """Count requests and tasks. A watcher.
 
-    def __init__(self, look: Callable[[], Snapshot]) -> None:
-        self.sums: dict[str, ModelSums] = {}  # by model; `add` them
-        self._look = look
+    `take_snapshot` is called whenever a client reads the metrics."""
+
+    def __init__(self, take_snapshot: Callable[[], Snapshot]) -> None:
+        self.sums: dict[str, ModelSums] = {}  # by model; `add` creates an entry
+        self._take_snapshot = take_snapshot
         self._registry = registry = CollectorRegistry()
         answers = ("headrace_requests", "Requests answered, by model, transport and outcome.")
         self._requests = _ByLabels(Counter(*answers, ("model", "transport", "outcome"), registry=registry))
 
         def seconds(name: str, what: str) -> _ByLabels[Histogram]:
-            found = Histogram(f"headrace_{name}_seconds", what, ("model",), buckets=SECONDS, registry=registry)
-            return _ByLabels(found)
+            histogram = Histogram(f"headrace_{name}_seconds", what, ("model",), buckets=SECONDS, registry=registry)
+            return _ByLabels(histogram)
 
-        self._total = seconds("request", "A request, from its arrival to its answer, if that was good.")
-        self._preprocess = seconds("preprocess", "From a photo's arrival to its tensor, waiting included.")
-        self._queue = seconds("queue", "A row in the batcher.")
+        self._total = seconds("request", "Time of a successful request, from its arrival to its answer.")
+        self._preprocess = seconds("preprocess", "Time from an input's arrival to its tensor, waiting included.")
+        self._queue = seconds("queue", "Time of a row in the policy's queue.")
         self._batch_s = seconds(
-            "batch", "A task, from the policy to its end: behind others at its worker, and at work."
+            "batch", "Time of a task from the policy to its end: waiting at its worker, and execution."
         )
-        self._execute = seconds("execute", "A row's tasks in the network.")
+        self._execute = seconds("execute", "Time of a row's tasks in the network.")
         self._batch = _ByLabels(
             Histogram(
                 "headrace_batch_size", "Requests in a task, by model.", ("model",), buckets=BATCHES, registry=registry
@@ -78,35 +81,38 @@ class Metrics:
         )
         self._tasks = _ByLabels(
             Counter(
-                "headrace_tasks", "Tasks ended, by model and why they left.", ("model", "reason"), registry=registry
+                "headrace_tasks",
+                "Tasks ended, by model and the reason of their dispatch.",
+                ("model", "reason"),
+                registry=registry,
             )
         )
-        lag = "How late the event loop came to what was due: so long others held it."
+        lag = "Delay of the event loop: the time from when a timer was due until the loop ran it."
         self.loop_lag = Histogram("headrace_loop_lag_seconds", lag, buckets=LAGS, registry=registry)
         registry.register(self)
 
     def add(self, model: str) -> None:
-        """Before anything is told of it. One that was here before goes on from where it was."""
+        """Create the counters of a model before its first request. A model that was loaded before keeps its counts."""
         self.sums.setdefault(model, ModelSums())
 
-    def answered(self, visit: RequestTrace) -> None:
-        """A request for a model that is not here counts under no name."""
-        sums = self.sums.get(visit.model)
-        self._requests[visit.model if sums is not None else "", visit.transport, visit.outcome.name].inc()
+    def answered(self, trace: RequestTrace) -> None:
+        """Count a request. A request for a model that is not served counts without a model name."""
+        sums = self.sums.get(trace.model)
+        self._requests[trace.model if sums is not None else "", trace.transport, trace.outcome.name].inc()
         if sums is None:
             return
-        seconds = visit.total_s
-        if visit.outcome.http == 200:
-            self._total[visit.model,].observe(seconds)
+        seconds = trace.total_s
+        if trace.outcome.http == 200:
+            self._total[trace.model,].observe(seconds)
             sums.success += 1
             sums.success_ns += int(seconds * 1e9)
         else:
             sums.fail += 1
             sums.fail_ns += int(seconds * 1e9)
-        for row in visit.rows:
-            self._row(visit.model, sums, visit.arrived, row)
+        for row in trace.rows:
+            self._row(trace.model, sums, trace.arrived, row)
 
-    def _row(self, model: str, sums: ModelSums, arrived: float, row: RowVisit) -> None:
+    def _row(self, model: str, sums: ModelSums, arrived: float, row: RowTrace) -> None:
         if row.preprocessed is not None:
             took_s = row.preprocessed.finished - arrived
             self._preprocess[model,].observe(took_s)
@@ -121,6 +127,7 @@ class Metrics:
             sums.last_inference_ms = time.time_ns() // 10**6
 
     def executed(self, worker: str, origin: float, execution: Execution) -> None:
+        """Count a task that has ended."""
         task = execution.task
         self._tasks[task.model, task.reason].inc()
         if execution.error is None:
@@ -132,18 +139,20 @@ class Metrics:
             sums.by_batch[task.batch_size] = (count + 1, time_ns + int(execution.execute_s * 1e9))
 
     def collect(self) -> Iterable[Metric]:
-        """prometheus_client's, for what is asked and not told."""
-        now = self._look()
+        """Yield the metrics that come from a snapshot. prometheus_client calls this."""
+        now = self._take_snapshot()
         up = sum(worker.up for worker in now.workers)
         yield GaugeMetricFamily("headrace_workers_up", "Workers in service.", up)
         yield CounterMetricFamily("headrace_workers_lost", "Workers that died or hung.", now.workers_lost)
         cus = sum(not unit.lost for unit in now.units)
-        yield GaugeMetricFamily("headrace_cus_up", "CUs of the DPU, or threads that preprocess, in service.", cus)
+        yield GaugeMetricFamily("headrace_cus_up", "CUs of the DPU, or preprocessing threads, in service.", cus)
         for kind, what, all_busy in (
-            ("worker", "at tasks", {worker.name: worker.busy_s for worker in now.workers}),
-            ("cu", "at photos", {unit.name: unit.busy_s for unit in now.units}),
+            ("worker", "with tasks", {worker.name: worker.busy_s for worker in now.workers}),
+            ("cu", "with inputs", {unit.name: unit.busy_s for unit in now.units}),
         ):
-            busy = CounterMetricFamily(f"headrace_{kind}_busy_seconds", f"Time that it was {what}.", labels=(kind,))
+            busy = CounterMetricFamily(
+                f"headrace_{kind}_busy_seconds", f"Time that it was busy {what}.", labels=(kind,)
+            )
             for name, busy_s in all_busy.items():
                 busy.add_metric((name,), busy_s)
             yield busy
@@ -164,8 +173,8 @@ class Metrics:
                 depth.add_metric((model, stage), rows)
         yield in_flight
         yield depth
-        used = GaugeMetricFamily("headrace_arena_used", "Places of the shared memory that are held.", labels=("arena",))
-        size = GaugeMetricFamily("headrace_arena_size", "Places that the shared memory has.", labels=("arena",))
+        used = GaugeMetricFamily("headrace_arena_used", "Slots of the shared memory in use.", labels=("arena",))
+        size = GaugeMetricFamily("headrace_arena_size", "Slots of the shared memory.", labels=("arena",))
         for arena, (held, places) in now.arena.items():
             used.add_metric((arena,), held)
             size.add_metric((arena,), places)

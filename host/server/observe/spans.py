@@ -1,9 +1,9 @@
 """`--otlp`: OpenTelemetry spans of requests, sent to a collector by OTLP over gRPC (extra `otel`).
 
-A request is a span, in the trace that its W3C `traceparent` names, if it has one; preprocess, queue and execute of each
-row are spans in it. They are made when the request has been answered, from the times that were noted, and a thread
-sends them; where it cannot keep up or nobody listens, spans are lost and requests are not held up.
-"""
+Each request is a span. If it has a W3C `traceparent`, the span belongs to that trace. Preprocessing, queue and
+execution of each row are child spans. The spans are made from the recorded times after the request is answered,
+and a thread sends them. If the thread cannot keep up, or no collector listens, spans are lost and requests are
+not delayed."""
 
 import os
 import time
@@ -16,14 +16,14 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from headrace.host.live.results import Execution
-from headrace.host.server.observe.watch import RequestTrace, RowVisit
+from headrace.host.server.observe.watch import RequestTrace, RowTrace
 
-ROWS = 16  # of a request that have spans of their own
-EXPORT_S = 2.0  # for a batch of spans; and so at the end
+ROWS = 16  # rows of a request that have their own spans
+EXPORT_S = 2.0  # time limit for sending one batch of spans, also at the end
 
 
 class Spans:
-    """A watcher. Use as a context manager."""
+    """Send spans through `exporter`. A watcher, used as a context manager."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         os.environ.setdefault("OTEL_SERVICE_NAME", "headrace")
@@ -34,7 +34,7 @@ class Spans:
 
     @classmethod
     def to(cls, endpoint: str) -> "Spans":
-        """`endpoint` is http://HOST:PORT, or https:// with TLS."""
+        """Return spans that go to the collector at `endpoint`: http://HOST:PORT, or https:// with TLS."""
         return cls(OTLPSpanExporter(endpoint, insecure=not endpoint.startswith("https:"), timeout=EXPORT_S))
 
     def __enter__(self) -> "Spans":
@@ -43,34 +43,35 @@ class Spans:
     def __exit__(self, *_: object) -> None:
         self._provider.shutdown()
 
-    def answered(self, visit: RequestTrace) -> None:
+    def answered(self, trace: RequestTrace) -> None:
+        """Make the spans of a request."""
         since_1970 = time.time() - time.monotonic()
 
         def ns(at: float) -> int:
             return int((since_1970 + at) * 1e9)
 
-        parent = self._propagator.extract({"traceparent": visit.traceparent}) if visit.traceparent else None
+        parent = self._propagator.extract({"traceparent": trace.traceparent}) if trace.traceparent else None
         span = self._tracer.start_span(
-            f"infer {visit.model}",
+            f"infer {trace.model}",
             parent,
             SpanKind.SERVER,
-            start_time=ns(visit.arrived),
+            start_time=ns(trace.arrived),
             attributes={
-                "headrace.model": visit.model,
-                "headrace.transport": visit.transport,
-                "headrace.rows": len(visit.rows),
-                "headrace.outcome": visit.outcome.name,
-                "client.address": visit.peer,
+                "headrace.model": trace.model,
+                "headrace.transport": trace.transport,
+                "headrace.rows": len(trace.rows),
+                "headrace.outcome": trace.outcome.name,
+                "client.address": trace.peer,
             },
         )
-        if visit.error:
-            span.set_status(Status(StatusCode.ERROR, visit.error))
+        if trace.error:
+            span.set_status(Status(StatusCode.ERROR, trace.error))
         if span.is_recording():
-            for row in visit.rows[:ROWS]:
-                self._row(span, visit.arrived, row, ns)
-        span.end(ns(visit.answered))
+            for row in trace.rows[:ROWS]:
+                self._row(span, trace.arrived, row, ns)
+        span.end(ns(trace.answered))
 
-    def _row(self, parent: Span, arrived: float, row: RowVisit, ns: Callable[[float], int]) -> None:
+    def _row(self, parent: Span, arrived: float, row: RowTrace, ns: Callable[[float], int]) -> None:
         context = set_span_in_context(parent)
 
         def child(name: str, start: float, end: float, attributes: dict[str, str | int | float]) -> None:
@@ -83,8 +84,8 @@ class Spans:
                 made.finished,
                 {"headrace.unit": made.unit, "headrace.started_s": made.started - arrived},
             )
-        if (found := row.inference) is not None:
-            served, task = found.served, found.execution.task
+        if (inference := row.inference) is not None:
+            served, task = inference.served, inference.execution.task
             child("queue", row.origin + served.queued, row.origin + served.started, {})
             child(
                 "execute",
@@ -94,9 +95,9 @@ class Spans:
                     "headrace.worker": row.worker,
                     "headrace.batch_size": task.batch_size,
                     "headrace.reason": task.reason,
-                    "headrace.network_s": found.execute_s,
+                    "headrace.network_s": inference.execute_s,
                 },
             )
 
     def executed(self, worker: str, origin: float, execution: Execution) -> None:
-        """A task belongs to many requests: their spans say which."""
+        """Do nothing, because a task belongs to many requests, and their spans name it."""

@@ -1,4 +1,5 @@
-"""`--trace`: the server's run for Perfetto, a track per CU and per worker, and a flow per request between them."""
+"""`--trace`: a trace of the server's run for Perfetto. CUs and workers are tracks, and a flow connects the slices of a
+request."""
 
 from collections import deque
 from pathlib import Path
@@ -9,11 +10,11 @@ from headrace.host.live.trace import Lanes, name_of
 from headrace.host.server.observe.watch import RequestTrace
 from headrace.sim.trace import Slice, write
 
-EVENTS = 200_000  # slices and their flows that are kept, some 40 MB; of a longer run the last are written
+EVENTS = 200_000  # slices and flows that are kept, some 40 MB; a longer run keeps its last ones
 
 
 class Trace:
-    """A watcher. Use as a context manager, which writes the file at its end."""
+    """Collect the slices of a run and write them to `path` at the end. A watcher, used as a context manager."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -35,11 +36,12 @@ class Trace:
             (each.track[0], lanes.of(each.track[1], each.start, each.end)), each.start, each.end, each.name, each.flows
         )
 
-    def answered(self, visit: RequestTrace) -> None:
-        for row in visit.rows:
+    def answered(self, trace: RequestTrace) -> None:
+        """Keep the preprocessing slices of a request."""
+        for row in trace.rows:
             if (made := row.preprocessed) is not None:
                 flows = [] if row.inference is None else [_flow(row.origin, row.inference.request_id)]
-                name = f"photo for {visit.model}" + (
+                name = f"photo for {trace.model}" + (
                     f" ({made.dpu_status})" if made.dpu_status not in (None, "OK") else ""
                 )
                 name += ", damaged" if made.damage else ""
@@ -47,6 +49,7 @@ class Trace:
                 self._keep(Slice(("preprocessing", made.unit), made.started, made.finished, name, flows))
 
     def executed(self, worker: str, origin: float, execution: Execution) -> None:
+        """Keep the slice of a task."""
         flows = [_flow(origin, request.id) for request in execution.task.requests]
         name = name_of(execution, several=True)
         self._keep(Slice(("workers", worker), origin + execution.started, origin + execution.ended, name, flows))
@@ -59,5 +62,5 @@ class Trace:
 
 
 def _flow(origin: float, request: int) -> int:
-    """Requests of runtimes that began at different times have different flows."""
+    """Return the number of a request's flow. Requests of different runtimes have different flows."""
     return hash((origin, request)) & (1 << 62) - 1

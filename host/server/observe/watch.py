@@ -1,7 +1,7 @@
-"""What is told of a running server, and to whom: counters, the live page, access log, trace and spans are all watchers.
+"""The records that a running server passes to its watchers: metrics, live page, access log, trace and spans.
 
-Rule: a watcher is told in the server's loop, so it takes microseconds, keeps a bounded amount and waits for nothing.
-"""
+Rule: the server calls a watcher in its event loop. So a watcher takes microseconds, keeps a limited amount of data and
+never waits."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -13,13 +13,14 @@ from headrace.host.dpu.preprocessor import Preprocessed
 from headrace.host.live.results import Execution, Inference, WorkerState
 from headrace.host.server.protocol.messages import CANCELLED, Outcome
 
-MAX_TEXT = 200  # characters
+MAX_TEXT = 200  # characters of a text that a client chose
 
 
 @dataclass(slots=True)
-class RowVisit:
-    """A row of a request, as far as it got. Times in `inference` count from `origin`, a `time.monotonic()` value;
-    `worker` ran the last of its tasks."""
+class RowTrace:
+    """Record one row of a request, as far as it got.
+
+    The times in `inference` count from `origin`, a `time.monotonic()` value. `worker` ran the last of its tasks."""
 
     preprocessed: Preprocessed | None = None
     inference: Inference | None = None
@@ -29,8 +30,12 @@ class RowVisit:
 
 @dataclass(slots=True)
 class RequestTrace:
-    """A request from its arrival to its answer, in `time.monotonic()` seconds. `peer` is the client's address,
-    `traceparent` its W3C trace context; `error` is what it was answered with, if that was no result."""
+    """Record a request from its arrival to its answer. Times are seconds of `time.monotonic()`.
+
+    Args:
+        peer: the address of the client.
+        traceparent: the W3C trace context of the request.
+        error: the error text, if the answer is an error."""
 
     model: str
     transport: str
@@ -38,20 +43,21 @@ class RequestTrace:
     traceparent: str = ""
     id: str = ""
     arrived: float = field(default_factory=time.monotonic)
-    rows: list[RowVisit] = field(default_factory=list)
+    rows: list[RowTrace] = field(default_factory=list)
     outcome: Outcome = CANCELLED
     error: str = ""
     answered: float = 0.0
 
     @property
     def marks(self) -> dict[str, str]:
-        """Parameters of the answer: `damaged_rows`, "0,3" say, whose photos are damaged and were taken nonetheless."""
+        """Return the parameters of the answer. `damaged_rows`, such as "0,3", names the rows whose damaged images were
+        accepted."""
         made = [row.preprocessed for row in self.rows]
         rows = [str(number) for number, each in enumerate(made) if each is not None and each.damage]
         return {"damaged_rows": ",".join(rows)} if rows else {}
 
     def cut(self) -> None:
-        """Keep at most MAX_TEXT characters of each text that a client chose: records of it wait in queues."""
+        """Shorten each text that a client chose to MAX_TEXT characters, because records wait in queues."""
         for name in ("model", "peer", "traceparent", "id", "error"):
             text = getattr(self, name)
             if len(text) > MAX_TEXT:
@@ -59,15 +65,22 @@ class RequestTrace:
 
     @property
     def total_s(self) -> float:
+        """Return the seconds from the arrival to the answer."""
         return self.answered - self.arrived
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """How things stand now. By model, in rows: those `in_flight`, admitted and not answered; of them those
-    `preprocessing`, those `waiting` in the policy, and those `running`, begun and not finished. `arena` is what they
-    hold of the shared memory and what there is; `dpu_fallbacks` counts by reason what the DPU could not take, `damaged`
-    the photos that were taken although they are."""
+    """Hold the state of the server at one instant.
+
+    Args:
+        in_flight: rows that are admitted and not answered, by model. The next three are parts of them.
+        preprocessing: rows at the preprocessor.
+        waiting: rows in the policy's queue.
+        running: rows that have begun and are not finished.
+        arena: slots of the shared memory, in use and in all.
+        dpu_fallbacks: inputs that the DPU did not support, by reason.
+        damaged: damaged images that were accepted."""
 
     workers: Sequence[WorkerState]
     workers_lost: int
@@ -82,10 +95,12 @@ class Snapshot:
 
 
 class Watcher(Protocol):
-    def answered(self, visit: RequestTrace) -> None:
-        """A request has its answer, or nobody waits for it any more."""
+    """Receive the records of a server."""
+
+    def answered(self, trace: RequestTrace) -> None:
+        """Record a request that has its answer, or whose client is gone."""
         ...
 
     def executed(self, worker: str, origin: float, execution: Execution) -> None:
-        """A task has ended. The times in it count from `origin`, a `time.monotonic()` value."""
+        """Record a task that has ended. Its times count from `origin`, a `time.monotonic()` value."""
         ...

@@ -1,1 +1,1 @@
-"""Define the protocol's messages without a transport, their codings and limits."""
+"""This package defines the messages of the protocol without a transport, their codings and their limits."""

@@ -1,4 +1,4 @@
-"""The content codings gzip and deflate, for requests and responses (RFC 9110, 8.4 and 12.5.3)."""
+"""The content codings gzip and deflate, for requests and responses (RFC 9110, sections 8.4 and 12.5.3)."""
 
 import asyncio
 import zlib
@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from headrace.batching import BadInput, HeadraceError
 
 CODINGS = ("gzip", "deflate")
-LEAST = 1024  # bytes of an answer that is worth compressing
-INLINE = 1 << 16  # bytes that are coded at once; more go to a thread
-STEP = 1 << 20  # bytes that are inflated at a time, between two looks at the limits
+MIN_BYTES = 1024  # a smaller answer is not compressed
+INLINE = 1 << 16  # bytes that are coded in the event loop; more are coded in a thread
+STEP = 1 << 20  # bytes that are decompressed between two checks of the limits
 
 _WBITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
-Reserve = Callable[[int], None]  # raises where there is no room for so many bytes more
+Reserve = Callable[[int], None]  # reserves room for so many more bytes, or raises if there is none
 
 
 class UnknownCoding(HeadraceError):
@@ -23,53 +23,57 @@ class UnknownCoding(HeadraceError):
 async def decoded(body: memoryview, coding: str, reserve: Reserve) -> memoryview:
     """Return the body without its Content-Encoding.
 
-    It calls `reserve` with the size of each piece before it makes the next one, so `reserve` can end it by an error.
-    Raises UnknownCoding, BadInput for a damaged body, and all that `reserve` raises."""
+    It calls `reserve` with the size of each decompressed piece before it makes the next one. An error of `reserve`
+    stops it.
+
+    Raises UnknownCoding, BadInput for a damaged body, and every error of `reserve`."""
     coding = coding.strip().lower().removeprefix("x-")
     if coding in ("", "identity"):
         return body
     if coding not in CODINGS:
         raise UnknownCoding(f"the body's Content-Encoding is {coding[:50]!r}; send gzip, deflate or identity")
-    found = bytearray()
+    content = bytearray()
     inflating = _Inflating(body, coding)
     while not inflating.ended:
-        small = len(body) <= INLINE and len(found) <= INLINE
+        small = len(body) <= INLINE and len(content) <= INLINE
         piece = inflating.step(INLINE) if small else await asyncio.to_thread(inflating.step, STEP)
         reserve(len(piece))
-        found += piece
-    return memoryview(found)
+        content += piece
+    return memoryview(content)
 
 
 class _Inflating:
+    """Decompress one body step by step."""
+
     def __init__(self, body: memoryview, coding: str) -> None:
         self._body = body
         self._at = 0
-        self._fed: bytes | memoryview = b""  # what the stream has not taken yet of the body up to `_at`
-        # Some clients send deflate without zlib's header.
+        self._fed: bytes | memoryview = b""  # bytes of the body before `_at` that zlib has not consumed yet
+        # Some clients send deflate data without a zlib header.
         self._wbits = -zlib.MAX_WBITS if coding == "deflate" and not _is_zlib(body) else _WBITS[coding]
-        self._several = coding == "gzip"  # such files may follow each other
+        self._several = coding == "gzip"  # several gzip members may follow each other
         self._stream = zlib.decompressobj(self._wbits)
         self.ended = False
 
-    def step(self, most: int) -> bytes:
-        """Return the next bytes, at most `most` of them. Raises BadInput."""
-        found = bytearray()
-        while len(found) < most and not self.ended:
+    def step(self, max_bytes: int) -> bytes:
+        """Return the next bytes, at most `max_bytes` of them. Raises BadInput."""
+        content = bytearray()
+        while len(content) < max_bytes and not self.ended:
             if not self._fed:
                 self._fed = self._body[self._at : self._at + INLINE]
                 self._at += len(self._fed)
             last = not self._fed
             try:
-                piece = self._stream.decompress(self._fed, most - len(found))
+                piece = self._stream.decompress(self._fed, max_bytes - len(content))
             except zlib.error as error:
-                raise BadInput(f"the body is not what its Content-Encoding says: {error}") from None
-            found += piece
+                raise BadInput(f"the body does not match its Content-Encoding: {error}") from None
+            content += piece
             self._fed = self._stream.unconsumed_tail
             if self._stream.eof:
                 self._end_stream()
             elif last and not piece:
                 raise BadInput("the compressed body is cut off")
-        return bytes(found)
+        return bytes(content)
 
     def _end_stream(self) -> None:
         self._fed = self._stream.unused_data
@@ -94,7 +98,7 @@ def accepted(accept: str) -> str:
         try:
             weights[name.strip().removeprefix("x-")] = float(value) if key.strip() == "q" else 1.0
         except ValueError:
-            continue  # a coding with a broken weight is not asked for
+            continue  # a coding with an invalid weight counts as absent
     anything = weights.get("*", 0.0)
     best = max(CODINGS, key=lambda coding: weights.get(coding, anything))
     weight = weights.get(best, anything)
@@ -102,12 +106,13 @@ def accepted(accept: str) -> str:
 
 
 async def encoded(parts: Sequence[bytes | memoryview], coding: str) -> bytes:
+    """Return the parts as one compressed body. A large body is compressed in a thread."""
     if sum(map(len, parts)) <= INLINE:
         return _deflated(parts, coding)
     return await asyncio.to_thread(_deflated, parts, coding)
 
 
 def _deflated(parts: Sequence[bytes | memoryview], coding: str) -> bytes:
-    """Compress at the fastest level, so that a response is not delayed for a few bytes less."""
+    """Compress at the fastest level, because a smaller response is not worth a longer delay."""
     stream = zlib.compressobj(1, zlib.DEFLATED, _WBITS[coding])
     return b"".join([*map(stream.compress, parts), stream.flush()])

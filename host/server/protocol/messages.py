@@ -1,8 +1,8 @@
-"""The Open Inference Protocol v2 without a transport: datatypes, tensors as bytes, requests, answers, and what each
-error is called on HTTP and on gRPC.
+"""The Open Inference Protocol v2 without a transport: datatypes, tensors as bytes, requests, answers, and the HTTP and
+gRPC status of each error.
 
-https://github.com/kserve/open-inference-protocol, with Triton's binary tensor data and classification extensions.
-"""
+Source: https://github.com/kserve/open-inference-protocol, with Triton's extensions for binary tensor data and
+classification."""
 
 import math
 import struct
@@ -21,7 +21,7 @@ from headrace.host.server.protocol.shared_memory import Window
 from headrace.host.workers.channel import WorkerLost
 
 SERVER = "headrace"
-VERSION = "1"  # of every model: there are no others
+VERSION = "1"  # the version of every model; there are no others
 EXTENSIONS = (
     "binary_tensor_data",
     "classification",
@@ -43,39 +43,40 @@ DATATYPES = {
     "FP64": "float64",
 }
 DATATYPE_OF = {dtype: datatype for datatype, dtype in DATATYPES.items()}
-BYTES = "BYTES"  # its tensors are arrays of objects, which are `bytes`
+BYTES = "BYTES"  # a tensor of this type is an array of objects of type `bytes`
 MAX_RANK = 8
 MAX_FIELDS = 1024  # inputs, outputs and parameters of a request, together
-MAX_NUMBERS = 1 << 20  # numbers of a tensor that is no bytes: they become Python's, one by one, which takes some 20 ms
-MAX_OBJECTS = 1 << 16  # elements of a tensor of BYTES, and in JSON of BOOL
-MAX_CLASSES = 1000  # of the classification extension, in an answer's row
+# Numbers of a tensor that is not sent as bytes. Each becomes a Python object, which takes some 20 ms for all.
+MAX_NUMBERS = 1 << 20
+MAX_OBJECTS = 1 << 16  # elements of a tensor of BYTES, or of BOOL in JSON
+MAX_CLASSES = 1000  # labels of one row, from the classification extension
 _LENGTH = struct.Struct("<I")
 
 T = TypeVar("T")
 
 
 class Unauthorized(HeadraceError):
-    """The request has not the token of this server."""
+    """The request lacks the token of this server."""
 
 
 class TooLarge(BadInput):
-    """The request's body is larger than this server takes."""
+    """The body of the request exceeds the limit of this server."""
 
 
 class Misdirected(HeadraceError):
-    """The request's Host is no name of this server."""
+    """The Host of the request is not a name of this server."""
 
 
 class CrossSite(HeadraceError):
-    """A page of another site sent the request."""
+    """A web page of another site sent the request."""
 
 
 class Draining(HeadraceError):
-    """The server is about to end."""
+    """The server is shutting down."""
 
 
 class Outcome(NamedTuple):
-    """What an error is: its label in metrics, HTTP status and gRPC status."""
+    """Name the outcome of a request: its label in metrics, its HTTP status and its gRPC status."""
 
     name: str
     http: int
@@ -83,9 +84,9 @@ class Outcome(NamedTuple):
 
 
 OK = Outcome("ok", 200, "OK")
-CANCELLED = Outcome("cancelled", 499, "CANCELLED")  # nobody is left to see it
+CANCELLED = Outcome("cancelled", 499, "CANCELLED")  # the client is gone, so this status is only recorded
 INTERNAL = Outcome("failed", 500, "INTERNAL")
-_OUTCOMES: tuple[tuple[type[Exception], Outcome], ...] = (  # the first that fits
+_OUTCOMES: tuple[tuple[type[Exception], Outcome], ...] = (  # the first class that matches decides
     (UnknownModel, Outcome("unknown", 404, "NOT_FOUND")),
     (Unauthorized, Outcome("unauthorized", 401, "UNAUTHENTICATED")),
     (Misdirected, Outcome("misdirected", 421, "PERMISSION_DENIED")),
@@ -107,19 +108,22 @@ _OUTCOMES: tuple[tuple[type[Exception], Outcome], ...] = (  # the first that fit
 
 
 def outcome(error: BaseException) -> Outcome:
-    """What is no error of the request's or of the server's state is INTERNAL: a network that raised, or a bug."""
-    return next((found for kind, found in _OUTCOMES if isinstance(error, kind)), INTERNAL)
+    """Return the outcome that an error stands for.
+
+    Errors other than those of requests and of the server's state are INTERNAL: a network raised, or the server has a
+    bug."""
+    return next((each for kind, each in _OUTCOMES if isinstance(error, kind)), INTERNAL)
 
 
-def told(error: Exception) -> str | None:
-    """Return what a client is told of an error, or None for one of the server's own, which only the log tells."""
+def client_text(error: Exception) -> str | None:
+    """Return the error text for the client. Returns None for an internal error, which only the log shows."""
     if isinstance(error, MemoryError):
         return "the server is short of memory; try again"
     return str(error) if isinstance(error, HeadraceError) else None
 
 
 def served(models: Mapping[str, T], name: str, version: str) -> T:
-    """The one that a client asks for; any version where none is named. Raises UnknownModel."""
+    """Return the model that a client asks for. An empty version stands for any. Raises UnknownModel."""
     if name not in models:
         raise UnknownModel.unnamed(name)
     if version not in ("", VERSION):
@@ -129,8 +133,12 @@ def served(models: Mapping[str, T], name: str, version: str) -> T:
 
 @dataclass(frozen=True, slots=True)
 class RequestedOutput:
-    """An output that is asked for: itself, or with `classes` above 0 the labels of its largest elements. `binary` is of
-    HTTP. With a `window` it is laid there, and not into the answer."""
+    """Describe an output that the client asks for.
+
+    Args:
+        classes: return the labels of so many largest elements; 0 returns the output itself.
+        binary: return the output as binary data; for HTTP.
+        window: write the output there, not into the answer."""
 
     name: str
     classes: int = 0
@@ -140,10 +148,10 @@ class RequestedOutput:
 
 @dataclass(frozen=True, slots=True)
 class InferRequest:
-    """`inputs` have the batch as their first dimension. Without `outputs` all of the model's are asked for, as `binary`
-    says.
+    """Hold one request for an inference.
 
-    `timeout_us`, `priority` and `max_tokens` of 0 are not given."""
+    The first dimension of each input is the batch. Without `outputs` the answer has all outputs of the model, in the
+    form that `binary` selects. A `timeout_us`, `priority` or `max_tokens` of 0 is not given."""
 
     model: str
     inputs: Mapping[str, NDArray[Any]]
@@ -158,79 +166,84 @@ class InferRequest:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    wanted: RequestedOutput
+    """Hold one output of an answer and the request for it."""
+
+    requested: RequestedOutput
     datatype: str
     array: NDArray[Any]
 
 
 def checked_shape(name: str, shape: Any, elements: int) -> tuple[int, ...]:
-    """Raises BadInput unless this is a list of at most MAX_RANK whole numbers of 0 or more, of a tensor of at most
-    `elements`."""
+    """Return the shape of an input as a tuple.
+
+    Raises BadInput unless it is a list of at most MAX_RANK sizes of 0 or more, for at most `elements` elements."""
     sizes = list(shape) if isinstance(shape, Sequence) and not isinstance(shape, str) else None
     if (
         sizes is None
         or len(sizes) > MAX_RANK
         or not all(isinstance(size, int) and not isinstance(size, bool) and 0 <= size < 2**62 for size in sizes)
     ):
-        raise BadInput(f"input {name!r}: its shape must be a list of at most {MAX_RANK} sizes of 0 or more")
-    if math.prod(max(size, 1) for size in sizes) > elements:  # numpy counts so too, be a size 0
+        raise BadInput(f"input {name!r}: give its shape as a list of at most {MAX_RANK} sizes of 0 or more")
+    if math.prod(max(size, 1) for size in sizes) > elements:  # numpy also counts a size of 0 as 1 here
         raise BadInput(f"input {name!r} of shape {sizes} has too many elements; send at most {elements}")
     return tuple(sizes)
 
 
 def numpy_type(name: str, datatype: Any) -> str:
-    """Of all datatypes but BYTES. Raises BadInput."""
+    """Return the numpy type of a datatype other than BYTES. Raises BadInput."""
     dtype = DATATYPES.get(datatype) if isinstance(datatype, str) else None
     if dtype is None:
-        raise BadInput(f"input {name!r}: there is no datatype {datatype!r}; give {', '.join((*DATATYPES, BYTES))}")
+        raise BadInput(f"input {name!r}: unknown datatype {datatype!r}; give one of {', '.join((*DATATYPES, BYTES))}")
     return dtype
 
 
 def from_raw(name: str, datatype: Any, shape: tuple[int, ...], raw: Any) -> NDArray[Any]:
-    """A tensor of its bytes, which for numbers stay where they are. Raises BadInput."""
+    """Return the tensor whose bytes these are. A tensor of numbers uses the bytes in place, without a copy. Raises
+    BadInput."""
     count = math.prod(shape)
     if datatype == BYTES:
         return bytes_tensor(name, shape, _elements(name, raw, checked_count(name, count)))
     dtype = np.dtype(numpy_type(name, datatype))
     if len(raw) != count * dtype.itemsize:
         raise BadInput(
-            f"input {name!r}: {datatype} of shape {list(shape)} is {count * dtype.itemsize} bytes, and {len(raw)} came"
+            f"input {name!r}: {datatype} of shape {list(shape)} needs {count * dtype.itemsize} bytes; the request has "
+            f"{len(raw)}"
         )
     return np.frombuffer(raw, dtype).reshape(shape)
 
 
 def checked_count(name: str, count: int) -> int:
-    """Return the count of elements of a tensor of BYTES. Raises BadInput if they are too many."""
+    """Return the number of elements of a tensor of BYTES. Raises BadInput if there are too many."""
     if count > MAX_OBJECTS:
         raise BadInput(f"input {name!r} has {count} elements of {BYTES}; send at most {MAX_OBJECTS}")
     return count
 
 
 def _elements(name: str, raw: Any, count: int) -> list[bytes]:
-    """Return the elements of a tensor of BYTES. Each follows its length, which is 4 bytes, little endian.
+    """Return the elements of a tensor of BYTES. Each element follows its length, which is 4 bytes in little endian.
 
-    It stops after one more than `count`, because the shape then does not fit. Raises BadInput."""
+    It stops after `count` + 1 elements, because the shape then does not fit. Raises BadInput."""
     view, elements, at = memoryview(raw), list[bytes](), 0
     while at < len(view) and len(elements) <= count:
         if at + _LENGTH.size > len(view):
-            raise BadInput(f"input {name!r}: its last element has no whole length")
+            raise BadInput(f"input {name!r}: its data end inside the length of an element")
         (length,) = _LENGTH.unpack_from(view, at)
         at += _LENGTH.size
         if at + length > len(view):
-            raise BadInput(f"input {name!r}: an element of {length} bytes goes beyond its end")
+            raise BadInput(f"input {name!r}: an element of {length} bytes goes beyond the end of its data")
         elements.append(bytes(view[at : at + length]))
         at += length
     return elements
 
 
 def check_fits(name: str, shape: tuple[int, ...], count: int) -> None:
-    """Raises BadInput unless a tensor of this shape has `count` elements."""
+    """Raise BadInput unless a tensor of this shape has `count` elements."""
     if count != math.prod(shape):
-        raise BadInput(f"input {name!r}: shape {list(shape)} does not hold the {count} elements that came")
+        raise BadInput(f"input {name!r}: shape {list(shape)} does not fit the {count} elements of the request")
 
 
 def bytes_tensor(name: str, shape: tuple[int, ...], elements: Sequence[bytes]) -> NDArray[Any]:
-    """Return a tensor of BYTES. Raises BadInput."""
+    """Return a tensor of BYTES with these elements. Raises BadInput."""
     check_fits(name, shape, len(elements))
     checked_count(name, len(elements))
     array = np.empty(len(elements), object)
@@ -239,30 +252,37 @@ def bytes_tensor(name: str, shape: tuple[int, ...], elements: Sequence[bytes]) -
 
 
 def to_raw(array: NDArray[Any]) -> bytes | memoryview:
+    """Return the bytes of a tensor, in the protocol's binary format."""
     if array.dtype == object:
         return b"".join(_LENGTH.pack(len(element)) + element for element in array.ravel())
     return np.ascontiguousarray(array).data.cast("B") if array.size else b""
 
 
 def classification(output: NDArray[Any], classes: int, labels: Sequence[str] | None) -> NDArray[Any]:
-    """The `classes` largest elements of each row, largest first, as Triton writes them: `value:index` or
-    `value:index:label`. BYTES of shape (rows, classes). Raises BadInput for NaN and for what is not a number."""
+    """Return the `classes` largest elements of each row, largest first.
+
+    The result has BYTES of shape (rows, classes). Each element is `value:index` or `value:index:label`, as Triton
+    writes it. Raises BadInput for an output that is not numeric or is empty."""
     rows = output.reshape(len(output), -1)
     if rows.dtype.kind not in "fiu" or rows.shape[1] == 0:
-        raise BadInput(f"classification needs numbers, and the output is {rows.dtype} of shape {list(output.shape)}")
+        raise BadInput(
+            f"classification needs numbers, but the output is {rows.dtype} of shape {list(output.shape)}; "
+            "ask for the output itself"
+        )
     count = min(classes, rows.shape[1])
-    found = np.empty((len(rows), count), object)
+    labelled = np.empty((len(rows), count), object)
     for number, row in enumerate(rows):
         for place, index in enumerate(_largest(-row.astype(np.float64), count)):
             text = f"{float(row[index]):f}:{index}"
             if labels is not None and index < len(labels):
                 text += f":{labels[index]}"
-            found[number, place] = text.encode()
-    return found
+            labelled[number, place] = text.encode()
+    return labelled
 
 
 def _largest(negated: NDArray[np.float64], count: int) -> list[int]:
-    """Return the places of the `count` smallest numbers, in their order. Of equal ones the first wins; NaN is last."""
+    """Return the places of the `count` smallest numbers in rising order. The first of equal numbers wins; NaN is
+    last."""
     if count < len(negated):
         bound = np.partition(negated, count - 1)[count - 1]
         chosen = np.flatnonzero(negated <= bound) if not np.isnan(bound) else np.arange(len(negated))

@@ -1,1 +1,1 @@
-"""Carry the Open Inference Protocol over HTTP and gRPC."""
+"""This package carries the Open Inference Protocol over HTTP and gRPC."""

@@ -1,1 +1,1 @@
-"""Run tasks on networks in a worker process: one executor per kind of task."""
+"""Run tasks on networks in a worker process, with one executor for each kind of task."""

@@ -13,12 +13,12 @@ import torch
 
 from headrace.batching.graphs.model_graph import NodeKind
 from headrace.host.memory.states import StateViews, state_views
+from headrace.host.workers.executors.serving import Interrupts, TaskRecord, work
 from headrace.host.workers.messages import CELLS
 from headrace.host.workers.networks.program import CellSettings, read_network
 from headrace.host.workers.networks.step_models import LoadedSteps, load_steps
 from headrace.host.workers.networks.step_rows import StepRows
 from headrace.host.workers.networks.steps import GO
-from headrace.host.workers.serving import Interrupts, TaskRecord, work
 
 
 class _Network:
@@ -35,11 +35,11 @@ class _Network:
                 counts = tokens
                 tokens = self._input[:, : int(counts.max())].index_select(0, writes)
             else:
-                tokens = torch.where(tokens < 0, self._tokens[writes], tokens)  # a chain writes the row that it reads
+                tokens = torch.where(tokens < 0, self._tokens[writes], tokens)  # a chain reads and writes the same row
             gathered, chosen = self.rows.run(number, tokens, reads, writes, counts)
         except Exception:
-            # The next cells of these requests may wait in the socket, in batches with others. They will run for
-            # nothing; a token that every network has keeps them from failing the others.
+            # The next cells of these requests may wait in the socket, in batches with others. Their results do not
+            # matter any more. A token that every network has keeps them from failing the others.
             self._tokens[writes] = GO
             raise
         if chosen is None:
@@ -70,7 +70,7 @@ class CellExecutor:
         step = network.signature.steps[cell]
         if not 1 <= batch <= step.max_batch:
             raise ValueError(f"a batch of {batch} was sent to cell {step.name!r}, which takes 1 to {step.max_batch}")
-        # torch's indices are int64; a copy, as the message is read only
+        # torch's indices are int64; this is a copy, as the message is read-only
         numbers = torch.from_numpy(np.frombuffer(message, "<i4", offset=CELLS.size).astype(np.int64))
         return network.run(cell, numbers[:batch], numbers[batch : 2 * batch], numbers[2 * batch :])
 

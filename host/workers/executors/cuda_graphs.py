@@ -1,12 +1,13 @@
-"""Nodes as CUDA graphs: on a GPU a small node takes less time than its kernels take to launch one by one.
+"""Run nodes as CUDA graphs: on a GPU a small node takes less time than the launches of its kernels one by one.
 
-A graph runs on the tensors that it was captured with. So a node's tensors are those that the node before it left, and a
-sub-batch that comes from elsewhere, or has waited, is copied in and out. Batches that were not captured, and sizes at
-which graphs gained nothing, run operator by operator.
+A graph runs on the tensors with which it was captured. So the inputs of a node are the tensors that the node before it
+left. A sub-batch that comes from elsewhere, or has waited, is copied in and out. Batches without a capture, and sizes
+at which graphs are not faster, run operator by operator.
 
-All graphs take their memory from one pool (torch, "CUDA semantics", Graph memory management). What a node leaves stays
-allocated, as it is kept here, but the scratch of one graph may lie where a later one leaves its tensors. That is no
-harm while nodes run in their order and one after the other; what waits meanwhile is in memory of its own (`keep`).
+All graphs take their memory from one pool (torch, "CUDA semantics", Graph memory management). The outputs of a node
+stay allocated, as this module keeps them. The scratch memory of one graph may lie where a later graph leaves its
+outputs. That does no harm while nodes run in their order, one after the other. A sub-batch that waits meanwhile is in
+other memory (`keep`).
 """
 
 import statistics
@@ -18,25 +19,27 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headrace.host.workers.networks.split import Live, SplitNetwork
+from headrace.host.workers.networks.split.network import SplitNetwork
+from headrace.host.workers.networks.split.operators import Live
 
-LARGEST = 16  # above it kernels take longer than their launches
+LARGEST = 16  # in larger batches kernels take longer than their launches
 GAIN = 1.05
 REPEATS = 5
-WARM_UPS = 3  # as torch's documentation has it: libraries choose kernels and take workspaces in the first runs
-AHEAD = 2  # nodes that may be queued at the GPU; an interrupted task waits for these
+WARM_UPS = 3  # as in torch's documentation: libraries choose kernels and take workspaces in the first runs
+AHEAD = 2  # nodes that may be queued at the GPU; an interrupted task waits for them
 
 
 @dataclass(frozen=True, slots=True)
 class _Capture:
     graph: torch.cuda.CUDAGraph
     before: Live
-    behind: Live
+    after: Live
 
 
 class CapturedNodes:
-    """Runs what `network` runs. `inputs` are tensors of any batch, for their shapes and device. To be made and used in
-    inference mode."""
+    """Runs the nodes of `network`, as graphs where these are faster.
+
+    `inputs` are tensors of any batch, for their shapes and device. Make and use it in inference mode."""
 
     def __init__(self, network: SplitNetwork, inputs: Sequence[Tensor], max_batch: int) -> None:
         self._network = network
@@ -47,12 +50,12 @@ class CapturedNodes:
         batch = 1
         while batch <= min(max_batch, LARGEST):
             if not self._capture(batch, [torch.zeros(batch, *tensor.shape[1:]).to(tensor) for tensor in inputs]):
-                break  # still larger ones gain less
+                break  # larger batches gain less
             batch *= 2
 
     def _capture(self, batch: int, inputs: Sequence[Tensor]) -> bool:
-        """Capture all nodes; False, and nothing is kept, if graphs gain nothing."""
-        # On the stream that is captured: a workspace belongs to one, and must not come from the graphs' pool.
+        """Capture all nodes for a batch. Returns False, and keeps nothing, if graphs are not faster."""
+        # On the stream that is captured, as each stream has a workspace. It must not come from the graphs' pool.
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             for _ in range(WARM_UPS):
@@ -63,9 +66,9 @@ class CapturedNodes:
         for node in range(len(self._network.nodes)):
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
-                behind = tuple(map(_writable, self._network.run(node, batch, live)))
-            captures.append(_Capture(graph, live, behind))
-            live = behind
+                after = tuple(map(_writable, self._network.run(node, batch, live)))
+            captures.append(_Capture(graph, live, after))
+            live = after
 
         def replayed() -> None:
             for capture in captures:
@@ -80,33 +83,33 @@ class CapturedNodes:
     def run(self, node: int, batch: int, live: Live) -> Live:
         capture = self._captures.get((node, batch))
         if capture is None:
-            behind = self._network.run(node, batch, live)
+            after = self._network.run(node, batch, live)
         else:
             for own, given in zip(capture.before, live, strict=True):
                 if own is not given:
                     own.copy_(given)
             capture.graph.replay()
-            behind = capture.behind
+            after = capture.after
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
         self._queued.append(event)
         if len(self._queued) > AHEAD:
             self._queued.popleft().synchronize()
-        return behind
+        return after
 
     def keep(self, live: Live) -> Live:
-        """What may wait while other sub-batches run."""
+        """Return copies of tensors that wait while other sub-batches run."""
         return tuple(tensor.clone() for tensor in live)
 
 
 def _writable(tensor: Tensor) -> Tensor:
-    """In memory where other sub-batches can be copied to, which an expanded tensor has not."""
+    """Return the tensor in memory that other sub-batches can be copied to. An expanded tensor is copied for that."""
     expanded = any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.contiguous() if expanded else tensor
 
 
 def _time(run: Callable[[], object]) -> float:
-    """Median time of a run (s)."""
+    """Return the median time of a run, in seconds."""
     times = []
     for _ in range(REPEATS):
         torch.cuda.synchronize()

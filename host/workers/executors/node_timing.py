@@ -1,7 +1,8 @@
 """A worker that times its nodes.
 
-It runs a task as the executor of nodes does, and looks at the clock at every boundary at which it may be interrupted.
-Its answer is these times, float64: `time.monotonic()` before the first node, behind each, and when it was done.
+It runs a task as the executor of nodes does, and reads the clock at every boundary at which the task may be
+interrupted. The answer is these times, float64: `time.monotonic()` before the first node, after each node, and at the
+end.
 """
 
 import time
@@ -10,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from headrace.host.workers.executors.nodes import NodeExecutor, node_executor
+from headrace.host.workers.executors.serving import Interrupts, TaskRecord, work
 from headrace.host.workers.messages import read_nodes
-from headrace.host.workers.serving import Interrupts, TaskRecord, work
 
 
 class TimingExecutor(NodeExecutor):
@@ -21,7 +22,7 @@ class TimingExecutor(NodeExecutor):
 
         def look() -> bool:
             times.append(time.monotonic())
-            return interrupts.told()
+            return interrupts.interrupt_sent()
 
         ran = self.networks[model].run(task, slots, look)
         return TaskRecord(ran.gathered, np.array([ran.gathered, *times, time.monotonic()]).tobytes())

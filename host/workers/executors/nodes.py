@@ -1,8 +1,8 @@
 """The executor of networks node by node, in a worker process.
 
-A task is a sub-batch of requests, in slots, and a run of nodes. Between two tasks the worker keeps what is alive of a
-sub-batch; a task may take up the requests of several, which are joined then. A request that begins at node 0 begins
-anew, whatever is kept of its slot.
+A task is a sub-batch of requests, in slots, and a run of nodes. Between two tasks the worker keeps the tensors of a
+sub-batch. A task may take requests of several sub-batches, which are joined then. A request that starts at node 0
+starts anew, whatever the worker keeps for its slot.
 """
 
 import mmap
@@ -17,19 +17,32 @@ import torch
 from headrace.batching import Task
 from headrace.host.memory.slots import SlotViews
 from headrace.host.workers.executors.cuda_graphs import CapturedNodes
+from headrace.host.workers.executors.serving import Interrupts, TaskRecord, check_batch, work
 from headrace.host.workers.executors.step_network import StepNetwork
 from headrace.host.workers.messages import answer_nodes, read_nodes
-from headrace.host.workers.networks.foreign.rules import FileRules
 from headrace.host.workers.networks.models import load_model
-from headrace.host.workers.networks.program import NodeModel, NodeSettings, StepNodes, read_network, tensor_specs
-from headrace.host.workers.networks.split import Live, SplitNetwork, Unsplit, split_at
+from headrace.host.workers.networks.program import (
+    NodeModel,
+    NodeSettings,
+    StepNodes,
+    read_model,
+    read_network,
+    tensor_specs,
+)
+from headrace.host.workers.networks.split.network import SplitNetwork, Unsplit, split_at
+from headrace.host.workers.networks.split.operators import Live
 from headrace.host.workers.networks.step_models import load_steps
-from headrace.host.workers.serving import Interrupts, TaskRecord, check_batch, work
 
 
 class TaskRan(NamedTuple):
-    """A task as it ended; when its tensors were together (`time.monotonic()`); how many of its requests have NaN in an
-    output; by place in the task, how long the outputs with a variable dimension are that were written."""
+    """The outcome of a task.
+
+    Args:
+        task: The task as it ended.
+        gathered: When its tensors were together (`time.monotonic()` seconds).
+        nans: Number of its requests with NaN in an output.
+        lengths: Lengths of the variable outputs that were written, by the request's place in the task.
+    """
 
     task: Task
     gathered: float
@@ -38,24 +51,25 @@ class TaskRan(NamedTuple):
 
 
 class NodeNetwork(Protocol):
-    """One kind of network that can be run node by node."""
+    """A kind of network that can run node by node."""
 
     def warm_up(self) -> None:
-        """The first run of a shape is slow and must not be a request's."""
+        """Run the first batches, which are slow, so that no request has to."""
         ...
 
-    def run(self, task: Task, slots: Sequence[int], told: Callable[[], bool]) -> TaskRan:
-        """Run the nodes of a task. A preemptible one ends early at the first boundary at which `told` says so."""
+    def run(self, task: Task, slots: Sequence[int], interrupt_sent: Callable[[], bool]) -> TaskRan:
+        """Run the nodes of a task. A preemptible task ends early at the first boundary at which `interrupt_sent`
+        returns True."""
         ...
 
     def drop(self) -> None:
-        """A preemptible task has failed: the requests whose sub-batches are kept all begin anew."""
+        """Forget all kept requests, as a preemptible task has failed. They all start anew."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _SubBatch:
-    """Requests that stand at the same boundary, with what is alive there."""
+    """Requests that stand at the same boundary, with the tensors alive there."""
 
     boundary: int
     slots: tuple[int, ...]
@@ -89,7 +103,7 @@ class SplitRequests:
             self._run, self._keep = captured.run, captured.keep
 
     @torch.inference_mode()
-    def run(self, task: Task, slots: Sequence[int], told: Callable[[], bool]) -> TaskRan:
+    def run(self, task: Task, slots: Sequence[int], interrupt_sent: Callable[[], bool]) -> TaskRan:
         batch, node = len(slots), task.start
         check_batch(batch, self._max_batch)
         live = self._begin(slots) if node == 0 else self._take_up(node, slots)
@@ -97,7 +111,7 @@ class SplitRequests:
         while True:
             live = self._run(node, batch, live)
             node += 1
-            if node == task.stop or (task.preemptible and told()):
+            if node == task.stop or (task.preemptible and interrupt_sent()):
                 break
         if node < self._last:
             held = _SubBatch(node, tuple(slots), self._keep(live))
@@ -109,7 +123,9 @@ class SplitRequests:
         return TaskRan(task, gathered, nans, written)
 
     def _begin(self, slots: Sequence[int]) -> Live:
-        """The inputs. In memory of their own, as they may be alive for as long as the sub-batch is."""
+        """Return the inputs of requests that start.
+
+        The tensors have memory of their own, as they may be alive for as long as the sub-batch is."""
         live = []
         for tensors in self._views.inputs:
             batch = np.empty((len(slots), *tensors.spec.shape), tensors.spec.dtype)
@@ -122,7 +138,7 @@ class SplitRequests:
 
     def _take_up(self, boundary: int, slots: Sequence[int]) -> Live:
         assert isinstance(self._network, SplitNetwork)
-        parts: list[tuple[_SubBatch, int, int]] = []  # with the first of its requests, and how many follow each other
+        parts: list[tuple[_SubBatch, int, int]] = []  # sub-batch, first of its requests, number of consecutive requests
         for slot in slots:
             held, place = self._kept.pop(slot, (None, 0))
             if held is None or held.boundary != boundary:
@@ -151,10 +167,10 @@ class StepRequests:
     def warm_up(self) -> None:
         self._network.warm_up(self._max_batch)
 
-    def run(self, task: Task, slots: Sequence[int], told: Callable[[], bool]) -> TaskRan:
+    def run(self, task: Task, slots: Sequence[int], interrupt_sent: Callable[[], bool]) -> TaskRan:
         check_batch(len(slots), self._max_batch)
         gathered = time.monotonic()
-        ran = self._network.run(task, slots, told)
+        ran = self._network.run(task, slots, interrupt_sent)
         lengths = zip(*self._network.output_lengths(task), strict=True)
         return TaskRan(ran, gathered, 0, dict(enumerate(lengths)))
 
@@ -184,7 +200,7 @@ class NodeExecutor:
     def run(self, message: memoryview, interrupts: Interrupts) -> TaskRecord:
         model, task, slots = read_nodes(message)
         try:
-            task, gathered, nans, lengths = self.networks[model].run(task, slots, interrupts.told)
+            task, gathered, nans, lengths = self.networks[model].run(task, slots, interrupts.interrupt_sent)
         except Exception:
             if task.preemptible:
                 for network in self.networks:
@@ -194,14 +210,7 @@ class NodeExecutor:
 
 
 def node_executor(kind: type[NodeExecutor], body: dict[str, Any], at: Callable[[str], None]) -> NodeExecutor:
-    models = tuple(
-        NodeModel(
-            **model
-            | {key: tensor_specs(model[key]) for key in ("inputs", "outputs")}
-            | {"nodes": tuple(model["nodes"]), "rules": FileRules(**model["rules"])}
-        )
-        for model in body["models"]
-    )
+    models = tuple(read_model(NodeModel, model) for model in body["models"])
     step_models = tuple(
         StepNodes(
             **model

@@ -1,5 +1,7 @@
-"""Tasks of nodes on a step model, in a worker process: its steps are the nodes of a graph, which requests enter, leave
-and are preempted at. What is kept of a request between its tasks lies in a row of the worker's own memory, by slot.
+"""Run tasks of nodes on a step model, in a worker process.
+
+The steps are the nodes of a graph, which requests enter and leave, and at which they are preempted. Between its tasks a
+request's states lie in a row of the worker's own memory, by slot.
 """
 
 import mmap
@@ -23,8 +25,10 @@ from headrace.host.workers.networks.steps import EOS, GO
 
 @dataclass(slots=True, eq=False)
 class _Kept:
-    """A request's progress. Its input has `length` tokens, of which encoder steps have read `read`; `decoded` tokens of
-    its output, at most `limit`, stand in its slot. Its row has been written if it has `begun`."""
+    """The progress of a request.
+
+    Encoder steps have read `read` of the `length` tokens of its input. Its slot holds `decoded` tokens of its output,
+    at most `limit`. `begun` says whether its row has been written."""
 
     id: int
     slot: int
@@ -38,18 +42,20 @@ class _Kept:
 
 
 class StepNetwork:
-    """The input of a request is the tensor "tokens" of its slot, of which `Request.input_len` tokens count; its output
-    "tokens", at most `Request.output_len` and with <eos> if it came, or without a decoder the first state.
-    Raises UsageError for a network over trees."""
+    """A step model with the requests in its slots.
+
+    The input of a request is the tensor "tokens" of its slot, of which `Request.input_len` tokens count. The output
+    "tokens" has at most `Request.output_len` tokens, with <eos> if it came. Without a decoder the output is the first
+    state. Raises UsageError for a network over trees."""
 
     def __init__(self, model: LoadedSteps, views: SlotViews, device: torch.device, slots: int) -> None:
         self.graph = model.signature.graph
         self._signature = model.signature
         self._sections = Sections(self.graph)
         (self._input,), (self._output,) = views.inputs, views.outputs
-        self._tokens = np.zeros((slots, self._input.spec.longest), np.int64)  # of each slot, and zeros behind them
+        self._tokens = np.zeros((slots, self._input.spec.longest), np.int64)  # inputs by slot, with zeros after them
         specs = StateSpecs(model.signature.states)
-        # Row ZERO, one for each slot, and one for what a whole-graph task computes of requests that have ended.
+        # Row ZERO, a row for each slot, and a row for the results that a whole-graph task computes for ended requests.
         memory = mmap.mmap(-1, StateViews(specs, slots + 2).end)
         rows = StateViews(specs, slots + 2, memory=memory)
         self._scratch = slots + 1
@@ -58,7 +64,7 @@ class StepNetwork:
         self._by_id: dict[int, _Kept] = {}
 
     def states(self, slot: int) -> dict[str, NDArray[Any]]:
-        """What is kept of the request in a slot."""
+        """Return the states of the request in a slot, by name."""
         return {spec.name: self._rows.state(spec.name, 1 + slot) for spec in self._signature.states}
 
     def warm_up(self, max_batch: int) -> None:
@@ -68,47 +74,55 @@ class StepNetwork:
                 self._rows.warm_up(node, batch)
 
     def drop(self) -> None:
-        """Forget all requests: the policy has them begin anew."""
+        """Forget all requests. The policy has them start anew."""
         self._by_slot = [None] * len(self._by_slot)
         self._by_id.clear()
 
-    def run(self, task: Task, slots: Sequence[int], told: Callable[[], bool]) -> Task:
-        """The task as it ended (see `Task`); `told` is asked at node boundaries whether it is to end. `slots` are those
-        of its requests. A whole-graph task begins every request anew, a preemptible one those that it meets at the
-        first node. Raises ValueError and BadInput for a request that has no room or whose states are not here."""
+    def run(self, task: Task, slots: Sequence[int], interrupt_sent: Callable[[], bool]) -> Task:
+        """Run a task and return it as it ended (see `Task`).
+
+        A whole-graph task starts every request anew. A preemptible task starts those that it has at the first node.
+
+        Args:
+            slots: Slots of the task's requests, in their order.
+            interrupt_sent: Asked at each node boundary whether the task has to end.
+
+        Raises:
+            ValueError, BadInput: A request has no room, or its states are not here.
+        """
         kept = [self._kept(task, request, slot) for request, slot in zip(task.requests, slots, strict=True)]
         try:
             if task.preemptible:
-                return self._run_nodes(task, kept, told)
+                return self._run_nodes(task, kept, interrupt_sent)
             self._run_whole(kept)
             return task
         except Exception:
-            for one in kept:  # some nodes may have run: nothing can go on from there
+            for one in kept:  # some nodes may have run, so no request can go on
                 self._forget(one)
             raise
 
-    def _run_nodes(self, task: Task, kept: Sequence[_Kept], told: Callable[[], bool]) -> Task:
-        first, behind = self._sections.first[task.start], self._sections.behind[task.start]
+    def _run_nodes(self, task: Task, kept: Sequence[_Kept], interrupt_sent: Callable[[], bool]) -> Task:
+        first, after = self._sections.first[task.start], self._sections.after[task.start]
         boundary = task.start
         while boundary < task.stop:
-            node = boundary if boundary < behind else first + (boundary - first) % (behind - first)
+            node = boundary if boundary < after else first + (boundary - first) % (after - first)
             ended = {one.id for one in self._run_node(node, kept)}
             boundary += 1
             if ended:
                 return task.ended_at(boundary, tuple(request for request in task.requests if request.id in ended))
-            if boundary < task.stop and told():
+            if boundary < task.stop and interrupt_sent():
                 break
         return task if boundary == task.stop else task.ended_at(boundary)
 
     def output_lengths(self, task: Task) -> list[list[int]]:
-        """Of each output with a variable dimension, how long it is by now for each request of `task`."""
+        """Return, for each variable output, its length so far for each request of `task`."""
         if self._output.spec.variable is None:
             return []
         return [[self._by_id[request.id].decoded for request in task.requests]]
 
     def _kept(self, task: Task, request: Request, slot: int) -> _Kept:
         known = self._by_slot[slot]
-        # A section may begin at node 0: there only what the request has read tells whether it goes on.
+        # A section may begin at node 0. Then only `read` shows whether the request goes on.
         if known is not None and known.id == request.id and task.preemptible:
             in_section = self._sections.first[0] == 0 and 0 < known.read < known.length
             if task.start > 0 or in_section:
@@ -137,7 +151,7 @@ class StepNetwork:
         self._by_id.pop(one.id, None)
 
     def _run_whole(self, kept: Sequence[_Kept]) -> None:
-        """A padded batch: it stays as large as it began until its longest request has ended."""
+        """Run a padded batch. It keeps its size until its longest request has ended."""
         for number, node in enumerate(self.graph.nodes):
             if node.kind is NodeKind.DECODER:
                 while not all(one.over for one in kept):
@@ -147,8 +161,9 @@ class StepNetwork:
                     self._run_node(number, kept)
 
     def _run_node(self, number: int, kept: Sequence[_Kept]) -> list[_Kept]:
-        """Run a node once. Returns the requests whose output ended with it. Who has no step left of a section is only
-        padding: nothing is kept of what it computes."""
+        """Run a node once. Returns the requests whose output ended with it.
+
+        A request without a step left in a section is only padding, and its results are not kept."""
         kind = self.graph.nodes[number].kind
         counts = None
         active = [True] * len(kept)
@@ -189,7 +204,7 @@ class StepNetwork:
         return ended
 
     def _give(self, ended: Sequence[_Kept]) -> None:
-        """The first state is the output."""
+        """Write the first state as the output of the requests."""
         name = self._signature.states[0].name
         for one in ended:
             self._output.at(one.slot)[...] = self._rows.state(name, 1 + one.slot)

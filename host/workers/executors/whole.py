@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.memory.slots import SlotViews
+from headrace.host.workers.executors.serving import Interrupts, TaskRecord, check_batch, work
 from headrace.host.workers.messages import answer_whole, read_whole
-from headrace.host.workers.networks.foreign.rules import FileRules
 from headrace.host.workers.networks.models import load_model
-from headrace.host.workers.networks.program import WholeModel, WholeSettings, tensor_specs
-from headrace.host.workers.serving import Interrupts, TaskRecord, check_batch, work
+from headrace.host.workers.networks.program import WholeModel, WholeSettings, read_model
 
 
 class _Network:
@@ -32,15 +31,17 @@ class _Network:
         loaded = load_model(model.source, model.weights, model.input_shape, model.rules)
         loaded.module.to(device)
         self._call = loaded.call
-        # Inputs of one shape are gathered into tensors that are kept; numpy copies them, which needs no thread's help.
+        # Inputs of one shape are gathered into kept tensors. numpy copies them, as its copies wake no other threads.
         self._batches = [
             None if spec.variable is not None else _batch(spec, model.max_batch, 0, device) for spec in model.inputs
         ]
         self._variable = [place for place, spec in enumerate(model.inputs) if spec.variable is not None]
 
     def warm_up(self, size: int) -> None:
-        """Run a batch of zeros: the first run of a shape is slow and must not be a request's. Where lengths vary, a
-        batch has as much input as the longest request: more may be more than any batch of a policy's will have."""
+        """Run a batch of zeros, as the first run of a shape is slow.
+
+        Where lengths vary, the batch has as much input as the longest request. A larger one may exceed any batch of a
+        policy."""
         inputs = [
             _batch(spec, size, max(1, spec.longest // size), self._device) if batch is None else batch
             for spec, batch in zip(self.model.inputs, self._batches, strict=True)
@@ -49,12 +50,12 @@ class _Network:
 
     @torch.inference_mode()
     def forward(self, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
-        """Batched arrays in the order of the model's inputs; returns those of its outputs."""
+        """Return the outputs, in the model's order, for batched arrays in the order of the model's inputs."""
         tensors = [torch.from_numpy(batch).to(self._device, non_blocking=True) for batch in inputs]
         return [output.cpu().numpy() for output in self._call(tensors)]
 
     def run(self, slots: list[int], variable: list[list[int]]) -> TaskRecord:
-        """`variable` has the lengths of the variable inputs, by request."""
+        """Run a batch. `variable` holds the lengths of each variable input, by request."""
         count = len(slots)
         check_batch(count, self.model.max_batch)
         lengths = dict(zip(self._variable, variable, strict=True))
@@ -78,7 +79,7 @@ class _Network:
 
 
 def _batch(spec: TensorSpec, size: int, length: int, device: torch.device) -> NDArray[Any]:
-    """Zeros; in memory that a GPU can read by itself, where there is one."""
+    """Return zeros, in memory that a GPU can read directly if there is one."""
     shape = (size, *spec.sized(length))
     kind = getattr(torch, np.dtype(spec.dtype).name)
     return torch.zeros(shape, dtype=kind, pin_memory=device.type == "cuda").numpy()
@@ -104,14 +105,7 @@ class WholeExecutor:
 
 
 def _executor(body: dict[str, Any], at: Callable[[str], None]) -> WholeExecutor:
-    models = tuple(
-        WholeModel(
-            **model
-            | {key: tensor_specs(model[key]) for key in ("inputs", "outputs")}
-            | {"rules": FileRules(**model["rules"])}
-        )
-        for model in body["models"]
-    )
+    models = tuple(read_model(WholeModel, model) for model in body["models"])
     settings = WholeSettings(models, body["slots"], body["memory_fd"])
     return WholeExecutor(settings, body["device"], body["threads"], at)
 

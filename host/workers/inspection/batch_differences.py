@@ -1,4 +1,4 @@
-"""What a batch changes in the results of a network: kernels may be others, and sums in another order."""
+"""Measure how a batch changes the results of a network: its kernels may be others, and sums may have another order."""
 
 import math
 from collections.abc import Sequence
@@ -11,16 +11,18 @@ from headrace.batching import Request, Task
 from headrace.host.memory.slots import SlotArena
 from headrace.host.workers.executors.step_network import StepNetwork
 from headrace.host.workers.networks.models import LoadedModel
-from headrace.host.workers.networks.split import SplitNetwork, split_at
+from headrace.host.workers.networks.split.network import SplitNetwork, split_at
 from headrace.host.workers.networks.step_models import LoadedSteps
 from headrace.host.workers.networks.steps import DECODED, longest_input
 
 
 def batch_difference(loaded: LoadedModel, nodes: Sequence[str], batches: Sequence[int]) -> dict[str, Any]:
-    """What it changes that a request runs in a batch, on the CPU: kernels may be others, and sums in another order.
+    """Measure on the CPU how the results of a request change when it runs in a batch.
 
-    `largest` is the largest difference of an output from that of the request alone, beside the output's largest value;
-    `first_node` is where the first bits differ, None if none do."""
+    Returns:
+        `largest` is the largest difference of an output from that of the request alone, relative to the output's
+            largest value. `first_node` is the first node after which bits differ, or None.
+    """
     network = split_at(loaded, nodes, torch.device("cpu"))
     generator = torch.Generator().manual_seed(0)
     largest, first = 0.0, len(nodes)
@@ -51,24 +53,30 @@ def _equal(network: SplitNetwork, boundary: int, alone: Sequence[Any], together:
 
 
 def step_difference(loaded: LoadedSteps, batch: int) -> dict[str, Any]:
-    """As `batch_difference`, of a step model on the CPU, for a batch of inputs of random lengths: `largest` is of the
-    states at the end, `first_node` the first step that appends to one that differs, or the first one at all."""
-    told = loaded.signature
-    arena = SlotArena({told.name: (told.inputs, told.outputs)}, 2 * batch)
-    views, chance = arena.views[told.name], np.random.default_rng(0)
+    """Measure the same for a step model on the CPU, for a batch of inputs of random lengths.
+
+    Returns:
+        `largest` is of the states at the end. `first_node` is the first step that appends to a state that differs, or
+            the first step of all, or None.
+    """
+    signature = loaded.signature
+    arena = SlotArena({signature.name: (signature.inputs, signature.outputs)}, 2 * batch)
+    views, chance = arena.views[signature.name], np.random.default_rng(0)
     network = StepNetwork(loaded, views, torch.device("cpu"), arena.slots)
 
     def run(slots: Sequence[int], lengths: Sequence[int]) -> None:
         requests = tuple(
-            Request(slot, told.name, 0.0, input_len=length, output_len=min(length, DECODED, told.longest_output))
+            Request(
+                slot, signature.name, 0.0, input_len=length, output_len=min(length, DECODED, signature.longest_output)
+            )
             for slot, length in zip(slots, lengths, strict=True)
         )
-        network.run(Task(0, told.name, requests, 0, len(told.graph.nodes)), slots, lambda: False)
+        network.run(Task(0, signature.name, requests, 0, len(signature.graph.nodes)), slots, lambda: False)
 
     lengths = []
     for place in range(batch):
-        length = int(chance.integers(1, longest_input(told) + 1))
-        words = chance.integers(0, told.vocabulary, length)
+        length = int(chance.integers(1, longest_input(signature) + 1))
+        words = chance.integers(0, signature.vocabulary, length)
         for slot in (place, batch + place):
             views.inputs[0].at(slot, length)[:] = words
         lengths.append(length)
@@ -79,13 +87,13 @@ def step_difference(loaded: LoadedSteps, batch: int) -> dict[str, Any]:
         together = network.states(place)
         for name, alone in network.states(batch + place).items():
             scale = float(np.abs(alone).max(initial=0.0)) or 1.0
-            if together[name].shape != alone.shape:  # other tokens were chosen, and the output ended elsewhere
+            if together[name].shape != alone.shape:  # the decoder chose other tokens, and the output ended elsewhere
                 largest = math.inf
                 differing.add(name)
             elif not np.array_equal(together[name], alone):
                 largest = max(largest, float(np.abs(together[name] - alone).max()) / scale)
                 differing.add(name)
     arena.close()
-    appending = [step.name for step in told.steps if differing & set(step.appends)]
-    first = (appending or [told.steps[0].name])[0] if differing else None
+    appending = [step.name for step in signature.steps if differing & set(step.appends)]
+    first = (appending or [signature.steps[0].name])[0] if differing else None
     return {"largest": largest, "first_node": first}

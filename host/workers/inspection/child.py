@@ -1,4 +1,4 @@
-"""The reader's end of reading.py: one call, in a process of its own, beside torch."""
+"""The child's side of parent.py: answer one call in a process that has torch."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from headrace.batching import HeadraceError, ModelGraph
 from headrace.batching.errors import one_line
 from headrace.batching.graphs.torch_graph import from_torch
 from headrace.host.workers.devices import usable_cores
-from headrace.host.workers.fork_server import FIRST_FD
+from headrace.host.workers.fork_server.protocol import FIRST_FD
 from headrace.host.workers.inspection import batch_differences
 from headrace.host.workers.inspection.json_values import from_plain, to_plain
 from headrace.host.workers.networks.description import NetworkDescription
@@ -21,7 +21,7 @@ from headrace.host.workers.networks.foreign.rules import FileRules
 from headrace.host.workers.networks.models import load_model
 from headrace.host.workers.networks.program import NodeModel
 from headrace.host.workers.networks.sequence_networks import Network
-from headrace.host.workers.networks.split import node_model, one_thread
+from headrace.host.workers.networks.split.network import node_model, one_thread
 from headrace.host.workers.networks.step_models import is_step_model, load_steps, signature
 
 
@@ -75,7 +75,7 @@ def _step_difference(network: Network, batch: int) -> dict[str, Any]:
         return batch_differences.step_difference(load_steps(network), batch)
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
+FUNCTIONS: dict[str, Callable[..., Any]] = {  # parent.py has a function for each
     "describe": _describe,
     "graph": _graph,
     "node_model": _node_model,

@@ -1,6 +1,7 @@
-"""Values as JSON and back: what passes between processes that do not trust each other, without a pickle.
+"""Convert values to JSON and back, between processes that do not trust each other, without a pickle.
 
-Of classes only those in `CLASSES` pass. They are built by their constructors, which check what they are given."""
+Of classes, only those in `CLASSES` pass. Their constructors build them and check the values.
+"""
 
 import dataclasses
 import json
@@ -9,8 +10,7 @@ from typing import Any
 
 from headrace.batching import HeadraceError
 from headrace.batching.graphs.model_graph import Kernel, Length, MatMul, ModelGraph, Node, NodeKind
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.image import Damaged, ImageSpec
+from headrace.host.dpu.specs import AudioSpec, Damaged, ImageSpec
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.networks.description import NetworkDescription
 from headrace.host.workers.networks.foreign.rules import FileRules
@@ -44,28 +44,28 @@ CLASSES: dict[str, type[Any]] = {
 
 
 class NotPlain(HeadraceError):
-    """A value that cannot pass."""
+    """A value that cannot be converted."""
 
 
 def to_plain(value: Any) -> bytes:
-    """Numbers, texts, booleans, None, sequences, mappings with texts as keys, and CLASSES. Raises NotPlain."""
+    """Convert numbers, texts, booleans, None, sequences, mappings with texts as keys, and CLASSES. Raises NotPlain."""
     return json.dumps(_plain(value)).encode()
 
 
 def from_plain(data: bytes) -> Any:
-    """Sequences come back as tuples. Raises NotPlain."""
+    """Return the value of JSON text. Sequences come back as tuples. Raises NotPlain."""
     try:
         return _value(json.loads(data))
     except HeadraceError as error:
-        raise NotPlain(f"a value that was handed over is none of its class: {error}") from error
+        raise NotPlain(f"the data hold an invalid value: {error}") from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise NotPlain(f"what was handed over is damaged: {type(error).__name__}: {str(error)[:200]}") from error
+        raise NotPlain(f"the data are damaged: {type(error).__name__}: {str(error)[:200]}") from error
 
 
 def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, str)):
         return value
-    if isinstance(value, Enum):  # before numbers, of which some are
+    if isinstance(value, Enum):  # checked before numbers, as some enumerations are numbers too
         return {_KEY: _name(value), "value": value.value}
     if isinstance(value, (int, float)):
         return value
@@ -73,12 +73,12 @@ def _plain(value: Any) -> Any:
         return [_plain(each) for each in value]
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
-            raise NotPlain("a key that is no text")
+            raise NotPlain("a key is not a text")
         return {_KEY: "dict", "value": {key: _plain(each) for key, each in value.items()}}
     if dataclasses.is_dataclass(value):
         fields = {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return {_KEY: _name(value), "value": fields}
-    if hasattr(value, "item"):  # a number of numpy's
+    if hasattr(value, "item"):  # a numpy number
         return _plain(value.item())
     raise NotPlain(f"a value of type {type(value).__name__}")
 

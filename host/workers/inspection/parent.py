@@ -1,8 +1,9 @@
-"""What is known of networks, read in a process of its own: a fork of the fork server, which ends when it has answered.
+"""Describe networks in a process of its own: a fork of the fork server, which ends when it has answered.
 
-The process that serves needs no torch for it, holds no weights, and does not fall when a network that somebody brings
-does. Each function here does what the one of the same name does in `models`, `split`, `step_models` or `differences`,
-and raises what that raises, UsageError. It blocks."""
+The process that serves then needs no torch, holds no weights, and survives a network that crashes. Each function here
+does what the function of the same name does in networks/ (`models`, `split`, `step_models`) or `batch_differences`. It
+raises the same errors, UsageError, and blocks.
+"""
 
 import asyncio
 import contextlib
@@ -18,7 +19,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from headrace.batching import ModelGraph, UsageError
-from headrace.host.workers.fork_server import ENVIRONMENT, SHARED, ForkedProcess, ForkServer
+from headrace.host.workers.fork_server.client import ENVIRONMENT, SHARED, ForkedProcess, ForkServer
 from headrace.host.workers.inspection.json_values import NotPlain, from_plain, to_plain
 from headrace.host.workers.networks.description import NetworkDescription
 from headrace.host.workers.networks.foreign.limits import CPU_S
@@ -29,13 +30,13 @@ from headrace.host.workers.networks.steps import Signature
 
 READER = "headrace.host.workers.inspection.child"
 LIMIT_S = 180.0  # a cold import of torch on a busy machine, and a large network's weights
-ENDING_S = 3.0  # for the end of a process that was killed, and for its last words
-LOOK_S = 0.05  # between two looks whether who waits was cancelled
+ENDING_S = 3.0  # longest wait for the end of a process that was killed, and for the rest of its stderr
+LOOK_S = 0.05  # pause between two looks whether the waiting task was cancelled
 MAX_ANSWER = 1 << 26  # bytes; the graph of a large network takes one or two million
 
 
 class _Scope:
-    """The readings that one call of `in_thread` has begun, which end with it."""
+    """The readings that one call of `in_thread` has begun. They end with it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -61,13 +62,14 @@ class _Scope:
                 reading.cancel()
 
 
-_scope: ContextVar[_Scope] = ContextVar("scope", default=_Scope())  # noqa: B039  that one is never cancelled
+_scope: ContextVar[_Scope] = ContextVar("scope", default=_Scope())  # noqa: B039  the default scope is never cancelled
 _Found = TypeVar("_Found")
 
 
 async def in_thread(work: Callable[..., _Found], *given: Any) -> _Found:
-    """Run `work`, which calls functions of this module, in a thread, so that the event loop serves meanwhile. If the
-    caller is cancelled, the processes that read end at once, and `work` with them."""
+    """Run `work`, which calls functions of this module, in a thread, so that the event loop serves meanwhile.
+
+    If the caller is cancelled, the processes that read end at once, and `work` with them."""
     scope = _Scope()
     reset = _scope.set(scope)
     try:
@@ -78,8 +80,9 @@ async def in_thread(work: Callable[..., _Found], *given: Any) -> _Found:
 
 
 def require_torch() -> None:
-    """Raises ModuleNotFoundError where it is not installed, or torchvision is not. A command that takes a while to come
-    to its networks asks this first."""
+    """Raise ModuleNotFoundError if torch or torchvision is not installed.
+
+    A command that loads networks late calls this first."""
     for name in ("torch", "torchvision"):
         if importlib.util.find_spec(name) is None:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
@@ -88,17 +91,17 @@ def require_torch() -> None:
 def describe(
     source: str, weights: str | None = None, input_shape: str | None = None, rules: FileRules = ANY_FILE
 ) -> NetworkDescription:
-    """As `models.load_model`, without the network."""
-    found: NetworkDescription = _read("describe", source, weights, input_shape, rules, preload=preloads([source]))
-    return found
+    """Return the description that `models.load_model` makes, without the network."""
+    answer: NetworkDescription = _read("describe", source, weights, input_shape, rules, preload=preloads([source]))
+    return answer
 
 
 def graph(
     source: str, weights: str | None, input_shape: str | None, name: str, rules: FileRules = ANY_FILE
 ) -> ModelGraph:
-    """A network's operators in nodes (`torch_graph.from_torch`), under `name`."""
-    found: ModelGraph = _read("graph", source, weights, input_shape, name, rules, preload=preloads([source]))
-    return found
+    """Return the operators of a network in nodes (`torch_graph.from_torch`), under `name`."""
+    answer: ModelGraph = _read("graph", source, weights, input_shape, name, rules, preload=preloads([source]))
+    return answer
 
 
 def node_model(
@@ -112,8 +115,8 @@ def node_model(
     rules: FileRules = ANY_FILE,
 ) -> tuple[NodeModel, ModelGraph]:
     given = (source, max_batch, weights, input_shape, name, whole, rules)
-    model, found = _read("node_model", *given, preload=preloads([source]))
-    return model, found
+    model, split_graph = _read("node_model", *given, preload=preloads([source]))
+    return model, split_graph
 
 
 def is_step_model(name: str) -> bool:
@@ -125,34 +128,35 @@ def signature(network: Network) -> Signature:
 
 
 def step_nodes(network: Network, max_batch: int) -> tuple[StepNodes, ModelGraph]:
-    told = signature(network)
-    return StepNodes(network, told.inputs, told.outputs, max_batch), told.graph
+    model_signature = signature(network)
+    return StepNodes(network, model_signature.inputs, model_signature.outputs, max_batch), model_signature.graph
 
 
 def batch_difference(model: NodeModel, batches: Sequence[int]) -> dict[str, Any]:
-    found: dict[str, Any] = _read("batch_difference", model, batches, preload=preloads([model.source]))
-    return found
+    answer: dict[str, Any] = _read("batch_difference", model, batches, preload=preloads([model.source]))
+    return answer
 
 
 def step_difference(network: Network, batch: int) -> dict[str, Any]:
-    found: dict[str, Any] = _read("step_difference", network, batch)
-    return found
+    answer: dict[str, Any] = _read("step_difference", network, batch)
+    return answer
 
 
 def _signature(network: Network) -> Signature:
-    found: Signature = _read("signature", network)
-    return found
+    answer: Signature = _read("signature", network)
+    return answer
 
 
 _own_signature = lru_cache(64)(_signature)  # Headrace's own networks stay what they are
 
 
 def _read(function: str, *given: Any, preload: Sequence[str] = ()) -> Any:
-    """What this function of `reader` answers. Raises UsageError, also for a process that does not end in order, and
-    ModuleNotFoundError where there is no torch."""
+    """Return the answer of this function of child.py.
+
+    Raises UsageError, also if the process does not end in order, and ModuleNotFoundError without torch."""
     require_torch()
     try:
-        task = asyncio.current_task()  # which waits, and its event loop with it
+        task = asyncio.current_task()  # this task and its event loop wait meanwhile
     except RuntimeError:
         task = None
     reading = _Reading()
@@ -163,15 +167,17 @@ def _read(function: str, *given: Any, preload: Sequence[str] = ()) -> Any:
             while True:
                 with contextlib.suppress(TimeoutError):
                     return reading.answer.result(None if task is None else LOOK_S)
-                if task is not None and task.cancelling():  # by Ctrl-C, say, of which asyncio tells no other way
+                if (
+                    task is not None and task.cancelling()
+                ):  # after Ctrl-C, for example, which asyncio reports no other way
                     raise asyncio.CancelledError
-        except BaseException:  # KeyboardInterrupt, say: the process ends with who waits for it
+        except BaseException:  # KeyboardInterrupt, for example: the process ends with its caller
             reading.cancel()
             raise
 
 
 class _Reading:
-    """One call, in a thread with an event loop of its own: the caller may have one that runs."""
+    """One call, in a thread with an event loop of its own, as the caller may have a running one."""
 
     def __init__(self) -> None:
         self.answer: Future[Any] = Future()
@@ -194,7 +200,7 @@ class _Reading:
     def cancel(self) -> None:
         self._cancelled.set()
         if self._loop is not None and self._task is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended
+            with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._task.cancel)
 
 
@@ -208,15 +214,15 @@ async def _answered(server: ForkServer, function: str, given: Sequence[Any], pre
         try:
             async with asyncio.timeout(LIMIT_S):
                 process = await server.fork(READER, [], [call], env, preload)
-                words = asyncio.create_task(_passed_on(process.stderr))
+                passing_on = asyncio.create_task(_passed_on(process.stderr))
                 await process.wait()
         except TimeoutError:
             raise UsageError(f"{what} was not read within {LIMIT_S:g} s; does its code wait for something?") from None
         except ConnectionError as error:
             raise UsageError(f"{what} cannot be read: {error}") from error
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(words, ENDING_S)
-        if process.returncode == -signal.SIGINT:  # Ctrl-C is told to all processes of a terminal, in any order
+            await asyncio.wait_for(passing_on, ENDING_S)
+        if process.returncode == -signal.SIGINT:  # all processes of a terminal get Ctrl-C, in any order
             raise KeyboardInterrupt
         if process.returncode == -signal.SIGXCPU:
             raise UsageError(f"{what} was not read within {CPU_S} s of processor time; does its code end?")
@@ -237,7 +243,7 @@ async def _answered(server: ForkServer, function: str, given: Sequence[Any], pre
 
 
 async def _passed_on(stream: asyncio.StreamReader) -> None:
-    """What a network's code prints is the user's to see."""
+    """Pass the prints of a network's code on to this process's stderr."""
     while chunk := await stream.read(1 << 16):
         sys.stderr.write(chunk.decode(errors="replace"))
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""A parser of the texts that describe a network's inputs, such as --input-shape. It does not import torch."""
+"""Parse texts that describe a network's inputs, such as --input-shape. This module does not import torch."""
 
 import re
 
@@ -11,10 +11,12 @@ DTYPES = ("float32", "float16", "float64", "int64", "int32", "int16", "int8", "u
 def parse_input_shape(text: str, origin: str = "--input-shape") -> tuple[TensorSpec, ...]:
     """Parse one or more inputs, without the batch: `[NAME=]SIZES[:TYPE]`, separated by commas.
 
-    SIZES are numbers with an x between them, of which one may be variable, written 1..LONGEST; `scalar` has none. TYPE
-    is float32 if not named. So 3x299x299, image=3x299x299, ids=1..128:int64,mask=1..128:bool and step=scalar:int64.
-    Inputs have all a name or none. Names of the network's parameters, all or none, are how its `forward` is called.
-    Inputs without a name come back with the name "". Raises UsageError, which names `origin`."""
+    SIZES are numbers with an x between them. One of them may be variable, written 1..LONGEST. `scalar` has no sizes.
+    TYPE is float32 unless it is given. Examples are 3x299x299, image=3x299x299, ids=1..128:int64,mask=1..128:bool and
+    step=scalar:int64. All inputs have a name or none has. If all names are parameters of the network's `forward`, it is
+    called by these names. Inputs without a name come back with the name "".
+
+    Raises UsageError, whose text names `origin`."""
     specs = tuple(_parse_input(part.strip(), f"{origin} {text}") for part in text.split(","))
     names = [spec.name for spec in specs]
     if any(names) and not all(names):

@@ -1,11 +1,12 @@
-"""Networks by name: torchvision's with fixed random weights, or a user's own. No downloads.
+"""Load networks by name: torchvision's with fixed random weights, or a user's own. It downloads nothing.
 
-What a network takes is told, not guessed: by the caller, by the network itself, or by the transform that torchvision
-publishes with its weights. What it gives is found by running it twice, on a batch of 2 and then of 1.
+The inputs of a network come from the caller, from the network itself, or from the transform that torchvision publishes
+with its weights. They are never guessed. The outputs are measured by two runs, on a batch of 2 and then of 1.
 """
 
 import contextlib
 import dataclasses
+import importlib
 import inspect
 import os
 import sys
@@ -18,10 +19,7 @@ import torch
 
 from headrace.batching import UsageError
 from headrace.batching.errors import one_line
-from headrace.batching.registry import import_attribute
-from headrace.host.dpu.reference.audio import FORMATS as SOUND_FORMATS
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.image import FORMATS, ImageSpec
+from headrace.host.dpu.specs import AUDIO_FORMATS, IMAGE_FORMATS, AudioSpec, ImageSpec
 from headrace.host.memory.layout import VARIABLE, TensorSpec
 from headrace.host.workers.networks.description import MAX_BATCH, NetworkDescription
 from headrace.host.workers.networks.foreign.exported import load_exported
@@ -32,7 +30,7 @@ from headrace.host.workers.networks.input_shapes import DTYPES, parse_input_shap
 from headrace.host.workers.networks.zoo import torchvision_operators  # noqa: F401  a user's network may import torchvision
 
 DEFAULT_INPUT = "3x224x224"
-# What files of networks are that cannot be read, and the way from there.
+# Files that cannot be read as networks: what they hold, and what to do.
 _WEIGHTS = (
     "such a file has weights, or a pickle that could run any code; give the network as module:function with --weights "
     "FILE, or save it with torch.export.save as .pt2"
@@ -54,24 +52,28 @@ TIMM_CROP_PCT = 0.875  # timm's default for networks that do not name their own
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel(NetworkDescription):
-    """A network in eval mode on the CPU. `by_name`: the module takes its tensors by the names of `inputs`, otherwise in
-    their order."""
+    """A network in eval mode on the CPU.
+
+    With `by_name`, the module takes its tensors by the names of `inputs`, otherwise in their order."""
 
     module: torch.nn.Module
     by_name: bool = False
 
     def described(self) -> NetworkDescription:
+        """Return the description without the network."""
         return NetworkDescription(
             **{field.name: getattr(self, field.name) for field in dataclasses.fields(NetworkDescription)}
         )
 
     def forward(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The module's outputs, in the order of `outputs`, for batched tensors in the order of `inputs`."""
+        """Return the outputs of the module, in the order of `outputs`, for batched tensors in the order of `inputs`.
+
+        It runs in inference mode."""
         with torch.inference_mode():
             return self.call(tensors)
 
     def call(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The same, in the mode of the caller."""
+        """Return the same as `forward`, in the caller's mode."""
         given = _call(self.module, self.inputs, tensors, self.by_name)
         return [given[output.name] for output in self.outputs]
 
@@ -79,22 +81,30 @@ class LoadedModel(NetworkDescription):
 def load_model(
     name: str, weights: str | None = None, input_shape: str | None = None, rules: FileRules = ANY_FILE
 ) -> LoadedModel:
-    """A torchvision network by name, `module:function` for a function that returns one's own, or a file that
-    torch.export has saved (`.pt2`), whose inputs are what it was exported with.
+    """Load a network and find its inputs and outputs.
 
-    `rules` are what the user says of the files. Without `weights` (a file with a state_dict) the parameters are random
-    but fixed. `input_shape` is the text of an option --input-shape, see `parse_input_shape`. Without it the network's
-    own attribute `input_shape` counts (that text, a tuple, or a mapping of names to either), then timm's `default_cfg`,
-    then what the network's own AudioSpec makes of sounds, then the transform of torchvision's default weights; without
-    any of them 3x224x224 float32 is tried. A module of one's own may also have `transform`, an ImageSpec, or an
-    AudioSpec if it takes features and how many frames they are, and `categories`, the names of its classes. Raises
-    UsageError."""
+    Args:
+        name: A torchvision network; `module:function`, which names a function that returns a user's own; or a file that
+            torch.export has saved (`.pt2`), whose inputs are those of the export.
+        weights: File with a state_dict. Without it the parameters are random but fixed.
+        input_shape: Text of the option --input-shape, see `parse_input_shape`.
+        rules: The user's rules for reading these files.
+
+    Without `input_shape`, the first of these counts: the network's own attribute `input_shape` (that text, a tuple, or
+    a mapping of names to either); timm's `default_cfg`; the inputs that the network's own AudioSpec makes; the
+    transform of torchvision's default weights. Without any of them 3x224x224 float32 is tried. A user's module may also
+    have `transform`, an ImageSpec, or an AudioSpec if it takes features and their number of frames, and `categories`,
+    the names of its classes.
+
+    Raises:
+        UsageError: The network cannot be loaded or run. The text says what to change.
+    """
     given = None if input_shape is None else parse_input_shape(input_shape)
     torch.manual_seed(0)
     exported, users, largest = name.endswith(EXPORTED), ":" in name, MAX_BATCH
     with (
         _cwd_importable(),
-        contextlib.redirect_stdout(sys.stderr),  # stdout belongs to --json
+        contextlib.redirect_stdout(sys.stderr),  # stdout is for --json alone
         box_of(name, weights, rules),
     ):
         if exported:
@@ -105,7 +115,7 @@ def load_model(
         elif users:
             module = _users_model(name)
             transform, categories = _own_transform(module), _own_categories(name, module)
-            inputs = given or _own_inputs(name, module) or _inputs_of_sounds(transform)
+            inputs = given or _own_inputs(name, module) or _audio_inputs(transform)
         elif (suffix := Path(name).suffix.lower()) in FOREIGN:
             raise UsageError(f"--model {name}: {FOREIGN[suffix]}")
         else:
@@ -115,14 +125,14 @@ def load_model(
             transform, categories = published(wanted)
             inputs = given or (transform and (TensorSpec("", "float32", transform.tensor_shape),))
             module = torchvision_model(wanted, inputs)
-        with contextlib.suppress(NotImplementedError):  # of torch.export, whose modules stay as they were exported
+        with contextlib.suppress(NotImplementedError):  # modules of torch.export stay as they were exported
             module.eval()
         if weights is not None:
             load_weights(module, Path(weights), rules)
-        told = bool(inputs)
+        inputs_given = bool(inputs)
         if not exported:
             inputs, by_name = _named_inputs(name, module, inputs or parse_input_shape(DEFAULT_INPUT))
-        outputs = _outputs(name, module, inputs, by_name, told=told)
+        outputs = _outputs(name, module, inputs, by_name, inputs_given=inputs_given)
     return LoadedModel(
         name=name,
         inputs=inputs,
@@ -135,12 +145,13 @@ def load_model(
     )
 
 
-# a user's own
+# ---- A user's own network ----
 
 
 def _users_model(name: str) -> torch.nn.Module:
+    module_name, _, function = name.partition(":")
     try:
-        module = import_attribute(name)()
+        module = getattr(importlib.import_module(module_name), function)()
     except (Exception, SystemExit) as error:
         raise UsageError(f"--model {name}: calling it failed: {one_line(error)}") from error
     if not isinstance(module, torch.nn.Module):
@@ -165,8 +176,8 @@ def _own_inputs(name: str, module: torch.nn.Module) -> tuple[TensorSpec, ...] | 
     return parse_input_shape(text, f"model {name!r}, input_shape")
 
 
-def _inputs_of_sounds(transform: ImageSpec | AudioSpec | None) -> tuple[TensorSpec, ...] | None:
-    """Return the inputs that an AudioSpec makes of a sound, without names; None for another transform."""
+def _audio_inputs(transform: ImageSpec | AudioSpec | None) -> tuple[TensorSpec, ...] | None:
+    """Return the inputs that an AudioSpec makes, without names. None for another transform."""
     if not isinstance(transform, AudioSpec):
         return None
     longest = transform.frames(int(transform.longest_s * transform.rate))
@@ -178,7 +189,7 @@ def _text(sizes: str | Sequence[int]) -> str:
 
 
 def _timm(module: torch.nn.Module) -> Mapping[str, Any]:
-    """What timm says of a network that it made: input_size, crop_pct, mean, std; nothing of any other."""
+    """Return the settings of a network that timm made: input_size, crop_pct, mean, std. Empty for any other network."""
     described = getattr(module, "default_cfg", None)
     return described if isinstance(described, Mapping) else {}
 
@@ -206,7 +217,7 @@ def _own_categories(name: str, module: torch.nn.Module) -> tuple[str, ...] | Non
 
 @contextlib.contextmanager
 def _cwd_importable() -> Iterator[None]:
-    """A user's module may import what lies beside it, as in a script."""
+    """Let a user's module import modules from its folder, as a script can."""
     folder = os.getcwd()
     if folder in sys.path:
         yield
@@ -218,23 +229,23 @@ def _cwd_importable() -> Iterator[None]:
         sys.path.remove(folder)
 
 
-# what it takes and gives
+# ---- Inputs and outputs ----
 
 
 def _named_inputs(
     name: str, module: torch.nn.Module, inputs: tuple[TensorSpec, ...]
 ) -> tuple[tuple[TensorSpec, ...], bool]:
-    """The inputs with the names that `forward` has for those without, and whether it is to be called by name."""
+    """Return the inputs, with the names that `forward` has where they have none, and whether to call it by name."""
     try:
         parameters = inspect.signature(module.forward).parameters.values()
         taken = [parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
-        takes_more = len(parameters) > len(taken)  # *args, say
+        takes_more = len(parameters) > len(taken)  # such as *args
     except ValueError:  # torch.jit.trace keeps no names
         taken, takes_more = [], True
     matching = [spec.name for spec in inputs if spec.name in taken]
     if matching and len(matching) < len(inputs):
         unknown = next(spec.name for spec in inputs if spec.name not in taken)
-        raise UsageError(f"model {name!r} has no input {unknown!r} beside {matching[0]!r}; it has {', '.join(taken)}")
+        raise UsageError(f"model {name!r} has an input {matching[0]!r}, but no {unknown!r}; it has {', '.join(taken)}")
     if len(inputs) > len(taken) and not takes_more:
         raise UsageError(f"model {name!r} takes {', '.join(taken) or 'nothing'}, not {len(inputs)} inputs")
     if not inputs[0].name:
@@ -246,15 +257,17 @@ def _named_inputs(
 def _call(
     module: torch.nn.Module, inputs: Sequence[TensorSpec], tensors: Sequence[torch.Tensor], by_name: bool
 ) -> dict[str, torch.Tensor]:
-    """One run of the module; its outputs by name."""
+    """Run the module once, and return its outputs by name."""
     if by_name:
         return _named_outputs(module(**{spec.name: tensor for spec, tensor in zip(inputs, tensors, strict=True)}))
     return _named_outputs(module(*tensors))
 
 
 def _named_outputs(result: Any) -> dict[str, Any]:
-    """A network's outputs: keys of a mapping, fields of a named tuple or dataclass, else `output` or `output_0`,
-    `output_1` and so on. None stands for an output that the network does not give."""
+    """Return the outputs of a network by name, without those that are None.
+
+    The names are the keys of a mapping, or the fields of a named tuple or dataclass. Otherwise they are `output`, or
+    `output_0`, `output_1` and so on."""
     if isinstance(result, Mapping):
         outputs = {str(key): value for key, value in result.items()}
     elif hasattr(result, "_fields"):
@@ -269,11 +282,12 @@ def _named_outputs(result: Any) -> dict[str, Any]:
 
 
 def _outputs(
-    name: str, module: torch.nn.Module, inputs: tuple[TensorSpec, ...], by_name: bool, told: bool
+    name: str, module: torch.nn.Module, inputs: tuple[TensorSpec, ...], by_name: bool, inputs_given: bool
 ) -> tuple[TensorSpec, ...]:
-    """What the network gives to each request, from a batch of 2 of the longest inputs and one of 1 of half of them.
+    """Return the outputs for one request, from a batch of 2 of the longest inputs and a batch of 1 of half of them.
 
-    The batch of 1 shows an output that has no batch, or loses it; the two lengths show which dimension varies."""
+    The batch of 1 shows an output that has no batch dimension, or loses it. The two lengths show which dimension
+    varies."""
 
     def run(batch: int, part: int) -> dict[str, torch.Tensor]:
         tensors = [
@@ -286,7 +300,7 @@ def _outputs(
             with torch.inference_mode():
                 given = _call(module, inputs, tensors, by_name)
         except (Exception, SystemExit) as error:
-            hint = "" if told else "; give the shape that it takes with --input-shape"
+            hint = "" if inputs_given else "; give the shape that it takes with --input-shape"
             raise UsageError(f"model {name!r} does not take {shown}{hint}: {one_line(error)}") from error
         for output, tensor in given.items():
             if not isinstance(tensor, torch.Tensor):
@@ -314,7 +328,7 @@ def _outputs(
 
 
 def _output_spec(name: str, output: str, two: torch.Tensor, one: torch.Tensor, may_vary: bool) -> TensorSpec:
-    """One output from that of a batch of 2 and that of a batch of 1 and, if lengths vary, of half the length."""
+    """Return one output, from a batch of 2 and a batch of 1, which has half the length if lengths vary."""
     shape, other = tuple(two.shape[1:]), tuple(one.shape[1:])
     varying = [i for i, sizes in enumerate(zip(shape, other, strict=False)) if sizes[0] != sizes[1]]
     if len(shape) != len(other) or two.dtype != one.dtype or (varying and not may_vary):
@@ -333,20 +347,21 @@ def _output_spec(name: str, output: str, two: torch.Tensor, one: torch.Tensor, m
 
 
 def _fitted(transform: ImageSpec | AudioSpec | None, inputs: Sequence[TensorSpec]) -> ImageSpec | AudioSpec | None:
-    """The transform for the inputs as they are: another size keeps the ratio of resize to crop, and a sound lasts as
-    long as there are frames for. None if it makes no such inputs."""
+    """Return the transform adapted to the actual inputs, or None if it does not make such inputs.
+
+    Another image size keeps the ratio of resize to crop. Audio may last as long as there are frames for it."""
     spec = inputs[0]
     if isinstance(transform, AudioSpec):
         if len(inputs) != 2 or inputs[1].shape or inputs[1].dtype not in ("int32", "int64"):
             return None
-        if spec.dtype not in SOUND_FORMATS or spec.shape != (transform.n_mels, VARIABLE):
+        if spec.dtype not in AUDIO_FORMATS or spec.shape != (transform.n_mels, VARIABLE):
             return None
         longest_s = min(transform.longest_s, (spec.longest - 1) * transform.hop / transform.rate)
         return replace(transform, dtype=spec.dtype, longest_s=longest_s)
     if transform is None or len(inputs) > 1 or len(spec.shape) != 3 or spec.variable is not None:
         return None
     channels, height, width = spec.shape
-    if channels != 3 or spec.dtype not in FORMATS:
+    if channels != 3 or spec.dtype not in IMAGE_FORMATS:
         return None
     if transform.dtype != spec.dtype:
         transform = replace(transform, dtype=spec.dtype)

@@ -1,8 +1,9 @@
-"""What worker processes are told at their start. No torch here: only worker processes need it for this."""
+"""The settings that worker processes get at their start. This module does not import torch; only worker processes need
+it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.memory.slots import SlotArena, SlotLayout, slot_layouts
@@ -10,16 +11,21 @@ from headrace.host.memory.states import StateArena
 from headrace.host.workers.networks.foreign.rules import ANY_FILE, EXPORTED, FileRules
 from headrace.host.workers.networks.sequence_networks import Network
 
+WHOLE, NODES, CELLS = (f"headrace.host.workers.executors.{name}" for name in ("whole", "nodes", "cells"))
+EXECUTORS = (WHOLE, NODES, CELLS)  # the fork server imports these for all workers
 TORCHVISION = "headrace.host.workers.networks.zoo.torchvision_networks"
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A worker process runs the function `main` of the module that `main` names.
+    """The program of a worker process: it runs the function `main` of the module that `main` names.
 
-    `settings` is a dataclass that JSON can hold. `memory_fd` is the file descriptor of the shared memory. The worker
-    gets it under a number of its own, which replaces `memory_fd` in its settings. `preload` names modules that the fork
-    server imports for all of its workers."""
+    Args:
+        settings: A dataclass that JSON can hold.
+        memory_fd: File descriptor of the shared memory. The worker gets it under another number, which replaces
+            `memory_fd` in its settings.
+        preload: Modules that the fork server imports for all of its workers.
+    """
 
     main: str
     settings: Any
@@ -29,9 +35,13 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class WholeModel:
-    """A network under the name that requests ask for. `source`, `weights`, `input_shape` and `rules` are for
-    `load_model`; `inputs` and `outputs` are what it then says of the network. `max_batch` is the largest batch that
-    will be sent, which the worker warms up to."""
+    """A network under the name that requests use.
+
+    Args:
+        source, weights, input_shape, rules: Arguments of `load_model`.
+        inputs, outputs: The tensors that `load_model` then finds.
+        max_batch: The largest batch, to which the worker warms up.
+    """
 
     name: str
     source: str
@@ -45,14 +55,17 @@ class WholeModel:
 
 @dataclass(frozen=True, slots=True)
 class NodeModel(WholeModel):
-    """The same, run node by node: `nodes` has the names of the operators that begin one (`split`)."""
+    """A network that runs node by node. `nodes` has the names of the operators that begin a node (`split`)."""
 
     nodes: tuple[str, ...] = ()
 
 
+Model = TypeVar("Model", bound=WholeModel)
+
+
 @dataclass(frozen=True, slots=True)
 class WholeSettings:
-    """Each model has `slots` slots in the memory."""
+    """Settings of the executor of whole networks. Each model has `slots` slots in the memory."""
 
     models: tuple[WholeModel, ...]
     slots: int
@@ -64,7 +77,8 @@ class WholeSettings:
 
 @dataclass(frozen=True, slots=True)
 class StepNodes:
-    """A step model, run by its steps in batches up to `max_batch`; `inputs` and `outputs` are of its `Signature`."""
+    """A step model that runs step by step in batches up to `max_batch`. `inputs` and `outputs` are those of its
+    `Signature`."""
 
     network: Network
     inputs: tuple[TensorSpec, ...]
@@ -78,7 +92,7 @@ class StepNodes:
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """Networks that are cut into nodes, and behind them, in their numbers, step models."""
+    """Settings of the executor of nodes: networks that are cut into nodes, then step models, numbered in this order."""
 
     models: tuple[NodeModel, ...]
     step_models: tuple[StepNodes, ...]
@@ -91,40 +105,43 @@ class NodeSettings:
 
 
 def preloads(sources: Iterable[str]) -> tuple[str, ...]:
-    """What networks of these sources need and others do not: torchvision."""
+    """Return the modules that networks of these sources need: torchvision, or none."""
     of_torchvision = any(":" not in source and not source.endswith(EXPORTED) for source in sources)
     return (TORCHVISION,) if of_torchvision else ()
 
 
 def tensor_specs(body: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:
-    """From what JSON makes of them."""
+    """Return TensorSpecs from their JSON values."""
     return tuple(TensorSpec(**spec | {"shape": tuple(spec["shape"])}) for spec in body)
 
 
+def read_model(kind: type[Model], body: dict[str, Any]) -> Model:
+    """Return a WholeModel or a NodeModel from its JSON values."""
+    fields = body | {key: tensor_specs(body[key]) for key in ("inputs", "outputs")}
+    fields |= {key: tuple(body[key]) for key in ("nodes",) if key in body}
+    return kind(**fields | {"rules": FileRules(**body["rules"])})
+
+
 def read_network(body: dict[str, Any]) -> Network:
-    """From what JSON makes of it."""
+    """Return a Network from its JSON values."""
     return Network(**body | {"max_batch": tuple(body["max_batch"]), "rules": FileRules(**body["rules"])})
 
 
 def whole_program(models: tuple[WholeModel, ...], arena: SlotArena) -> Program:
-    """Whole networks; `arena` has slots of each."""
+    """Return the program for whole networks. `arena` has slots of each."""
     settings = WholeSettings(models, arena.slots, arena.fd)
-    return Program(
-        "headrace.host.workers.executors.whole", settings, arena.fd, preloads(model.source for model in models)
-    )
+    return Program(WHOLE, settings, arena.fd, preloads(model.source for model in models))
 
 
 def node_program(models: tuple[NodeModel, ...], step_models: tuple[StepNodes, ...], arena: SlotArena) -> Program:
-    """Networks node by node; `arena` has slots of each."""
+    """Return the program for networks node by node. `arena` has slots of each."""
     settings = NodeSettings(models, step_models, arena.slots, arena.fd)
-    return Program(
-        "headrace.host.workers.executors.nodes", settings, arena.fd, preloads(model.source for model in models)
-    )
+    return Program(NODES, settings, arena.fd, preloads(model.source for model in models))
 
 
 @dataclass(frozen=True, slots=True)
 class CellSettings:
-    """Each network has `rows` rows in the memory."""
+    """Settings of the executor of cells. Each network has `rows` rows in the memory."""
 
     networks: tuple[Network, ...]
     memory_fd: int
@@ -132,5 +149,5 @@ class CellSettings:
 
 
 def cell_program(networks: tuple[Network, ...], arena: StateArena) -> Program:
-    """The cells of networks over sequences and trees; `arena` has rows of each."""
-    return Program("headrace.host.workers.executors.cells", CellSettings(networks, arena.fd, arena.all_rows), arena.fd)
+    """Return the program for the cells of networks over sequences and trees. `arena` has rows of each."""
+    return Program(CELLS, CellSettings(networks, arena.fd, arena.all_rows), arena.fd)

@@ -1,5 +1,7 @@
-"""The networks over sequences and trees that requests ask for, and how one input of a network unfolds into cells. No
-torch here: the runtime plans, and only worker processes hold weights."""
+"""Networks over sequences and trees, and how one input of a network unfolds into cells.
+
+This module does not import torch: the runtime plans with it, and only worker processes hold weights.
+"""
 
 import operator
 from collections.abc import Sequence
@@ -12,24 +14,32 @@ from headrace.batching.graphs.model_graph import NodeKind
 from headrace.host.workers.networks.foreign.rules import ANY_FILE, FileRules
 from headrace.host.workers.networks.steps import EOS, GO, Signature
 
-FROM_STATE = -1  # in place of an input token: take the one that the step before left in the state row
+FROM_STATE = -1  # instead of an input token: take the token that the step before left in the state row
 KINDS = ("lstm", "seq2seq", "treelstm", "transformer")
 
-_CHILDREN_DONE = object()  # on the stack of `post_order`; no value that a caller could give
+_CHILDREN_DONE = object()  # a mark on the stack of `post_order`; a caller cannot pass this value
 
 Tree = int | tuple["Tree", "Tree"]  # a word, or two subtrees
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A network over sequences or trees under the name that requests ask for.
+    """A network over sequences or trees under the name that requests use.
 
-    `kind` is one of KINDS, or `module:function`, which names a function of no arguments that returns a step model of
-    one's own (see steps.py); `hidden`, `vocabulary`, `heads`, `layers` (of the encoder, and as many of the decoder) and
-    `norm_first` are for KINDS. `weights` is a file with the state_dict of the steps' modules in a ModuleList; without
-    they are random but fixed by `seed`. `max_batch` has a limit for each step; the model's own ones if empty. For
-    `longest_input` and `longest_output`, in tokens, see `Signature`; `rules` are for the file of `weights`.
-    Raises UsageError."""
+    Args:
+        kind: One of KINDS, or `module:function`, which names a function without arguments that returns a user's own
+            step model (see steps.py).
+        hidden, vocabulary, heads, norm_first: Settings of KINDS.
+        layers: Encoder layers, and as many decoder layers, of KINDS.
+        weights: File with the state_dict of the steps' modules in a ModuleList. Without it the weights are random but
+            fixed by `seed`.
+        max_batch: A limit for each step. Empty means the model's own limits.
+        longest_input, longest_output: Tokens, see `Signature`.
+        rules: The user's rules for reading the file of `weights`.
+
+    Raises:
+        UsageError: A value is outside its range.
+    """
 
     name: str
     kind: str = "lstm"
@@ -68,10 +78,13 @@ class Network:
 
 
 class Plan:
-    """One input, unfolded: its cell graph, the input token of each cell and the cells whose states each one reads.
+    """One unfolded input: its cell graph, the input token of each cell, and the cells whose states each cell reads.
 
-    `rows` is how many states it needs to keep at a time. `limit` is the most tokens that it decodes, `input` the tokens
-    that a STATIC step takes."""
+    Args:
+        rows: Number of states that it needs at the same time.
+        limit: Most tokens that it decodes.
+        input: The tokens that a STATIC step takes.
+    """
 
     def __init__(
         self,
@@ -99,9 +112,10 @@ class Plan:
 
 
 def plan(signature: Signature, value: Any, max_steps: int) -> Plan:
-    """Unfold `value`: a sequence of tokens, or a Tree for a network over trees; `max_steps` limits what a decoder
-    decodes. A STATIC step is one cell, whose token is the length of the input; an ENCODER step a chain of one cell for
-    each token. Raises BadInput."""
+    """Unfold `value`: a sequence of tokens, or a Tree for a network over trees.
+
+    A STATIC step is one cell, whose token is the length of the input. An ENCODER step is a chain of one cell for each
+    token. `max_steps` limits how many tokens a decoder decodes. Raises BadInput."""
     if signature.tree:
         return _plan_tree(signature, value)
     tokens = tokens_of(signature, value)
@@ -123,7 +137,7 @@ def plan(signature: Signature, value: Any, max_steps: int) -> Plan:
 
 
 def tokens_of(signature: Signature, value: Any) -> list[int]:
-    """The input as tokens of the vocabulary. Raises BadInput."""
+    """Return the input as tokens of the vocabulary. Raises BadInput."""
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise BadInput(f"network {signature.name!r} takes a list of token ids, not a {type(value).__name__}")
     if not value:
@@ -132,7 +146,7 @@ def tokens_of(signature: Signature, value: Any) -> list[int]:
 
 
 def limit_of(signature: Signature, max_steps: Any) -> int:
-    """`max_steps` as the number that it must be. Raises BadInput."""
+    """Return `max_steps` as an integer of 1 or more. Raises BadInput."""
     try:
         limit = operator.index(max_steps)
     except TypeError:
@@ -155,11 +169,12 @@ def _plan_tree(signature: Signature, tree: Tree) -> Plan:
 
 
 def post_order(tree: Tree) -> list[tuple[int, tuple[int, ...]]]:
-    """The nodes, children before parents: (token, ()) of a leaf, (0, numbers of the two children) of an inner node.
+    """Return the nodes, children before parents: (token, ()) for a leaf, (0, numbers of the two children) for an inner
+    node.
 
-    Iterative, as trees may be deeper than Python's stack. Raises BadInput."""
+    It is iterative, as trees may be deeper than Python's stack. Raises BadInput."""
     nodes: list[tuple[int, tuple[int, ...]]] = []
-    done: list[int] = []  # roots of finished subtrees
+    done: list[int] = []  # numbers of the roots of finished subtrees
     stack: list[Any] = [tree]
     while stack:
         top = stack.pop()
@@ -178,9 +193,10 @@ def post_order(tree: Tree) -> list[tuple[int, tuple[int, ...]]]:
 
 
 def tree_of(words: Sequence[int], parents: Sequence[int]) -> Tree:
-    """The tree from a parent list as the Stanford Sentiment Treebank's STree.txt has it: `parents[i]` is the number,
-    from 1, of node i + 1's parent, 0 for the root's; the first nodes are the words, in the order of the sentence,
-    which tells left from right. Raises BadInput."""
+    """Return the tree of a parent list, as in the Stanford Sentiment Treebank's STree.txt.
+
+    `parents[i]` is the number, from 1, of the parent of node i + 1, or 0 for the root. The first nodes are the words in
+    the order of the sentence, which defines left and right. Raises BadInput."""
     children: dict[int, list[int]] = {}
     for node, parent in enumerate(parents, 1):
         children.setdefault(parent, []).append(node)
@@ -213,7 +229,7 @@ def tree_of(words: Sequence[int], parents: Sequence[int]) -> Tree:
 
 def _token(signature: Signature, token: Any) -> int:
     try:
-        number = operator.index(token)  # numpy's integers too, which JSON does not take
+        number = operator.index(token)  # also converts numpy's integers, which JSON does not take
     except TypeError:
         number = -1
     if not 0 <= number < signature.vocabulary:

@@ -1,6 +1,8 @@
-"""Step models by name: Headrace's own with fixed random weights, or a user's."""
+"""Load step models by name: Headrace's own with fixed random weights, or a user's."""
 
 import contextlib
+import importlib
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +15,6 @@ from torch import Tensor, nn
 from headrace.batching import HeadraceError, UsageError
 from headrace.batching.errors import one_line
 from headrace.batching.graphs.model_graph import ModelGraph, NodeKind
-from headrace.batching.registry import import_attribute
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.networks.foreign.weights import load_weights
 from headrace.host.workers.networks.input_shapes import DTYPES
@@ -27,14 +28,14 @@ from headrace.host.workers.networks.zoo.transformer import Transformer
 
 @dataclass(frozen=True, slots=True)
 class LoadedSteps:
-    """A step model with its weights, in eval mode; `modules` are those of the signature's steps, in their order."""
+    """A step model with its weights, in eval mode. `modules` are those of the signature's steps, in their order."""
 
     signature: Signature
     modules: nn.ModuleList
 
 
 def load_steps(network: Network) -> LoadedSteps:
-    """The network on the CPU. Raises UsageError."""
+    """Load the network on the CPU. Raises UsageError."""
     torch.manual_seed(network.seed)
     loaded = _loaded(network, _own(network) if network.kind in KINDS else _users(network))
     if network.weights is not None:
@@ -43,10 +44,12 @@ def load_steps(network: Network) -> LoadedSteps:
 
 
 def signature(network: Network) -> Signature:
-    """What the network is, without its weights. One of a user's own is loaded and run once on a short input, so that
-    what does not fit the protocol is told before a worker starts. Raises UsageError."""
+    """Return the signature of a network, without its weights.
+
+    A user's own network is loaded and runs once on a short input, so that errors in it show before a worker starts.
+    Raises UsageError."""
     if network.kind in KINDS:
-        with torch.device("meta"):  # tensors without memory
+        with torch.device("meta"):  # its tensors have no memory
             return _loaded(network, _own(network)).signature
     loaded = load_steps(network)
     try:
@@ -59,15 +62,16 @@ def signature(network: Network) -> Signature:
 
 
 def is_step_model(name: str) -> bool:
-    """Whether this names one: one of KINDS, or a function of a user's own that returns one. Raises UsageError."""
+    """Return whether the name is one of KINDS, or a user's function that returns a step model. Raises UsageError."""
     return name in KINDS or (":" in name and hasattr(_users(Network(name, name)), "steps"))
 
 
 def step_nodes(network: Network, max_batch: int) -> tuple[StepNodes, ModelGraph]:
-    """A step model to be served by node-level policies, in batches up to `max_batch`, and its steps as their graph.
-    Raises UsageError, for a network over trees too."""
-    told = signature(network)
-    return StepNodes(network, told.inputs, told.outputs, max_batch), told.graph
+    """Describe a step model for node-level policies, in batches up to `max_batch`, with its steps as a graph.
+
+    Raises UsageError, also for a network over trees."""
+    model_signature = signature(network)
+    return StepNodes(network, model_signature.inputs, model_signature.outputs, max_batch), model_signature.graph
 
 
 def _own(network: Network) -> StepModel:
@@ -85,9 +89,12 @@ def _own(network: Network) -> StepModel:
 
 
 def _users(network: Network) -> Any:
+    module_name, _, function = network.kind.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # stdout belongs to --json
-            return import_attribute(network.kind)()
+        with contextlib.redirect_stdout(sys.stderr):  # stdout is for --json alone
+            return getattr(importlib.import_module(module_name), function)()
     except (Exception, SystemExit) as error:
         raise UsageError(f"network {network.name!r}: calling {network.kind} failed: {one_line(error)}") from error
 
@@ -117,21 +124,27 @@ def _loaded(network: Network, model: Any) -> LoadedSteps:
         raise UsageError(f"network {network.name!r}: max_batch {network.max_batch}; give one for each of {names}")
     limits = network.max_batch or tuple(step.max_batch for step in steps)
     bare = tuple(replace(step, module=None, max_batch=limit) for step, limit in zip(steps, limits, strict=True))
-    told = Signature(network.name, model.vocabulary, states, bare, network.longest_input, network.longest_output)
-    return LoadedSteps(told, modules)
+    model_signature = Signature(
+        network.name, model.vocabulary, states, bare, network.longest_input, network.longest_output
+    )
+    return LoadedSteps(model_signature, modules)
 
 
 @torch.inference_mode()
 def run_alone(loaded: LoadedSteps, value: Any, max_steps: int = 50) -> Tensor | list[int]:
-    """The output of one request, step by step and without any batch: what a runtime's must equal. The first state as
-    the last step, or the tree's root, left it, or the decoded tokens, with <eos> if it came. Raises BadInput."""
-    told = loaded.signature
-    plan(told, value, max_steps)  # for its checks
-    if told.tree:
+    """Return the output of one request, step by step and without a batch. A runtime's output must equal it.
+
+    The output is the first state after the last step, or after the tree's root, or the decoded tokens with <eos> if it
+    came. Raises BadInput."""
+    model_signature = loaded.signature
+    plan(model_signature, value, max_steps)  # only for its checks
+    if model_signature.tree:
         return _run_tree(loaded, value)
-    state = {spec.name: torch.zeros(1, *spec.sized(0), dtype=getattr(torch, spec.dtype)) for spec in told.states}
+    state = {
+        spec.name: torch.zeros(1, *spec.sized(0), dtype=getattr(torch, spec.dtype)) for spec in model_signature.states
+    }
     decoded: list[int] = []
-    for number, step in enumerate(told.steps):
+    for number, step in enumerate(model_signature.steps):
         if step.kind is NodeKind.STATIC:
             _step(loaded, number, torch.tensor([list(value)]), state)
         elif step.kind is NodeKind.ENCODER:
@@ -142,11 +155,11 @@ def run_alone(loaded: LoadedSteps, value: Any, max_steps: int = 50) -> Tensor | 
                 chosen = _step(loaded, number, torch.tensor([decoded[-1] if decoded else GO]), state)
                 assert chosen is not None
                 decoded.append(int(chosen))
-    return decoded if told.decodes else state[told.states[0].name][0]
+    return decoded if model_signature.decodes else state[model_signature.states[0].name][0]
 
 
 def _step(loaded: LoadedSteps, number: int, tokens: Tensor, state: States) -> Tensor | None:
-    """One step of one request, whose `state` it changes."""
+    """Run one step of one request, and change its `state`."""
     specs = {spec.name: spec for spec in loaded.signature.states}
     lengths = {spec.name: torch.tensor([state[spec.name].shape[1]]) for spec in loaded.signature.growing}
     if tokens.ndim == 2:
@@ -159,9 +172,9 @@ def _step(loaded: LoadedSteps, number: int, tokens: Tensor, state: States) -> Te
 
 
 def _run_tree(loaded: LoadedSteps, tree: Tree) -> Tensor:
-    told = loaded.signature
-    specs = {spec.name: spec for spec in told.states}
-    leaf, inner = sorted(range(2), key=lambda number: told.steps[number].reads)
+    model_signature = loaded.signature
+    specs = {spec.name: spec for spec in model_signature.states}
+    leaf, inner = sorted(range(2), key=lambda number: model_signature.steps[number].reads)
     done: list[States] = []
     for token, children in post_order(tree):
         number = inner if children else leaf
@@ -171,6 +184,8 @@ def _run_tree(loaded: LoadedSteps, tree: Tree) -> Tensor:
             else torch.empty(1, 0, *spec.shape, dtype=getattr(torch, spec.dtype))
             for name, spec in specs.items()
         }
-        updates, _ = call_step(told.steps[number], loaded.modules[number], specs, torch.tensor([token]), state, {})
+        updates, _ = call_step(
+            model_signature.steps[number], loaded.modules[number], specs, torch.tensor([token]), state, {}
+        )
         done.append(updates)
-    return done[-1][told.states[0].name][0]
+    return done[-1][model_signature.states[0].name][0]

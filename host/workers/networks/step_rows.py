@@ -1,4 +1,4 @@
-"""Runs a step of a network on a batch of requests whose states lie in rows: gather, module, scatter."""
+"""Run a step of a network on a batch of requests whose states lie in rows: gather, module, scatter."""
 
 import time
 from typing import Any
@@ -18,7 +18,8 @@ States = dict[str, Tensor]
 def call_step(
     step: Step, module: nn.Module, specs: dict[str, TensorSpec], tokens: Tensor, state: States, lengths: States
 ) -> tuple[States, Tensor | None]:
-    """What the module returns, checked: nothing is ever broadcast into a state. Raises ValueError."""
+    """Return the updates and tokens of the module, checked. No update is ever broadcast into a state. Raises
+    ValueError."""
     returned: Any = module(tokens, state, lengths)
     if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[0], dict):
         raise ValueError(f"step {step.name!r} must return a dict of updates and the chosen tokens or None")
@@ -51,8 +52,10 @@ def call_step(
 
 
 class StepRows:
-    """The steps of one network on its rows. Tensors of a batch go to `device` and back to where the rows are, which is
-    the memory of `views`, or a copy of it on the device if `rows_on_device`."""
+    """The steps of one network on its rows.
+
+    The rows are in the memory of `views`, or in a copy of it on the device if `rows_on_device`. The tensors of a batch
+    go to `device` and back to the rows."""
 
     def __init__(
         self,
@@ -73,11 +76,21 @@ class StepRows:
     def run(
         self, number: int, tokens: Tensor, reads: Tensor, writes: Tensor, counts: Tensor | None = None
     ) -> tuple[float, Tensor | None]:
-        """Step `number` on the entries of `tokens`, (batch,), or (batch, longest) with `counts` of a STATIC step.
+        """Run a step on a batch.
 
-        `writes` are their rows, (batch,), and `reads` the rows of the states that they read, (batch * reads,), one
-        entry after the other. Returns when the batch was together (`time.monotonic()`) and what it chose, (batch,), on
-        the CPU. Raises ValueError for updates that do not fit the states."""
+        Args:
+            tokens: (batch,), or (batch, longest) with `counts` for a STATIC step.
+            reads: Rows of the states that the entries read, (batch * reads,), one entry after the other.
+            writes: Rows of the entries, (batch,).
+            counts: Valid tokens of each entry, (batch,).
+
+        Returns:
+            When the batch was together (`time.monotonic()` seconds), and the tokens that it chose, (batch,), on the
+                CPU.
+
+        Raises:
+            ValueError: The updates do not fit the states.
+        """
         step, device = self._steps[number], self._device
         reads, writes = reads.to(self._home), writes.to(self._home)
         state: States = {}
@@ -108,14 +121,15 @@ class StepRows:
         return gathered, chosen.cpu() if chosen is not None else None
 
     def state(self, name: str, row: int) -> NDArray[Any]:
-        """A state of a row, on the CPU; of one that grows, what there is."""
+        """Return a state of a row, on the CPU. Of a growing state, return the valid steps."""
         state: NDArray[Any] = self._blocks[name][row].cpu().numpy()
         return state[: int(self._lengths[name][row])] if name in self._lengths else state
 
     @torch.inference_mode()
     def warm_up(self, number: int, batch: int) -> None:
-        """Run a step on zeros, with one step in each state that grows. The first run of a shape is slow and must not be
-        a request's. No row is written. Raises ValueError as `run` does."""
+        """Run a step on zeros, with one step in each growing state, as the first run of a shape is slow.
+
+        It writes no row. Raises ValueError as `run` does."""
         step = self._steps[number]
         state = {}
         for name, spec in self._specs.items():
@@ -129,10 +143,10 @@ class StepRows:
         call_step(step, self._modules[number], self._specs, tokens, state, lengths)
 
     def _append(self, name: str, update: Tensor | None, used: Tensor, writes: Tensor, counts: Tensor | None) -> None:
-        """Only what is new is written: a row is read and written by the same request, or read empty.
+        """Write the new steps of a growing state. A row is read and written by the same request, or read empty.
 
-        A request whose output has ended may still run a few steps that were sent before that was known: where there is
-        no more room, they overwrite the end of a state that nobody will read."""
+        A request whose output has ended may still run a few steps that were sent before that was known. Where there is
+        no more room, these steps overwrite the end of a state that no request reads any more."""
         block, lengths = self._blocks[name], self._lengths[name]
         if update is None:
             lengths.index_copy_(0, writes, used)
@@ -152,11 +166,12 @@ class StepRows:
 
 
 def _padded(block: Tensor, rows: Tensor, used: Tensor) -> Tensor:
-    """The first `used` steps of the rows, (batch, most of them, ...), and zeros behind: what lies there is another
-    request's, and may be NaN, which no mask of attention would stop."""
+    """Return the first `used` steps of the rows, (batch, longest, ...), with zeros after them.
+
+    The memory after them holds another request's steps. They may be NaN, which no attention mask would stop."""
     lengths = used.tolist()
     gathered = block[:, : max(lengths)].index_select(0, rows)
-    for entry, length in enumerate(lengths):  # a mask over all of it takes three times as long
+    for entry, length in enumerate(lengths):  # a mask over all entries takes three times as long
         if length < gathered.shape[1]:
             gathered[entry, length:] = 0
     return gathered

@@ -1,25 +1,27 @@
-"""The protocol of step models: what a network over sequences or trees is to Headrace.
+"""The protocol of step models: the interface of a network over sequences or trees.
 
 A step model is any object with three attributes:
 
-- `states`: TensorSpecs of what is kept for a request between steps, without the batch. The first dimension of a state
-  may be -1, with its `longest` given: it grows (the cached keys of a Transformer, say), and begins empty. The others
-  have one size and begin as zeros;
-- `vocabulary`: tokens are integers from 0 to `vocabulary` - 1; GO and EOS are two of them;
+- `states`: TensorSpecs of the states that a request keeps between steps, without the batch. The first dimension of a
+  state may be -1, with its `longest` given: such a state grows (the cached keys of a Transformer, for example), and
+  begins empty. The others have one size and begin as zeros;
+- `vocabulary`: tokens are integers from 0 to `vocabulary` - 1. GO and EOS are two of them;
 - `steps`: `Step`s, in the order in which a request runs them.
 
 A step's module is called on a batch as `module(tokens, state, lengths)` and returns `(updates, chosen)`:
 
-- `tokens`: (batch,) int64; of a STATIC step, which takes the whole input at once, (batch, longest), padded with 0;
-- `state`: by name, (batch, ...); (batch, reads, ...) where `reads` is not 1. What grows is padded with zeros to the
-  longest of the batch;
-- `lengths`: (batch,) int64, how much of each growing state is there, by name, and of a STATIC step's `tokens`, under
-  "tokens". Masking what is behind is the module's duty: a request's result must not depend on its batch;
-- `updates`: by name. A fixed state is replaced, or stays if it is not there (not in trees). A growing state, named in
-  the step's `appends`, gets it appended: (batch, 1, ...); of a STATIC step (batch, longest, ...), without its padding;
-- `chosen`: (batch,) int64, the tokens that a DECODER step chose, which are the output; None of all others.
+- `tokens`: (batch,) int64. A STATIC step, which takes the whole input at once, gets (batch, longest), padded with 0;
+- `state`: by name, (batch, ...), or (batch, reads, ...) where `reads` is not 1. A growing state is padded with zeros to
+  the longest of the batch;
+- `lengths`: (batch,) int64, the length of each growing state, by name, and of a STATIC step's `tokens`, under "tokens".
+  The module must mask the padding: a request's result must not depend on its batch;
+- `updates`: by name. An update replaces a fixed state. A fixed state without an update stays as it is (not in trees). A
+  growing state that the step's `appends` names gets the update appended: (batch, 1, ...), or in a STATIC step (batch,
+  longest, ...), without its padding;
+- `chosen`: (batch,) int64, the tokens that a DECODER step chose, which are the output. None in all other steps.
 
-No torch here: who plans and schedules needs no weights. What runs steps is step_rows.py; step_models.py loads them.
+This module does not import torch, as planning and scheduling need no weights. step_rows.py runs steps; step_models.py
+loads them.
 """
 
 from collections import Counter
@@ -36,17 +38,24 @@ from headrace.host.memory.states import StateSpecs
 
 GO = 0  # the first token that a decoder is fed
 EOS = 1  # the token that ends its output
-DECODED = 16  # steps of a decoder that are measured, at most: enough for a median
+DECODED = 16  # most decoder steps that a measurement runs; they are enough for a median
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`kind` says how often a request runs it: STATIC once, on the whole input; ENCODER once for each input token;
-    DECODER once for each output token. Of a network over binary trees both steps are ENCODER: the one that reads 0
-    states runs for each leaf, the one that reads 2, its children's, for each inner node.
+    """One step of a step model.
 
-    `module` is a torch.nn.Module; None in a Signature. A batch has at most `max_batch` entries. Where requests wait at
-    several steps, `cellular` runs that of the highest `priority`. `appends` names growing states that it appends to."""
+    Args:
+        kind: How often a request runs it. STATIC: once, on the whole input. ENCODER: once for each input token.
+            DECODER: once for each output token. In a network over binary trees both steps are ENCODER: the step that
+            reads 0 states runs for each leaf, and the step that reads 2, those of the children, runs for each inner
+            node.
+        module: A torch.nn.Module. None in a Signature.
+        reads: Number of states that it reads.
+        max_batch: Most entries in a batch.
+        priority: Where requests wait at several steps, `cellular` runs the step with the highest priority.
+        appends: Names of growing states that it appends to.
+    """
 
     name: str
     kind: NodeKind
@@ -66,11 +75,13 @@ class StepModel(Protocol):
     def steps(self) -> Sequence[Step]: ...
 
 
-@dataclass(frozen=True)  # without slots: what requests are planned by is found once
+@dataclass(frozen=True)  # without slots, because of cached_property
 class Signature:
-    """What is known of a step model without its weights, under the name that requests ask for. `longest_input` and
-    `longest_output` are the most tokens that room is laid out for where that must be known: the input of a STATIC step,
-    and the slots of node-level policies. Raises UsageError for what cannot be served."""
+    """A step model without its weights, under the name that requests use.
+
+    `longest_input` and `longest_output` are the most tokens that memory has room for, where the room must be known:
+    the input of a STATIC step, and the slots of node-level policies. Raises UsageError for a model that cannot be
+    served."""
 
     name: str
     vocabulary: int
@@ -84,7 +95,7 @@ class Signature:
             raise UsageError(f"network {self.name!r}: {wrong}")
 
     def _wrong(self) -> str | None:
-        """What cannot be served and how to change it, if there is anything."""
+        """Return why the model cannot be served and how to change it, or None."""
         if not isinstance(self.vocabulary, int) or self.vocabulary <= EOS:
             return f"vocabulary {self.vocabulary}; give {EOS + 1} or more words"
         if not self.states or not self.steps:
@@ -118,7 +129,7 @@ class Signature:
             if kinds.count(kind) > 1:
                 return f"{kinds.count(kind)} steps of kind {kind.name}; make one of them"
         if NodeKind.DECODER in kinds and (kinds[-1] is not NodeKind.DECODER or len(kinds) == 1):
-            return "a DECODER step comes last, behind a STATIC or ENCODER step that takes the input; put it there"
+            return "a DECODER step comes last, after a STATIC or ENCODER step that takes the input; put it there"
         if not self.decodes and self.states[0].variable is not None:
             return (
                 f"without a DECODER step the first state is the output, and {self.states[0].name!r} grows; put one of "
@@ -152,17 +163,17 @@ class Signature:
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """Of a slot: the input tokens."""
+        """The inputs in a slot: the input tokens."""
         return (TensorSpec("tokens", "int64", (-1,), self.longest_input),)
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """Of a slot: the tokens that are decoded, or without a decoder the first state."""
+        """The outputs in a slot: the decoded tokens, or without a decoder the first state."""
         return (TensorSpec("tokens", "int64", (-1,), self.longest_output),) if self.decodes else self.states[:1]
 
     @property
     def row(self) -> StateSpecs:
-        """What is kept of a request: the states, and its input where a step takes all of it at once."""
+        """The row of a request: its states, and its input where a step takes all of it at once."""
         return StateSpecs(self.states, self.longest_input if self._takes_all else 0)
 
     @cached_property
@@ -171,7 +182,7 @@ class Signature:
         return any(step.kind is NodeKind.STATIC for step in self.steps)
 
     def fits(self, tokens: int, max_steps: int) -> bool:
-        """Whether such a request finds room in a slot and in the states."""
+        """Return whether such a request finds room in a slot and in the states."""
         if tokens > self.longest_input or (self.decodes and max_steps > self.longest_output):
             return False
         try:
@@ -181,7 +192,7 @@ class Signature:
         return True
 
     def check_lengths(self, tokens: int, max_steps: int) -> None:
-        """Raises BadInput if `tokens` input tokens and `max_steps` decoder steps find no room in the states."""
+        """Raise BadInput if `tokens` input tokens and `max_steps` decoder steps find no room in the states."""
         if self._takes_all and tokens > self.longest_input:
             raise BadInput(f"network {self.name!r} takes at most {self.longest_input} tokens, not {tokens}; give fewer")
         for spec in self.growing:
@@ -194,9 +205,9 @@ class Signature:
                 )
 
 
-def longest_input(told: Signature) -> int:
-    """The longest input, halved until it fits with as many decoder steps."""
-    longest = told.longest_input
-    while longest > 1 and not told.fits(longest, min(longest, DECODED)):
+def longest_input(signature: Signature) -> int:
+    """Return the longest input, halved until it fits with as many decoder steps."""
+    longest = signature.longest_input
+    while longest > 1 and not signature.fits(longest, min(longest, DECODED)):
         longest //= 2
     return longest

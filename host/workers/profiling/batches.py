@@ -1,4 +1,4 @@
-"""`headrace profile`: latency and throughput by batch size, on this machine's workers all busy at once."""
+"""Measure latency and throughput by batch size for `headrace profile`, on this machine's workers, all busy at once."""
 
 import asyncio
 import logging
@@ -25,19 +25,19 @@ from headrace.host.workers.networks.program import WholeModel, whole_program
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import RunTimes, WorkerProcess, processes
 
-ROUNDS = 3  # each measures every point, so that a pause of the machine shows as a disagreement between them
-TIME_PER_POINT_S = 0.4  # at least, in a round
+ROUNDS = 3  # each round measures every point, so that a pause of the machine shows as a disagreement
+TIME_PER_POINT_S = 0.4  # least time of a point in a round
 MIN_REPEATS = 3
-DISAGREEMENT = 0.2  # of a point's throughput between rounds, relative, that is told of
+DISAGREEMENT = 0.2  # relative difference of a point's throughput between rounds that gets a warning
 TASK_TIMEOUT_S = 60.0
-LIMIT_S = 300.0  # of measuring a network at all lengths; PREBA's takes several minutes (Section 4.3)
-AUDIO_LENGTHS_S = (2.5, 5.0, 15.0, 25.0, 35.0)  # with PREBA's three (Fig. 15)
+LIMIT_S = 300.0  # longest measurement of a network at all lengths; PREBA's takes several minutes (Section 4.3)
+AUDIO_LENGTHS_S = (2.5, 5.0, 15.0, 25.0, 35.0)  # they include PREBA's three (Fig. 15)
 
 _log = logging.getLogger(__name__)
 
 
 def machine() -> dict[str, Any]:
-    """What a measurement must name: processor, usable cores, memory, system and Python version."""
+    """Return the machine of a measurement: processor, usable cores, memory, system and Python version."""
     with open("/proc/cpuinfo") as lines:
         cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -51,12 +51,13 @@ def machine() -> dict[str, Any]:
 
 
 def described(devices: Sequence[WorkerDevice]) -> dict[str, Any]:
-    """What a profile says of where it was measured."""
+    """Return the machine and the devices of a profile."""
     return {**machine(), "devices": [device.name for device in devices], "threads": devices[0].threads}
 
 
 def fill_with_noise(tensors: Iterable[SlotTensors]) -> None:
-    """Every slot, at its longest. Whole numbers may be indices, and stay 0, which is one of any table."""
+    """Fill every slot at its longest with noise. Integers may be indices, and stay 0, which is an index of any
+    table."""
     noise = np.random.default_rng(0)
     for each in tensors:
         for slot in range(each.slots):
@@ -80,12 +81,18 @@ async def measure_curve(
     on_point: OnPoint = lambda _: None,
     rules: FileRules = ANY_FILE,
 ) -> Profile:
-    """Of a whole network: batch 1, 2, 4 ... up to `max_batch`, until throughput grows by less than 5 %; that last point
-    is included. See `measure_points`.
+    """Measure a whole network with batches of 1, 2, 4 ... up to `max_batch`, until throughput grows by less than 5 %.
 
-    Of a network whose inputs vary in length, that at each of the `lengths`: seconds if it takes sounds, else what its
-    inputs count; some up to its longest if None. No batch begins that would end more than `limit_s` after the first;
-    but each length is measured at batch 1. Raises UsageError and WorkerLost."""
+    The last point is included. See `measure_points`. A network whose inputs vary in length is measured at each length.
+    No batch begins that would end more than `limit_s` seconds after the first, but each length is measured at batch 1.
+
+    Args:
+        lengths: Seconds for a network that takes audio, else the lengths of its inputs. None means some lengths up to
+            its longest.
+
+    Raises:
+        UsageError, WorkerLost: The network cannot be loaded, or a worker died.
+    """
     network = describe(model, weights, input_shape, rules)
     audio, sizes = network.audio_spec, _lengths(network, lengths)
     varies = any(spec.variable is not None for spec in network.inputs)
@@ -123,7 +130,7 @@ async def measure_curve(
 
 
 def _lengths(network: NetworkDescription, given: Sequence[float] | None) -> list[int]:
-    """To measure at, rising, in what its inputs count. Raises UsageError."""
+    """Return the lengths to measure at, rising, in the network's own units. Raises UsageError."""
     longest = max((spec.longest for spec in network.inputs if spec.variable is not None), default=0)
     if not longest:
         if given is not None:
@@ -133,15 +140,15 @@ def _lengths(network: NetworkDescription, given: Sequence[float] | None) -> list
     if given is None:
         given = AUDIO_LENGTHS_S if audio is not None else [max(1, longest // part) for part in (16, 4, 1)]
         given = [length for length in given if audio is None or length <= audio.longest_s]
-    found = {int(each) if audio is None else audio.frames(int(each * audio.rate)) for each in given if each > 0}
-    if not found or len(found) < len(set(given)) or max(found) > longest:
-        most = f"{longest:g}" if audio is None else f"{audio.longest_s:g} s"
-        raise UsageError(f"--lengths: give lengths above 0 and up to {most}, the longest input of {network.name!r}")
-    return sorted(found)
+    sizes = {int(each) if audio is None else audio.frames(int(each * audio.rate)) for each in given if each > 0}
+    if not sizes or len(sizes) < len(set(given)) or max(sizes) > longest:
+        limit = f"{longest:g}" if audio is None else f"{audio.longest_s:g} s"
+        raise UsageError(f"--lengths: give lengths above 0 and up to {limit}, the longest input of {network.name!r}")
+    return sorted(sizes)
 
 
 def _say_length(tensors: Iterable[SlotTensors], frames: int) -> None:
-    """To a network that takes features and how many frames they are."""
+    """Write the number of frames for a network that takes features and their number."""
     for each in tensors:
         if each.spec.variable is None:
             for slot in range(each.slots):
@@ -149,7 +156,7 @@ def _say_length(tensors: Iterable[SlotTensors], frames: int) -> None:
 
 
 def doubling(max_batch: int) -> list[int]:
-    """1, 2, 4 ... up to `max_batch`."""
+    """Return 1, 2, 4 ... up to `max_batch`."""
     return [1 << power for power in range(max_batch.bit_length()) if 1 << power <= max_batch]
 
 
@@ -166,15 +173,22 @@ async def measure_points(
     to_the_knee: bool,
     on_run: Callable[[int, Sequence[RunTimes]], None] = lambda batch, ran: None,
 ) -> tuple[ProfilePoint, ...]:
-    """Latency and throughput for batches of these `sizes`, in rising order, with all workers busy, and if
-    `to_the_knee` only until a power of two brings too little over the one before. `batch_of(number of worker, batch
-    size)` is the messages of such a batch's tasks, and `on_run` sees each batch that was run. The workers are started
-    and ended here.
+    """Measure latency and throughput for batches of these sizes, with all workers busy.
 
-    A point's latency is the median over all repeats of all workers, each of which always has a batch to run; the
-    throughput is the sum over the workers of batch / median latency. Medians, and of ROUNDS rounds over all points,
-    because shared machines pause now and then, and one pause would move the knee. Rounds that disagree are told of in
-    the log. Raises WorkerLost."""
+    A point's latency is the median over all repeats of all workers, each of which always has a batch to run. The
+    throughput is the sum over the workers of batch / median latency. The medians over ROUNDS rounds of all points keep
+    a pause of a shared machine from moving the knee. The log warns of rounds that disagree.
+
+    Args:
+        workers: They are started and ended here.
+        batch_of: Returns the messages of a batch's tasks, from the number of the worker and the batch size.
+        sizes: Batch sizes in rising order.
+        to_the_knee: Stop when a power of two brings too little over the one before.
+        on_run: Gets each batch size and the times of its tasks.
+
+    Raises:
+        WorkerLost: A worker died or did not answer.
+    """
     async with WorkerPool(workers):
         return await _measure_points(workers, batch_of, sizes, on_point, to_the_knee=to_the_knee, on_run=on_run)
 
@@ -190,8 +204,10 @@ async def _measure_points(
     length: float = 1.0,
     until: float = math.inf,
 ) -> tuple[ProfilePoint, ...]:
-    """`measure_points` of running workers, for inputs of one length. But for the first, no point is begun that would
-    end after `until` (`time.monotonic()`) if a batch takes as long as it has, or twice the one before."""
+    """Measure the points of `measure_points` on running workers, for inputs of one length.
+
+    Except for the first, no point begins that would end after `until` (`time.monotonic()` seconds) if a batch takes as
+    long as it has, or twice the one before."""
     rounds: dict[int, list[ProfilePoint]] = {}
 
     async def measure(batch: int) -> ProfilePoint:
@@ -208,7 +224,7 @@ async def _measure_points(
     for batch in sizes:
         if last is not None and not fits(last.latency_s * batch / last.batch):
             _log.warning(
-                "length %g: no time for batches above %d, and its knee may be there; give more", length, last.batch
+                "length %g: no time left for batches above %d, where the knee may be; allow more", length, last.batch
             )
             break
         last = await measure(batch)
@@ -253,7 +269,7 @@ async def _measure(
         async def run() -> list[RunTimes]:
             return [await worker.run(message, TASK_TIMEOUT_S) for message in messages]
 
-        await run()  # the shape's first run is not counted
+        await run()  # the first run of a shape does not count
         latencies: list[float] = []
         end = time.monotonic() + TIME_PER_POINT_S
         while len(latencies) < MIN_REPEATS or time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""`headrace profile --cell`: latency and throughput of one cell by batch size, on this machine's workers all busy."""
+"""Measure one cell by batch size for `headrace profile --cell`, on this machine's workers, all busy at once."""
 
 from itertools import chain
 
@@ -28,13 +28,19 @@ async def measure_cell(
     on_point: OnPoint = lambda _: None,
     rules: FileRules = ANY_FILE,
 ) -> Profile:
-    """Batch 1, 2, 4 ... up to `max_batch`, all of them: a CPU's matrix product may gain nothing from 2 to 4 rows and
-    ten times as much beyond, so that the first step that does not pay tells little.
+    """Measure batches of 1, 2, 4 ... up to `max_batch`, all of them.
 
-    `cell` is a step of one of KINDS: lstm, encoder, decoder, leaf, inner, transformer-encoder or transformer-decoder;
-    the profile's model is named such as "lstm-1024". States that grow are at their longest, and so is the input of a
-    step that takes all of it. A point has what the runtime sees: the message, gathering the states, the cell and
-    scattering. Raises UsageError and WorkerLost."""
+    A CPU's matrix product may gain nothing from 2 to 4 rows and ten times as much beyond, so the first batch that does
+    not pay says little. States that grow are at their longest, and so is the input of a step that takes all of it. A
+    point includes all that the runtime sees: the message, gathering the states, the cell, and scattering.
+
+    Args:
+        cell: A step of one of KINDS: lstm, encoder, decoder, leaf, inner, transformer-encoder or transformer-decoder.
+            The profile's model gets a name such as "lstm-1024".
+
+    Raises:
+        UsageError, WorkerLost: There is no such cell, or a worker died.
+    """
     kinds = {kind: [step.name for step in signature(Network("", kind, 8, 2)).steps] for kind in KINDS}
     kind = next((kind for kind, names in kinds.items() if cell in names), None)
     if kind is None:
@@ -44,12 +50,12 @@ async def measure_cell(
     number = kinds[kind].index(cell)
     limits = tuple(max_batch if name == cell else 1 for name in kinds[kind])
     network = Network(f"{cell}-{hidden}", kind, hidden, vocabulary, weights, max_batch=limits, rules=rules)
-    told = signature(network)
-    step = told.steps[number]
+    model_signature = signature(network)
+    step = model_signature.steps[number]
     devices = worker_devices(workers)
-    arena = StateArena({network.name: told.row}, len(devices) * max_batch)
+    arena = StateArena({network.name: model_signature.row}, len(devices) * max_batch)
     views = arena.views[network.name]
-    for spec in told.states:
+    for spec in model_signature.states:
         if spec.variable is None:
             block = views.states[spec.name][1:]
             block[...] = np.random.default_rng(0).uniform(-1, 1, block.shape)
@@ -59,7 +65,7 @@ async def measure_cell(
     def batch_of(worker: int, batch: int) -> list[bytes]:
         rows = range(worker * max_batch + 1, worker * max_batch + 1 + batch)  # row 0 stays zero
         if step.kind is NodeKind.STATIC:
-            return [write_cells(0, number, [told.longest_input] * batch, rows, [ZERO] * batch)]
+            return [write_cells(0, number, [model_signature.longest_input] * batch, rows, [ZERO] * batch)]
         reads = [row for row in rows for _ in range(step.reads)]
         return [write_cells(0, number, [row % 2 for row in rows], rows, reads)]
 

@@ -1,4 +1,5 @@
-"""`headrace profile --nodes`: the latency of every node by batch size, on this machine's workers all busy at once."""
+"""Measure the latency of every node by batch size for `headrace profile --nodes`, on this machine's workers, all
+busy."""
 
 import statistics
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from headrace.host.workers.networks.steps import DECODED, GO, longest_input
 from headrace.host.workers.process import RunTimes, processes
 from headrace.host.workers.profiling.batches import OnPoint, described, doubling, fill_with_noise, measure_points
 
-FINE = 8  # up to here every batch size of a step model is measured
+FINE = 8  # every batch size of a step model up to this one is measured
 
 
 async def measure_nodes(
@@ -28,24 +29,24 @@ async def measure_nodes(
     workers: int | None = None,
     on_point: OnPoint = lambda _: None,
 ) -> Profile:
-    """Of a split network (`node_model`), batch 1, 2, 4 ... up to its largest, until throughput grows by less than 5 %;
-    see `profiling.measure_points`. A node's latency is the median over all repeats of all workers.
+    """Measure a split network (`node_model`) with batches of 1, 2, 4 ... up to its largest.
 
-    The profile's `machine` also has what a batch changes in the results, as `differences.batch_difference` finds it.
-    Raises UsageError and WorkerLost."""
+    It ends when throughput grows by less than 5 %; see `measure_points`. A node's latency is the median over all
+    repeats of all workers. The profile's `machine` also says how a batch changes the results
+    (`batch_differences.batch_difference`). Raises UsageError and WorkerLost."""
     devices = worker_devices(workers)
     arena = SlotArena({model.name: (model.inputs, model.outputs)}, len(devices) * model.max_batch)
     fill_with_noise(arena.views[model.name].inputs)
-    found = _NodeTimes(graph)
+    node_times = _NodeTimes(graph)
 
     def batch_of(number: int, batch: int) -> list[bytes]:
         slots = range(number * model.max_batch, number * model.max_batch + batch)
         requests = tuple(Request(slot, model.name, 0.0) for slot in slots)
-        # Preemptible, as only such a task is asked to look at its boundaries.
+        # Preemptible, as only such a task stops at its boundaries to look.
         return [write_nodes(0, Task(0, model.name, requests, 0, len(graph.nodes), True), slots)]
 
     def on_run(batch: int, ran: Sequence[RunTimes]) -> None:
-        found.see(1.0, batch, 0, ran[0].answer)
+        node_times.see(1.0, batch, 0, ran[0].answer)
 
     program = _timed(node_program((model,), (), arena))
     try:
@@ -55,7 +56,7 @@ async def measure_nodes(
     finally:
         arena.close()
     batches = tuple(point.batch for point in points)
-    latencies = found.latencies(batches, (1.0,))
+    latencies = node_times.latencies(batches, (1.0,))
     where = described(devices)
     if model.nodes:
         where["batch_difference"] = batch_difference(model, batches[1:4])
@@ -69,32 +70,35 @@ async def measure_steps(
     workers: int | None = None,
     on_point: OnPoint = lambda _: None,
 ) -> Profile:
-    """Of a step model (`step_nodes`), batches up to its largest, each for inputs of three lengths, the longest among
-    them; the batches are those until throughput at the middle one grows by less than 5 %. A decoder's latency is the
-    median of its first steps. The points of the profile are of the middle length, with as many decoder steps, at most
-    DECODED. `machine` has what a batch changes in the results, as `differences.step_difference` finds it. Raises
-    UsageError and WorkerLost."""
+    """Measure a step model (`step_nodes`) with batches up to its largest, each for inputs of three lengths.
+
+    The longest input is among them. The largest batch is the one at which throughput at the middle length grows by less
+    than 5 %. A decoder's latency is the median of its first steps. The points of the profile are of the middle length,
+    with as many decoder steps, at most DECODED. `machine` also says how a batch changes the results
+    (`batch_differences.step_difference`). Raises UsageError and WorkerLost."""
     devices = worker_devices(workers)
     arena = SlotArena({model.name: (model.inputs, model.outputs)}, len(devices) * model.max_batch)
     ((tokens,), sections) = arena.views[model.name].inputs, Sections(graph)
-    told = signature(model.network)
-    longest = longest_input(told)
+    model_signature = signature(model.network)
+    longest = longest_input(model_signature)
     lengths = sorted({max(1, longest // 16), max(1, longest // 4), longest})
     middle = lengths[len(lengths) // 2]
-    found = _NodeTimes(graph)
+    node_times = _NodeTimes(graph)
     points: dict[int, tuple[ProfilePoint, ...]] = {}
     try:
         sizes, to_the_knee = _fine(model.max_batch), True
-        for length in sorted(lengths, key=lambda length: length != middle):  # it says how far batches are measured
-            decoded = min(length, DECODED, told.longest_output)
+        for length in sorted(
+            lengths, key=lambda length: length != middle
+        ):  # the middle first, as it sets the largest batch
+            decoded = min(length, DECODED, model_signature.longest_output)
             for slot in range(arena.slots):
-                tokens.at(slot, length)[:] = GO  # a token that every network has
+                tokens.at(slot, length)[:] = GO  # every network has this token
 
             def batch_of(number: int, batch: int, length: int = length, decoded: int = decoded) -> list[bytes]:
                 slots = range(number * model.max_batch, number * model.max_batch + batch)
                 requests = tuple(Request(slot, model.name, 0.0, input_len=length, output_len=decoded) for slot in slots)
                 tasks = [Task(0, model.name, requests, 0, len(graph.nodes), True)]
-                if encoder := graph.section(NodeKind.ENCODER):  # a preemptible run does not leave a section by itself
+                if encoder := graph.section(NodeKind.ENCODER):  # a preemptible task does not leave a section by itself
                     stop = encoder.start + length * len(encoder)
                     tasks = [Task(0, model.name, requests, 0, stop, True)]
                 if (decoder := graph.section(NodeKind.DECODER)) and encoder:
@@ -105,7 +109,7 @@ async def measure_steps(
 
             def on_run(batch: int, ran: Sequence[RunTimes], length: int = length) -> None:
                 for start, part in zip((0, sections.encoder.stop), ran, strict=False):
-                    found.see(float(length), batch, start, part.answer)
+                    node_times.see(float(length), batch, start, part.answer)
 
             running = processes(_timed(node_program((), (model,), arena)), devices)
             points[length] = await measure_points(
@@ -116,21 +120,23 @@ async def measure_steps(
         arena.close()
     where = described(devices)
     where["batch_difference"] = step_difference(model.network, sizes[-1])
-    latencies = found.latencies(sizes, tuple(map(float, lengths)))
+    latencies = node_times.latencies(sizes, tuple(map(float, lengths)))
     curve = tuple(point for point in points[middle] if point.batch in doubling(model.max_batch))
     return Profile(model.name, len(devices), curve, where, latencies)
 
 
 def _fine(max_batch: int) -> list[int]:
-    """Batch sizes between the powers of two, too: joining makes all of them, and a product of 3 or 7 rows may take a
-    fifth longer than what lies between those of 2 and 4, or 4 and 8."""
+    """Return all batch sizes up to FINE, the powers of two, and sizes between them.
+
+    Joining makes batches of all sizes, and a product of 3 or 7 rows may take a fifth longer than the sizes around it
+    suggest."""
     return sorted(
         {*range(1, min(FINE, max_batch) + 1), *doubling(max_batch), *(3 * half for half in doubling(max_batch // 3))}
     )
 
 
 class _NodeTimes:
-    """How long each node took, by batch and length."""
+    """The times of each node, by batch and length."""
 
     def __init__(self, graph: ModelGraph) -> None:
         self._graph = graph
@@ -138,10 +144,10 @@ class _NodeTimes:
         self._times: dict[tuple[int, float, int], list[float]] = {}
 
     def see(self, length: float, batch: int, start: int, answer: bytes) -> None:
-        """The times that a run from node `start` has answered."""
-        first, behind = self._sections.first[start], self._sections.behind[start]
+        """Add the times in the answer of a run from node `start`."""
+        first, after = self._sections.first[start], self._sections.after[start]
         for boundary, took in enumerate(np.diff(np.frombuffer(answer)).tolist(), start):
-            node = boundary if boundary < behind else first + (boundary - first) % (behind - first)
+            node = boundary if boundary < after else first + (boundary - first) % (after - first)
             self._times.setdefault((node, length, batch), []).append(took)
 
     def latencies(self, batches: Sequence[int], lengths: Sequence[float]) -> NodeLatencies:

@@ -1,5 +1,6 @@
-"""The folder that programs need to find Headrace's device behind the real XRT: what Vitis' installation and
-`emconfigutil` give them, for one container."""
+"""Writer of the folder with which programs find Headrace's device through the real XRT.
+
+The folder stands in for Vitis' installation and for the output of `emconfigutil`, for one container."""
 
 import ctypes.util
 import json
@@ -16,7 +17,7 @@ from headrace.bitstreams.xclbin import Mode, Xclbin
 
 EMULATED = (Mode.SW_EMU, Mode.HW_EMU)
 LIBRARIES = ("core", "coreutil", "swemu", "hwemu", "noop")  # libxrt_NAME.so.2
-OLDEST_AUDIO = (2, 14)  # before it the shims lose what realloc gives
+OLDEST_WITH_REALLOC = (2, 14)  # the shims of older releases ignore the block that realloc returns
 MODEL = Path("data/emulation/unified/cpu_em/generic_pcie/model/genericpciemodel")
 
 
@@ -25,48 +26,52 @@ class XrtMissing(HeadraceError):
 
 
 def find_xrt() -> Path:
-    """The folder with libxrt_core.so.2: that of XILINX_XRT, of the vendor's package or of the distribution's.
+    """Return the folder with libxrt_core.so.2.
 
-    Raises XrtMissing if there is none."""
+    The search order is XILINX_XRT, the vendor's package, then the distribution's package. Raises XrtMissing if there is
+    none."""
     places = [Path(root) / "lib" for root in (os.environ.get("XILINX_XRT"), "/opt/xilinx/xrt") if root]
     if (name := ctypes.util.find_library("xrt_core")) is not None:
         done = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True)
-        found = re.search(rf"{re.escape(name)} .*=> (\S+)", done.stdout)
-        places += [Path(found[1]).parent] if found else []
+        listed = re.search(rf"{re.escape(name)} .*=> (\S+)", done.stdout)
+        places += [Path(listed[1]).parent] if listed else []
     for place in places:
         if (place / "libxrt_core.so.2").exists():
             return place
     raise XrtMissing(
         "no XRT is installed: there is no libxrt_core.so.2 in $XILINX_XRT/lib, /opt/xilinx/xrt/lib or the linker's "
-        "folders; on Debian `apt-get install libxrt-dev`"
+        "folders; install XRT, on Debian with `apt-get install libxrt-dev`"
     )
 
 
 def xrt_version(libraries: Path) -> tuple[int, int]:
-    """Such as (2, 16). Raises XrtMissing."""
+    """Return the major and minor version, such as (2, 16). Raises XrtMissing."""
     name = (libraries / "libxrt_core.so.2").resolve().name
     version = re.search(r"\.so\.(\d+)\.(\d+)", name)
     if version is None:
-        raise XrtMissing(f"{libraries}: {name} does not say which XRT it is of")
+        raise XrtMissing(f"{libraries}: the file name {name} has no XRT version; give a folder with XRT's libraries")
     return int(version[1]), int(version[2])
 
 
 def write_environment(container: Xclbin, folder: Path, *, libraries: Path | None = None) -> Path:
-    """Write `folder` and return its setup.sh, to be sourced. The folder may hold an environment from before.
+    """Write `folder` and return the path of its setup.sh, which a shell then sources. The folder may hold an older
+    environment.
 
     Raises XrtMissing, OSError."""
     if container.mode not in EMULATED:
-        raise XrtMissing(f"the container is for {container.mode.name}, and XRT's emulation runs SW_EMU and HW_EMU")
+        raise XrtMissing(
+            f"the container is for {container.mode.name}; give one for SW_EMU or HW_EMU, which XRT's emulation runs"
+        )
     setup = folder / "setup.sh"
     if folder.exists() and any(folder.iterdir()) and not setup.exists():
-        raise XrtMissing(f"{folder} holds other things; name a folder that is new or was written by this command")
+        raise XrtMissing(f"{folder} holds other files; give a new folder, or one that this command wrote")
     libraries = libraries or find_xrt()
     version = xrt_version(libraries)
     (folder / "xrt" / "lib").mkdir(parents=True, exist_ok=True)
     for name in LIBRARIES:
         library = libraries / f"libxrt_{name}.so.2"
-        for known_as in (library.name, library.stem):  # PYNQ asks for the latter
-            link = folder / "xrt" / "lib" / known_as
+        for link_name in (library.name, library.stem):  # PYNQ loads the name without the version
+            link = folder / "xrt" / "lib" / link_name
             link.unlink(missing_ok=True)
             if library.exists():
                 link.symlink_to(library)
@@ -82,22 +87,23 @@ def write_environment(container: Xclbin, folder: Path, *, libraries: Path | None
     }
     (folder / "run").mkdir(exist_ok=True)
     opencl = libraries / "libxilinxopencl.so.2"
-    if opencl.exists():  # the distribution's package does not tell OpenCL's loader of it
+    if opencl.exists():  # the distribution's package does not register it with OpenCL's loader
         vendors = folder.resolve() / "vendors"
         vendors.mkdir(exist_ok=True)
         (vendors / "xilinx.icd").write_text(f"{opencl}\n")
         variables["OCL_ICD_VENDORS"] = str(vendors)
-    if version < OLDEST_AUDIO:
+    if version < OLDEST_WITH_REALLOC:
         variables["LD_PRELOAD"] = str(_build_interposer(folder.resolve()))
-    lines = ["# Source this: programs started from here find the emulated card through XRT's own libraries."]
+    lines = ["# Source this file. Programs that this shell starts then find the emulated card through XRT's libraries."]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
-    lines.append('export USER="${USER:-$(id -un)}"')  # the shims name their sockets' folder by it
+    lines.append('export USER="${USER:-$(id -un)}"')  # the shims name the folder of their sockets after the user
     setup.write_text("\n".join(lines) + "\n")
     return setup
 
 
 def emconfig(container: Xclbin) -> dict[str, object]:
-    """What `emconfigutil` writes: a card with the container's platform and banks."""
+    """Return the content of the file that `emconfigutil` writes: a card with the container's platform and memory
+    banks."""
     banks = [{"Size": _size(bank.size_kb)} for bank in container.memories]
     device = {
         "DeviceName": container.platform,
@@ -129,7 +135,7 @@ def _write_model(path: Path) -> None:
 def _build_interposer(folder: Path) -> Path:
     compiler = shutil.which("gcc")
     if compiler is None:
-        raise XrtMissing("XRT before 2.14 needs a work-around that gcc compiles; on Debian `apt-get install gcc`")
+        raise XrtMissing("XRT before 2.14 needs a work-around that gcc compiles; on Debian use `apt-get install gcc`")
     library = folder / "keep_buffers.so"
     source = Path(__file__).with_name("keep_buffers.c")
     done = subprocess.run(

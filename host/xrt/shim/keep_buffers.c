@@ -1,7 +1,9 @@
-/* Debian's XRT 2.13 loses what realloc gives its emulation shims: when a message needs more room than those before it, the
-   shim writes on into the block that it had. So what the shims themselves take from malloc gets the room of their largest
-   message at once, and keeps it in realloc: glibc would cut the block down, give the rest back to the system and move it at
-   the next growth. XRT from 2.14 on does not need this. Preloaded by the scripts of `headrace xrt-env`. */
+/* A work-around for the emulation shims of XRT before 2.14 (Debian has 2.13), preloaded by the scripts of
+   `headrace xrt-env`.
+
+   When a message needs more room than earlier ones, such a shim calls realloc, ignores the block that it returns and writes
+   past the end of the old block. So this library enlarges every block that the shims take from malloc to their largest
+   message. It also keeps that size in realloc, because glibc would shrink the block and move it at the next growth. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>
@@ -11,9 +13,9 @@
 extern void *__libc_malloc(size_t size);
 extern void *__libc_realloc(void *block, size_t size);
 
-enum { ROOM = 9 << 20 }; /* a part of a buffer, 8 MiB, and the fields around it */
+enum { ROOM = 9 << 20 }; /* the shims' largest message: 8 MiB of a buffer, and its other fields */
 
-static unsigned long code_begins, code_ends; /* of the shim */
+static unsigned long code_begins, code_ends; /* addresses of the shim's code */
 
 static int find_shim(struct dl_phdr_info *library, size_t size, void *unused) {
     (void)size, (void)unused;

@@ -1,8 +1,10 @@
-"""What XRT's emulation shims ask of the device process and what they are told: protobuf over a Unix socket.
+"""The messages between XRT's emulation shims and the device process: protobuf over a Unix socket.
 
-A request is a header of 14 bytes, with the body's size and the number of its kind, and the body; an answer a header of
-9 bytes with the size, and the body. Numbers and fields are those of XRT 2.13 to 2.16 (rpc_messages.proto); fields that
-nobody here reads are left out, which protobuf allows."""
+A request is a header of 14 bytes and a body. The header has the size of the body and the number of the request's kind.
+An answer is a header of 9 bytes, with the size, and a body.
+
+The numbers and fields are those of XRT 2.13 to 2.16 (rpc_messages.proto). Fields that this package does not read are
+left out, which protobuf allows."""
 
 import socket
 from typing import Any, NamedTuple
@@ -11,12 +13,12 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message, message_fa
 
 from headrace.batching.errors import HeadraceError
 
-LARGEST = 1 << 30  # bytes of a body: the shims send buffers in parts of 8 MiB
+LARGEST = 1 << 30  # limit on a body in bytes; the shims send buffers in parts of 8 MiB
 
 _Proto = descriptor_pb2.FieldDescriptorProto
 _TYPES = {
     "bool": _Proto.TYPE_BOOL,
-    "bytes": _Proto.TYPE_BYTES,  # also for what XRT has as a string: the same on the wire
+    "bytes": _Proto.TYPE_BYTES,  # also for XRT's strings, which are the same on the wire
     "fixed32": _Proto.TYPE_FIXED32,
     "fixed64": _Proto.TYPE_FIXED64,
     "number": _Proto.TYPE_UINT64,
@@ -24,7 +26,8 @@ _TYPES = {
 Fields = dict[str, tuple[int, str]]  # name: field number and type
 
 _ACK: Fields = {"ack": (1, "bool")}
-_COPY: Fields = {  # of `size` bytes of the buffer at `address` and of a file; where they begin in what they come from
+# Copy `size` bytes between the buffer at `address` and a file. `from` is the offset in the source, `to` in the target.
+_COPY: Fields = {
     "address": (1, "number"),
     "file": (2, "bytes"),
     "size": (3, "number"),
@@ -68,21 +71,21 @@ _KINDS: dict[str, tuple[int, Fields, Fields]] = {
 
 
 class ProtocolError(HeadraceError):
-    """What came over the socket is not the shims' protocol; the message says what."""
+    """The received bytes do not follow the protocol of the shims; the message says where."""
 
 
 def _classes() -> dict[str, type[message.Message]]:
     file = descriptor_pb2.FileDescriptorProto(name="headrace_xrt_shim.proto", package="headrace", syntax="proto2")
-    wanted: dict[str, Fields] = {"header": {"size": (1, "fixed64"), "kind": (2, "fixed32")}}
+    messages: dict[str, Fields] = {"header": {"size": (1, "fixed64"), "kind": (2, "fixed32")}}
     for name, (_, request, answer) in _KINDS.items():
-        wanted |= {f"{name}_request": request, f"{name}_answer": answer}
-    for name, fields in wanted.items():
+        messages |= {f"{name}_request": request, f"{name}_answer": answer}
+    for name, fields in messages.items():
         entry = file.message_type.add(name=name)
         for field, (number, kind) in fields.items():
             entry.field.add(name=field, number=number, type=_TYPES[kind], label=_Proto.LABEL_OPTIONAL)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"headrace.{name}")) for name in wanted}
+    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"headrace.{name}")) for name in messages}
 
 
 _CLASSES = _classes()
@@ -91,22 +94,22 @@ _HEADER_BYTES = 14
 
 
 class Request(NamedTuple):
-    """`fields` by the names above; what was not sent is 0 or empty."""
+    """Hold one request. `fields` has its values by the names in _KINDS; a field that was not sent is 0 or empty."""
 
     name: str
     fields: dict[str, Any]
 
 
 def receive(connection: socket.socket) -> Request | None:
-    """The next request, or None when the other side has closed. Raises ProtocolError."""
+    """Return the next request, or None when the other side has closed. Raises ProtocolError."""
     head = _exactly(connection, _HEADER_BYTES)
     if not head:
         return None
     header = _parsed("header", head)
     if header["kind"] not in _NAMES:
-        raise ProtocolError(f"the shim asks for number {header['kind']}, which this device does not have")
+        raise ProtocolError(f"the shim sent a request of the unknown kind {header['kind']}")
     if header["size"] > LARGEST:
-        raise ProtocolError(f"a request of {header['size']} bytes is longer than any")
+        raise ProtocolError(f"a request of {header['size']} bytes is over the limit of {LARGEST} bytes")
     name = _NAMES[header["kind"]]
     body = _exactly(connection, header["size"])
     if len(body) < header["size"]:
@@ -115,12 +118,13 @@ def receive(connection: socket.socket) -> Request | None:
 
 
 def answer(connection: socket.socket, name: str, **fields: Any) -> None:
-    """Tell the outcome of a request of that name."""
+    """Send the answer to a request of that name."""
     connection.sendall(packed(f"{name}_answer", fields, header=False))
 
 
 def packed(name: str, fields: dict[str, Any], *, header: bool) -> bytes:
-    """A message with what goes before it; `header` if with its kind, as requests have."""
+    """Return a message with its header, as bytes. `header` adds the number of the kind, which requests have and
+    answers do not."""
     body = _CLASSES[name](**fields).SerializeToString()
     kind = {"kind": _KINDS[name.removesuffix("_request")][0]} if header else {}
     return _CLASSES["header"](size=len(body), **kind).SerializeToString() + body
@@ -128,14 +132,14 @@ def packed(name: str, fields: dict[str, Any], *, header: bool) -> bytes:
 
 def _parsed(name: str, raw: bytes) -> dict[str, Any]:
     try:
-        found = _CLASSES[name].FromString(raw)
+        decoded = _CLASSES[name].FromString(raw)
     except message.DecodeError as error:
-        raise ProtocolError(f"a {name} cannot be read: {error}") from error
-    return {field.name: getattr(found, field.name) for field in found.DESCRIPTOR.fields}
+        raise ProtocolError(f"the message {name} cannot be decoded: {error}") from error
+    return {field.name: getattr(decoded, field.name) for field in decoded.DESCRIPTOR.fields}
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:
-    """`size` bytes, or fewer if the other side closes."""
+    """Return `size` bytes, or fewer if the other side closes."""
     parts = bytearray()
     while len(parts) < size:
         part = connection.recv(min(size - len(parts), 1 << 20))

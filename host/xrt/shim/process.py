@@ -1,7 +1,7 @@
-"""The device process: connects to the shim that started it and does what it asks until it says close.
+"""The device process. It connects to the shim that started it and serves requests until the shim sends close.
 
-Compute units run beside the socket's loop, each in a thread of its own, so that the host can ask how they are. What a
-run or a request does wrong does not end this process: it would leave the host spinning, or have the shim kill its whole
+Each compute unit runs in its own thread, so the host can read the units' state while they run. An error in a run or a
+request does not end this process. If it ended, the host would wait in a busy loop, or the shim would kill its whole
 process group."""
 
 import fcntl
@@ -28,30 +28,32 @@ from headrace.host.xrt.shim.memory import BadAddress, SharedMemory
 from headrace.host.xrt.shim.messages import ProtocolError, Request, answer, receive
 
 CONNECT_TIMEOUT_S = 30.0
-RUN_LIMIT_S = 120.0  # sw_emu's shim waits without end and holds Python's lock: the device ends every run
+# sw_emu's shim waits without a limit and holds Python's lock meanwhile, so the device must end every run itself.
+RUN_LIMIT_S = 120.0
 
 START, DONE, IDLE, CONTINUE = 1, 2, 4, 0x10  # bits of the control register
-REGISTER_BYTES = 0x10000  # of a compute unit
+REGISTER_BYTES = 0x10000  # size of the register space of one compute unit
 
 _log = logging.getLogger(__name__)
 
 
 class DeviceError(HeadraceError):
-    """The device cannot begin; the message says what to change."""
+    """The device process cannot start or go on; the message says what to change."""
 
 
 def socket_path() -> Path:
-    """Where the shim of the parent process listens. Raises DeviceError."""
+    """Return the path of the socket on which the shim of the parent process listens. Raises DeviceError."""
     name, user = os.environ.get("EMULATION_SOCKETID"), os.environ.get("USER")
     if not name:
         raise DeviceError(
-            "EMULATION_SOCKETID is not set: XRT's emulation starts this command itself; `headrace xrt-env` says how"
+            "EMULATION_SOCKETID is not set: XRT's emulation starts this command itself; "
+            "set it up with `headrace xrt-env`"
         )
     return Path("/tmp") / user / name if user else Path("/tmp") / name
 
 
 class _ComputeUnit:
-    """Registers and a thread. The host starts it through its control register."""
+    """One compute unit: its registers and a thread. The host starts it through the control register."""
 
     def __init__(self, name: str, spec: KernelSpec, engine: Engine, memory: SharedMemory, limit_s: float) -> None:
         self.name = name
@@ -62,9 +64,9 @@ class _ComputeUnit:
         self._lock = threading.Lock()
         self._registers = bytearray(REGISTER_BYTES)
         self._control = IDLE
-        self._run = 0  # number of the run that the registers tell of
-        self._lost = False  # a run did not come back
-        self._watch: threading.Timer | None = None  # ends the run when it takes too long
+        self._run = 0  # number of the run that the registers describe
+        self._lost = False  # a run took longer than the limit
+        self._watch: threading.Timer | None = None  # ends the run after the limit
         self._runs: queue.SimpleQueue[tuple[int, dict[int, int]] | None] = queue.SimpleQueue()
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
@@ -72,7 +74,7 @@ class _ComputeUnit:
         with self._lock:
             if offset + len(data) > REGISTER_BYTES:
                 raise BadAddress(f"{self.name}: register 0x{offset:x} is outside its {REGISTER_BYTES} bytes")
-            first = max(offset, 4)  # the control register is none that keeps what is written
+            first = max(offset, 4)  # the control register does not store the written value
             self._registers[first : offset + len(data)] = data[first - offset :]
             if offset != 0 or not data:
                 return
@@ -92,7 +94,7 @@ class _ComputeUnit:
                 control = self._control.to_bytes(4, "little")[offset : offset + size]
                 content[: len(control)] = control
                 if self._spec.control_protocol == "ap_ctrl_hs":
-                    self._control &= ~DONE  # cleared when read
+                    self._control &= ~DONE  # a read clears the bit
             return bytes(content)
 
     def stop(self) -> None:
@@ -106,7 +108,7 @@ class _ComputeUnit:
 
     def _begin(self, number: int, values: dict[int, int]) -> None:
         if self._lost:
-            _log.error("%s: run %d ends at once: an earlier one never came back", self.name, number)
+            _log.error("%s: run %d does not start, because an earlier run has not ended", self.name, number)
             self._control = DONE | IDLE
             return
         self._runs.put((number, values))
@@ -117,17 +119,19 @@ class _ComputeUnit:
     def _work(self) -> None:
         while (item := self._runs.get()) is not None:
             number, values = item
-            held = self._memory.held()  # a buffer may be freed under way
+            held = self._memory.held()  # keeps the memory of buffers that the host frees during the run
             outputs: dict[int, int] = {}
             try:
                 outputs = dict(self._engine.execute(self._spec, values, self._memory, None).registers)
-            except Exception as error:  # whatever it was: the run must end, and the unit goes on
+            except Exception as error:  # after any error the run must end, and the unit continues with the next
                 _log.error("%s: run %d failed: %s", self.name, number, error or repr(error))
             del held
             self._end(number, outputs)
 
     def _end(self, number: int, outputs: dict[int, int] | None) -> None:
-        """Tell the host; `outputs`, registers by offset, is None when the limit has passed."""
+        """Report the end of a run in the registers.
+
+        `outputs` has the output registers by offset. It is None if the run has passed its limit."""
         with self._lock:
             if number != self._run or not self._control & START:
                 return
@@ -135,23 +139,28 @@ class _ComputeUnit:
                 self._watch.cancel()
             if outputs is None:
                 self._lost = True
-                _log.error("%s: run %d took more than %g s and is given up", self.name, number, self._limit_s)
+                _log.error(
+                    "%s: run %d took more than its limit of %g s and is abandoned", self.name, number, self._limit_s
+                )
             for offset, value in (outputs or {}).items():
                 self._registers[offset : offset + 4] = value.to_bytes(4, "little")
             self._control = DONE | IDLE
 
 
 class Device:
-    """What the shim loads, allocates and starts."""
+    """The device that the shim controls: its memory and its compute units."""
 
     def __init__(self, limit_s: float = RUN_LIMIT_S) -> None:
         self._limit_s = limit_s
         self._memory = SharedMemory()
         self._units: dict[int, _ComputeUnit] = {}  # by the address of their registers
-        self._unpacked = False  # by hw_emu's shim, which starts a device for each load
+        self._unpacked = False  # True for hw_emu, whose shim unpacks the container and starts a process for each load
 
     def load(self, kernels_xml: bytes, engines: Callable[[str, int], Engine]) -> None:
-        """`engines` makes that of a kernel's compute unit of that number. Raises HeadraceError, OSError."""
+        """Replace the compute units by those of a container.
+
+        `engines(kernel, number)` makes the engine of compute unit `number`, which is one of `kernel`. Raises
+        HeadraceError, OSError."""
         for unit in self._units.values():
             unit.stop()
         self._units = {}
@@ -162,7 +171,7 @@ class Device:
             )
 
     def load_unpacked(self, folder: Path) -> None:
-        """What a `hw_emu` container's archive holds. Raises HeadraceError, OSError."""
+        """Load the files of a `hw_emu` container's archive from `folder`. Raises HeadraceError, OSError."""
         identity = uuid4()
         self._unpacked = True
 
@@ -173,7 +182,9 @@ class Device:
         self.load((folder / METADATA).read_bytes(), engine)
 
     def serve(self, connection: socket.socket) -> None:
-        """Until the shim closes. What cannot be done is said in the log and not acknowledged."""
+        """Serve requests until the shim closes.
+
+        A request that fails is written to the log and not acknowledged."""
         while (request := receive(connection)) is not None:
             try:
                 outcome = self._do(request)
@@ -181,8 +192,8 @@ class Device:
                 _log.error("%s: %s", request.name, error)
                 outcome = {"size": 0} if request.name in ("to_device", "to_host") else {"ack": False}
             answer(connection, request.name, **outcome)
-            # sw_emu's closes before each load, and everything at its end. hw_emu's closes at its end and for another
-            # load, in which it waits for this process before it lets go of the socket.
+            # sw_emu's shim sends close before each load, and close of everything at its end. hw_emu's shim sends close
+            # at its end and before another load. It then waits for this process before it closes the socket.
             if request.name == "close" and (request.fields["everything"] or self._unpacked):
                 _wait_until_read(connection)
                 return
@@ -200,7 +211,9 @@ class Device:
                 return {"ack": True, "file": os.fsencode(file)}
             case "free":
                 self._memory.free(fields["address"])
-            case "to_device":  # sw_emu's has a transfer's offset in its address, and sends it beside it all the same
+            case (
+                "to_device"
+            ):  # sw_emu's shim adds the offset of a transfer to the address, and also sends it as a field
                 self._memory.write(fields["address"] + self._unpacked * fields["seek"], fields["data"])
                 return {"size": len(fields["data"])}
             case "to_host":
@@ -236,7 +249,7 @@ class Device:
 
     def _load_files(self, fields: dict[str, Any]) -> None:
         if not fields["library"]:
-            return  # 2.13 asks for a process before there is a container
+            return  # XRT 2.13 starts the process before it has a container
         identity, library = uuid4(), Path(os.fsdecode(fields["library"])).read_bytes()
         self.load(
             Path(os.fsdecode(fields["kernels"])).read_bytes(), lambda kernel, number: SwEmuEngine(identity, library)
@@ -250,19 +263,25 @@ class Device:
 
 
 def instances(kernels_xml: bytes) -> list[tuple[str, str, int]]:
-    """Kernel, instance and base address of the registers of each compute unit in a container's EMBEDDED_METADATA."""
-    found = []
+    """Return the kernel, the instance and the base address of the registers of each compute unit in
+    EMBEDDED_METADATA."""
+    units = []
     for kernel in ElementTree.fromstring(kernels_xml).iter("kernel"):
         for instance in kernel.iter("instance"):
             remap = instance.find("addrRemap")
             if remap is None:
                 raise DeviceError(f"instance {instance.attrib.get('name')} of the container has no addrRemap")
-            found.append((kernel.attrib["name"], instance.attrib["name"], int(remap.attrib["base"], 0)))
-    return found
+            units.append((kernel.attrib["name"], instance.attrib["name"], int(remap.attrib["base"], 0)))
+    return units
 
 
 def main(limit_s: float = RUN_LIMIT_S, unpacked: Path | None = None) -> None:
-    """`unpacked`: the folder with what a `hw_emu` container's archive holds; `sw_emu` sends its library.
+    """Connect to the shim and serve it until it closes.
+
+    Args:
+        limit_s: limit of one run in seconds.
+        unpacked: the folder with the files of a `hw_emu` container's archive. The shim of `sw_emu` sends its library
+            instead.
 
     Raises DeviceError."""
     path, device = socket_path(), Device(limit_s)
@@ -270,11 +289,11 @@ def main(limit_s: float = RUN_LIMIT_S, unpacked: Path | None = None) -> None:
         try:
             device.load_unpacked(unpacked)
         except (HeadraceError, ElementTree.ParseError, KeyError, OSError) as error:
-            raise DeviceError(f"{unpacked} is no unpacked hw_emu container: {error}") from error
+            raise DeviceError(f"{unpacked} is not the unpacked archive of a hw_emu container: {error}") from error
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(CONNECT_TIMEOUT_S)
         _connect(connection, path)
-        connection.settimeout(None)  # the host may think as long as it likes; when it ends, the socket closes
+        connection.settimeout(None)  # the host may pause as long as it likes; the socket closes when the host ends
         try:
             device.serve(connection)
         except ProtocolError as error:
@@ -284,19 +303,24 @@ def main(limit_s: float = RUN_LIMIT_S, unpacked: Path | None = None) -> None:
 
 
 def _wait_until_read(connection: socket.socket) -> None:
-    """2.16's hw_emu shim reads nothing more from a socket of which a thread beside has seen that it closed."""
+    """Wait until the other side has read every byte, at most CONNECT_TIMEOUT_S.
+
+    The hw_emu shim of XRT 2.16 reads nothing more once another of its threads has seen the socket close."""
     end = monotonic() + CONNECT_TIMEOUT_S
     while int.from_bytes(fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)), sys.byteorder) and monotonic() < end:
         sleep(0.002)
 
 
 def _connect(connection: socket.socket, path: Path) -> None:
-    """The shim starts this process first and listens then."""
+    """Connect to the shim's socket, trying again until it exists. The shim starts this process before it listens."""
     end = monotonic() + CONNECT_TIMEOUT_S
     while True:
         try:
             return connection.connect(os.fspath(path))
         except (FileNotFoundError, ConnectionRefusedError) as error:
             if monotonic() > end:
-                raise DeviceError(f"nobody listens at {path} for {CONNECT_TIMEOUT_S:g} s: {error.strerror}") from error
+                raise DeviceError(
+                    f"no process listened at {path} for {CONNECT_TIMEOUT_S:g} s: {error.strerror}; "
+                    "start the program with XRT's emulation, not this command"
+                ) from error
             sleep(0.02)

@@ -74,8 +74,7 @@ class Bench:
 
     def __init__(self, name, workers=1, max_batch=3, merge_s=0.0):
         self.cells = {}
-        policy = "preba" if name == BUCKETS else name
-        if find_policy(policy).tasks == "cells":
+        if find_policy(name.partition(" ")[0]).tasks == "cells":
             self.cells = {"a": lstm("a", max_batch), "b": seq2seq("b", max_batch, max(1, max_batch - 1))}
         graphs = [model.graph for model in self.cells.values()] or GRAPHS
         self.times = {graph.name: NodeTimes(graph, Half()) for graph in graphs}
@@ -87,7 +86,7 @@ class Bench:
             profile = Profile("", 1, tuple(ProfilePoint(knee, 1.5, knee / 1.5, length) for length, knee in knees))
         self.decoding = Decoding()
         self.policy = make_policy(
-            policy,
+            name.partition(" ")[0],
             self.times,
             workers=workers,
             window_s=2.0,

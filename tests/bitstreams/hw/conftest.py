@@ -1,4 +1,4 @@
-"""The vendor's tools as recorders: they write down how they were called and leave what the next step needs."""
+"""Stand-ins for the vendor's tools: they record how they were called, and leave the files that the next step needs."""
 
 import os
 from pathlib import Path
@@ -26,7 +26,7 @@ done
 
 @pytest.fixture
 def recorders(tmp_path, monkeypatch):
-    """The file of command lines, a line a call."""
+    """Return the file of recorded command lines, one line for each call."""
     tools, record = tmp_path / "tools", tmp_path / "record"
     tools.mkdir()
     for tool in ("v++", "vivado", "emconfigutil", "platforminfo"):
@@ -42,7 +42,7 @@ def recorders(tmp_path, monkeypatch):
 
 @pytest.fixture
 def design():
-    """design(kernel, card, slr): an audio CU A and two B; their sources are fewer than the image CU's."""
+    """Return design(kernel, card, slr): one audio CU A and two B, which have fewer sources than the image CU."""
 
     def make(kernel="rtl", card="u250", **slr):
         return own_design(platform(card), kernel, (0, 1, 2), 225.0, slr)
@@ -52,7 +52,8 @@ def design():
 
 @pytest.fixture
 def golden(request):
-    """golden(name, text): `text` is that file's; with HEADRACE_GOLDEN set, it is written instead."""
+    """Return golden(name, text): it checks that `text` is that file's. With HEADRACE_GOLDEN set, it writes the file
+    instead."""
 
     def compare(name, text):
         file = Path(__file__).parent / "golden" / name

@@ -1,4 +1,4 @@
-"""`make check` notices what does not agree: each case changes one thing in a sound folder."""
+"""`make check` finds disagreements: each case changes one thing in a valid folder."""
 
 import re
 import shutil

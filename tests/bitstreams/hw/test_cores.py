@@ -1,4 +1,4 @@
-"""FuseSoC takes the cores: it lints units, runs one, and asks Vivado for a card's part."""
+"""FuseSoC takes the cores: it lints units, runs one, and calls Vivado for a card's part."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def written(tmp_path_factory):
 
 @pytest.fixture
 def fusesoc(written, tmp_path):
-    """fusesoc(*arguments) in a copy of the folder."""
+    """Return fusesoc(*arguments), which runs in a copy of the folder."""
     folder = tmp_path / "d"
     shutil.copytree(written, folder)
     paths = f"{Path(sys.executable).parent}:{os.environ['PATH']}"

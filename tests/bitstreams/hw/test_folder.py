@@ -1,4 +1,4 @@
-"""The folder of a hardware build: what is in it, how make calls the vendor's tools, and what is refused."""
+"""The folder of a hardware build: its content, how make calls the vendor's tools, and what is refused."""
 
 import json
 import os
@@ -58,7 +58,7 @@ TARGETS = {"xo": "vivado", "xclbin": "vivado", "hw_emu": "vivado", "platform": "
 
 
 def refused(folder, *arguments):
-    """What make says of a build that it does not begin, without its own lines."""
+    """Return the error of make for a build that it does not begin, without make's own lines."""
     done = subprocess.run(["make", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=120)
     assert done.returncode != 0 and not (folder / "build").exists(), done.stdout + done.stderr
     return "".join(line for line in done.stderr.splitlines(keepends=True) if not line.startswith("make"))
@@ -141,7 +141,8 @@ def test_the_folder_says_that_it_is_not_built(tmp_path, recorders, design):
 
 @pytest.mark.parametrize("kernel", ["rtl", "hls"])
 def test_what_a_source_includes_is_in_the_folder(tmp_path, kernel):
-    """C++ by the compiler, without our stand-ins for the vendor's headers; RTL by its `include lines."""
+    """The compiler checks the C++, without our stand-ins for the vendor's headers. `include lines show it for the
+    RTL."""
     write_folder(tmp_path / "d", own_design(platform("u55c"), kernel, (1, 1, 1), 225.0, {}))
     src = tmp_path / "d" / "src"
     if kernel == "rtl":

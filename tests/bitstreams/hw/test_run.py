@@ -1,4 +1,4 @@
-"""`--run`: the build by tools that record, and what is read from reports as Vivado writes them."""
+"""`--run` builds with recording stand-ins for the tools, and reads reports as Vivado writes them."""
 
 import json
 import subprocess
@@ -60,7 +60,7 @@ INFO = """Clocks
 
 @pytest.fixture
 def linked(tmp_path, monkeypatch, recorders):
-    """What the link leaves: a container and reports."""
+    """Write the files that the link leaves: a container and reports."""
     folder = tmp_path / "linked"
     runs = folder / "link/vivado/vpl/prj/prj.runs/impl_1"
     runs.mkdir(parents=True)

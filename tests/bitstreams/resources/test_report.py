@@ -1,4 +1,4 @@
-"""Synthesis by Yosys of small modules of known cost, and what the report makes of it."""
+"""Yosys synthesises small modules of known cost, and the report shows that cost."""
 
 import json
 import os
@@ -108,7 +108,7 @@ PARTS = ("jpeg_parser", "entropy_decoder", "band_decoder", "transform", "render"
     "unit", [pytest.param(unit, marks=[pytest.mark.slow] * (unit not in QUICK)) for unit in (*UNITS, *PARTS)]
 )
 def test_no_path_of_a_unit_passes_more_than_8_luts_or_takes_more_than_4_ns(unit):
-    """By abc9's estimate, which leaves out what a LUT RAM takes; the levels have it."""
+    """abc9 estimates the delay without the time of LUT RAMs. The LUT levels count them."""
     result = measure(unit, rtl_sources(), CACHE)
     assert result["most_luts_on_a_path"] <= 8, result["longest_paths"][0]
     assert result["abc9_delay_ps"] <= 4000
@@ -116,7 +116,7 @@ def test_no_path_of_a_unit_passes_more_than_8_luts_or_takes_more_than_4_ns(unit)
 
 @pytest.mark.parametrize("unit", LARGE)
 def test_yosys_reads_what_takes_too_long_to_synthesise_here(unit):
-    """It wants names declared before they are used, which Verilator does not."""
+    """Yosys needs names to be declared before they are used, and Verilator does not."""
     files = " ".join(map(str, needed_files(unit, rtl_sources())))
     read = f"libyosys.run_pass('read_slang --top {unit} {files}', libyosys.Design())"
     done = subprocess.run(
@@ -220,7 +220,7 @@ def test_a_module_comes_with_what_it_instantiates_and_the_packages():
 
 
 def test_what_a_needed_file_includes_is_needed(tmp_path):
-    """Else what is kept by contents would outlive a change of it."""
+    """Otherwise a cached result would outlive a change of the included file."""
     (tmp_path / "top.sv").write_text('`include "ports.svh"\nmodule top (`PORTS); part u_part (.*); endmodule\n')
     (tmp_path / "part.sv").write_text('`include "ports.svh"\nmodule part (`PORTS); endmodule\n')
     (tmp_path / "other.sv").write_text('`include "others.svh"\nmodule other; endmodule\n')
@@ -345,7 +345,7 @@ def test_the_command_gives_json(small_report):
 
 
 def test_the_command_says_what_ends_the_card_first(monkeypatch):
-    """Of an image CU of known cells and delay; what it is compared with are the limits by hand."""
+    """An image CU of known cells and delay is compared with limits that were calculated by hand."""
     resources = {"lut": 20_000, "ff": 16_000, "dsp": 50, "bram36": 13, "uram": 12}
     kinds = dict.fromkeys(("lutram", "srl", "carry8", "muxf"), 0)
 

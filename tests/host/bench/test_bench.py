@@ -1,4 +1,5 @@
-"""`headrace bench` against a real server, and against small ones that stall, refuse, break off or are none."""
+"""Test `headrace bench` against a real server, and against small servers that stall, refuse, break off or do not speak
+HTTP."""
 
 import asyncio
 import contextlib
@@ -20,7 +21,7 @@ import pytest
 import trustme
 import virtual_time
 from command import headrace, headrace_here
-from running import COMMAND, PHOTO, serving, until
+from running import COMMAND, IMAGE_FILE, serving, until
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 from virtual_time import LoopClock
@@ -42,13 +43,13 @@ ONE_QUICK = ("http", pytest.param("grpc", marks=pytest.mark.slow))  # what has a
 
 @pytest.fixture(scope="module")
 def server():
-    """With shared memory, and with timeouts that count."""
+    """Start a server with shared memory and with timeouts that count."""
     with serving("--shared-memory", "--drop-late") as server:
         yield server
 
 
 def bench(url, *options, status=0):
-    """Return the one run's result, or what is said if the exit status is another."""
+    """Return the result of one run, or the error text if another exit status is expected."""
     done = headrace_here("bench", url, *options, "--json")
     assert done.returncode == status, done.stderr
     return json.loads(done.stdout)["runs"][0] if status == 0 else done.stderr
@@ -65,7 +66,7 @@ MESSAGES = [b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\n%d" % numbe
 
 
 def generated(plan, handler, connections=1000):
-    """Return what comes of the plan, and how long it took from its begin."""
+    """Return the outcome of the plan and the time that it took from its begin."""
 
     async def main():
         server = HttpServer(handler, refusal, Limits())
@@ -89,7 +90,7 @@ def of(answers, **options):
 
 
 class StallingHandler:
-    """Answers at once, but for `length_s` from its request number `after` (from 1 on) no request is answered."""
+    """Answer at once, except that no request from number `after` on (counted from 1) is answered for `length_s`."""
 
     def __init__(self, after, length_s):
         self._after, self._length_s, self._over = after, length_s, 0.0
@@ -112,9 +113,9 @@ def test_requests_leave_at_their_instants_in_turn_however_slow_the_answers_are()
     assert Counter(handler.bodies) == {b"0": 35, b"1": 35, b"2": 34} and handler.bodies[:4] == [b"0", b"1", b"2", b"0"]
 
 
-def test_a_server_that_stalls_cannot_hide_behind_a_client_that_waits():
-    """A second's stall in 4 s at 128/s keeps a quarter of all requests waiting, for half of it on average. A client of
-    one request at a time would have seen one slow request in 300."""
+def test_a_server_that_stalls_is_not_hidden_by_a_client_that_waits():
+    """A stall of 1 s in 4 s at 128 requests/s delays a quarter of all requests, by half a second on average. A
+    client with one request at a time would see one slow request in 300."""
     planned = np.arange(512) / 128
     answers, _ = generated(OpenLoop(planned, 10.0), StallingHandler(193, 1.0))
     stalled = (planned >= 1.5) & (planned < 2.5)
@@ -236,9 +237,9 @@ def test_tensors_are_made_after_the_models_metadata(server, transport, model):
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_photos_go_as_images_and_labels_come_back(server, transport, tmp_path):
-    (tmp_path / "one.jpg").write_bytes(PHOTO)
-    (tmp_path / "two.jpeg").write_bytes(PHOTO)
+def test_image_files_are_sent_and_labels_come_back(server, transport, tmp_path):
+    (tmp_path / "one.jpg").write_bytes(IMAGE_FILE)
+    (tmp_path / "two.jpeg").write_bytes(IMAGE_FILE)
     (tmp_path / "notes.txt").write_text("no photo")
     for path in (tmp_path, tmp_path / "one.jpg"):
         found = bench(
@@ -288,7 +289,7 @@ def test_a_trace_is_replayed_at_its_times(server, tmp_path):
 
 
 @pytest.mark.parametrize("transport", ONE_QUICK)
-def test_what_the_server_sheds_is_told_apart_from_what_it_has_no_worker_for(transport):
+def test_shed_requests_and_those_without_a_worker_have_different_statuses(transport):
     with serving("--max-queue", "2", "--sla-ms", "1", models=("slow",)) as server:
         found = bench(url_of(server, transport), "--model", "slow", "--rate-rps", "2000", "--requests", "400")
         assert found["shed"] == found["statuses"]["shed"] > 0 and found["failed"] == 0
@@ -298,7 +299,7 @@ def test_what_the_server_sheds_is_told_apart_from_what_it_has_no_worker_for(tran
         deadly = np.float32([[13, 0, 0, 0]])  # kills the worker
         message = target.message(model, [tensor(model.inputs[0], deadly)], RequestOptions())
         answers = run(target, OpenLoop(np.array([0.0]), 30.0), [message], processes=1, connections=1)
-        assert answers.status.tolist() == [Status.UNAVAILABLE] and "died" in answers.said[Status.UNAVAILABLE][0]
+        assert answers.status.tolist() == [Status.UNAVAILABLE] and "died" in answers.error_texts[Status.UNAVAILABLE][0]
 
 
 def target_of(server, transport):
@@ -346,7 +347,7 @@ def test_tensors_may_lie_in_shared_memory(server, transport):
     status, _, body = server.request("GET", "/v2/systemsharedmemory/status")
     assert status == 200 and json.loads(body) == []
     said = bench(url_of(server, transport), "--model", "pair", *options, status=2)
-    assert "no size that is known before" in said
+    assert "is not known in advance" in said
 
 
 @pytest.mark.parametrize("transport", [pytest.param("http", marks=pytest.mark.slow), "grpc"])
@@ -367,7 +368,7 @@ def test_tls_with_certificates_to_trust(transport, tmp_path):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """As much of the protocol as it takes; `answer` says how requests go."""
+    """Implement as much of the protocol as the tests need. `answer` decides how a request ends."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -416,7 +417,7 @@ def small_server(answer, extensions=("binary_tensor_data",)):
 
 
 class StallingGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
-    """All answers wait for a second, once, from the request number 150 on."""
+    """Delay all answers once for a second, from request number 150 on."""
 
     def __init__(self):
         self._count = 0
@@ -437,8 +438,8 @@ class StallingGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):
 
 @pytest.mark.slow
 @pytest.mark.timed
-def test_a_grpc_server_that_stalls_cannot_hide_behind_a_client_that_waits():
-    """As above in virtual time: at 100/s for 4 s."""
+def test_a_grpc_server_that_stalls_is_not_hidden_by_a_client_that_waits():
+    """Repeat the test above over gRPC in virtual time, at 100 requests/s for 4 s."""
     server = grpc.server(futures.ThreadPoolExecutor(8))
     service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(StallingGrpc(), server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -560,7 +561,7 @@ def test_what_is_no_server_of_the_protocol(tmp_path):
         (("127.0.0.1:8000",), "give http://HOST:PORT or grpc://HOST:PORT"),
         (("ftp://h:1",), "give http://HOST:PORT"),
         (("http://h:1", "--ca-file", "plain.txt"), "--ca-file is for https and grpcs"),
-        (("grpcs://h:1", "--ca-file", "plain.txt"), "give certificates as PEM"),
+        (("grpcs://h:1", "--ca-file", "plain.txt"), "give certificates in PEM format"),
         (("http://h:x",), "give http://HOST:PORT"),
         (("http://[::1",), "give http://HOST:PORT"),
         (("http://h:1/path",), "give http://HOST:PORT"),
@@ -582,11 +583,11 @@ def test_bad_usage_is_told_in_one_line(arguments, wording, tmp_path, monkeypatch
     assert wording in done.stderr
 
 
-@pytest.mark.parametrize(("model", "photo"), [("scale", True), ("means", False)])
-def test_inputs_that_the_model_does_not_take(server, model, photo, tmp_path):
+@pytest.mark.parametrize(("model", "image"), [("scale", True), ("means", False)])
+def test_inputs_that_the_model_does_not_take(server, model, image, tmp_path):
     given = tmp_path / "photo.jpg"
-    if photo:
-        given.write_bytes(PHOTO)
+    if image:
+        given.write_bytes(IMAGE_FILE)
     else:
         given.mkdir()
     done = headrace_here("bench", url_of(server, "http"), "--model", model, "--input", str(given))

@@ -380,7 +380,7 @@ def test_a_folder_without_photos(images, reason):
     refused("demo", "--images", images, wording=f"--images {images}: {reason}")
 
 
-# A certificate is read when its key is there too: tests/host/server/test_tls.py.
+# A certificate is read when its key is there too: tests/host/server/transport/test_tls.py.
 OTHERS = [each for each in FILE_OPTIONS if each[-1] not in ("tensors", "--tls-cert", "--tls-key")]
 
 

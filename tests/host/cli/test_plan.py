@@ -134,11 +134,11 @@ def test_in_words_it_says_the_winner_its_margin_and_the_command(planned, folder)
         "best",
         "95 % interval",
         "a margin of",
-        "In use",
+        "Use of each part: ",
         "a tenth more",
         "\nheadrace simulate --model vgg16",
         "\nnvidia-smi mig -cgi 7g.40gb -C",
-        "\nno command that serves it: headrace serve has no nvjpg",
+        "\nthere is no command that serves it: headrace serve has no nvjpg",
     ):
         assert words in done.stdout
     assert "requests" in done.stderr  # progress

@@ -10,8 +10,8 @@ from headrace.batching import UsageError
 from headrace.host.demo.inputs import audio
 from headrace.host.demo.inputs.audio import demo_audio, folder_audio, pcm_file, recorded_audio, spoken_audio
 from headrace.host.demo.inputs.speaker import Speaker
-from headrace.host.dpu.reference.audio import RATES, AudioSpec
 from headrace.host.dpu.reference.audio_file import pcm
+from headrace.host.dpu.specs import RATES, AudioSpec
 
 
 @pytest.fixture(scope="module")

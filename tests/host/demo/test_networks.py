@@ -5,11 +5,11 @@ import pytest
 from headrace.batching import UsageError
 from headrace.host.demo.networks import load_audio_networks, load_image_networks
 from headrace.host.demo.options import DemoOptions
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.specs import ImageSpec
 
 SOURCE = """
 import torch
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.specs import ImageSpec
 
 class Means(torch.nn.Module):
     def forward(self, x, y=None):

@@ -14,8 +14,8 @@ from headrace.host.demo.inputs.audio import AudioClip, pcm_file
 from headrace.host.demo.inputs.prepared_audio import PreparedAudio, Reference, by_definition, prepare_audio
 from headrace.host.demo.runs.audio import cu_runs, overlap
 from headrace.host.dpu.preprocessor import CpuPreprocessor
-from headrace.host.dpu.reference import audio
-from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.reference import audio, resampling
+from headrace.host.dpu.specs import AudioSpec
 from headrace.host.memory.layout import TensorSpec
 
 SPEC = AudioSpec()
@@ -39,7 +39,7 @@ def test_the_definition_is_the_cpu_path_where_nothing_is_resampled():
 @pytest.mark.parametrize("rate", [8000, 11025, 44100])
 def test_the_definition_resamples_with_the_taps_of_the_spec(rate):
     data = clip(0.25, rate).data
-    taps, samples = SPEC.taps(rate), soundfile.read(io.BytesIO(data))[0]
+    taps, samples = resampling.taps(rate, SPEC.rate), soundfile.read(io.BytesIO(data))[0]
     up, down = (number // np.gcd(16_000, rate) for number in (16_000, rate))
     half, count = len(taps) // 2, SPEC.resampled(len(samples), rate)
     at = (

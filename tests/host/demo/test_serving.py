@@ -14,7 +14,8 @@ from headrace.host.demo.inputs.prepared_files import PreparedFile
 from headrace.host.demo.inputs.prepared_images import Equality, PreparedImages
 from headrace.host.demo.runs.serving import PARTS, Arrivals, run_arrivals
 from headrace.host.dpu.preprocessor import CpuPreprocessor
-from headrace.host.dpu.reference.image import ImageSpec, preprocess
+from headrace.host.dpu.reference.image import preprocess
+from headrace.host.dpu.specs import ImageSpec
 
 pytestmark = pytest.mark.usefixtures("small")
 

@@ -1,4 +1,4 @@
-"""Sounds for tests, and files of them in every form."""
+"""Audio for tests, and files with it in every form."""
 
 import io
 import wave
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 def speechlike(seconds: float, rate: int, seed: int = 1) -> NDArray[np.float64]:
-    """Voiced and unvoiced parts, -1..1, most of it below 0.85 of the band."""
+    """Return voiced and unvoiced parts, -1..1, with most of the power below 0.85 of the band."""
     random = np.random.default_rng(seed)
     time = np.arange(round(seconds * rate)) / rate
     pitch = 2 * np.pi * np.cumsum(120 + 30 * np.sin(2 * np.pi * 2 * time)) / rate
@@ -25,7 +25,7 @@ def int16(samples: NDArray[np.float64]) -> NDArray[np.int16]:
 
 
 def wav(samples: NDArray[np.int16], rate: int) -> bytes:
-    """Of (n,) or (n, channels), written by Python."""
+    """Return a WAV file with samples (n,) or (n, channels), written by Python."""
     file = io.BytesIO()
     with wave.open(file, "wb") as out:
         out.setnchannels(1 if samples.ndim == 1 else samples.shape[1])
@@ -36,7 +36,7 @@ def wav(samples: NDArray[np.int16], rate: int) -> bytes:
 
 
 def written(samples: NDArray[np.float64] | NDArray[np.int16], rate: int, form: str, subtype: str) -> bytes:
-    """By libsndfile."""
+    """Return a file written by libsndfile."""
     file = io.BytesIO()
     soundfile.write(file, samples, rate, format=form, subtype=subtype)
     return file.getvalue()

@@ -1,4 +1,4 @@
-"""A clock that only the test moves, in the place of the driver's. A time-out passes when the test says so."""
+"""A clock that only the test moves, in place of the driver's. A time-out passes when the test says so."""
 
 import asyncio
 import threading

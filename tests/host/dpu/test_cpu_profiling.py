@@ -1,4 +1,4 @@
-"""What preprocessing costs on the CPU, measured: `headrace profile --cpu-preprocessing`."""
+"""`headrace profile --cpu-preprocessing` measures what preprocessing costs on the CPU."""
 
 import numpy as np
 import pytest
@@ -18,22 +18,22 @@ SOUNDS = [wav(int16(speechlike(seconds, rate)), rate) for seconds, rate in ((1.0
 def measured():
     told = []
     found = measure_cpu(PHOTOS, SOUNDS, "a test", told.append)
-    assert [text.split(" on ")[0] for text in told] == ["6 images", "2 sounds"] * 2
+    assert [text.split(" on ")[0] for text in told] == ["6 images", "2 recordings"] * 2
     return found
 
 
 def test_longer_sounds_and_larger_photos_cost_more(measured):
-    seconds = measured.costs.seconds(Inputs("sound"), np.array([1.0, 10.0, 30.0]))
+    seconds = measured.costs.seconds(Inputs("audio"), np.array([1.0, 10.0, 30.0]))
     assert (np.diff(seconds) > 0).all()
     seconds = measured.costs.seconds(Inputs("image"), np.array([5e4, 2e5, 8e5]))
     assert (np.diff(seconds) > 0).all() and 1e-5 < seconds[1] < 1
 
 
 def test_contention_is_what_all_cores_take_beside_one(measured):
-    for cost, fit in ((measured.costs.image, measured.image), (measured.costs.sound, measured.sound)):
+    for cost, fit in ((measured.costs.image, measured.image), (measured.costs.audio, measured.audio)):
         assert cost.contention >= 1
         assert fit.alone_s > 0 and fit.all_cores_s > 0 and fit.spread >= 0
-    assert measured.image.files == 6 and measured.sound.files == 2
+    assert measured.image.files == 6 and measured.audio.files == 2
 
 
 def test_costs_of_each_column_are_found_of_what_they_make():
@@ -47,7 +47,7 @@ def test_the_processes_leave_this_ones_cores_as_they_were(measured):
 
 
 def test_without_files_and_with_broken_ones_there_is_nothing_to_measure():
-    with pytest.raises(UsageError, match="at least one photo"):
+    with pytest.raises(UsageError, match="at least one image and one recording"):
         measure_cpu([], SOUNDS, "a test", lambda _: None)
     with pytest.raises(CorruptInput):
         measure_cpu([b"no photo"], SOUNDS, "a test", lambda _: None)

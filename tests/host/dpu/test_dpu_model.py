@@ -1,4 +1,4 @@
-"""The simulated DPU beside the emulated one: the time of a CU in simulation is the clocks that hw_emu counts of it."""
+"""The simulated DPU against the emulated one: a CU's time in simulation is the number of clocks that hw_emu counts."""
 
 import asyncio
 import io
@@ -12,8 +12,8 @@ from headrace.bitstreams.build import build_hw_emu
 from headrace.host.demo.inputs.audio import recorded_audio, spoken_audio
 from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.reference.audio import AudioSpec, Stage, preprocess
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.reference.audio import preprocess
+from headrace.host.dpu.specs import AudioSpec, AudioStage, ImageSpec
 from headrace.sim.hardware.inputs import image_of
 from headrace.sim.system.dpu_server import CLOCK_HZ, START_S, dpu_preprocessor
 
@@ -24,7 +24,8 @@ SLOW = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory):
-    """Counters of one file, by an emulated DPU: of the containers that other tests have, too, as these take minutes."""
+    """Return the counters of one file on an emulated DPU. It uses the containers of other tests, as each takes
+    minutes."""
     folder = tmp_path_factory.mktemp("dpu")
     containers = {ImageSpec: {"image_cus": 2}, AudioSpec: {"image_cus": 0, "mel_cus": 1, "norm_cus": 1}}
 
@@ -43,7 +44,7 @@ def counted(tmp_path_factory):
 
 
 def clocks(kind: str, size: float, **given) -> dict[str, float]:
-    """Of the CUs, by step, as the simulator has them: without their start."""
+    """Return the clocks of the CUs in the simulator, by step, without their start."""
     steps = dpu_preprocessor(kind, 1, **given).steps
     return {
         step.name: (step.service_s(np.array([size]))[0] - START_S["kernel"]) * CLOCK_HZ
@@ -53,8 +54,8 @@ def clocks(kind: str, size: float, **given) -> dict[str, float]:
 
 
 def sixteen_khz(data: bytes, longest_s: float = 6.0) -> tuple[bytes, float]:
-    """A file as LibriSpeech's are, but WAV, and its seconds."""
-    samples = preprocess(data, AudioSpec(), Stage.RESAMPLE)[: round(16000 * longest_s)]
+    """Return a WAV file with audio as in LibriSpeech, and its seconds."""
+    samples = preprocess(data, AudioSpec(), AudioStage.RESAMPLE)[: round(16000 * longest_s)]
     return wav(int16(samples), 16000), len(samples) / 16000
 
 
@@ -62,7 +63,7 @@ def sixteen_khz(data: bytes, longest_s: float = 6.0) -> tuple[bytes, float]:
     "photo", [pytest.param(p, id=p.name, marks=() if i % 6 == 0 else SLOW) for i, p in enumerate(PHOTOS)]
 )
 def test_a_photo_takes_the_clocks_that_hw_emu_counts(counted, photo):
-    model = clocks("image", 0, photos=(image_of(photo.jpeg),))
+    model = clocks("image", 0, images=(image_of(photo.jpeg),))
     assert model["image cu"] == pytest.approx(counted(photo.jpeg, ImageSpec())["cycles"], rel=WITHIN)
 
 
@@ -71,6 +72,6 @@ def test_speech_takes_the_clocks_that_hw_emu_counts(counted, source):
     for sound in source()[:3]:
         data, seconds = sixteen_khz(sound.data)
         assert soundfile.info(io.BytesIO(data)).samplerate == 16000
-        found, model = counted(data, AudioSpec()), clocks("sound", seconds)
+        found, model = counted(data, AudioSpec()), clocks("audio", seconds)
         assert model["mel cu"] == pytest.approx(found["mel_cycles"], rel=WITHIN)
         assert model["norm cu"] == pytest.approx(found["norm_cycles"], rel=WITHIN)

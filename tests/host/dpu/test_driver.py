@@ -22,8 +22,9 @@ from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu import driver
 from headrace.host.dpu.driver import Dpu, DpuUnavailable
 from headrace.host.dpu.preprocessor import Fallback, Launch, PreprocessorUnavailable
-from headrace.host.dpu.reference.image import Damaged, ImageSpec, Stage, preprocess
+from headrace.host.dpu.reference.image import preprocess
 from headrace.host.dpu.reference.image import process as process_image
+from headrace.host.dpu.specs import Damaged, ImageSpec, ImageStage
 from headrace.host.dpu.units import cu, job_queue
 from headrace.host.dpu.units.image_cu import FIRST_WORKSPACE, WORKSPACE, known_image
 from headrace.host.dpu.units.status import Status
@@ -56,7 +57,7 @@ def hw_xclbin(tmp_path_factory):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The clock by which runs are given up; it stands still."""
+    """Return the clock of the driver's time-outs. It stands still."""
     clock = StoppedClock()
     for module in (cu, driver):
         monkeypatch.setattr(module, "time", clock)
@@ -76,7 +77,7 @@ def with_dpu(xclbin, body, spec=None, fault=None, **settings):
 
 
 def test_a_bitstream_whose_kernel_lacks_an_argument_is_refused_by_name(xclbin, tmp_path):
-    """As one is that an earlier release built, without a workspace."""
+    """A container from an earlier release, without a workspace, has such a kernel."""
     content = read_xclbin(xclbin)
     description = parse_xml(content.metadata_xml)
     for parent in list(description.iter()):
@@ -130,7 +131,7 @@ def test_an_output_larger_than_the_buffer_gets_a_larger_one(xclbin):
     large = cv2.imencode(".jpg", np.zeros((1500, 2000, 3), np.uint8))[1].tobytes()
 
     async def body(dpu):
-        done = await dpu.process(large, Stage.DECODE)
+        done = await dpu.process(large, ImageStage.DECODE)
         assert done.tensor.shape == (1500, 2000, 3) and not done.tensor.any() and done.dpu_status == "OK"
         assert np.array_equal(await dpu.preprocess(PHOTOS[0].jpeg), preprocess(PHOTOS[0].jpeg, ImageSpec()))
 
@@ -195,7 +196,7 @@ def test_what_the_dpu_cannot_take_is_done_on_the_cpu_and_counted(xclbin):
 
 
 def damaged() -> bytes:
-    """A photo with half of its data, and an end."""
+    """Return an image file with half of its data, and an end marker."""
     photo = PHOTOS[0].jpeg
     return photo[: len(photo) // 2] + b"\xff\xd9"
 
@@ -229,10 +230,10 @@ def test_damage_that_only_the_unit_finds_is_told_with_both_opinions(xclbin, at, 
     spec = ImageSpec(damaged=policy)
 
     async def body(dpu):
-        done = await dpu.process(bytes(photo), Stage.DECODE)
+        done = await dpu.process(bytes(photo), ImageStage.DECODE)
         assert (done.unit, done.dpu_status, dpu.damaged) == ("cpu", status.name, 1)
         assert done.damage == f"a CU finds {status.name} ({status.reason}), the CPU path finds nothing wrong"
-        assert process_image(bytes(photo), spec, Stage.DECODE)[1] is None
+        assert process_image(bytes(photo), spec, ImageStage.DECODE)[1] is None
 
     with_dpu(xclbin, body, spec)
 
@@ -285,7 +286,7 @@ def test_a_failing_transfer_takes_its_unit_out_of_service(xclbin):
 
 
 def test_with_no_unit_left_requests_go_to_the_cpu_after_one_time_out(xclbin, clock):
-    """The clock moves once, so that a second time-out would never pass."""
+    """The clock moves once, so a second time-out would never pass."""
 
     async def body(dpu):
         calls = [asyncio.create_task(dpu.preprocess(photo.jpeg)) for photo in PHOTOS]
@@ -317,7 +318,7 @@ async def in_service(dpu):
 
 @pytest.mark.parametrize("launch", Launch)
 def test_a_busy_machine_is_no_fault_of_an_emulated_unit(xclbin, launch, clock, monkeypatch):
-    """All that passes on the clock, the unit's thread spends waiting for a core."""
+    """The unit's thread waits for a core during all the time that the clock shows."""
     clock.sleep = time.sleep
     monkeypatch.setattr(job_queue, "time", clock)
     monkeypatch.setattr(emulation.kernel, "get_waited_s", lambda _: clock.now)
@@ -357,7 +358,7 @@ def test_an_emulated_unit_counts_the_time_without_a_core(xclbin):
 
 def test_with_no_unit_left_and_no_fallback_requests_are_refused(xclbin):
     async def body(dpu):
-        with pytest.raises(DpuUnavailable, match=r"2 CUs did not do; .* did not answer within 0\.\d+ s"):
+        with pytest.raises(DpuUnavailable, match=r"2 CUs did not do it; .* did not answer within 0\.\d+ s"):
             await dpu.preprocess(PHOTOS[0].jpeg)
         with pytest.raises(DpuUnavailable, match=r"no CU is in service .* load the bitstream again"):
             await dpu.preprocess(PHOTOS[0].jpeg)
@@ -399,7 +400,7 @@ def test_a_run_that_no_unit_does_takes_two_of_them_at_most(tmp_path):
 
 @pytest.mark.parametrize("launch", Launch)
 def test_a_slow_input_that_is_legal_keeps_its_unit(xclbin, launch):
-    """A second or two of work for 12 KB, beside which the limit is nothing."""
+    """The 12 KB take a second or two of work, and the time-out is much shorter."""
     flat = cv2.imencode(".jpg", np.full((1500, 1500, 3), 77, np.uint8), [cv2.IMWRITE_JPEG_OPTIMIZE, 1])[1].tobytes()
     assert len(flat) < 20_000
     spec = ImageSpec(resize_short=6000)
@@ -507,7 +508,7 @@ def test_a_tensor_stays_what_it_is_when_its_unit_takes_the_next_request(xclbin):
 
 @pytest.mark.parametrize("fallback", Fallback)
 def test_a_close_ends_runs_and_waits_at_once(xclbin, fallback, clock):
-    """The runs hang, so that only the close can end them; nothing is then done on the CPU, whatever the fallback."""
+    """The runs hang, so that only the close can end them. The CPU then does no request, whatever the fallback."""
 
     async def body(dpu):
         calls = [asyncio.create_task(dpu.preprocess(photo.jpeg)) for photo in PHOTOS[:5]]  # two run, three wait

@@ -1,4 +1,4 @@
-"""Tensors in files: whole, or not there."""
+"""A tensor's file is whole, or it is not there."""
 
 import os
 from pathlib import Path
@@ -15,7 +15,7 @@ TENSOR = np.arange(6.0).reshape(2, 3)
 
 @pytest.fixture(params=["nameless", "named", "no /proc"])
 def file_system(request, monkeypatch, tmp_path):
-    """One that has files without a name, one that has not, and one where such a file cannot be given a name."""
+    """Use file systems with files without a name, without them, and with such files that cannot get a name."""
     real = os.open
 
     def refusing(path, flags, *more, **named):

@@ -1,4 +1,4 @@
-"""The CPU's preprocessor: as many requests at a time as it has threads, in order, and a clean end."""
+"""The CPU preprocessor runs as many requests at a time as it has threads, in order, and ends cleanly."""
 
 import asyncio
 import os
@@ -13,14 +13,14 @@ from headrace.batching import CorruptInput
 from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu.preprocessor import CpuPreprocessor, PreprocessorUnavailable
 from headrace.host.dpu.reference import audio
-from headrace.host.dpu.reference.audio import AudioSpec
-from headrace.host.dpu.reference.image import ImageSpec, Stage, preprocess
+from headrace.host.dpu.reference.image import preprocess
+from headrace.host.dpu.specs import AudioSpec, AudioStage, ImageSpec, ImageStage
 
 PHOTOS = demo_images()[:8]
 
 
 class Watched(bytes):
-    """Knows whether anybody has looked at it, and holds up who does until `go` is set."""
+    """An input that knows whether a thread has read it, and holds the thread until `go` is set."""
 
     def __new__(cls, data: bytes, held: bool = False) -> "Watched":
         self = super().__new__(cls, data)
@@ -36,7 +36,7 @@ class Watched(bytes):
 
 
 async def working(cpu: CpuPreprocessor) -> tuple[Watched, "asyncio.Task"]:
-    """A call that has its thread and keeps it until its `go` is set."""
+    """Start a call that has its thread and keeps it until its `go` is set."""
     data = Watched(PHOTOS[0].jpeg, held=True)
     task = asyncio.create_task(cpu.process(data))
     assert await asyncio.to_thread(data.seen.wait, 20)
@@ -59,7 +59,7 @@ def test_it_gives_what_the_reference_gives(dtype):
         tensors = await asyncio.gather(*(cpu.preprocess(photo.jpeg) for photo in PHOTOS))
         for photo, tensor in zip(PHOTOS, tensors, strict=True):
             assert np.array_equal(tensor, preprocess(photo.jpeg, spec))
-        done = await cpu.process(PHOTOS[0].jpeg, Stage.CROP)
+        done = await cpu.process(PHOTOS[0].jpeg, ImageStage.CROP)
         assert done.unit == "cpu" and done.tensor.shape == (224, 224, 3) and done.dpu_status is None
         with pytest.raises(CorruptInput):
             await cpu.preprocess(b"text")
@@ -74,8 +74,8 @@ def test_sounds_go_the_same_way_as_photos():
     async def body(cpu):
         done = await cpu.process(sound)
         assert done.unit == "cpu" and np.array_equal(done.tensor, audio.preprocess(sound, spec))
-        mel = (await cpu.process(sound, audio.Stage.MEL)).tensor
-        assert np.array_equal(mel, audio.preprocess(sound, spec, audio.Stage.MEL)) and mel.dtype == np.float32
+        mel = (await cpu.process(sound, AudioStage.MEL)).tensor
+        assert np.array_equal(mel, audio.preprocess(sound, spec, AudioStage.MEL)) and mel.dtype == np.float32
         with pytest.raises(CorruptInput):
             await cpu.preprocess(PHOTOS[0].jpeg)
 

@@ -1,4 +1,4 @@
-"""`headrace serve --ray` as a process, and clients that ask it all the time."""
+"""A fleet of `headrace serve --ray` as a process, and clients that send it requests all the time."""
 
 import json
 import signal
@@ -17,7 +17,7 @@ from headrace.host.fleet import fleet
 
 PATIENCE_S = 180.0
 PAUSE_S = 0.05  # of a client after an answer: without it, clients take the cores from replicas that start
-PHOTO = (Path(__file__).parents[3] / "examples" / "chelsea.jpg").read_bytes()
+IMAGE_FILE = (Path(__file__).parents[3] / "examples" / "chelsea.jpg").read_bytes()
 MODEL = "squeezenet1_1"  # which is read soonest
 LIGHT = ("--workers", "npu:1", "--model", MODEL, "--policy", "serial", "--sla-ms", "10000", "--drain-s", "10")
 
@@ -30,7 +30,7 @@ def until(condition, what="it never came"):
 
 
 def words(pid):
-    """Of its command line."""
+    """Return the words of the fleet's command line."""
     found = Path(f"/proc/{pid}/cmdline")
     return found.read_text().split("\0") if found.exists() else []
 
@@ -44,7 +44,7 @@ def descendants(pid):
 
 
 class Fleet:
-    """`headrace serve --ray` as a process. An update waits `room_s` seconds for a node with room."""
+    """Run `headrace serve --ray` as a process. An update waits `room_s` seconds for a node with room."""
 
     def __init__(self, address, *options, served=LIGHT, insecure=True, cwd=None, room_s=fleet.ROOM_S):
         python, flag, code = COMMAND
@@ -84,7 +84,7 @@ class Fleet:
 
 
 def counted(ready, module=tritonclient.http):
-    """How many requests the fleet says that it has answered well."""
+    """Return the number of successful requests that the fleet reports."""
     name = module.__name__.rpartition(".")[2]
     with module.InferenceServerClient(ready[name]) as client:
         if name == "http":
@@ -93,8 +93,9 @@ def counted(ready, module=tritonclient.http):
 
 
 class Load:
-    """Clients that ask again `PAUSE_S` after each answer, over both transports, with photos and with tensors of 602,112
-    bytes; and one who sees that what the fleet has counted does not fall. Use as a context manager."""
+    """Run clients that send the next request `PAUSE_S` after each answer, over both transports, with images and with
+    tensors of 602,112 bytes. Another client checks that the counts of the fleet never fall. Use it as a context
+    manager."""
 
     def __init__(self, ready):
         self._ready = ready
@@ -113,7 +114,7 @@ class Load:
         return self
 
     def more(self):
-        """Every client has had another ten answers."""
+        """Wait until every client has had ten more answers."""
         before = list(self.answered)
         until(lambda: all(now > then + 10 for now, then in zip(self.answered, before, strict=True)), self.errors)
 
@@ -145,7 +146,7 @@ class Load:
             given.set_data_from_numpy(np.zeros((1, 3, 224, 224), np.float32))
         else:
             given = module.InferInput("IMAGE", [1], "BYTES")
-            given.set_data_from_numpy(np.array([PHOTO], object))
+            given.set_data_from_numpy(np.array([IMAGE_FILE], object))
         number = int(threading.current_thread().name)
         while not self._end.is_set():
             try:

@@ -1,4 +1,4 @@
-"""An HTTP server of a test's own, and a client's one request."""
+"""A small HTTP server for tests, and a client that sends one request."""
 
 import contextlib
 import http.client
@@ -8,7 +8,7 @@ import threading
 
 
 class Quiet(http.server.BaseHTTPRequestHandler):
-    """Says nothing of what it does."""
+    """A request handler that writes no log."""
 
     def answer(self, status, body):
         self.send_response(status)
@@ -29,7 +29,7 @@ class Threads(http.server.ThreadingHTTPServer):
 
 
 class Small:
-    """Serves by `handler`, at a port of loopback, each connection in a thread of its own. Close it."""
+    """Serve with `handler` on a loopback port, each connection in a thread of its own. Close it at the end."""
 
     def __init__(self, handler):
         self._server = Threads(("127.0.0.1", 0), handler)
@@ -42,7 +42,7 @@ class Small:
 
 
 def ask(address, path, body=None, timeout=30, **headers):
-    """Status and body of the answer of `address` (host, port) to a GET or, with a body, a POST."""
+    """Return status and body of the answer of `address` (host, port) to a GET or, with a body, to a POST."""
     with contextlib.closing(http.client.HTTPConnection(*address, timeout=timeout)) as connection:
         connection.request("GET" if body is None else "POST", path, body, headers)
         answer = connection.getresponse()

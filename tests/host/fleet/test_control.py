@@ -1,4 +1,4 @@
-"""How an update is asked for."""
+"""Test how clients ask a fleet for an update."""
 
 import os
 import socket
@@ -19,23 +19,23 @@ UPDATE = Update(("--model=resnet50",), "/srv", {"--token-file": None})
 
 @pytest.fixture(autouse=True)
 def runtime_folder(monkeypatch):
-    """Its name is short, for a socket's name has 107 bytes at most."""
+    """Provide a folder with a short name, because the name of a socket has at most 107 bytes."""
     with tempfile.TemporaryDirectory() as folder:
         monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
         yield Path(folder, f"headrace-{os.geteuid()}")
 
 
 def answering(control, *messages):
-    """Answers the first who asks, in a thread; what was asked comes into the list."""
+    """Answer the first request in a thread, and return the list that its update is added to."""
     found = []
 
     def run():
-        while (asked := control.asked()) is None:
+        while (request := control.next_request()) is None:
             pass
-        found.append(asked.update)
+        found.append(request.update)
         for told in messages[:-1]:
-            asked.tell(told)
-        asked.end(messages[-1])
+            request.tell(told)
+        request.end(messages[-1])
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
@@ -57,9 +57,9 @@ def test_a_fleet_that_ends_meanwhile_is_an_error():
     with Control(HTTP) as control:
 
         def run():
-            while (asked := control.asked()) is None:
+            while (request := control.next_request()) is None:
                 pass
-            asked._connection.close()
+            request._connection.close()
 
         threading.Thread(target=run, daemon=True).start()
         with pytest.raises(HeadraceError, match="ended before"):
@@ -100,7 +100,7 @@ def test_what_is_no_message_is_not_taken(message):
     with Control(HTTP) as control, socket.socket(socket.AF_UNIX) as asking:
         asking.connect(str(control._path))
         asking.sendall(message.encode() + b"\n")
-        assert control.asked() is None
+        assert control.next_request() is None
         assert asking.recv(10) == b""
 
 

@@ -1,5 +1,7 @@
-"""A fleet on a Ray cluster of three nodes, all on this machine, under requests of real clients: what happens to it is
-seen by nobody. The tests follow each other, for each finds the fleet as the one before left it."""
+"""Test a fleet on a Ray cluster of three nodes, all on this machine, under requests of real clients, which notice no
+failure.
+
+The tests depend on each other's order. Each one finds the fleet as the previous one left it."""
 
 import os
 import signal
@@ -30,7 +32,7 @@ def three():
 
 @pytest.fixture(scope="module")
 def broken(three, tmp_path_factory):
-    """A node where the same Headrace is not."""
+    """Provide a node that lacks this Headrace."""
     folder = tmp_path_factory.mktemp("broken")
     (folder / "headrace.py").write_text("")
     node = three.add_node(num_cpus=0, resources={"broken": 1}, env_vars={"PYTHONPATH": str(folder)})
@@ -110,7 +112,7 @@ def test_an_update_to_what_does_not_start_leaves_the_old_ones(fleet, tmp_path):
     assert not fleet.heard("stopped", since=since)
     (tmp_path / "token").write_text("secret")
     done = fleet.update("--token-file", str(tmp_path / "token"), *LIGHT)
-    assert done.returncode == 1 and "--token-file is not as the fleet has it" in done.stderr
+    assert done.returncode == 1 and "--token-file differs from the fleet's" in done.stderr
 
 
 @pytest.mark.slow
@@ -154,7 +156,7 @@ def test_what_the_cluster_has_no_room_for_is_told(three):
     )
     done = headrace(*serve, "--replicas", "3", "--resources", "pair=1")  # which the head has, and no test takes away
     assert done.returncode == 2
-    assert "--replicas 3: each needs 1 pair, and the cluster has 2: give at most 2" in done.stderr
+    assert "--replicas 3: each needs 1 pair, and the cluster has 2; give at most 2" in done.stderr
     done = headrace(*serve, "--resources", "mig-1g.5gb=1")
     assert done.returncode == 2 and "the cluster has 0 mig-1g.5gb" in done.stderr
 
@@ -195,7 +197,7 @@ def test_a_node_without_headrace_is_told(three, broken):
     )
     assert done.returncode == 1 and "Traceback" not in done.stderr
     line = done.stderr.splitlines()[-1]
-    assert "replica 0 does not come to be: " in line and "headrace" in line and "has the same Headrace" in line
+    assert "replica 0 cannot start: " in line and "headrace" in line and "install the same Headrace there" in line
 
 
 @pytest.mark.slow
@@ -207,7 +209,7 @@ def test_an_update_with_no_node_to_spare_ends_an_old_one_first_and_fails_no_requ
         second = fleet.update()
         until(lambda: fleet.heard("update: done"), fleet.said)
         load.more()
-    assert second.returncode == 1 and "an update is under way" in second.stderr
+    assert second.returncode == 1 and "another update is in progress" in second.stderr
     assert len(fleet.heard("ends first")) == 2 and not load.errors
     assert fleet.end() == 0
 
@@ -234,9 +236,9 @@ def test_the_fleet_goes_with_its_front(three):
     with Load(fleet.ready):
         pass
     fleet.process.send_signal(signal.SIGHUP)
-    until(lambda: fleet.heard("update: no node has room for another", "without the one nobody serves"), fleet.said)
+    until(lambda: fleet.heard("update: no node has room for another", "and no other replica serves"), fleet.said)
     asked = fleet.update("--drain-s", "11")
-    assert asked.returncode == 1 and "--drain-s is not as the fleet has it" in asked.stderr
+    assert asked.returncode == 1 and "--drain-s differs from the fleet's" in asked.stderr
     left = {*descendants(fleet.process.pid), fleet.ready["replicas"][0]["pid"]}
     fleet.process.kill()
     fleet.process.wait()

@@ -1,4 +1,4 @@
-"""HAProxy's configuration as HAProxy itself sees it, and its process."""
+"""Test the configuration of HAProxy with HAProxy itself, and its process."""
 
 import contextlib
 import http.client
@@ -42,7 +42,7 @@ def pair(tmp_path):
 
 
 def check(text, folder):
-    """What HAProxy says of it; its ports are open, as it wants."""
+    """Let HAProxy check a configuration, with open ports as it needs them, and return the finished process."""
     with socket.create_server(("127.0.0.1", 0)) as port:
         for fd in FDS.values():
             text = text.replace(f"fd@{fd}", f"fd@{port.fileno()}")
@@ -65,7 +65,7 @@ def test_haproxy_takes_it_without_a_warning(places, token, secure, pair, tmp_pat
 
 
 class Backend(Small):
-    """A replica as far as HAProxy sees one over HTTP: answers with its name, after `delay_s`."""
+    """Stand in for a replica over HTTP. It answers with its name after `delay_s`."""
 
     def __init__(self, name, delay_s=0.0):
         self.asked, self.delay_s, self.status = [], delay_s, 200
@@ -138,8 +138,8 @@ def test_requests_go_to_replicas_as_they_come_and_go(proxy, backends):
     assert {post(proxy)[1] for _ in range(6)} == {b"a", b"b"}
     proxy.drain(0)
     assert {post(proxy)[1] for _ in range(6)} == {b"b"}
-    proxy.out(0)
-    proxy.out(1)
+    proxy.remove(0)
+    proxy.remove(1)
     assert post(proxy)[0] == 503
     proxy.put(0, backends[1].place)  # another in the same slot
     assert post(proxy) == (200, b"b")
@@ -189,12 +189,12 @@ def test_what_is_in_flight_is_counted_and_goes_elsewhere_when_its_replica_is_out
             end = time.monotonic() + 10
             while not answer.done():
                 assert time.monotonic() < end
-                proxy.look()
+                proxy.maintain()
                 time.sleep(0.1)
                 backends[1].delay_s = 0.0
             assert answer.result() == other.result() == (200, b"b")
         assert backends[1].asked == [10, 10], "the other one was not cut and sent again"
-        proxy.out(0)
+        proxy.remove(0)
         assert proxy.in_flight(0) == 0
 
 
@@ -207,7 +207,7 @@ def test_a_server_that_is_used_anew_has_nothing_in_flight(proxy, backends):
 
 
 def test_a_request_that_is_being_connected_to_a_server_that_goes_is_sent_to_another(proxy, backends, monkeypatch):
-    monkeypatch.setattr("headrace.host.fleet.haproxy.LOOK_S", 0.0)
+    monkeypatch.setattr("headrace.host.fleet.haproxy.CHECK_S", 0.0)
     with contextlib.ExitStack() as stack:
         full = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         for _ in range(4):  # it takes no more connections, and refuses none
@@ -221,10 +221,10 @@ def test_a_request_that_is_being_connected_to_a_server_that_goes_is_sent_to_anot
         while proxy.in_flight(0) != 1:
             assert time.monotonic() < end
         proxy.put(1, backends[1].place)
-        proxy.out(0)
+        proxy.remove(0)
         while not answer.done():
             assert time.monotonic() < end
-            proxy.look()
+            proxy.maintain()
             time.sleep(0.05)
         assert answer.result() == (200, b"b")
 
@@ -247,15 +247,15 @@ def test_one_that_is_killed_is_started_again_with_what_it_had(proxy, backends):
     time.sleep(max(0.0, proxy._began + 5.1 - time.monotonic()))
     os.kill(proxy._process.pid, signal.SIGKILL)
     proxy._process.wait()
-    proxy.look()
+    proxy.maintain()
     assert post(proxy) == (200, b"a")
     os.kill(proxy._process.pid, signal.SIGKILL)
     proxy._process.wait()
     with pytest.raises(HeadraceError, match="HAProxy ended with status -9"):
-        proxy.look()
+        proxy.maintain()
 
 
-def test_where_all_are_full_a_request_is_sent_ten_times_at_most(new_proxy, backends):
+def test_where_all_are_full_a_request_is_sent_at_max_ten_times(new_proxy, backends):
     proxy, more = new_proxy(replicas=100), [Backend(bytes([name])) for name in b"cdefghijkl"]
     for slot, backend in enumerate(backends + more):
         backend.status = 503
@@ -302,7 +302,7 @@ def test_one_that_does_not_answer_in_time_is_told_again(proxy, backends):
     proxy.put(1, backends[1].place)
     assert proxy.in_flight(0) is None
     os.kill(proxy._process.pid, signal.SIGCONT)
-    proxy.look()
+    proxy.maintain()
     assert {post(proxy)[1] for _ in range(6)} == {b"a", b"b"}
 
 
@@ -310,13 +310,13 @@ def test_one_that_never_answers_is_started_anew(proxy, backends):
     os.kill(proxy._process.pid, signal.SIGSTOP)
     proxy.put(0, backends[0].place)
     for _ in range(STALE):
-        proxy.look()
+        proxy.maintain()
     assert post(proxy) == (200, b"a")
 
 
 @contextlib.contextmanager
 def asking(proxy, backend, delay_s):
-    """A request is in flight at it, which is answered after `delay_s`: its result, as a future."""
+    """Send it a request that is answered after `delay_s`, and return the result as a future."""
     backend.delay_s = delay_s
     proxy.put(0, backend.place)
     with ThreadPoolExecutor(1) as client:
@@ -347,7 +347,7 @@ def test_who_looks_at_the_page_sees_one_replica_while_it_serves(proxy, backends)
         proxy.put(slot, backend.place)
     (seen,) = {get(proxy, path) for path in ("/", "/status?since=5", "/status") for _ in range(4)}
     assert {get(proxy, "/v2/models/m") for _ in range(4)} == {b"a", b"b"}
-    proxy.out([b"a", b"b"].index(seen))
+    proxy.remove([b"a", b"b"].index(seen))
     assert {get(proxy, "/status") for _ in range(4)} == {b"a", b"b"} - {seen}
 
 

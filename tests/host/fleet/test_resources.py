@@ -1,4 +1,4 @@
-"""What a replica needs of its node."""
+"""Test the resources that a replica needs on its node."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def test_what_is_no_resource_is_refused(text):
 def test_a_cluster_that_has_too_little_is_told_with_how_many_it_can_hold():
     check_total({"fpga": 1, "CPU": 2}, 3, {"fpga": 3, "CPU": 6})
     check_total({"fpga": 0.1}, 3, {"fpga": 0.3})
-    with pytest.raises(UsageError, match=r"--replicas 4: each needs 1 fpga, and the cluster has 3: give at most 3"):
+    with pytest.raises(UsageError, match=r"--replicas 4: each needs 1 fpga, and the cluster has 3; give at most 3"):
         check_total({"CPU": 1, "fpga": 1}, 4, {"fpga": 3, "CPU": 6})
     with pytest.raises(UsageError, match=r"--resources mig-1g.5gb=1: the cluster has 0 mig-1g.5gb"):
         check_total({"mig-1g.5gb": 1}, 1, {"CPU": 6})

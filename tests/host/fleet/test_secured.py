@@ -1,4 +1,4 @@
-"""A fleet with TLS and a token: clients see one server, and its replicas are reached by TLS, too."""
+"""Test a fleet with TLS and a token. Clients see one server, and the front also reaches the replicas by TLS."""
 
 import ssl
 import time

@@ -1,5 +1,5 @@
-"""The statistics of a fleet, of replicas that count, hang, are lost and tell nonsense; with its own replicas they are
-asked for in test_fleet and test_secured."""
+"""Test the statistics of a fleet with replicas that count, hang, disappear and send invalid answers. test_fleet and
+test_secured test them with real replicas."""
 
 import contextlib
 import http.client
@@ -20,12 +20,12 @@ from small_server import Quiet, Small, ask
 
 from headrace.batching import HeadraceError
 from headrace.host.fleet.haproxy import Place, Proxy, ProxySettings
-from headrace.host.fleet.statistics import ASK_S, LOOKED_S, Counts, Statistics
+from headrace.host.fleet.statistics import ASK_S, QUERIED_S, Counts, Statistics
 from headrace.host.server.transport.http.browsers import BrowserGuard
 
 
 def entry(name, count, batches=(), last=0):
-    """As a server makes it, of `count` requests that took 10 ns each."""
+    """Return a model's entry as a server makes it, with `count` requests of 10 ns each."""
     parts = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
     return {
         "name": name,
@@ -76,7 +76,7 @@ def test_a_model_that_nobody_serves_any_more_is_not_told_of_and_goes_on_when_it_
 
 
 class Replica(Small):
-    """Has counted `count`, and tells that after `delay_s`, or tells `body`."""
+    """Report `count` requests, or the answer `body`, after `delay_s`."""
 
     def __init__(self, count=0):
         self.count, self.delay_s, self.body, self.asked, self.tokens = count, 0.0, None, 0, set()
@@ -121,7 +121,7 @@ def lives(*replicas):
 
 
 def asked(statistics, name="m", version=""):
-    """By gRPC, as HAProxy passes it on."""
+    """Query the statistics by gRPC, as HAProxy passes the call on."""
     with grpc.insecure_channel(f"unix:{statistics.sockets['grpc']}") as channel:
         call = channel.unary_unary(
             "/inference.GRPCInferenceService/ModelStatistics",
@@ -140,7 +140,7 @@ def test_what_a_replica_counted_stays_when_it_has_ended(statistics, replicas):
     statistics.replicas(lives(*replicas))
     assert count(statistics) == 11 and replicas[0].tokens == {"Bearer secret"}
     replicas[0].count = 12
-    statistics.look().result(LOOKED_S)  # as before a replica is told to end
+    statistics.query().result(QUERIED_S)  # as before a replica is told to end
     statistics.replicas(lives(None, replicas[1]))
     replicas[0].count = 100  # which nobody asks for any more
     assert count(statistics) == 13
@@ -181,7 +181,7 @@ def test_one_that_tells_something_else_counts_as_it_did(statistics, replicas, bo
 
 
 def test_an_answer_counts_what_was_there_when_it_was_asked_for(statistics, replicas):
-    """Also if a look is under way then; those who wait for the next one share it."""
+    """This also holds while another query runs. Callers that wait for the next query share it."""
     statistics.replicas(lives(*replicas))
     count(statistics)
     replicas[0].delay_s = 1.0

@@ -1,7 +1,7 @@
-"""What keeps a replica running on its node, without Ray.
+"""Test the supervisor of a replica without Ray.
 
-Most tests have a stand-in for `headrace serve`: a module of the name of Headrace's own, in the folder where the server
-is started. It does what the first argument says, in Python, and starts in a tenth of a second."""
+Most tests use a stand-in for `headrace serve`: a module with the name of Headrace's own, in the folder where the server
+is started. It executes its first argument as Python code, and starts in a tenth of a second."""
 
 import contextlib
 import os
@@ -14,7 +14,16 @@ import pytest
 import tritonclient.http
 from processes import lives
 
-from headrace.host.fleet.supervisor import AUDIO_S, DELAY_S, MAX_DELAY_S, SAID, USAGE, Phase, Restarts, Supervisor
+from headrace.host.fleet.supervisor import (
+    DELAY_S,
+    HEALTHY_S,
+    MAX_DELAY_S,
+    MAX_LAST_LINE,
+    USAGE,
+    Phase,
+    Restarts,
+    Supervisor,
+)
 
 PATIENCE_S = 120.0
 STAND_IN = """
@@ -59,7 +68,7 @@ def supervised(folder, *arguments, host="127.0.0.1"):
 
 @pytest.fixture
 def stand_in(tmp_path):
-    """Its folder."""
+    """Return the folder of the stand-in."""
     module = tmp_path / "headrace" / "host" / "cli" / "main.py"
     module.parent.mkdir(parents=True)
     for package in list(module.parents)[:3]:
@@ -69,13 +78,13 @@ def stand_in(tmp_path):
 
 
 def until(supervisor, *phases, ended=0, state=None):
-    """Return a state of one of the phases in which at least `ended` lives have ended early. States that last for a
-    moment may be missed."""
+    """Return a state in one of the phases in which at least `ended` lives have ended early. Short states may be
+    missed."""
     end = time.monotonic() + PATIENCE_S
     run, number = ("", 0) if state is None else (state.run, state.number)
     while True:
         state = supervisor.watch(run, number)
-        if (state.run, state.number) != (run, number) and state.phase in phases and state.ended >= ended:
+        if (state.run, state.number) != (run, number) and state.phase in phases and state.early_ends >= ended:
             return state
         run, number = state.run, state.number
         assert time.monotonic() < end, state
@@ -105,8 +114,8 @@ def test_a_server_that_ends_again_and_again_is_started_ever_later():
 
 def test_a_server_that_was_ready_for_long_is_started_again_as_if_it_were_the_first_time():
     restarts = Restarts()
-    assert [restarts.pause_s(7, ready_s) for ready_s in (None, 0.0, AUDIO_S)] == [0.5, 1.0, 2.0]
-    assert restarts.pause_s(-9, AUDIO_S + 0.001) == DELAY_S and restarts.early == 0
+    assert [restarts.pause_s(7, ready_s) for ready_s in (None, 0.0, HEALTHY_S)] == [0.5, 1.0, 2.0]
+    assert restarts.pause_s(-9, HEALTHY_S + 0.001) == DELAY_S and restarts.early == 0
     assert [restarts.pause_s(-9, 1.0) for _ in range(3)] == [0.5, 1.0, 2.0] and restarts.early == 3
     assert restarts.pause_s(7, 3600.0) == DELAY_S and restarts.early == 0
 
@@ -127,7 +136,7 @@ def test_each_pause_is_kept(stand_in):
     script = "print('\\n headrace: seven ' + 3000 * 'x', '\\n', file=sys.stderr); sys.exit(7)"
     with supervised(stand_in, script) as supervisor:
         state = until(supervisor, Phase.ENDED, ended=3)
-        assert state.status == 7 and state.said == ("seven " + 3000 * "x")[:SAID]
+        assert state.status == 7 and state.last_line == ("seven " + 3000 * "x")[:MAX_LAST_LINE]
     times = [float(line.split()[1]) for line in said(stand_in, "starts", "ends")]
     assert times[2] - times[1] >= 0.5 and times[4] - times[3] >= 1.0
 
@@ -139,7 +148,11 @@ def test_a_server_that_is_killed_is_started_again_and_one_that_is_stopped_is_not
         assert first.ports == {name: f"[::1]:0{first.pid}" for name in ("http", "grpc", "metrics")}
         os.kill(first.pid, signal.SIGKILL)
         ended = until(supervisor, Phase.STARTING, state=first)
-        assert (ended.status, ended.said, ended.ended) == (-9, "it was ended by SIGKILL", 1) and not ended.ports
+        assert (ended.status, ended.last_line, ended.early_ends) == (
+            -9,
+            "it was ended by SIGKILL",
+            1,
+        ) and not ended.ports
         (stand_in / "go").touch()
         second = until(supervisor, Phase.READY, state=ended)
         assert second.pid != first.pid and second.ports["http"].endswith(str(second.pid))
@@ -154,16 +167,16 @@ def test_a_server_that_is_stopped_may_end_what_it_does(stand_in):
     with supervised(stand_in, script) as supervisor:
         until(supervisor, Phase.READY)
     assert said(stand_in, "drains") and len(said(stand_in, "ends")) == 1
-    assert until(supervisor, Phase.STOPPED).ended == 0
+    assert until(supervisor, Phase.STOPPED).early_ends == 0
 
 
 def test_a_command_line_that_is_refused_is_not_tried_again(stand_in, tmp_path):
     with supervised(stand_in, "sys.exit(1 if nth() == 1 else 2)") as supervisor:
         refused = until(supervisor, Phase.REFUSED)
-        assert (refused.status, refused.said, refused.ended) == (2, "it said nothing", 2)
+        assert (refused.status, refused.last_line, refused.early_ends) == (2, "it wrote no message", 2)
     assert until(supervisor, Phase.REFUSED) == refused and len(said(stand_in, "starts")) == 2
     with supervised(tmp_path / "missing") as supervisor:
-        assert "start the fleet in a folder that every node has" in until(supervisor, Phase.REFUSED).said
+        assert "start the fleet in a folder that every node has" in until(supervisor, Phase.REFUSED).last_line
 
 
 def test_a_server_that_was_ready_once_is_started_again_whatever_its_status(stand_in):
@@ -205,10 +218,10 @@ def test_a_real_server_is_ready_and_ends(tmp_path):
         assert tritonclient.http.InferenceServerClient(state.ports["http"]).is_server_ready()
         assert lives(state.pid)
     gone(state.pid)
-    assert until(supervisor, Phase.STOPPED).ended == 0
+    assert until(supervisor, Phase.STOPPED).early_ends == 0
 
 
 def test_a_real_command_line_that_is_refused_tells_why(tmp_path):
     with supervised(tmp_path, "--workers=npu:x", "--model=resnet50") as supervisor:
         state = until(supervisor, Phase.REFUSED)
-    assert state.status == 2 and state.said.startswith("--workers 'npu:x': give")
+    assert state.status == 2 and state.last_line.startswith("--workers 'npu:x': give")

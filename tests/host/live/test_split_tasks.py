@@ -15,8 +15,8 @@ from serving import PerNode, balanced, serve, with_the_networks  # noqa: F401 - 
 from headrace.batching import GraphBatching, LazyBatching, NodeTimes, SerialBatching
 from headrace.host.live.tasks.nodes import SplitTasks
 from headrace.host.workers.channel import WorkerLost
-from headrace.host.workers.networks import split as split_module
 from headrace.host.workers.networks.models import load_model
+from headrace.host.workers.networks.split.network import node_model
 from headrace.host.workers.process import ModelError
 
 RESIDUAL, ATTENTION, KILLER = "split_nets:residual", "split_nets:attention", "split_nets:killer"
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("with_the_networks")
 
 def made(source, whole=False):
     if (source, whole) not in _models:
-        _models[source, whole] = split_module.node_model(source, 8, whole=whole)
+        _models[source, whole] = node_model(source, 8, whole=whole)
     return _models[source, whole]
 
 

@@ -12,7 +12,7 @@ from serving import PerNode, balanced, serve, with_the_networks  # noqa: F401 - 
 from headrace.batching import BadInput, GraphBatching, LazyBatching, NodeTimes
 from headrace.host.live.tasks.nodes import SplitTasks
 from headrace.host.workers.networks.sequence_networks import Network
-from headrace.host.workers.networks.split import node_model
+from headrace.host.workers.networks.split.network import node_model
 from headrace.host.workers.networks.step_models import load_steps, run_alone, step_nodes
 
 RESIDUAL = "split_nets:residual"

@@ -1,4 +1,4 @@
-"""Tensor slots: bounded, apart from each other, the same for both sides."""
+"""Test that tensor slots are bounded, do not overlap, and look the same on both sides."""
 
 import mmap
 import os
@@ -52,10 +52,10 @@ def test_no_tensor_overlaps_another_and_both_sides_see_the_same():
                     assert tensors.at(slot, 2).shape == tensors.spec.sized(2) and tensors.at(slot, 2).flags.c_contiguous
 
 
-def test_what_makes_no_sense_is_refused():
+def test_layouts_and_arenas_refuse_impossible_sizes():
     for make, text in [
         (lambda: SlotArena({"image": IMAGE}, 0), "at least one"),
-        (lambda: TensorSpec("x", "float32", (-1, -1), 4), "at most one -1"),
+        (lambda: TensorSpec("x", "float32", (-1, -1), 4), "-1 at most once"),
         (lambda: TensorSpec("x", "float32", (3, -1)), "longest"),
         (lambda: TensorSpec("x", "float32", (-2,)), "0 or more"),
     ]:

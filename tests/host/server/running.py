@@ -1,4 +1,4 @@
-"""`headrace serve` as a process of its own, with small networks, and what tests send it."""
+"""A process of `headrace serve` with small networks, and the requests that tests send it."""
 
 import contextlib
 import http.client
@@ -19,9 +19,9 @@ import numpy as np
 from processes import children
 
 from headrace.batching import Profile, ProfilePoint
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.specs import ImageSpec
 
-PHOTO = (Path(__file__).parents[3] / "examples" / "chelsea.jpg").read_bytes()
+IMAGE_FILE = (Path(__file__).parents[3] / "examples" / "chelsea.jpg").read_bytes()
 SPEC = ImageSpec(73, 64, 64)  # of the photos that `means` and `corner` take
 COMMAND = [sys.executable, "-c", "from headrace.host.cli.main import main; main()"]
 SOURCE = '''
@@ -100,7 +100,7 @@ class Server:
     folder: Path
 
     def let_go(self) -> None:
-        """Let all batches end that have HELD in them."""
+        """Let all batches end that contain HELD."""
         (self.folder / "go").touch()
 
     def url(self, name: str = "http") -> str:
@@ -112,7 +112,7 @@ class Server:
     def request(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, port: str = "http"
     ) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers in lower case and body of an answer; a `body` that is not bytes goes as JSON."""
+        """Return status, headers in lower case and body of an answer. A `body` that is not bytes is sent as JSON."""
         raw = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         with contextlib.closing(self.connection(port)) as connection:
             connection.request(method, path, raw, headers or {})
@@ -120,12 +120,12 @@ class Server:
             return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
 
     def error(self, *request: Any, **more: Any) -> tuple[int, str]:
-        """Status and text of a request that is refused."""
+        """Return status and error text of a refused request."""
         status, _, body = self.request(*request, **more)
         return status, json.loads(body)["error"]
 
     def raw(self, data: bytes, *, then_s: float = 10.0) -> bytes:
-        """All that comes back for these bytes until the server closes."""
+        """Return every byte of the answer to these bytes until the server closes."""
         host, port = self.ports["http"].rsplit(":", 1)
         with socket.create_connection((host, int(port)), timeout=then_s) as client:
             client.sendall(data)
@@ -142,25 +142,26 @@ class Server:
         return self.process.poll() is None and self.request("GET", "/v2/health/live")[0] == 200
 
     def workers(self) -> list[int]:
-        """Process ids: the workers are the children of the fork server, which is a child of this server."""
+        """Return the process ids of the workers. They are children of the fork server, which is a child of this
+        server."""
         return [worker for server in children(self.process.pid) for worker in children(server)]
 
     def descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     def mappings(self) -> int:
-        """How many files in memory are mapped: the arenas of the models, and a word of each worker."""
+        """Return the number of mapped files in memory: the arenas of the models, and one word of each worker."""
         return Path(f"/proc/{self.process.pid}/maps").read_text().count("/memfd:")
 
     def end(self, number: int = signal.SIGTERM, timeout_s: float = 30.0) -> tuple[int, str]:
-        """Exit status and what it said."""
+        """Wait for the end, and return the exit status and the output."""
         self.process.send_signal(number)
         _, said = self.process.communicate(timeout=timeout_s)
         return self.process.returncode, said
 
 
 def write_profile(folder: Path, name: str) -> Path:
-    """A file for --profile: what is measured takes seconds, and what it says does not matter here."""
+    """Write a file for --profile. A measurement takes seconds, and the numbers do not matter for these tests."""
     profile = Profile(name, 1, tuple(ProfilePoint(batch, 1e-3, batch * 1e3) for batch in (1, 2, 4)), {})
     (folder / f"{name}.json").write_text(profile.to_json())
     return folder / f"{name}.json"
@@ -168,7 +169,7 @@ def write_profile(folder: Path, name: str) -> Path:
 
 @contextlib.contextmanager
 def serving(*options: str, models: tuple[str, ...] = MODELS, profiled: bool = True) -> Iterator[Server]:
-    """A server on free ports with one worker; where `profiled`, no profile needs to be measured."""
+    """Run a server on free ports with one worker. With `profiled` it measures no profile."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "served.py").write_text(SOURCE)
         command = [*COMMAND, "serve", "--json", "--workers", "1", "--max-batch", "4"]
@@ -202,7 +203,7 @@ def serving(*options: str, models: tuple[str, ...] = MODELS, profiled: bool = Tr
 
 
 def scale_request(*first: float, **parameters: Any) -> dict[str, Any]:
-    """For `scale`: a row for each of the first elements."""
+    """Return a request for `scale` with one row for each of the first elements."""
     data = [[number, 1.0, 2.0, 3.0] for number in first]
     tensor = {"name": "x", "datatype": "FP32", "shape": [len(first), 4], "data": data}
     return {"inputs": [tensor], "parameters": parameters}

@@ -1,4 +1,4 @@
-"""tritonclient, unchanged, on both transports of one server, and what the protocol says of JSON and bytes."""
+"""Test an unchanged tritonclient on both transports of one server, and the protocol's rules on JSON and bytes."""
 
 import base64
 import contextlib
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 import tritonclient.http
-from running import PHOTO, SPEC, scale_request, scaled, serving, until
+from running import IMAGE_FILE, SPEC, scale_request, scaled, serving, until
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
@@ -51,7 +51,7 @@ def wanted(transport, name, classes=0):
 
 
 def plain(transport, answer):
-    """A message as the JSON that HTTP gives."""
+    """Return a message as the JSON that HTTP sends."""
     from google.protobuf import json_format
 
     return answer if transport == "http" else json_format.MessageToDict(answer, preserving_proto_field_name=True)
@@ -95,12 +95,12 @@ def test_several_inputs_and_outputs_go_by_their_names(client, transport):
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp"])
-def test_photos_are_preprocessed_as_opencv_does_it(client, transport, suffix):
-    photo = cv2.imencode(suffix, cv2.imdecode(np.frombuffer(PHOTO, np.uint8), cv2.IMREAD_COLOR))[1].tobytes()
-    expected = preprocess(photo, SPEC).mean((1, 2))
-    photos = np.array([photo, photo], object)
+def test_images_are_preprocessed_as_opencv_does_it(client, transport, suffix):
+    image_file = cv2.imencode(suffix, cv2.imdecode(np.frombuffer(IMAGE_FILE, np.uint8), cv2.IMREAD_COLOR))[1].tobytes()
+    expected = preprocess(image_file, SPEC).mean((1, 2))
+    image_files = np.array([image_file, image_file], object)
     for shape in ((2,), (2, 1)):
-        answer = client.infer("means", [tensor(transport, "IMAGE", photos.reshape(shape), "BYTES")])
+        answer = client.infer("means", [tensor(transport, "IMAGE", image_files.reshape(shape), "BYTES")])
         np.testing.assert_allclose(answer.as_numpy("output"), [expected, expected], rtol=1e-5)
 
 
@@ -123,8 +123,8 @@ def test_what_is_asked_wrongly_is_refused_with_a_reason(client, transport):
         ("scale", tensor(transport, "x", np.zeros((0, 4), np.float32)), {}, "first dimension"),
         ("scale", tensor(transport, "x", np.zeros((257, 4), np.float32)), {}, "257 rows"),
         ("scale", tensor(transport, "x", row), {"outputs": [wanted(transport, "none")]}, "no output 'none'"),
-        ("means", tensor(transport, "IMAGE", np.array([b"BM, a bitmap"], object), "BYTES"), {}, "no JPEG"),
-        ("means", tensor(transport, "IMAGE", np.array([PHOTO[:50]], object), "BYTES"), {}, "none with a header"),
+        ("means", tensor(transport, "IMAGE", np.array([b"BM, a bitmap"], object), "BYTES"), {}, "not a JPEG"),
+        ("means", tensor(transport, "IMAGE", np.array([IMAGE_FILE[:50]], object), "BYTES"), {}, "none with a header"),
         ("scale", tensor(transport, "x", np.float32([[666, 0, 0, 0]])), {}, "unlucky number"),
     ]
     for model, given, more, text in cases:
@@ -180,7 +180,7 @@ def test_requests_and_answers_may_be_compressed(server, given, asked, binary):
 
 
 def test_a_body_may_come_in_chunks(server):
-    """As of requests with a generator, and of curl from a pipe."""
+    """Requests sends such a body from a generator, and curl from a pipe."""
     body = json.dumps(scale_request(3.0)).encode()
     with contextlib.closing(server.connection()) as connection:
         for _ in range(2):
@@ -195,15 +195,15 @@ def test_a_body_may_come_in_chunks(server):
 
 
 def test_a_file_alone_is_a_request(server):
-    """Whatever the client says of its type: curl says that it is a form."""
-    expected = preprocess(PHOTO, SPEC).mean((1, 2))
+    """The content type does not matter, because curl says that the body is a form."""
+    expected = preprocess(IMAGE_FILE, SPEC).mean((1, 2))
     for kind in ("image/jpeg", "application/x-www-form-urlencoded", "application/octet-stream"):
-        status, _, answer = server.request("POST", "/v2/models/means/infer", PHOTO, {"Content-Type": kind})
+        status, _, answer = server.request("POST", "/v2/models/means/infer", IMAGE_FILE, {"Content-Type": kind})
         assert status == 200
         np.testing.assert_allclose(json.loads(answer)["outputs"][0]["data"], expected, rtol=1e-5)
-    assert "no input 'IMAGE'" in server.error("POST", "/v2/models/scale/infer", PHOTO)[1]
+    assert "no input 'IMAGE'" in server.error("POST", "/v2/models/scale/infer", IMAGE_FILE)[1]
     gif = server.error("POST", "/v2/models/means/infer", b"GIF89a" + bytes(40), {"Content-Type": "image/gif"})
-    assert gif[0] == 400 and "no JSON, nor a JPEG, PNG, WebP, WAV or FLAC file" in gif[1]
+    assert gif[0] == 400 and "not JSON, nor a JPEG, PNG, WebP, WAV or FLAC file" in gif[1]
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl")
@@ -213,27 +213,33 @@ def test_curl_sends_files_and_what_comes_from_a_pipe(server):
         command = ["curl", "--noproxy", "*", "--silent", "--fail-with-body", *options, url]
         return subprocess.run(command, input=body, capture_output=True, check=True, timeout=30).stdout
 
-    expected = preprocess(PHOTO, SPEC).mean((1, 2))
+    expected = preprocess(IMAGE_FILE, SPEC).mean((1, 2))
     for header in ([], ["--header", "Content-Type: image/jpeg"]):
-        answer = json.loads(curl("means", PHOTO, "--data-binary", "@-", *header))
+        answer = json.loads(curl("means", IMAGE_FILE, "--data-binary", "@-", *header))
         np.testing.assert_allclose(answer["outputs"][0]["data"], expected, rtol=1e-5)
     body = json.dumps(scale_request(3.0)).encode()
     assert scaled(curl("scale", body, "--request", "POST", "--upload-file", "-"))[0, 0] == 6
 
 
 def test_files_are_base64_in_json(server):
-    text = base64.b64encode(PHOTO).decode()
-    photo = {"name": "IMAGE", "datatype": "BYTES", "shape": [2], "data": [text, text], "parameters": {"base64": True}}
-    status, _, answer = server.request("POST", "/v2/models/means/infer", {"inputs": [photo]})
+    text = base64.b64encode(IMAGE_FILE).decode()
+    image_file = {
+        "name": "IMAGE",
+        "datatype": "BYTES",
+        "shape": [2],
+        "data": [text, text],
+        "parameters": {"base64": True},
+    }
+    status, _, answer = server.request("POST", "/v2/models/means/infer", {"inputs": [image_file]})
     assert status == 200
     found = np.array(json.loads(answer)["outputs"][0]["data"]).reshape(2, 3)
-    np.testing.assert_allclose(found, [preprocess(PHOTO, SPEC).mean((1, 2))] * 2, rtol=1e-5)
+    np.testing.assert_allclose(found, [preprocess(IMAGE_FILE, SPEC).mean((1, 2))] * 2, rtol=1e-5)
     for changes, words in (
         ({"data": ["no base64!", text]}, "not base64"),
         ({"parameters": {}}, 'the parameter "base64": true'),
         ({"datatype": "FP32", "data": [1.0, 2.0]}, "not base64"),
     ):
-        status, error = server.error("POST", "/v2/models/means/infer", {"inputs": [{**photo, **changes}]})
+        status, error = server.error("POST", "/v2/models/means/infer", {"inputs": [{**image_file, **changes}]})
         assert status == 400 and words in error, error
 
 
@@ -250,7 +256,7 @@ def test_json_is_compressed_for_who_accepts_it_and_tensors_for_who_asks_for_noth
     assert server.request("GET", "/metrics", headers={"Accept-Encoding": "gzip"}, port="metrics")[1]["content-encoding"]
 
 
-def test_outputs_are_bytes_behind_the_json_where_that_is_asked_for(server):
+def test_outputs_are_bytes_after_the_json_if_the_request_asks_for_it(server):
     asked = scale_request(4.0, binary_data_output=True)
     status, headers, body = server.request("POST", "/v2/models/scale/infer", asked)
     length = int(headers["inference-header-content-length"])

@@ -1,4 +1,4 @@
-"""Bytes that no client should send: always an answer that says what is wrong, and the server lives."""
+"""Test bytes that no client should send. The server always answers with the reason and continues."""
 
 import gzip
 import json
@@ -50,53 +50,53 @@ def changed(**more):
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        (b"", "no JSON"),
-        (b"{", "no JSON"),
-        (b"\xff\xfe", "no JSON"),
-        (b"[" * 100_000, "no JSON"),
-        (b'{"inputs": [' + b'{"a":' * 50_000, "no JSON"),
-        (b'{"inputs": ' + b"9" * 10_000 + b"}", "no JSON"),
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b'{"inputs": [' + b'{"a":' * 50_000, "not JSON"),
+        (b'{"inputs": ' + b"9" * 10_000 + b"}", "not JSON"),
         ([], "must be a JSON object"),
         ({"inputs": {}}, "inputs must be a list"),
         ({"inputs": [7]}, "inputs must be a list"),
-        ({"inputs": []}, "was given no input"),
-        ({}, "was given no input"),
+        ({"inputs": []}, "has no input"),
+        ({}, "has no input"),
         ({"inputs": [{}]}, "an input has no name"),
-        ({"inputs": 2 * scale_request(1.0)["inputs"]}, "given twice"),
-        ({**scale_request(1.0), "outputs": 3 * [{"name": "output"}]}, "output 'output' was asked for 3 times"),
+        ({"inputs": 2 * scale_request(1.0)["inputs"]}, "has input 'x' twice"),
+        ({**scale_request(1.0), "outputs": 3 * [{"name": "output"}]}, "asks for output 'output' 3 times"),
         ({**scale_request(1.0), "outputs": 1025 * [{}]}, "1025 outputs; send at most 1024"),
         ({"inputs": 1025 * [{}]}, "1025 inputs; send at most 1024"),
-        ({**scale_request(1.0), "id": 7}, "id must be a text"),
+        ({**scale_request(1.0), "id": 7}, "id must be a string"),
         ({**scale_request(1.0), "outputs": [{"name": 5}]}, "an output has no name"),
         ({**scale_request(1.0), "parameters": 5}, "parameters must be"),
         (scale_request(1.0, timeout="soon"), "the parameter timeout"),
         (scale_request(1.0, timeout=-5), "the parameter timeout"),
         (scale_request(1.0, priority=1.5), "the parameter priority"),
-        (changed(datatype="FP128"), "no datatype 'FP128'"),
-        (changed(datatype=None), "no datatype None"),
-        (changed(datatype=["FP32"]), "no datatype"),
-        (changed(shape=[4]), "no list of FP32|does not hold"),
-        (changed(shape=[-1, 4]), "its shape must be"),
-        (changed(shape=[1, 4.0]), "its shape must be"),
-        (changed(shape=[True, 4]), "its shape must be"),
-        (changed(shape="14"), "its shape must be"),
-        (changed(shape=[1] * 9), "its shape must be"),
-        (changed(shape=[2**13, 2**13]), "does not hold"),
+        (changed(datatype="FP128"), "unknown datatype 'FP128'"),
+        (changed(datatype=None), "unknown datatype None"),
+        (changed(datatype=["FP32"]), "unknown datatype"),
+        (changed(shape=[4]), "not a list of FP32|does not fit its data"),
+        (changed(shape=[-1, 4]), "give its shape as a list"),
+        (changed(shape=[1, 4.0]), "give its shape as a list"),
+        (changed(shape=[True, 4]), "give its shape as a list"),
+        (changed(shape="14"), "give its shape as a list"),
+        (changed(shape=[1] * 9), "give its shape as a list"),
+        (changed(shape=[2**13, 2**13]), "does not fit"),
         (changed(shape=[2**40, 2**40]), "elements; send at most"),
-        (changed(shape=[2**63]), "its shape must be"),
+        (changed(shape=[2**63]), "give its shape as a list"),
         (changed(data=5), "neither data"),
-        (changed(data=["1", "2", "3", "4"]), "no list of FP32"),
-        (changed(data=["x" * 100_000, 2, 3, 4]), "no list of FP32"),
-        (changed(data=[[1, 2], [3, [4]]]), "no list of FP32"),
-        (changed(data=[1, 2, 3]), "does not hold the 3"),
-        (changed(data=[None, 2, 3, 4]), "no list of FP32"),
-        (changed(datatype="INT8", data=[1, 2, 3, 400]), "beyond INT8"),
-        (changed(datatype="INT8", data=[1, 2, 3, 4.5]), "no list of INT8"),
-        (changed(datatype="BOOL", data=[1, 0, 1, 0]), "no list of BOOL"),
-        (changed(datatype="BYTES", data=["a", "b"]), "does not hold the 2"),
-        (changed(parameters={"binary_data_size": 16}), "of which 0 came"),
+        (changed(data=["1", "2", "3", "4"]), "not a list of FP32"),
+        (changed(data=["x" * 100_000, 2, 3, 4]), "not a list of FP32"),
+        (changed(data=[[1, 2], [3, [4]]]), "does not fit its data; give a list of FP32"),
+        (changed(data=[1, 2, 3]), "does not fit the 3"),
+        (changed(data=[None, 2, 3, 4]), "not a list of FP32"),
+        (changed(datatype="INT8", data=[1, 2, 3, 400]), "outside the range of INT8"),
+        (changed(datatype="INT8", data=[1, 2, 3, 4.5]), "not a list of INT8"),
+        (changed(datatype="BOOL", data=[1, 0, 1, 0]), "not a list of BOOL"),
+        (changed(datatype="BYTES", data=["a", "b"]), "does not fit the 2"),
+        (changed(parameters={"binary_data_size": 16}), "binary_data_size of 16, but only 0 bytes are left"),
         (changed(parameters={"binary_data_size": -16}), "binary_data_size must be"),
-        (b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [NaN]}]}', "no JSON"),
+        (b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [NaN]}]}', "not JSON"),
     ],
 )
 def test_a_body_that_is_wrong_is_a_bad_request(server, body, text):
@@ -106,7 +106,12 @@ def test_a_body_that_is_wrong_is_a_bad_request(server, body, text):
 
 @pytest.mark.parametrize(
     ("length", "text"),
-    [("-1", "must be a number"), ("9" * 30, "must be a number"), ("1e3", "must be a number"), ("5", "no JSON")],
+    [
+        ("-1", "must be a whole number"),
+        ("9" * 30, "must be a whole number"),
+        ("1e3", "must be a whole number"),
+        ("5", "not JSON"),
+    ],
 )
 def test_a_header_length_that_lies_is_refused(server, length, text):
     status, error = server.error("POST", INFER, scale_request(1.0), {"Inference-Header-Content-Length": length})
@@ -137,16 +142,19 @@ def binary(raw, size, **more):
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        (binary(bytes(16), 15), "is 16 bytes, and 15 came"),
-        (binary(bytes(16), 17), "of which 16 came"),
-        (binary(bytes(20), 16), "4 bytes that belong to no input"),
-        (binary(bytes(16), 16, shape=[2**13, 2**13]), "bytes, and 16 came"),
+        (binary(bytes(16), 15), "needs 16 bytes; the request has 15"),
+        (binary(bytes(16), 17), "binary_data_size of 17, but only 16 bytes are left"),
+        (binary(bytes(20), 16), "4 bytes of the body belong to no input"),
+        (binary(bytes(16), 16, shape=[2**13, 2**13]), "bytes; the request has 16"),
         (binary(bytes(16), 16, shape=[2**31, 2**31]), "elements; send at most"),
-        (binary(struct.pack("<I", 2**32 - 1) + b"abc", 7, datatype="BYTES", shape=[1]), "goes beyond its end"),
-        (binary(b"ab", 2, datatype="BYTES", shape=[1]), "no whole length"),
-        (binary(b"", 0, shape=[2**28, 0]), "268435456 rows in a request"),
+        (
+            binary(struct.pack("<I", 2**32 - 1) + b"abc", 7, datatype="BYTES", shape=[1]),
+            "goes beyond the end of its data",
+        ),
+        (binary(b"ab", 2, datatype="BYTES", shape=[1]), "end inside the length of an element"),
+        (binary(b"", 0, shape=[2**28, 0]), "the request has 268435456 rows"),
         (binary(b"", 0, shape=[0, 2**61]), "elements; send at most"),
-        (binary(bytes(8), 8, datatype="BYTES", shape=[1]), "does not hold the 2 elements"),
+        (binary(bytes(8), 8, datatype="BYTES", shape=[1]), "does not fit the 2 elements"),
     ],
 )
 def test_bytes_that_do_not_fit_their_tensor_are_refused(server, given, text):
@@ -155,23 +163,23 @@ def test_bytes_that_do_not_fit_their_tensor_are_refused(server, given, text):
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp"])
-def test_a_photo_of_more_pixels_than_are_allowed_is_never_decoded(server, suffix):
+def test_an_image_of_more_pixels_than_are_allowed_is_never_decoded(server, suffix):
     for width, expected in ((1000, 200), (1100, 400)):
-        photo = cv2.imencode(suffix, np.zeros((1000, width, 3), np.uint8))[1].tobytes()
-        raw = struct.pack("<I", len(photo)) + photo
+        image = cv2.imencode(suffix, np.zeros((1000, width, 3), np.uint8))[1].tobytes()
+        raw = struct.pack("<I", len(image)) + image
         body, headers = binary(raw, len(raw), name="IMAGE", datatype="BYTES", shape=[1])
         status, _, answer = server.request("POST", "/v2/models/means/infer", body, headers)
         assert status == expected, answer
 
 
 @pytest.mark.parametrize("count", [3, 4])
-def test_photos_of_a_request_have_a_bound_together(server, count):
-    photo = cv2.imencode(".png", np.zeros((1000, 1000, 3), np.uint8))[1].tobytes()
-    raw = (struct.pack("<I", len(photo)) + photo) * count
+def test_images_of_a_request_have_a_limit_together(server, count):
+    image = cv2.imencode(".png", np.zeros((1000, 1000, 3), np.uint8))[1].tobytes()
+    raw = (struct.pack("<I", len(image)) + image) * count
     body, headers = binary(raw, len(raw), name="IMAGE", datatype="BYTES", shape=[count])
     status, _, answer = server.request("POST", "/v2/models/means/infer", body, headers)
     assert status == (200 if count == 3 else 400), answer
-    assert count == 3 or b"4 photos of 4 megapixels together; send at most 3" in answer
+    assert count == 3 or b"the 4 images of the request have 4 megapixels together; send at most 3" in answer
 
 
 @pytest.mark.parametrize(
@@ -288,7 +296,7 @@ ASKED = st.fixed_dictionaries(
 
 @FUZZ
 @given(asked=ASKED, rest=st.binary(max_size=24), told=st.none() | st.integers(0, 400))
-def test_any_json_and_any_bytes_behind_it_are_answered(server, asked, rest, told):
+def test_any_json_and_any_bytes_after_it_are_answered(server, asked, rest, told):
     header = json.dumps(asked).encode()
     headers = {"Inference-Header-Content-Length": str(len(header) if told is None else told)}
     status, _, body = server.request("POST", INFER, header + rest, headers)
@@ -334,7 +342,7 @@ def test_a_message_that_is_none_says_so_in_its_stream(channel):
         iter([unknown, b"\x00", unknown]), timeout=10
     )
     texts = [service_pb2.ModelStreamInferResponse.FromString(answer).error_message for answer in answers]
-    assert "there is no model" in texts[0] and "no ModelInferRequest" in texts[1] and "there is no model" in texts[2]
+    assert "there is no model" in texts[0] and "not a ModelInferRequest" in texts[1] and "there is no model" in texts[2]
 
 
 def test_grpc_messages_are_bounded_alone_and_together(server):

@@ -1,4 +1,4 @@
-"""Files of models that harm: a load that never ends, weights that hold themselves, a table that nests without end."""
+"""Test harmful model files: a load that never ends, weights that contain themselves, a table with endless nesting."""
 
 import hashlib
 import json
@@ -34,13 +34,13 @@ def folder(tmp_path):
 
 
 def reading(server) -> int:
-    """The process that reads the model that waits; when it has begun."""
+    """Return the process that reads the waiting model, as soon as it has begun."""
     until(lambda: (server.folder / "reading").exists())
     return int((server.folder / "reading").read_text())
 
 
 def begun(server, answers):
-    """A client that loads the model that waits."""
+    """Start a client that loads the waiting model."""
     (server.folder / "waits.py").write_text(WAITS)
     load = ("POST", "/v2/repository/models/waits/load")
     thread = threading.Thread(target=lambda: answers.append(server.error(*load)))
@@ -49,7 +49,7 @@ def begun(server, answers):
 
 
 def served_deep():
-    """Weights of the network `deep`."""
+    """Return weights of the network `deep`."""
     return {"0.weight": torch.full((4, 8), 0.5), "2.weight": torch.full((1, 4), 0.5)}
 
 
@@ -64,7 +64,7 @@ def test_an_unload_ends_the_load_and_the_process_that_reads(folder):
         assert server.request("POST", "/v2/repository/models/waits/unload")[0] == 200
         thread.join(20)
         ((status, error),) = answers
-        assert status == 400 and "ended before it was done, by an unload" in error
+        assert status == 400 and "was cancelled by an unload" in error
         until(lambda: ended(process))
         status, _, body = server.request("POST", "/v2/models/scale/infer", scale_request(2.0))
         assert status == 200 and scaled(body)[0, 0] == 4
@@ -112,7 +112,7 @@ def test_a_server_that_is_about_to_end_loads_nothing_more(folder):
         server.process.send_signal(signal.SIGTERM)
         until(lambda: server.request("GET", "/v2/health/ready")[0] == 503)
         status, error = server.error("POST", "/v2/repository/models/waits/load")
-        assert status == 503 and "about to end; load the model on another" in error
+        assert status == 503 and "shutting down; load the model on another server" in error
         server.let_go()
         thread.join(20)
         assert answers == [200] and server.process.wait(20) == 0
@@ -157,7 +157,7 @@ def test_files_that_harm_are_refused_and_the_server_lives(tmp_path):
 
 
 def test_weights_that_are_no_numbers_are_served_if_asked(tmp_path):
-    """By the worker too, which reads the same file."""
+    """The worker also reads the file, so it must accept the weights, too."""
     deep = served_deep()
     deep["0.weight"][0, 0] = -math.inf  # which ReLU makes 0
     torch.save(deep, tmp_path / "inf.pt")
@@ -181,7 +181,7 @@ def test_weights_that_are_no_numbers_are_served_if_asked(tmp_path):
         ({"source": "resnet18", "sha256": "0" * 64}, "sha256 is for a file .pt2, and its source is 'resnet18'"),
         ({"source": "net.pt2", "sha256": "0" * 63}, "give the 64 hexadecimal digits that sha256sum prints"),
         ({"source": "net.pt2", "weights-sha256": "0" * 64}, "weights-sha256 is given without weights"),
-        ({"read-memory-mib": 63}, "give a whole number of 64 to"),
+        ({"read-memory-mib": 63}, "read-memory-mib is 63: give 64 to 16777216"),
         ({"source": ["x" * 10_000]}, "give a text"),
     ],
 )

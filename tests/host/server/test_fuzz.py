@@ -1,4 +1,5 @@
-"""Mutated requests on both transports: each ends, memory and the event loop keep their bounds, exact answers go on."""
+"""Test mutated requests on both transports. Each one ends, memory and event loop keep their limits, and exact answers
+continue."""
 
 import concurrent.futures
 import contextlib
@@ -17,7 +18,7 @@ import grpc
 import numpy as np
 import pytest
 import running
-from running import PHOTO, serving, write_profile
+from running import IMAGE_FILE, serving, write_profile
 from tritonclient.grpc import service_pb2 as pb
 
 CLIENTS = 6  # at a time
@@ -71,9 +72,9 @@ def http_seeds() -> list[bytes]:
     raw = np.arange(16, dtype=np.float32).tobytes()
     tensor = {"name": "input", "datatype": "FP32", "shape": [2, 8], "parameters": {"binary_data_size": len(raw)}}
     header = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
-    elements = len(PHOTO).to_bytes(4, "little") + PHOTO
-    photo = {"name": "image", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": len(elements)}}
-    asked = json.dumps({"inputs": [photo]}).encode()
+    elements = len(IMAGE_FILE).to_bytes(4, "little") + IMAGE_FILE
+    image = {"name": "image", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": len(elements)}}
+    asked = json.dumps({"inputs": [image]}).encode()
     length = "Inference-Header-Content-Length: {}".format
     bomb = gzip.compress(b'{"inputs":[' + b" " * (8 << 20) + b"]}")
     gets = ["/v2", "/v2/health/ready", "/v2/models/deep", "/v2/models/deep/stats", "/", "/live/status?model=means"]
@@ -85,7 +86,7 @@ def http_seeds() -> list[bytes]:
         http(deep, bomb, "Content-Encoding: gzip"),
         http(deep, header + raw, length(len(header))),
         http(means, asked + elements, length(len(asked))),
-        http(means, PHOTO, "Content-Type: image/jpeg"),
+        http(means, IMAGE_FILE, "Content-Type: image/jpeg"),
         chunked(deep, plain),
         http("/v2/repository/index", b"{}"),
         *(f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode() for target in gets),
@@ -109,17 +110,17 @@ def grpc_seeds() -> list[bytes]:
         outputs=[Output(name="output")] * 2,
         parameters={"timeout": pb.InferParameter(int64_param=10**6)},
     )
-    photo = pb.ModelInferRequest(
+    image = pb.ModelInferRequest(
         model_name="means",
         inputs=[Input(name="image", datatype="BYTES", shape=[1])],
-        raw_input_contents=[len(PHOTO).to_bytes(4, "little") + PHOTO],
+        raw_input_contents=[len(IMAGE_FILE).to_bytes(4, "little") + IMAGE_FILE],
     )
     empty = pb.ModelInferRequest(model_name="deep", inputs=[Input()] * 40, outputs=[Output()] * 40)
-    return [message.SerializeToString() for message in (raw, typed, photo, empty)]
+    return [message.SerializeToString() for message in (raw, typed, image, empty)]
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    """A frame of HTTP/2 (RFC 9113, section 4.1)."""
+    """Return a frame of HTTP/2 (RFC 9113, section 4.1)."""
     return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
 
@@ -149,7 +150,8 @@ NUMBERS = [b"0", b"-1", b"4294967296", b"18446744073709551616", b"1e999", b"9999
 
 
 def mutated(chance: random.Random, seeds: list[bytes]) -> bytes:
-    """Return a seed with one to six changes: bits, bytes, pieces cut, doubled or of another seed, other numbers."""
+    """Return a seed with one to six changes: bits, bytes, numbers, and pieces that are cut, doubled or taken from
+    another seed."""
     data = bytearray(chance.choice(seeds))
     for _ in range(chance.randint(1, 6)):
         if not data:
@@ -181,7 +183,7 @@ def mutated(chance: random.Random, seeds: list[bytes]) -> bytes:
 
 
 def connected(address: str) -> socket.socket:
-    """Return a connection, also where gRPC's server is being replaced by the next one."""
+    """Return a connection, also while the gRPC server is being replaced."""
     host, port = address.rsplit(":", 1)
     end = time.monotonic() + ENDS_S
     while True:
@@ -193,7 +195,7 @@ def connected(address: str) -> socket.socket:
 
 
 def ends(address: str, data: bytes) -> None:
-    """Send bytes and no more, and read to the connection's end. Raises TimeoutError where none comes."""
+    """Send bytes and nothing more, and read to the end of the connection. Raises TimeoutError if it does not end."""
     with connected(address) as client:
         try:
             client.sendall(data)
@@ -207,7 +209,7 @@ def ends(address: str, data: bytes) -> None:
 
 
 class Fuzzed:
-    """A server and what it is asked between the mutants."""
+    """A server, and the requests that it gets between the mutants."""
 
     def __init__(self, server):
         self.server = server
@@ -226,7 +228,7 @@ class Fuzzed:
                 ends(self.server.ports["grpc"], mutated(chance, HTTP2))
 
     def memory(self, field: str) -> int:
-        """Return `VmRSS`, or `VmHWM`, the most there ever was, in bytes."""
+        """Return `VmRSS` in bytes, or `VmHWM`, its maximum so far."""
         told = Path(f"/proc/{self.server.process.pid}/status").read_text()
         return int(re.search(rf"{field}:\s+(\d+) kB", told)[1]) << 10
 
@@ -243,7 +245,7 @@ class Fuzzed:
         assert np.frombuffer(raw, np.float32).tolist() == [number + 7]
 
     def _answer(self, message: bytes) -> bytes:
-        """Return an answer. While a server takes the place of the one before, calls that come may be cancelled."""
+        """Return an answer. Calls may be cancelled while the gRPC server is being replaced."""
         end = time.monotonic() + ENDS_S
         while True:
             try:
@@ -290,7 +292,8 @@ def fuzzed(monkeypatch, tmp_path):
 
 
 def run(fuzzed: Fuzzed, mutants: int, batch: int = 1000) -> None:
-    """Raises AssertionError where a bound does not hold after a batch; the numbers of the mutants repeat it."""
+    """Run the mutants in batches. Raises AssertionError if a limit does not hold after a batch; the mutants' numbers
+    repeat it."""
     warm = 0
     with concurrent.futures.ThreadPoolExecutor(CLIENTS) as clients:
         for first in range(0, mutants, batch):
@@ -315,7 +318,7 @@ def test_two_hundred_thousand_mutants_leave_the_server_as_it_was(fuzzed):
 
 
 def test_a_call_whose_name_is_no_text_ends_neither_the_server_nor_calls_that_are_under_way():
-    """grpc.aio ends its server on it."""
+    """grpc.aio ends its server on such a call."""
     with serving(models=("scale", "deep")) as server:
         fuzzed = Fuzzed(server)
         row = np.array([[running.HELD, 1, 2, 3]], np.float32)

@@ -1,4 +1,4 @@
-"""Health: a server replaces what stopped; one that cannot says so, so that whoever watches it starts it anew."""
+"""Test health: a server replaces what stopped. A server that cannot reports it, so that its watcher restarts it."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ import pytest
 from running import write_profile
 from tritonclient.grpc import service_pb2
 
-from headrace.host.dpu.reference.image import MAX_MEGAPIXELS, Damaged
+from headrace.host.dpu.specs import MAX_MEGAPIXELS, Damaged
 from headrace.host.live import supervision
 from headrace.host.live.results import RuntimeClosed, TooLate
 from headrace.host.server import service as of_service
@@ -40,7 +40,7 @@ doubling = Doubling
 
 
 async def liveness(service):
-    """Return what both transports say: an HTTP status, and a flag."""
+    """Return the answers of both transports: an HTTP status, and a flag."""
     api = HttpApi(service, Limits(), None)
     answer = await api.handle(Request("GET", "/v2/health/live", {"host": "a"}, memoryview(b"")))
     told = await _Calls(service, None).ServerLive(service_pb2.ServerLiveRequest())
@@ -49,7 +49,7 @@ async def liveness(service):
 
 @pytest.fixture
 def service(tmp_path, monkeypatch):
-    """A service that is not opened yet, and the settings of a model for it."""
+    """Provide a service that is not opened yet, and the settings of a model for it."""
     (tmp_path / "doubling_net.py").write_text(SOURCE)
     monkeypatch.chdir(tmp_path)
     profile = write_profile(tmp_path, "doubling")
@@ -130,7 +130,7 @@ def test_a_worker_that_hangs_makes_its_model_not_ready_and_timeouts_hold(service
             (slot,) = service.groups[0].runtime._worker_slots
             os.kill(slot.worker.pid, signal.SIGSTOP)
             for _ in range(2):  # the first is at the worker, the second waits
-                with pytest.raises(TooLate, match=r"not answered within its timeout of 100 ms and 0\.1 s beyond"):
+                with pytest.raises(TooLate, match=r"not answered within its timeout of 100 ms plus 0\.1 s"):
                     await infer(service, timeout_s=0.1)
             patient = asyncio.ensure_future(infer(service))
             async with asyncio.timeout(60):

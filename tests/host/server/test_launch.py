@@ -1,4 +1,4 @@
-"""`serve --launch queue`: the DPU's image units take photos of one kind of tensor from their queues."""
+"""Test `serve --launch queue`: the DPU's image units take images of one kind of tensor from their queues."""
 
 import asyncio
 
@@ -9,7 +9,8 @@ from headrace.batching import UsageError
 from headrace.bitstreams.build import build_sw_emu
 from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu.preprocessor import Launch
-from headrace.host.dpu.reference.image import Damaged, ImageSpec, preprocess
+from headrace.host.dpu.reference.image import preprocess
+from headrace.host.dpu.specs import Damaged, ImageSpec
 from headrace.host.server.group import Preprocessors
 
 

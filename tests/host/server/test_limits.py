@@ -1,4 +1,4 @@
-"""What a client may cost, by option: sizes, nesting, and how long it may keep what it holds."""
+"""Test the limits on one client, option by option: sizes, nesting, and the time for which it may hold resources."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from running import scale_request, scaled, serving, until
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
-from headrace.host.dpu.reference.image import Damaged
+from headrace.host.dpu.specs import Damaged
 from headrace.host.server.group import Preprocessors
 from headrace.host.server.protocol.limits import BYTES_PER_S, Limits
 from headrace.host.server.service import Service
@@ -73,9 +73,9 @@ def status_of(call, *given, **more):
     [
         (b"[" * 9 + b"]" * 9, "must be a JSON object"),
         (b'{"a":' + b"[" * 1025 + b"]" * 1025 + b"}", "too deep"),
-        (json.dumps({"a": "[" * 100, "inputs": []}).encode(), "was given no input"),
-        (json.dumps({"a": '"[' * 100 + "\\", "b": "[" * 9, "inputs": []}).encode(), "was given no input"),
-        (json.dumps({"a": [[[[[[[1]]]]]]]}).encode(), "was given no input"),
+        (json.dumps({"a": "[" * 100, "inputs": []}).encode(), "has no input"),
+        (json.dumps({"a": '"[' * 100 + "\\", "b": "[" * 9, "inputs": []}).encode(), "has no input"),
+        (json.dumps({"a": [[[[[[[1]]]]]]]}).encode(), "has no input"),
         (b" " * (600 << 10), "of JSON; send at most 524288"),
         (json.dumps({"inputs": [{"name": "x", "shape": [1001]}]}).encode(), "too many elements; send at most 1000"),
     ],
@@ -112,7 +112,7 @@ def test_grpc_tensors_and_messages_are_bounded(client):
 def test_grpc_connections_are_bounded(server):
     host, port = server.ports["grpc"].split(":")
 
-    def refused_beside_others() -> bool:
+    def is_refused_among_others() -> bool:
         with contextlib.ExitStack() as stack:
             for _ in range(90):
                 stack.enter_context(socket.create_connection((host, int(port)), timeout=5))
@@ -125,7 +125,7 @@ def test_grpc_connections_are_bounded(server):
         return False
 
     # Who says nothing is let go of after a second, and a busy machine may take that long to come to the call.
-    until(refused_beside_others)
+    until(is_refused_among_others)
     until(lambda: lives(server))
 
 
@@ -136,13 +136,13 @@ def lives(server):
 
 
 def frame(kind, flags, stream, payload=b""):
-    """RFC 9113, 4.1."""
+    """Return a frame of HTTP/2 (RFC 9113, section 4.1)."""
     return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 
 
 @contextlib.contextmanager
 def speaking_http2(server, window=65535):
-    """A connection that has begun, and grants streams this window."""
+    """Return a connection that has begun and grants streams this window."""
     host, port = server.ports["grpc"].split(":")
     with socket.create_connection((host, int(port)), timeout=30) as connection:
         connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, struct.pack(">HI", 4, window)))
@@ -151,7 +151,7 @@ def speaking_http2(server, window=65535):
 
 
 def call(connection, method, stream=1):
-    """Begin it: a head without compression (RFC 7541, 6.2.2)."""
+    """Begin a call: a head without compression (RFC 7541, section 6.2.2)."""
     fields = {
         ":method": "POST",
         ":scheme": "http",
@@ -169,7 +169,7 @@ def message(raw):
 
 
 def end(connection, stream=1):
-    """Waits until the server ends the stream: by END_STREAM, RST_STREAM or the connection's end."""
+    """Wait until the server ends the stream, by END_STREAM, RST_STREAM or the end of the connection."""
     with connection.makefile("rb") as file:
         while len(head := file.read(9)) == 9:
             file.read(int.from_bytes(head[:3], "big"))
@@ -194,7 +194,8 @@ def test_a_real_call_whose_message_does_not_come_is_ended(server, client):
 
 @contextlib.contextmanager
 def stalled_calls(server):
-    """Two calls whose messages come by half: one in gRPC's place, one in the server's own."""
+    """Start two calls that send half of their messages: one in a place of gRPC, and one in a place of the server
+    itself."""
     with speaking_http2(server) as first, speaking_http2(server) as second:
         for connection in (first, second):
             call(connection, "ModelInfer")
@@ -209,7 +210,7 @@ class Aborted(Exception):
 
 @dataclass
 class MemoryCall:
-    """A call without a transport: its message comes `after_s` seconds after it is looked for."""
+    """A call without a transport. Its message arrives `after_s` seconds after the server begins to read it."""
 
     after_s: float
 
@@ -274,7 +275,7 @@ def test_messages_that_do_not_come_hold_their_places_for_a_bounded_time():
 
 
 def test_answers_of_grpc_have_room_or_another_says_so():
-    """They count beside messages until they are taken, which is when the call's task ends."""
+    """Answers count together with messages until the client has received them, which is when the call's task ends."""
     limits = Limits(body=1 << 20, bodies=1 << 20)
 
     async def answer(message, context):
@@ -297,10 +298,10 @@ def test_answers_of_grpc_have_room_or_another_says_so():
 
         late = asyncio.create_task(taken_late(limits.bodies - 100))  # so that messages have room
         await asyncio.sleep(1.0)
-        beside = [await asyncio.create_task(call(size)) for size in (100_000, 60_000)]
+        at_once = [await asyncio.create_task(call(size)) for size in (100_000, 60_000)]
         whole = await late
         await asyncio.sleep(0)
-        return whole, beside, await asyncio.create_task(call(limits.bodies - 100))
+        return whole, at_once, await asyncio.create_task(call(limits.bodies - 100))
 
     full = grpc.StatusCode.RESOURCE_EXHAUSTED
     assert virtual_time.run(main()) == (limits.bodies - 100, [full, 60_000], limits.bodies - 100)

@@ -1,4 +1,4 @@
-"""No request holds the event loop for long, be it at the limits of what a client may send or ask for."""
+"""Test that no request blocks the event loop for long, even at the limits of size."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from running import write_profile
 from tritonclient.grpc import service_pb2 as pb
 
 from headrace.batching import HeadraceError
-from headrace.host.dpu.reference.image import MAX_MEGAPIXELS, Damaged
+from headrace.host.dpu.specs import MAX_MEGAPIXELS, Damaged
 from headrace.host.server.group import Preprocessors
 from headrace.host.server.protocol.limits import Limits
 from headrace.host.server.service import Service
@@ -41,7 +41,7 @@ SLOWER = 2.0  # a core may be so much slower while its sibling, or its cache, is
 
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory):
-    """Answers requests of both transports on a loop that is timed: returns a status or an error, and seconds."""
+    """Answer requests of both transports on a loop that is timed. Returns a status or an error, and seconds."""
     folder = tmp_path_factory.mktemp("wide")
     (folder / "wide_net.py").write_text(SOURCE)
     settings = ModelSettings(
@@ -95,7 +95,7 @@ def as_json(*inputs, **more):
 def filled(
     piece: bytes, around: bytes = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1],"data":[%s]}]}'
 ) -> bytes:
-    """JSON with as many pieces as it may have."""
+    """Return JSON with the largest allowed number of pieces."""
     count = (LIMITS.json - len(around)) // (len(piece) + 1)
     return around.replace(b"%s", b",".join([piece] * count))
 
@@ -133,7 +133,7 @@ def binary(raw, shape, datatype):
     ("shape", "datatype"), [([1 << 24], "BYTES"), ([256, 1 << 16], "BYTES"), ([1 << 14, 1 << 10], "FP32")]
 )
 def test_a_body_at_its_limit_is_read_in_time(ask, shape, datatype):
-    """Elements of BYTES that are empty take four bytes each."""
+    """Each empty element of BYTES takes four bytes."""
     response, longest_s = ask.http(*binary(bytes(LIMITS.body - 200)[: 4 * (1 << 24)], shape, datatype))
     assert response.status == 400 and longest_s < BOUND_S * SLOWER
 
@@ -209,7 +209,7 @@ def test_an_answer_of_grpc_at_its_limit_is_made_in_time(ask):
 
 
 def test_the_loop_is_timed():
-    """So that the bounds above mean something."""
+    """This shows that the limits above can fail."""
     loop = TimedLoop()
 
     async def hold():

@@ -1,4 +1,5 @@
-"""What may be served: models with policies of their own, step models, exported programs; models come and go."""
+"""Test which models may be served: with policies of their own, step models, exported programs, and models that come and
+go."""
 
 import concurrent.futures
 import fcntl
@@ -154,7 +155,7 @@ def test_what_is_no_sentence_is_refused_with_a_reason(client, transport):
     cases = [
         ("cells", [tokens(transport, [])], "empty sequence"),
         ("cells", [tokens(transport, [51])], "51"),
-        ("cells", [tokens(transport, [1], name="x")], "takes tokens, and was given x"),
+        ("cells", [tokens(transport, [1], name="x")], "takes tokens; the request has x"),
         ("words", [tokens(transport, [1] * 129)], "at most 128 tokens"),
         ("trees", [tokens(transport, [1, 2], name="words"), tokens(transport, [2, 1], name="parents")], "give one"),
         ("trees", [tokens(transport, [1, 2], name="words")], "takes words and parents"),
@@ -171,7 +172,7 @@ def test_what_is_no_sentence_is_refused_with_a_reason(client, transport):
 
 
 def streamed(server, *requests, empty_final=False):
-    """What comes for each request id: arrays of tokens, errors, and True for an empty last one."""
+    """Return the answers for each request id: arrays of tokens, errors, and True for an empty last one."""
     found, done = {}, queue.Queue()
 
     def heard(result, error):
@@ -283,8 +284,8 @@ def test_a_model_comes_from_the_repository_and_goes_again(transport, tmp_path):
         assert server.end()[0] == 0
 
 
-def test_a_client_that_leaves_leaves_no_worker_and_no_memory_behind(tmp_path):
-    """A load and an unload belong to the server: they end as if their client had waited."""
+def test_a_client_that_leaves_leaks_no_worker_and_no_memory(tmp_path):
+    """A load or unload belongs to the server. It ends as if its client had waited."""
     (tmp_path / "twice.toml").write_text('source = "served:scale"\npolicy = "serial"\nprofile = "twice.json"\n')
     write_profile(tmp_path, "twice")
     with serving("--repository", str(tmp_path), models=("scale",)) as server:
@@ -378,7 +379,7 @@ def test_parameters_that_would_change_what_is_loaded_are_refused(tmp_path):
     with serving("--repository", str(tmp_path), models=("scale",)) as server:
         body = {"parameters": {"config": "{}"}}
         status, error = server.error("POST", "/v2/repository/models/scale/load", body)
-        assert status == 400 and "leave the parameters out" in error
+        assert status == 400 and "leave out the parameters" in error
 
 
 def test_what_a_program_of_ones_own_is_called_by(tmp_path):

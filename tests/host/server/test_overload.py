@@ -1,4 +1,4 @@
-"""More than a server can do, workers that die, clients that go, and the end: every request is answered."""
+"""Test overload, workers that die, clients that leave, and the end of the server. Every request is answered."""
 
 import json
 import os
@@ -16,16 +16,17 @@ import tritonclient.grpc
 import tritonclient.http
 from PIL import Image
 from processes import lives
-from running import HELD, PHOTO, SPEC, scale_request, scaled, serving, until
+from running import HELD, IMAGE_FILE, SPEC, scale_request, scaled, serving, until
 from tritonclient.utils import InferenceServerException
 
-from headrace.host.dpu.reference.image import Damaged, preprocess
+from headrace.host.dpu.reference.image import preprocess
+from headrace.host.dpu.specs import Damaged
 
 INFER = "/v2/models/scale/infer"
 
 
 def infer(server, first, **parameters):
-    """Return the answer's status, headers and body."""
+    """Return status, headers and body of the answer."""
     return server.request("POST", INFER, scale_request(first, **parameters))
 
 
@@ -35,7 +36,7 @@ def test_what_goes_beyond_the_queue_is_refused_at_once_on_both_transports():
             held = [threads.submit(infer, server, HELD) for _ in range(2)]
             until(lambda: 'headrace_in_flight{model="scale"} 2.0' in server.metrics())
             status, headers, body = infer(server, 1.0)
-            assert status == 503 and headers["retry-after"] == "1" and b"at most 2 may be" in body
+            assert status == 503 and headers["retry-after"] == "1" and b"its limit is 2" in body
             with tritonclient.grpc.InferenceServerClient(server.url("grpc")) as client:
                 tensor = tritonclient.grpc.InferInput("x", [1, 4], "FP32")
                 tensor.set_data_from_numpy(np.ones((1, 4), np.float32))
@@ -172,7 +173,7 @@ def test_at_sigterm_what_was_let_in_is_answered_and_what_comes_is_told_to_go():
             server.process.send_signal(signal.SIGTERM)
             until(lambda: server.request("GET", "/v2/health/ready")[0] == 503)
             status, headers, body = infer(server, 1.0)
-            assert status == 503 and b"about to end" in body and "retry-after" in headers
+            assert status == 503 and b"shutting down" in body and "retry-after" in headers
             assert server.request("GET", "/v2/health/live")[0] == 200
             server.let_go()
             assert [done.result()[0] for done in held] == [200] * 6
@@ -230,58 +231,58 @@ def test_only_who_brings_the_token_is_served(tmp_path):
             assert grpc.StatusCode.UNAUTHENTICATED.name in errors[0]
 
 
-def test_photos_go_through_the_dpu_and_what_it_cannot_take_to_the_cpu():
+def test_images_go_through_the_dpu_and_unsupported_ones_to_the_cpu():
     import cv2
 
-    pixels = cv2.imdecode(np.frombuffer(PHOTO, np.uint8), cv2.IMREAD_COLOR)
+    pixels = cv2.imdecode(np.frombuffer(IMAGE_FILE, np.uint8), cv2.IMREAD_COLOR)
     png = cv2.imencode(".png", pixels)[1].tobytes()
     with (
         serving("--preprocess", "dpu", "--image-cus", "1", models=("means",)) as server,
         tritonclient.http.InferenceServerClient(server.url()) as client,
     ):
-        for photo in (PHOTO, png):
+        for image_file in (IMAGE_FILE, png):
             tensor = tritonclient.http.InferInput("IMAGE", [1], "BYTES")
-            tensor.set_data_from_numpy(np.array([photo], object))
+            tensor.set_data_from_numpy(np.array([image_file], object))
             answer = client.infer("means", [tensor]).as_numpy("output")
-            np.testing.assert_allclose(answer, [preprocess(photo, SPEC).mean((1, 2))], rtol=1e-5)
+            np.testing.assert_allclose(answer, [preprocess(image_file, SPEC).mean((1, 2))], rtol=1e-5)
         assert re.findall(r'headrace_dpu_fallbacks_total\{reason="\w+"\} (\S+)', server.metrics()) == ["1.0"]
 
 
-def test_damaged_photos_that_are_taken_are_marked_for_the_client_and_counted():
-    damaged, spec = PHOTO[: len(PHOTO) // 2] + b"\xff\xd9", replace(SPEC, damaged=Damaged.LENIENT)
+def test_damaged_images_that_are_accepted_are_marked_for_the_client_and_counted():
+    damaged, spec = IMAGE_FILE[: len(IMAGE_FILE) // 2] + b"\xff\xd9", replace(SPEC, damaged=Damaged.LENIENT)
     with serving("--damaged", "lenient", models=("means",)) as server:
         with tritonclient.http.InferenceServerClient(server.url()) as client:
             tensor = tritonclient.http.InferInput("IMAGE", [3], "BYTES")
-            tensor.set_data_from_numpy(np.array([damaged, PHOTO, damaged], object))
+            tensor.set_data_from_numpy(np.array([damaged, IMAGE_FILE, damaged], object))
             answer = client.infer("means", [tensor])
             assert answer.get_response()["parameters"] == {"damaged_rows": "0,2"}
-            expected = [preprocess(photo, spec).mean((1, 2)) for photo in (damaged, PHOTO, damaged)]
+            expected = [preprocess(image_file, spec).mean((1, 2)) for image_file in (damaged, IMAGE_FILE, damaged)]
             np.testing.assert_allclose(answer.as_numpy("output"), expected, rtol=1e-5)
         with tritonclient.grpc.InferenceServerClient(server.url("grpc")) as client:
-            for photo, marks in ((damaged, {"damaged_rows": "0"}), (PHOTO, {})):
+            for image_file, marks in ((damaged, {"damaged_rows": "0"}), (IMAGE_FILE, {})):
                 tensor = tritonclient.grpc.InferInput("IMAGE", [1], "BYTES")
-                tensor.set_data_from_numpy(np.array([photo], object))
+                tensor.set_data_from_numpy(np.array([image_file], object))
                 found = client.infer("means", [tensor]).get_response().parameters
                 assert {name: mark.string_param for name, mark in found.items()} == marks
         assert "headrace_damaged_photos_total 3.0" in server.metrics()
 
 
 @pytest.mark.parametrize("preprocessor", [pytest.param("cpu", marks=pytest.mark.slow), "dpu"])
-def test_photos_are_turned_as_their_exif_says_if_the_server_is_told_to(preprocessor):
+def test_images_are_turned_as_their_exif_says_with_the_option(preprocessor):
     turned = replace(SPEC, orient=True)
     exif = Image.Exif()
     exif[0x0112] = 6
     segment = b"\xff\xe1" + (len(exif.tobytes()) + 2).to_bytes(2, "big") + exif.tobytes()
-    photo = PHOTO[:2] + segment + PHOTO[2:]
-    assert not np.array_equal(preprocess(photo, turned)[:, 0, 0], preprocess(photo, SPEC)[:, 0, 0])
+    image_file = IMAGE_FILE[:2] + segment + IMAGE_FILE[2:]
+    assert not np.array_equal(preprocess(image_file, turned)[:, 0, 0], preprocess(image_file, SPEC)[:, 0, 0])
     for options, spec in ((["--orient"], turned), ([], SPEC)):
         with (
             serving("--preprocess", preprocessor, "--image-cus", "1", *options, models=("corner",)) as server,
             tritonclient.http.InferenceServerClient(server.url()) as client,
         ):
             tensor = tritonclient.http.InferInput("IMAGE", [2], "BYTES")
-            tensor.set_data_from_numpy(np.array([photo, PHOTO], object))
-            expected = [preprocess(each, spec)[:, 0, 0] for each in (photo, PHOTO)]
+            tensor.set_data_from_numpy(np.array([image_file, IMAGE_FILE], object))
+            expected = [preprocess(each, spec)[:, 0, 0] for each in (image_file, IMAGE_FILE)]
             np.testing.assert_allclose(client.infer("corner", [tensor]).as_numpy("output"), expected, rtol=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""The page on security has the limits and defaults that the command has, and names files that are there."""
+"""Test that the page on security has the command's limits and defaults, and names existing files."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ OPTION = re.compile(r"^  (--[\w-]+)[ ,]", re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def defaults() -> dict[str, str]:
-    """The defaults of `serve`, by option, as its help tells them."""
+    """Return the defaults of `serve` in its help, by option."""
     found = headrace("serve", "--help")
     text = found.stdout + found.stderr
     places = [*OPTION.finditer(text)]

@@ -1,4 +1,4 @@
-"""What is refused before anything is served, and ways to start and to end."""
+"""Test errors that are reported before serving, and ways to start and to end."""
 
 import shutil
 import socket
@@ -43,15 +43,15 @@ def test_a_port_that_is_taken_is_named_at_once(port):
         (("--model", "a=resnet18", "--model", "a=resnet50"), "a name of its own"),
         (("--model", "a/b=resnet18"), "letters, digits"),
         (("--weights", "", "--weights", ""), "2 for 1 models"),
-        (("--policy", "cellular"), "it serves step models"),
-        (("--policy", "lazy", "--model", "lstm", "--input-shape", "3"), "leave --input-shape out"),
+        (("--policy", "cellular"), "serves step models"),
+        (("--policy", "lazy", "--model", "lstm", "--input-shape", "3"), "leave out --input-shape"),
         (("--policy", "best"), "choose from serial"),
         (("--policy", "lazy", "--policy", "serial"), "2 for 1 models"),
         (("--xclbin", "x"), "x"),
-        (("--launch", "queue"), "--launch is the DPU's"),
+        (("--launch", "queue"), "--launch is for the DPU"),
         (("--repository", "nowhere"), "No such file"),
         (("--trace", "no/such/folder"), "name a file that can be written"),
-        (("--access-log", "no/such/folder"), "name a file that can be written"),
+        (("--access-log", "no/such/folder"), "give a file that can be written"),
         (("--otlp", "collector:4317"), "give http://HOST:PORT"),
         (("--allow-host", "gpu:80"), "give a name without scheme and port"),
     ],
@@ -75,20 +75,23 @@ def test_options_that_do_not_go_together_are_refused(options, text):
         ("max-queue = [5]", "give a text or a number"),
         ("model = [true]", "give a text or a number, or a list of these"),
         ("sla-ms = [nan]", "--sla-ms"),
-        ("sla-ms = [1, 2]", "--sla-ms: 2 for 1 models; give one for all, or one for each"),
+        ("sla-ms = [1, 2]", "--slo-ms: 2 for 1 models; give one for all, or one for each"),
         ("models = 1", "give tables, each under [[models]]"),
         ("[[models]]", "has no source"),
         ("[[models]]\nsource = 1", "has no source"),
         (
             '[[models]]\nsource = "resnet18"\npolcy = "lazy"',
-            "there is no setting 'polcy'; known are allow-nonfinite-weights, bucket-s, bucket-width, crop, "
-            "dec-timesteps,",
+            "there is no setting 'polcy'; known are allow-nonfinite-weights, bucket-s, bucket-width, by-phase, "
+            "coverage, crop, ",
         ),
-        ('[[models]]\nsource = "resnet18"\npolicy = "best"', "policy is 'best'; choose from serial,"),
-        ('[[models]]\nsource = "resnet18"\nmax-queue = 0', "give a whole number of 1 to 65536"),
-        ('[[models]]\nsource = "resnet18"\nmax-batch = true', "give a whole number of 1 to 1024"),
+        ('[[models]]\nsource = "resnet18"\npolicy = "best"', "there is no policy 'best'; choose from serial,"),
+        ('[[models]]\nsource = "resnet18"\nmax-queue = 0', "max-queue is 0: give 1 to 65536"),
+        (
+            '[[models]]\nsource = "resnet18"\nmax-batch = true',
+            "max-batch is True: it must be of type int; give 1 to 1024",
+        ),
         ('[[models]]\nsource = "resnet18"\nwhole = 1', "give true or false"),
-        ('[[models]]\nsource = "resnet18"\nsla-ms = inf', "give 0.001 or more milliseconds"),
+        ('[[models]]\nsource = "resnet18"\nsla-ms = inf', "slo-ms is inf: give a number of 0.001 or more"),
         ('[[models]]\nsource = "resnet18"\nname = "../up"', "a name of letters, digits"),
         ('[[models]]\nsource = "resnet18"\nweights = "missing"', "--weights missing: No such file"),
         ('[[models]]\nsource = "resnet18"\nworkers = "gpu:1"', "give a number of 1 to 64, or npu:N"),

@@ -1,4 +1,4 @@
-"""A server outlives what runs out under it, and serves again soon after it is there again."""
+"""Test that a server survives a shortage of a resource, and serves again soon after the shortage ends."""
 
 import contextlib
 import http.client
@@ -21,7 +21,7 @@ SOON_S = 30.0  # 10 s are promised; a machine that is busy with other tests may 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """A server with two workers, a log on a disk of its own, and clients that ask all the time."""
+    """Start a server with two workers, a log on a disk of its own, and clients that send requests all the time."""
     with SHORT["small_disk"](tmp_path_factory.mktemp("disk") / "log") as disk:
         log = [] if disk is None else ["--access-log", str(disk / "access.log")]
         repository = tmp_path_factory.mktemp("repository")
@@ -42,7 +42,7 @@ def workers_up(server) -> int:
 
 @contextlib.contextmanager
 def asked_all_the_time(server):
-    """Requests on connections of their own; whatever comes of them is an answer or an end."""
+    """Send requests on connections of their own. Each one is answered or its connection ends."""
     over = threading.Event()
 
     def ask():
@@ -63,7 +63,7 @@ def asked_all_the_time(server):
 
 
 def well(server) -> bool:
-    """Tell whether all workers are in service and a request is answered exactly."""
+    """Return whether all workers are in service and a request is answered exactly."""
     with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
         status, _, body = server.request("POST", "/v2/models/scale/infer", scale_request(5.0))
         return status == 200 and scaled(body).tolist() == [[10.0, 2.0, 4.0, 6.0]] and workers_up(server) == 2

@@ -1,4 +1,4 @@
-"""Models that come and go a thousand times, under requests of clients that leave: nothing grows."""
+"""Test models that are loaded and unloaded a thousand times under requests of clients that leave. Nothing grows."""
 
 import contextlib
 import json
@@ -23,12 +23,12 @@ def rss(server) -> int:
 
 
 def held(server) -> tuple[int, int, int]:
-    """Workers, descriptors and mapped files in memory."""
+    """Return the numbers of workers, descriptors and mapped files in memory."""
     return len(server.workers()), server.descriptors(), server.mappings()
 
 
 class Traffic:
-    """Clients that ask for two models all the time, of which one comes and goes. Many leave before their answer."""
+    """Run clients that use two models all the time, one of which comes and goes. Many leave before their answer."""
 
     def __init__(self, server, count):
         self._address = server.ports["http"].rsplit(":", 1)

@@ -1,4 +1,4 @@
-"""Networks of a user's own, small and quick to load, that do on command what networks may do, and fixtures for them."""
+"""A user's own networks, small and quick to load, which do on command what networks may do, and fixtures for them."""
 
 import sys
 from collections.abc import Sequence
@@ -57,8 +57,9 @@ def broken():
 
 @pytest.fixture
 def small(tmp_path, monkeypatch) -> str:
-    """`net`: a first element of 666 raises, 13 kills the process, 1000 + s sleeps s seconds. `other`: gives its two
-    numbers and their sum; a first element of 7 makes it give a wrong shape."""
+    """Write two networks. In `net` a first element of 666 raises, 13 kills the process, and 1000 + s sleeps s seconds.
+
+    `other` gives its two numbers and their sum. A first element of 7 makes it give a wrong shape."""
     (tmp_path / "smallnet.py").write_text(SOURCE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "smallnet", raising=False)

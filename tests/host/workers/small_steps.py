@@ -16,7 +16,7 @@ class Model:
 
 
 class Stray(nn.Module):
-    """Adds up what lies behind the input in a padded batch."""
+    """A step that adds up the padding after the input in a batch."""
 
     def forward(self, tokens, state, lengths):
         behind = torch.arange(tokens.shape[1]) >= lengths["tokens"][:, None]
@@ -53,7 +53,7 @@ class Write(Read):
 
 
 def sections():
-    """Static steps before and behind the encoder."""
+    """Static steps before and after the encoder."""
     steps = [
         Step("before", NodeKind.STATIC, Pool(), max_batch=4),
         Step("read", NodeKind.ENCODER, Read(), max_batch=5),

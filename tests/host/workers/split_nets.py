@@ -1,4 +1,4 @@
-"""Small networks of a user's own with what real ones do at their boundaries."""
+"""A user's own small networks, which do at their boundaries what real networks do."""
 
 import torch
 from torch import nn
@@ -27,7 +27,7 @@ class Residual(nn.Module):
 
 
 class Attention(nn.Module):
-    """Layer norm and self-attention, once with the batch in front and once behind the sequence."""
+    """Layer norm and self-attention, once with the batch first and once with the batch after the sequence."""
 
     input_shape = (160, 16)
 
@@ -42,7 +42,7 @@ class Attention(nn.Module):
 
 
 class Windows(nn.Module):
-    """Several rows a request, as in a Swin: windows are cut out, attended to, and put together again."""
+    """Several rows for each request, as in a Swin: windows are cut out, attended to, and put together again."""
 
     input_shape = (4, 4, 8)
 
@@ -62,7 +62,7 @@ class Windows(nn.Module):
 
 
 class BatchLast(nn.Module):
-    """In its middle the rows of a request do not follow each other: there it must not be cut."""
+    """In its middle the rows of a request do not follow each other, so it must not be cut there."""
 
     input_shape = (3, 4)
 
@@ -77,7 +77,7 @@ class BatchLast(nn.Module):
 
 
 class Views(nn.Module):
-    """Two names for one memory, which is written behind a boundary."""
+    """Two names for one memory, which is written after a boundary."""
 
     input_shape = (4,)
 
@@ -94,7 +94,7 @@ class Views(nn.Module):
 
 
 class Shares(nn.Module):
-    """Two names for one memory, which nobody writes any more, while another one is written."""
+    """Two names for one memory, which is not written any more, while another memory is written."""
 
     input_shape = (4,)
 
@@ -171,7 +171,7 @@ class Numbered(nn.Module):
 
 
 class AutocastOff(nn.Module):
-    """Wants full precision in a part, whatever holds around it, and no gradients in another."""
+    """Needs full precision in one part, whatever its caller sets, and no gradients in another part."""
 
     input_shape = (4,)
     on = False
@@ -194,7 +194,7 @@ class AutocastOn(AutocastOff):
 
 
 class Keeps(nn.Module):
-    """Keeps what it makes in its first run, as ConViT does with its indices."""
+    """Keeps the result of its first run, as ConViT does with its indices."""
 
     input_shape = (4,)
 
@@ -210,7 +210,7 @@ class Keeps(nn.Module):
 
 
 class Several(nn.Module):
-    """Named outputs, two inputs, an operator that gives several tensors, and a recurrent layer."""
+    """Has named outputs, two inputs, an operator that returns several tensors, and a recurrent layer."""
 
     input_shape = "a=6x4,b=4"
 
@@ -252,7 +252,7 @@ class Wide(nn.Module):
 
 
 class Mixes(nn.Module):
-    """A request's output depends on who else is there."""
+    """A request's output depends on the other requests."""
 
     input_shape = (4,)
 
@@ -280,7 +280,7 @@ class Counts(nn.Module):
 
 
 class Decides(nn.Module):
-    """What it computes depends on what it is given."""
+    """The computation depends on the values of the input."""
 
     input_shape = (4,)
 

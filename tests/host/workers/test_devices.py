@@ -1,4 +1,4 @@
-"""Which devices workers run on."""
+"""The devices on which workers run."""
 
 import os
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ def test_cpu_workers_share_the_cores_out(monkeypatch):
 
 
 def fake_nvml(gpus: list[list[str | None] | None]) -> SimpleNamespace:
-    """nvidia-ml-py as it answers for GPUs with these MIG devices (None: a gap; no list: a GPU without MIG)."""
+    """Return nvidia-ml-py as it answers for GPUs with these MIG devices (None: a gap; no list: a GPU without MIG)."""
 
     class Error(Exception):
         pass

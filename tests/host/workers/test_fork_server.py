@@ -1,4 +1,5 @@
-"""The server that forks workers: what a worker gets, what it does not get, and every way in which something ends."""
+"""The server that forks workers: the resources that a worker gets, and every way in which a worker or the server
+ends."""
 
 import asyncio
 import errno
@@ -18,10 +19,10 @@ from processes import children
 from small_nets import NET, models, small  # noqa: F401 - a fixture
 
 from headrace.host.memory.slots import SlotArena
-from headrace.host.workers import fork_server
 from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.devices import WorkerDevice
-from headrace.host.workers.fork_server import ForkServer
+from headrace.host.workers.fork_server import client
+from headrace.host.workers.fork_server.client import ForkServer
 from headrace.host.workers.messages import write_whole
 from headrace.host.workers.networks.program import whole_program
 from headrace.host.workers.process import WorkerProcess
@@ -73,13 +74,13 @@ async def report(server: ForkServer, fds=(), **env: str) -> dict:
 
 
 def cpu_s(pid: int) -> float:
-    """The CPU seconds that a process has used; a fork begins with none."""
+    """Return the CPU seconds that a process has used. A fork begins with none."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def worker(server: ForkServer, name: str = "cpu 0", first: float = 0.0) -> WorkerProcess:
-    """A worker of the small network; the input in slot 0 begins with `first`."""
+    """Return a worker of the small network. The input in slot 0 begins with `first`."""
     (model,) = models()
     arena = SlotArena({NET: (model.inputs, model.outputs)}, 8)
     arena.views[NET].inputs[0].at(0)[0, 0, 0] = first
@@ -265,7 +266,7 @@ CALLS = [
 
 @pytest.mark.parametrize(("where", "name"), CALLS, ids=[name for _, name in CALLS])
 def test_a_call_that_the_system_refuses_is_a_lost_start_that_leaves_nothing(where, name, server, small, monkeypatch):  # noqa: F811
-    """Each of this call in a start is refused in turn, until a start makes no such call any more."""
+    """Each system call in a start is refused in turn, until a start makes no such call any more."""
 
     async def body() -> int:
         one, refused = worker(server), 0
@@ -325,7 +326,7 @@ def test_a_server_that_has_no_descriptor_left_lives_on(small):  # noqa: F811
 
 @pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.slow)])  # each imports torch anew
 def test_a_server_that_does_not_answer_is_set_aside_with_its_workers(times, small, monkeypatch):  # noqa: F811
-    """The next server does what comes next, and no more than one is kept beside it."""
+    """The next server takes the next requests, and no more than one server is set aside."""
 
     async def body() -> None:
         server = ForkServer()
@@ -337,7 +338,7 @@ def test_a_server_that_does_not_answer_is_set_aside_with_its_workers(times, smal
             stopped.append(server.pid)
             other = worker(server, "cpu 1")
             with monkeypatch.context() as hurried:
-                hurried.setattr(fork_server, "ANSWER_S", 0.3)
+                hurried.setattr(client, "ANSWER_S", 0.3)
                 with pytest.raises(WorkerLost, match=r"has not answered for 0\.3 s; another one takes its place"):
                     await other.start()
             await other.start()
@@ -356,12 +357,12 @@ def test_a_server_that_does_not_answer_is_set_aside_with_its_workers(times, smal
 
 def test_last_lines_have_no_marks_of_a_traceback():
     said = "one\ntwo\n  return f(x)\n         ^^^~~\n\nValueError: no\n"
-    assert fork_server.last_lines(said, keep=3) == "two |   return f(x) | ValueError: no"
+    assert client.last_lines(said, keep=3) == "two |   return f(x) | ValueError: no"
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_a_workers_stderr_is_closed_once(loop, monkeypatch):
-    """Whatever gets its number next stays open."""
+    """A file that gets the descriptor's number next stays open."""
     closed = []
     close = os.close
 
@@ -371,7 +372,7 @@ def test_a_workers_stderr_is_closed_once(loop, monkeypatch):
 
     async def body() -> None:
         read, write = os.pipe()
-        pipe = fork_server._Pipe(read)
+        pipe = client._Pipe(read)
         os.write(write, b"last words")
         os.close(write)
         with monkeypatch.context() as patch:

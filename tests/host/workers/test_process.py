@@ -1,4 +1,4 @@
-"""Worker processes: right answers, and bounded, clear ends of everything that can go wrong."""
+"""Worker processes answer right, and every failure ends in bounded time with a clear error."""
 
 import asyncio
 import logging
@@ -17,9 +17,10 @@ from small_nets import NET, OTHER, SHAPE, small, tensor  # noqa: F401 - a fixtur
 
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.memory.slots import SlotArena
-from headrace.host.workers import fork_server, process
+from headrace.host.workers import process
 from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.devices import worker_devices
+from headrace.host.workers.fork_server.client import SHARED
 from headrace.host.workers.messages import whole_answer, write_whole
 from headrace.host.workers.networks.models import load_model
 from headrace.host.workers.networks.program import WholeModel, whole_program
@@ -147,7 +148,7 @@ def test_a_slow_start_is_told_with_what_it_is_at(tmp_path, monkeypatch, caplog):
     spec = (TensorSpec("input", "float32", SHAPE),)
     arena = SlotArena({"slow": (spec, spec)}, 1)
     program = whole_program((WholeModel("slow", "slownet:net", spec, spec, 1),), arena)
-    fork_server.SHARED.close()  # the server has not imported torch within this time
+    SHARED.close()  # the server has not imported torch within this time
     with caplog.at_level(logging.WARNING, "headrace"):
         for at in ("importing", "loading slownet:net"):
             with pytest.raises(WorkerLost, match="done"):
@@ -165,7 +166,7 @@ from headrace.host.memory.slots import SlotArena
 from headrace.host.workers.devices import worker_devices
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.channel import WorkerLost
-from headrace.host.workers.fork_server import SHARED
+from headrace.host.workers.fork_server.client import SHARED
 from headrace.host.workers.messages import write_whole
 from headrace.host.workers.process import processes
 from headrace.host.workers.networks.program import WholeModel, whole_program

@@ -1,4 +1,4 @@
-"""What a worker that stands in for hardware takes a task to be: no clock runs here."""
+"""How long a worker that stands in for hardware takes for a task. No clock runs here."""
 
 import time
 
@@ -15,7 +15,7 @@ class Tenth:
 
 
 class Sleeper:
-    """Says how long it was to sleep."""
+    """Records how long the worker sleeps."""
 
     def sleep(self, until):
         self.seconds = until - time.monotonic()

@@ -1,6 +1,7 @@
 """Networks of torchvision, timm and transformers as users have them, one of each family, with random weights.
 
-Each name is a function of no arguments, as `--model zoo_nets:NAME` takes it. Images are as small as networks allow."""
+Each name is a function without arguments, for `--model zoo_nets:NAME`. Images are as small as the networks allow.
+"""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""The devices that have pyxrt's names, and what is known of how they differ: the table of host/xrt/README.md."""
+"""The devices with pyxrt's names, and their known differences: the table of host/xrt/README.md."""
 
 import functools
 import hashlib
@@ -40,12 +40,12 @@ REASONS = dict(
     for line in TEXT[TEXT.index("## Why") :].partition("\n## ")[0].splitlines()
     if line.startswith("- `")
 )
-VARY = {call for call, reason in REASONS.items() if "from one time to the next" in reason}
+VARY = {call for call, reason in REASONS.items() if "the value varies" in reason}
 ENDS = ("ends the process", "does not return")
 
 
 def column(name: str) -> dict[str, str]:
-    """By call. Skips where the table has none of that release."""
+    """Return the column of a release, by call. Skips the test if the table lacks the release."""
     if name not in HEADS:
         pytest.skip(f"the table in host/xrt/README.md has no column {name}")
     return {row[0]: row[HEADS.index(name)] for row in ROWS}
@@ -56,7 +56,8 @@ def column(name: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Backend:
-    """Whose pyxrt a test uses, with a container of two compute units of vadd. `listed` is its column of the table."""
+    """Describe the pyxrt that a test uses, with a container of two compute units of vadd. `listed` is its column of the
+    table."""
 
     container: Path
     listed: dict[str, str]
@@ -68,7 +69,7 @@ class Backend:
         return emulation if self.setup is None else importlib.import_module("pyxrt")
 
     def names(self) -> dict[str, object]:
-        """What a call of the table uses."""
+        """Return the names that the calls of the table use."""
         names: dict[str, object] = {}
         text = SCRIPT["PRELUDE"].format(real="", container=str(self.container))
         exec(text.replace("from headrace.host.xrt import emulation as x", f"import {self.pyxrt.__name__} as x"), names)
@@ -76,7 +77,7 @@ class Backend:
 
 
 def given(call: str, names: dict[str, object]) -> str:
-    """As the script tells it, in this process."""
+    """Return the result of a call in this process, as the script writes it."""
     try:
         shown = repr(eval(call, names))
     except Exception as error:
@@ -94,14 +95,14 @@ REAL = tuple(
 
 
 def importable() -> Path:
-    """The libraries of the pyxrt that Python finds."""
+    """Return the libraries of the pyxrt that Python finds."""
     if importlib.util.find_spec("pyxrt") is None:
         pytest.skip("there is no pyxrt; see PYTHONPATH, LD_LIBRARY_PATH and XILINX_XRT")
     return find_xrt()
 
 
 def debian(folder: Path) -> Path:
-    """The libraries of the distribution; `folder` is to have the module that is made of BINDING."""
+    """Return the libraries of the distribution. `folder` receives the module that is compiled from BINDING."""
     with mock.patch.dict(os.environ):
         os.environ.pop("XILINX_XRT", None)
         try:

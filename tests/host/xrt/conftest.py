@@ -1,4 +1,4 @@
-"""Containers with a compute unit for images; the devices that the suite of pyxrt's names runs on."""
+"""Containers with a compute unit for images, and the devices that the suite of pyxrt's names runs on."""
 
 import os
 import re
@@ -22,13 +22,13 @@ LIMIT_S = 200
 
 @pytest.fixture(scope="session")
 def image_container() -> Callable[[str], Path]:
-    """By target."""
+    """Provide the container of a target."""
     return containers.image
 
 
 @pytest.fixture(scope="session")
 def image_environment(image_container, tmp_path_factory) -> Callable[..., Path]:
-    """What xrt-env writes for it, with the libraries of an XRT."""
+    """Provide the environment that xrt-env writes for a container, with the libraries of an XRT."""
     folder = tmp_path_factory.mktemp("environments")
 
     def environment(target: str, libraries: Path | None = None) -> Path:
@@ -39,7 +39,7 @@ def image_environment(image_container, tmp_path_factory) -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def newer_xrt() -> Path:
-    """The libraries of an XRT that the driver takes, whose pyxrt can be imported."""
+    """Return the libraries of an XRT that the driver accepts, whose pyxrt can be imported."""
     libraries = importable()
     if xrt_version(libraries) < (2, 16):
         pytest.skip("the driver wants XRT 2.16 or later")
@@ -48,8 +48,8 @@ def newer_xrt() -> Path:
 
 @pytest.fixture(params=[*EMULATED, *REAL])
 def backend(request, tmp_path_factory) -> Backend:
-    """The emulated device; Debian's XRT through the module that is made of pyxrt.cpp; any other pyxrt that can be
-    imported, by what the variables of the process say."""
+    """Provide the emulated device, Debian's XRT through a module compiled from pyxrt.cpp, and any other pyxrt that
+    can be imported under the process's variables."""
     whose, _, target = request.param.partition("-")
     container = request.getfixturevalue(TARGETS[target])
     if whose == "emulation":
@@ -67,15 +67,16 @@ def backend(request, tmp_path_factory) -> Backend:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """The first test of Debian's XRT compiles the module within its own limit of time."""
+    """Extend the time limit of the first test on Debian's XRT, which compiles the module."""
     if "backend" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.timeout(COMPILING_S + LIMIT_S))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """A test on the real XRT runs in a process and a session of its own: the shims are set up by the environment, end
-    with the process and signal its group."""
+    """Run a test on the real XRT in a process and a session of its own.
+
+    Environment variables configure the shims, which last until the process ends and signal its process group."""
     backend: Any = pyfuncitem.funcargs.get("backend")
     if not isinstance(backend, Backend) or backend.setup is None or CHILD in os.environ:
         return None

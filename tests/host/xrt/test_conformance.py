@@ -1,4 +1,5 @@
-"""The table of host/xrt/README.md: its calls are the script's, its columns what each device gives."""
+"""Test the table of host/xrt/README.md: its calls are those of the script, and its columns are the results of each
+device."""
 
 import os
 from pathlib import Path
@@ -28,13 +29,13 @@ def test_the_emulated_device_gives_what_the_table_says(call, backend):
 
 
 def alone(call: str, told: str) -> bool:
-    """What ends the process, or closes the device as the second handle goes."""
+    """Return whether a call must run alone: it ends the process, or a second handle closes the device."""
     return told in ENDS or call.startswith("x.device(0)")
 
 
 @pytest.mark.parametrize("backend", REAL, indirect=True)
 def test_the_real_xrt_gives_what_the_table_says(backend):
-    """All calls that leave the device in order, one after the other."""
+    """One process makes all calls that leave the device intact, one after another."""
     calls = {call: told for call, told in backend.listed.items() if call not in VARY and not alone(call, told)}
     names = backend.names()
     assert {call: given(call, names) for call in calls} == calls and len(calls) > 100
@@ -44,7 +45,7 @@ def test_the_real_xrt_gives_what_the_table_says(backend):
 @pytest.mark.slow  # not on hw_emu, whose shim would sleep for minutes
 @pytest.mark.parametrize("backend", ["debian-sw_emu", "pyxrt-sw_emu"], indirect=True)
 def test_the_real_xrt_ends_or_hangs_where_the_table_says(backend):
-    """Each call in a process of its own."""
+    """Each call runs in a process of its own."""
     folder = str(Path(backend.pyxrt.__file__).parent)
     calls = {call: told for call, told in backend.listed.items() if call not in VARY and alone(call, told)}
     for call, told in calls.items():

@@ -1,5 +1,5 @@
-"""The emulated device: what it alone has or is strict about, its messages and times, and injected faults. What other
-devices with pyxrt's names have, too, is in test_pyxrt.py."""
+"""Test the emulated device: its own functions and rules, its messages and times, and injected faults. test_pyxrt.py
+tests what all devices with pyxrt's names have in common."""
 
 import gc
 import json
@@ -60,7 +60,7 @@ def board(request):
 
 @pytest.fixture
 def cpp_board(vadd_xclbin):
-    """With a kernel whose milliseconds are milliseconds."""
+    """Provide a board with a kernel whose milliseconds are real milliseconds."""
     return Board(vadd_xclbin)
 
 
@@ -73,9 +73,9 @@ def test_cpp_has_no_clock_to_tell_of(cpp_board, tmp_path):
     run = cpp_board.start()
     run.wait(PATIENCE_MS)
     assert run.get_hw_emu_stats() is None
-    with pytest.raises(RuntimeError, match="no hw_emu container is loaded, so there is no waveforms"):
+    with pytest.raises(RuntimeError, match="no hw_emu container is loaded; load one to use waveforms"):
         pyxrt.trace(cpp_board.device, tmp_path / "run.vcd")
-    with pytest.raises(RuntimeError, match="no clocked memory"):
+    with pytest.raises(RuntimeError, match="load one to use clocked memory"):
         pyxrt.set_memory_model(cpp_board.device, MemoryModel())
 
 
@@ -243,7 +243,7 @@ def test_wait_times_out_and_the_run_goes_on(cpp_board, monkeypatch):
 
 
 def test_two_units_are_in_their_kernels_at_the_same_time(vadd_xclbin, monkeypatch):
-    """No run gets past the barrier before the other one has come to it."""
+    """No run passes the barrier before the other one has reached it."""
     barrier, execute = threading.Barrier(2), engine.SwEmuEngine.execute
 
     def meet(*given):
@@ -257,7 +257,7 @@ def test_two_units_are_in_their_kernels_at_the_same_time(vadd_xclbin, monkeypatc
 
 def test_a_kernel_lets_another_unit_work_but_not_its_own(vadd_xclbin):
     def ends_during(long_board, short_board, sleep_ms):
-        """Whether a short run ends while a long one, which was started before, is under way."""
+        """Return whether a short run ends while a long run, which started earlier, is still in progress."""
         long, short = long_board.start(sleep_ms), short_board.start(sleep_ms // 4)
         assert short.wait(PATIENCE_MS) == STATE.ERT_CMD_STATE_COMPLETED
         overlap = long.state() != STATE.ERT_CMD_STATE_COMPLETED
@@ -297,7 +297,7 @@ def test_a_faithful_device_passes_over_what_pyxrt_passes_over(cpp_board):
 
 
 def test_a_faithful_device_starts_a_run_whose_arguments_are_not_set(board):
-    """0 is for those: of `count` nothing is done, of `scalar` nothing added."""
+    """The missing arguments are 0: a `count` of 0 computes nothing, and a `scalar` of 0 adds nothing."""
     pyxrt.set_faithful(board.device)
     board.fill(board.out, 5)
     for run in (board.kernel(board.a, board.b, board.out, "many", 0, 0), pyxrt.run(board.kernel)):

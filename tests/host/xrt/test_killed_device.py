@@ -1,4 +1,5 @@
-"""A device process that is killed under way: XRT's shim then says so and signals the host's whole process group."""
+"""Test a device process that is killed during a run. XRT's shim reports it and signals the host's whole process
+group."""
 
 import contextlib
 import os
@@ -11,13 +12,13 @@ import numpy as np
 import pytest
 from command import COMMAND
 
-PHOTO = Path(__file__).parents[3] / "examples" / "chelsea.jpg"
+IMAGE_FILE = Path(__file__).parents[3] / "examples" / "chelsea.jpg"
 MANY = 5000
 LIMIT_S = 60
 
 
 def child(process: subprocess.Popen) -> int:
-    """The device process, which the shim starts."""
+    """Return the device process, which the shim starts."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended
@@ -30,12 +31,12 @@ def child(process: subprocess.Popen) -> int:
 
 @pytest.fixture
 def preprocess(newer_xrt, image_container, image_environment, tmp_path):
-    """Starts it on so many photos, in a session of its own, since the shim signals its group."""
+    """Start preprocessing of so many images, in a session of its own, because the shim signals its process group."""
     environment, container = image_environment("sw_emu", newer_xrt), image_container("sw_emu")
     started = []
 
     def start(count: int) -> subprocess.Popen:
-        files = [str(PHOTO)] * count
+        files = [str(IMAGE_FILE)] * count
         options = ["--xclbin", str(container), "--xrt", "real", "--out", str(tmp_path / "tensors")]
         line = [
             "sh",

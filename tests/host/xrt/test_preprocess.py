@@ -1,4 +1,5 @@
-"""`headrace xrt-env`, then `preprocess image --xrt real`: the tensors of the emulated device, byte for byte."""
+"""Test `headrace xrt-env` and then `preprocess image --xrt real`: its tensors equal those of the emulated device,
+byte for byte."""
 
 import os
 import signal
@@ -18,12 +19,12 @@ SMALL = 30_000  # bytes; RTL needs a second or more for each
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 @pytest.mark.parametrize("target", ["sw_emu", pytest.param("hw_emu", marks=pytest.mark.slow)])
 def test_tensors_are_those_of_the_emulated_device(target, dtype, newer_xrt, image_container, tmp_path):
-    container, photos = image_container(target), [CHELSEA]
-    for number, photo in enumerate(demo_images()):
-        if target == "sw_emu" or (len(photo.jpeg) < SMALL and len(photos) < 3):
-            photos.append(tmp_path / f"{number}.jpg")
-            photos[-1].write_bytes(photo.jpeg)
-    line = ["preprocess", "image", *photos, "--xclbin", container, "--dtype", dtype, "--fallback", "raise"]
+    container, image_files = image_container(target), [CHELSEA]
+    for number, image_file in enumerate(demo_images()):
+        if target == "sw_emu" or (len(image_file.jpeg) < SMALL and len(image_files) < 3):
+            image_files.append(tmp_path / f"{number}.jpg")
+            image_files[-1].write_bytes(image_file.jpeg)
+    line = ["preprocess", "image", *image_files, "--xclbin", container, "--dtype", dtype, "--fallback", "raise"]
     emulated = headrace(*line, "--xrt", "emulation", "--out", tmp_path / "emulated", timeout=LIMIT_S)
     assert emulated.returncode == 0, emulated.stderr
     written = headrace("xrt-env", container, "-o", tmp_path / "env")
@@ -46,4 +47,4 @@ def test_tensors_are_those_of_the_emulated_device(target, dtype, newer_xrt, imag
     tensors = [
         {path.name: path.read_bytes() for path in (tmp_path / folder).iterdir()} for folder in ("emulated", "real")
     ]
-    assert len(tensors[0]) == len(photos) and tensors[0] == tensors[1]
+    assert len(tensors[0]) == len(image_files) and tensors[0] == tensors[1]

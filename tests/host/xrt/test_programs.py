@@ -1,4 +1,4 @@
-"""Programs with XRT's own libraries in front of Headrace's device: examples/xrt/, as they are."""
+"""Test programs that use XRT's own libraries on Headrace's device: examples/xrt/, unchanged."""
 
 import os
 import shutil
@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from backends import COMPILING_S
 
-from headrace.host.dpu.reference.image import ImageSpec, preprocess
+from headrace.host.dpu.reference.image import preprocess
+from headrace.host.dpu.specs import ImageSpec
 from headrace.host.xrt.shim.environment import XrtMissing, find_xrt
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -49,8 +50,10 @@ def programs(tmp_path_factory) -> Path:
 
 
 def run(program: Path, environment: Path, *arguments: Path, before: str = "") -> tuple[int, str]:
-    """Its exit status and all that it said. In a session of its own: the shims signal their process group, and what a
-    program that hangs has started ends with it."""
+    """Run a program and return its exit status and its whole output.
+
+    It runs in a session of its own. The shims signal their process group, and the children of a program that hangs end
+    with it."""
     line = f". {environment}/setup.sh && {before} exec {program} {' '.join(map(str, arguments))}"
     process = subprocess.Popen(
         ["sh", "-c", line], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
@@ -66,26 +69,26 @@ def run(program: Path, environment: Path, *arguments: Path, before: str = "") ->
 # hw_emu's shim of 2.13 sleeps for twenty seconds in each program.
 @pytest.mark.parametrize("target", ["sw_emu", pytest.param("hw_emu", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("program", ["preprocess", "preprocess_opencl"])
-def test_a_program_gets_the_tensor_of_a_photo(program, target, programs, image_container, image_environment, tmp_path):
-    container, photo, tensor = image_container(target), EXAMPLES / "chelsea.jpg", tmp_path / "tensor.bin"
+def test_a_program_gets_the_tensor_of_an_image(program, target, programs, image_container, image_environment, tmp_path):
+    container, image_file, tensor = image_container(target), EXAMPLES / "chelsea.jpg", tmp_path / "tensor.bin"
     environment = image_environment(target)
-    status, said = run(programs / program, environment, container, photo, tensor)
+    status, said = run(programs / program, environment, container, image_file, tensor)
     assert status == 0 and "451x300 to 224x224" in said, said
-    assert tensor.read_bytes() == np.ascontiguousarray(preprocess(photo.read_bytes(), PLAIN), "<f4").tobytes()
+    assert tensor.read_bytes() == np.ascontiguousarray(preprocess(image_file.read_bytes(), PLAIN), "<f4").tobytes()
 
 
 @pytest.mark.parametrize("program", ["preprocess", "preprocess_opencl"])
 def test_what_a_program_cannot_do_is_told_and_leaves_no_file(
     program, programs, image_container, image_environment, tmp_path
 ):
-    container, photo, tensor = image_container("sw_emu"), EXAMPLES / "chelsea.jpg", tmp_path / "tensor.bin"
+    container, image_file, tensor = image_container("sw_emu"), EXAMPLES / "chelsea.jpg", tmp_path / "tensor.bin"
     environment = image_environment("sw_emu")
     (tmp_path / "text.jpg").write_text("no photo")
     for arguments, wording in (
         ((container, tmp_path / "text.jpg", tensor), "text.jpg: status 1, see hls/README.md"),
         ((container, tmp_path / "missing.jpg", tensor), "missing.jpg cannot be read"),
-        ((container, photo, tmp_path / "no_folder" / "tensor.bin"), "tensor.bin cannot be written"),
-        ((container, photo), "usage: "),
+        ((container, image_file, tmp_path / "no_folder" / "tensor.bin"), "tensor.bin cannot be written"),
+        ((container, image_file), "usage: "),
     ):
         status, said = run(programs / program, environment, *arguments)
         assert status == (2 if wording == "usage: " else 1) and wording in said, said
@@ -104,14 +107,14 @@ def test_without_its_environment_a_program_ends_with_xrts_message(
 
 
 @pytest.mark.slow  # hw_emu's shim; PYNQ refuses sw_emu
-def test_pynq_gets_the_tensor_of_a_photo(image_container, image_environment, tmp_path):
-    """PYNQ wants numpy before 2, so it has an environment of its own: PYNQ_PYTHON is its interpreter."""
+def test_pynq_gets_the_tensor_of_an_image(image_container, image_environment, tmp_path):
+    """PYNQ needs numpy before 2, so it has an environment of its own. PYNQ_PYTHON is its interpreter."""
     python = os.environ.get("PYNQ_PYTHON", sys.executable)
     # Without XRT it imports, with a warning.
     if subprocess.run([python, "-c", "import pynq"], capture_output=True, timeout=60).returncode:
         pytest.skip("PYNQ is not installed; see the extra `pynq`")
-    container, photo, tensor = image_container("hw_emu"), EXAMPLES / "chelsea.jpg", tmp_path / "tensor.bin"
+    container, image_file, tensor = image_container("hw_emu"), EXAMPLES / "chelsea.jpg", tmp_path / "tensor.bin"
     script = EXAMPLES / "xrt" / "preprocess_pynq.py"
-    status, said = run(Path(python), image_environment("hw_emu"), script, container, photo, tensor)
+    status, said = run(Path(python), image_environment("hw_emu"), script, container, image_file, tensor)
     assert status == 0 and "451x300 to 224x224" in said, said
-    assert tensor.read_bytes() == np.ascontiguousarray(preprocess(photo.read_bytes(), PLAIN), "<f4").tobytes()
+    assert tensor.read_bytes() == np.ascontiguousarray(preprocess(image_file.read_bytes(), PLAIN), "<f4").tobytes()

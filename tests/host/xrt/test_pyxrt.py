@@ -1,8 +1,8 @@
-"""One suite for all that have pyxrt's names: the emulated device, Debian's XRT and any pyxrt that can be imported.
+"""One suite for all devices with pyxrt's names: the emulated device, Debian's XRT and any pyxrt that can be imported.
 
-Tests here use what XRT 2.13 has, but for one that says so. Where XRT's emulation does something else than the emulated
-device, the table in host/xrt/README.md says what, and a test expects that. What no other device has is in
-test_emulation.py: faults, clocks, messages, strictness towards wrong arguments, times."""
+Tests here use the API of XRT 2.13 unless they say otherwise. Where XRT's emulation differs from the emulated device, a
+test expects what the table in host/xrt/README.md says. test_emulation.py has the tests of the emulated device alone:
+faults, clocks, messages, strictness towards wrong arguments, and times."""
 
 import gc
 from itertools import pairwise
@@ -46,7 +46,7 @@ class Board:
         buffer.sync(way, buffer.size() if size is None else size, offset)
 
     def run(self, out=None, scalar=0, sleep_ms=0):
-        """With its arguments set."""
+        """Return a run with its arguments set."""
         run = self.x.run(self.kernel)
         for index, value in enumerate((self.a, self.b, out or self.out, COUNT, scalar, sleep_ms)):
             run.set_arg(index, value)
@@ -63,7 +63,7 @@ class Board:
 
 
 def shares_memory(backend) -> bool:
-    """Between host and device, as XRT's sw_emu does."""
+    """Return whether host and device share the memory of a buffer, as in XRT's sw_emu."""
     return backend.listed[NOT_SYNCED] == repr(b"abcd")
 
 
@@ -194,7 +194,7 @@ def test_a_sub_buffer_is_a_part_of_its_parent_and_an_argument(backend):
         assert bytes(parent.map()[offset : offset + 100]) == b"x" * 100
 
 
-def test_buffers_lie_apart_on_pages_of_their_own(backend):
+def test_buffers_lie_on_pages_of_their_own(backend):
     board = Board(backend)
     buffers = [board.a, board.out, *(board.buffer(0, size) for size in (1, 4096, 5000))]
     spans = sorted((one.address(), one.size()) for one in buffers)
@@ -229,7 +229,7 @@ def test_a_run_that_is_under_way_is_not_started_again(backend):
         ("vadd:{vadd_1,vadd_9}", "x.kernel(d, u, 'vadd:{vadd_1,missing}')"),
     ],
 )
-def test_unknown_kernels_and_units_are_refused_but_for_those_beside_known_ones(backend, name, call):
+def test_unknown_kernels_and_units_are_refused_except_together_with_known_ones(backend, name, call):
     board = Board(backend)
     if backend.listed[call] == "<kernel object>":
         assert board.x.kernel(board.device, board.uuid, name).group_id(1) == board.kernel.group_id(1)
@@ -279,7 +279,7 @@ def test_empty_objects_are_made(backend):
 
 
 def test_a_container_in_memory_is_nothing_that_python_gets(backend):
-    """Since 2.16, in name."""
+    """pyxrt lists it since 2.16, but no Python value converts to it."""
     container = backend.pyxrt.xclbin(str(backend.container))
     if not hasattr(container, "get_axlf"):
         pytest.skip("this release has no get_axlf")
@@ -322,7 +322,7 @@ def test_a_container_tells_its_kernels_and_banks(backend):
 
 
 def test_a_hardware_context_opens_a_kernel_where_there_are_any(backend):
-    """Since 2.16."""
+    """XRT has hardware contexts since 2.16."""
     x = backend.pyxrt
     assert repr(hasattr(x, "hw_context")) == backend.listed["hasattr(x, 'hw_context')"]
     if not hasattr(x, "hw_context"):
@@ -340,7 +340,7 @@ def test_a_hardware_context_opens_a_kernel_where_there_are_any(backend):
 
 
 def test_a_hardware_context_tells_what_it_is_of(backend):
-    """Since 2.20; an exclusive one excludes others on the emulated device."""
+    """XRT has these methods since 2.20. On the emulated device an exclusive context excludes others."""
     x = backend.pyxrt
     if not hasattr(x, "hw_context") or not hasattr(x.hw_context, "get_mode"):
         pytest.skip("this release's contexts tell nothing")

@@ -1,4 +1,4 @@
-"""The emulated device has what XRT's Python module has: compared with tables of its releases."""
+"""Test that the emulated device has the API of XRT's Python module, by tables of its releases."""
 
 import ast
 import enum
@@ -56,7 +56,7 @@ def test_every_name_is_there_or_absent_for_a_reason(release):
 
 
 class Signature(NamedTuple):
-    """Types by parameter; the tables call those that are given by place alone arg0, arg1, ..."""
+    """Hold types by parameter. The tables call parameters that are given by position alone arg0, arg1, ..."""
 
     name: str
     parameters: dict[str, str]
@@ -97,7 +97,7 @@ RESULTS = {
 
 
 class Samples:
-    """An object for each class, and so for each method, and a value for each other type."""
+    """Provide an object for each class, and so for each method, and a value for each other type."""
 
     def __init__(self, container: Path) -> None:
         self.device = emulation.device(0)
@@ -135,7 +135,7 @@ class Samples:
 
 
 def given(function: Callable[..., object], *values: object, **named: object) -> object:
-    """What it returns or raises; only what is wrong with the types is a TypeError."""
+    """Return the result or the error of a call. Only wrong types are a TypeError."""
     try:
         return function(*values, **named)
     except (IndexError, RuntimeError, TypeError) as error:
@@ -167,7 +167,7 @@ def test_a_call_takes_nothing_that_no_signature_has(signature, vadd_xclbin):
     function, values = samples.function(signature.name), samples.values(signature)
 
     def plain(one: Signature) -> list[str]:
-        """An enumeration's value is a number, too."""
+        """Return the types of the parameters. A value of an enumeration is also a number."""
         kinds = one.parameters.values()
         return ["number" if isinstance(samples.value(kind), int) else kind for kind in kinds]
 
@@ -216,7 +216,7 @@ def test_enumerations_have_its_values_and_compare_with_int(release):
     assert seen >= 5
 
 
-def test_what_is_exported_beside_its_enumeration_is_the_same():
+def test_values_exported_next_to_their_enumeration_are_the_same():
     for line in lines("head"):
         told = re.match(r"([\w.]+) = <(\w+)\.(\w+): (\d+)>", line)
         if told is not None and not told[1].startswith("graph"):
@@ -226,7 +226,7 @@ def test_what_is_exported_beside_its_enumeration_is_the_same():
 
 @pytest.mark.parametrize("backend", [REAL[0]], indirect=True)
 def test_the_module_that_tests_make_for_debians_xrt_is_its_release(backend):
-    """By names, counts of arguments and values; types are told in pybind11's words of the day."""
+    """Compare names, numbers of arguments and values. The texts of types depend on pybind11's release."""
 
     def told(lines):
         for line in lines:

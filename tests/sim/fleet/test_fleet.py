@@ -1,4 +1,4 @@
-"""Runs of a fleet: like one server where it is one, nothing lost whatever dies, and the rule of autoscaling."""
+"""Test runs of a fleet: it is like one server where it is one, loses nothing whatever dies, and scales by its rule."""
 
 import dataclasses
 import math
@@ -149,7 +149,7 @@ def test_nothing_is_lost_as_servers_start_stop_and_die(
 
 
 def test_another_server_starts_when_one_dies():
-    """Of three, one is to run, and begins: server 0."""
+    """One of three servers is to run, and server 0 begins."""
     come = arrivals(0.2, 100).arrival
 
     def result(failures, start_s=20.0):

@@ -1,4 +1,4 @@
-"""What compute units take of a card is what the report of the RTL says."""
+"""Test that the cells of compute units are those of the report of the RTL."""
 
 import json
 from dataclasses import replace

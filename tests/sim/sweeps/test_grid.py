@@ -9,7 +9,7 @@ from headrace.batching import UsageError
 from headrace.sim.scenario import Scenario
 from headrace.sim.sweeps.grid import MAX_RUNS, Found, read_grid, run
 from headrace.sim.sweeps.journal import Journal
-from headrace.sim.sweeps.sweep import sweep, sweep_workers
+from headrace.sim.sweeps.sweep import sweep, worker_pool
 
 
 def grid_of(tmp_path, text):
@@ -83,7 +83,7 @@ def test_a_changed_grid_runs_only_what_is_new(tmp_path):
     steps = []
 
     def swept(jobs):
-        with Journal(tmp_path / "runs.parquet", Found) as journal, sweep_workers(2) as workers:
+        with Journal(tmp_path / "runs.parquet", Found) as journal, worker_pool(2) as workers:
             known = len(journal)
             found = workers.sweep(run, jobs, lambda: steps.append(1), journal)
             return found, len(journal) - known

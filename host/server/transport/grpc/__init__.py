@@ -1,1 +1,1 @@
-"""Serve the Open Inference Protocol over gRPC."""
+"""This package serves the Open Inference Protocol over gRPC."""

@@ -1,6 +1,6 @@
 """The Open Inference Protocol v2 over gRPC: `inference.GRPCInferenceService`, with Triton's messages.
 
-Calls that carry tensors are handled on bytes (see `wire`), all others on protobuf's messages."""
+Calls with tensors are handled as bytes (see `wire`). All other calls use protobuf's messages."""
 
 import asyncio
 import logging
@@ -36,23 +36,25 @@ from headrace.host.server.protocol.messages import (
     Unauthorized,
     bytes_tensor,
     checked_shape,
+    client_text,
     from_raw,
     numpy_type,
     outcome,
     to_raw,
-    told,
 )
 from headrace.host.server.protocol.shared_memory import Regions, Shared
-from headrace.host.server.service import AT_ONCE, Service
+from headrace.host.server.service import INLINE_BYTES, Service
 from headrace.host.server.transport.grpc.server import GrpcServer
 from headrace.host.server.transport.grpc.wire import Bytes, read_request, write_response, write_stream_response
 from headrace.host.server.transport.tls import Tls
 
 SERVICE = "inference.GRPCInferenceService"
-STREAM_AHEAD = 64  # requests of a stream that are not answered yet, and answers not taken; more are not read, or made
-# Of Triton's decoupled models: whether an answer is the last, and whether the client wants an empty one as the last.
+# Limit on the unanswered requests of a stream, and on its answers that the client has not received. At the limit the
+# server reads no further request, or makes no further answer.
+STREAM_AHEAD = 64
+# Parameters of Triton's decoupled models: this answer is the last one; the client wants an empty answer as the last.
 FINAL, WANTS_FINAL = "triton_final_response", "triton_enable_empty_final_response"
-# Where numbers of a datatype lie that are not sent as bytes; FP16 has no such place.
+# The field with the numbers of a datatype that are not sent as bytes; FP16 has no such field.
 _CONTENTS = {
     "BOOL": "bool_contents",
     "UINT8": "uint_contents",
@@ -65,7 +67,7 @@ _CONTENTS = {
 }
 _PARAMETER = {str: "string_param", int: "int64_param", bool: "bool_param"}
 
-Call = Callable[[bytes, Any], Awaitable[bytes]]  # of a message and the call's context
+Call = Callable[[bytes, Any], Awaitable[bytes]]  # handles a message, with the call's context, and returns the answer
 
 _log = logging.getLogger(__name__)
 
@@ -80,9 +82,9 @@ def grpc_server(service: Service, limits: Limits, regions: Regions | None, tls: 
         ("grpc.max_allowed_incoming_connections", limits.connections),
         ("grpc.server_handshake_timeout_ms", int(limits.client_s * 1e3)),
         ("grpc.max_connection_idle_ms", int(IDLE_S * 1e3)),
-        ("grpc.keepalive_time_ms", int(IDLE_S * 1e3)),  # a peer that is gone without a word
+        ("grpc.keepalive_time_ms", int(IDLE_S * 1e3)),  # detects a peer that left without closing
         ("grpc.keepalive_timeout_ms", int(limits.client_s * 1e3)),
-        ("grpc.so_reuseport", 0),  # a port that is taken is an error
+        ("grpc.so_reuseport", 0),  # a port that is in use is an error
     ]
     entrance = _Entrance(service, limits)
     handlers = _handlers(_Calls(service, regions), entrance)
@@ -102,39 +104,43 @@ def grpc_server(service: Service, limits: Limits, regions: Regions | None, tls: 
 
 
 def _status(error: Exception) -> tuple[Outcome, str]:
-    text = told(error)
+    text = client_text(error)
     if text is None:
-        _log.error("a call ended with an error of the server's own", exc_info=error)
+        _log.error("a call failed because of an internal error", exc_info=error)
     return outcome(error), text or "the server failed; its log has the reason"
 
 
 async def abort(context: Any, error: Exception) -> None:
-    """Ends the call with the status of what was raised."""
-    found, text = _status(error)
-    await context.abort(grpc.StatusCode[found.grpc], text)
+    """End the call with the status of an error."""
+    result, text = _status(error)
+    await context.abort(grpc.StatusCode[result.grpc], text)
 
 
-def _visit(context: Any, model: str) -> RequestTrace:
-    given = dict(context.invocation_metadata())
-    return RequestTrace(model, "grpc", context.peer(), str(given.get("traceparent", "")))
+def _trace(context: Any, model: str) -> RequestTrace:
+    metadata = dict(context.invocation_metadata())
+    return RequestTrace(model, "grpc", context.peer(), str(metadata.get("traceparent", "")))
 
 
 class _Entrance(aio.ServerInterceptor):
-    """Lets in who brings the token, and messages for which there is room.
+    """Admit calls that have the token, and messages for which there is room.
 
-    So many come in at a time as `limits.bodies` hold, be they as long as they may: how long a message is, gRPC tells
-    when it is here. Half of them may be read by gRPC itself, which is quicker (0.05 ms a call); it lets nobody end a
-    call whose message does not come. All beyond them, as where these places are taken by clients that stall, are read
-    here, and not for ever. Messages that are here, and answers that are not taken, hold as much again. (A stream's
-    messages come in beside this, one at a time.)"""
+    gRPC reports the size of a message only when it is complete. So every message counts with the largest size: the
+    server receives at most `limits.bodies` / `limits.body` messages at a time.
+
+    gRPC itself may receive half of these messages, which saves 0.05 ms a call. But gRPC cannot end a call whose message
+    never arrives. So this class receives all further messages itself, with a time limit. They also pass when stalled
+    clients use up gRPC's half.
+
+    Messages that have arrived, and answers that the client has not received, may take as much memory again. The
+    messages of a stream arrive one at a time and are not limited here."""
 
     def __init__(self, service: Service, limits: Limits) -> None:
         self._service = service
         self._limits = limits
         places = limits.bodies // limits.body
-        self._quick = max(1, places // 2)
-        self._coming: set[asyncio.Task[Any]] = set()  # whose messages gRPC reads
-        self._places = asyncio.Semaphore(max(1, places - self._quick))
+        self._max_by_grpc = max(1, places // 2)
+        self._by_grpc: set[asyncio.Task[Any]] = set()  # calls whose messages gRPC is receiving
+        self._places = asyncio.Semaphore(max(1, places - self._max_by_grpc))
         self._held = 0
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
@@ -142,13 +148,13 @@ class _Entrance(aio.ServerInterceptor):
         if handler is None:
             return None
         if not self._service.authorized(dict(details.invocation_metadata).get("authorization")):
-            return grpc.stream_stream_rpc_method_handler(self._unauthorized)  # which waits for no message
+            return grpc.stream_stream_rpc_method_handler(self._unauthorized)  # answers without waiting for a message
         if handler.request_streaming:
             return handler
-        if len(self._coming) < self._quick:
+        if len(self._by_grpc) < self._max_by_grpc:
             task = _current_task()
-            self._coming.add(task)
-            task.add_done_callback(self._coming.discard)  # if it never comes
+            self._by_grpc.add(task)
+            task.add_done_callback(self._by_grpc.discard)  # in case the message never arrives
             return handler
         answer = handler.unary_unary
 
@@ -162,10 +168,10 @@ class _Entrance(aio.ServerInterceptor):
         return grpc.stream_unary_rpc_method_handler(read)
 
     def unary(self, call: Call) -> Any:
-        """The handler of a call with one message and one answer, both as bytes."""
+        """Return the handler of a call with one message and one answer, both as bytes."""
 
         async def run(message: bytes, context: Any) -> bytes | None:
-            self._coming.discard(_current_task())
+            self._by_grpc.discard(_current_task())
             try:
                 with self.room(message, context):
                     answer = await call(message, context)
@@ -186,9 +192,9 @@ class _Entrance(aio.ServerInterceptor):
 
     @contextmanager
     def room(self, message: bytes, context: Any) -> Iterator[None]:
-        """Raises Overloaded if there is none."""
+        """Reserve room for a message inside this context. Raises Overloaded if there is none."""
         if self._held + len(message) > self._limits.bodies:
-            self._refuse(context, Overloaded("there is no room for the message; try again"))
+            self._refuse(context, Overloaded("the server has no room for the message; try again later"))
         self._held += len(message)
         try:
             yield
@@ -196,32 +202,34 @@ class _Entrance(aio.ServerInterceptor):
             self._held -= len(message)
 
     def _hold(self, answer: bytes) -> None:
-        """Reserve room for the answer until its call's task ends, when the client has taken it. Raises Overloaded."""
+        """Reserve room for the answer until its call's task ends, which is when the client has received it. Raises
+        Overloaded."""
         if len(answer) > SMALL and self._held + len(answer) > self._limits.bodies:
-            raise Overloaded("there is no room for the answer; try again")
+            raise Overloaded("the server has no room for the answer; try again later")
         self._held += len(answer)
-        _current_task().add_done_callback(lambda _: self._let_go(len(answer)))
+        _current_task().add_done_callback(lambda _: self._release(len(answer)))
 
-    def _let_go(self, size: int) -> None:
+    def _release(self, size: int) -> None:
         self._held -= size
 
     def _refuse(self, context: Any, error: HeadraceError) -> NoReturn:
-        """Who is not let in is counted too."""
-        with self._service.counted(_visit(context, "")):
+        """Raise the error, and count the refused call."""
+        with self._service.counted(_trace(context, "")):
             raise error
 
     async def _message(self, context: Any) -> bytes:
+        """Receive the message of a call within the time limit. Raises Overloaded, TooLate and BadInput."""
         limits = self._limits
         try:
             async with asyncio.timeout(limits.client_s):
                 await self._places.acquire()
         except TimeoutError:
-            self._refuse(context, Overloaded("there is no room for the message; try again"))
+            self._refuse(context, Overloaded("the server has no room for the message; try again later"))
         try:
             async with asyncio.timeout(limits.client_s + limits.body / BYTES_PER_S):
                 message: bytes = await context.read()
         except TimeoutError:
-            self._refuse(context, TooLate("the message took too long to come"))
+            self._refuse(context, TooLate("the message did not arrive within the time limit; send it again"))
         finally:
             self._places.release()
         if message is aio.EOF:
@@ -236,30 +244,30 @@ def _current_task() -> asyncio.Task[Any]:
 
 
 def _handlers(calls: "_Calls", entrance: _Entrance) -> dict[str, Any]:
-    found = {}
+    handlers = {}
     for method in pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods:
         call = getattr(calls, method.name, None)
-        if call is not None:  # what has none answers UNIMPLEMENTED
-            asked = message_factory.GetMessageClass(method.input_type)
-            found[method.name] = entrance.unary(on_messages(call, asked))
-    return found
+        if call is not None:  # gRPC answers a call without a handler with UNIMPLEMENTED
+            kind = message_factory.GetMessageClass(method.input_type)
+            handlers[method.name] = entrance.unary(on_messages(call, kind))
+    return handlers
 
 
-def on_messages(call: Callable[[Any], Awaitable[Any]], asked: Any) -> Call:
-    """A call on the messages `asked` as one on bytes."""
+def on_messages(call: Callable[[Any], Awaitable[Any]], kind: Any) -> Call:
+    """Turn a call on protobuf messages of the class `kind` into a call on bytes."""
 
     async def run(message: bytes, _: Any) -> bytes:
         try:
-            request = asked.FromString(message)
+            request = kind.FromString(message)
         except DecodeError:
-            raise BadInput(f"the message is no {asked.DESCRIPTOR.name}") from None
+            raise BadInput(f"the message is not a {kind.DESCRIPTOR.name}") from None
         return bytes((await call(request)).SerializeToString())
 
     return run
 
 
 class _Calls:
-    """The calls that carry no tensors, by their names. What they raise is their answer's status."""
+    """The calls without tensors, by their names. An error that they raise becomes the status of the answer."""
 
     def __init__(self, service: Service, regions: Regions | None) -> None:
         self._service = service
@@ -274,7 +282,7 @@ class _Calls:
     async def ModelReady(self, request: Any) -> Any:
         try:
             ready = self._service.model(request.name, request.version).ready
-        except UnknownModel:  # no error, as on Triton
+        except UnknownModel:  # Triton also answers False, not an error
             ready = False
         return pb.ModelReadyResponse(ready=ready and not self._service.draining)
 
@@ -290,7 +298,7 @@ class _Calls:
         return json_format.ParseDict({"config": config}, pb.ModelConfigResponse())
 
     async def ModelStatistics(self, request: Any) -> Any:
-        """Of all models, where none is named."""
+        """Return the statistics of the named model, or of all models without a name."""
         models = [self._model(request)] if request.name else list(self._service.models.values())
         return json_format.ParseDict(describe.model_statistics(self._service, models), pb.ModelStatisticsResponse())
 
@@ -300,7 +308,7 @@ class _Calls:
 
     async def RepositoryModelLoad(self, request: Any) -> Any:
         if request.parameters:
-            raise BadInput("a model is loaded as its repository has it: leave the parameters out")
+            raise BadInput("the settings of a model come from its repository; leave out the parameters")
         await self._service.load(request.model_name)
         return pb.RepositoryModelLoadResponse()
 
@@ -309,7 +317,7 @@ class _Calls:
         return pb.RepositoryModelUnloadResponse()
 
     async def SystemSharedMemoryStatus(self, request: Any) -> Any:
-        """Of all regions, where none is named."""
+        """Return the named region, or all regions without a name."""
         regions = {each["name"]: each for each in self._shared().status(request.name)}
         return json_format.ParseDict({"regions": regions}, pb.SystemSharedMemoryStatusResponse())
 
@@ -331,7 +339,7 @@ class _Calls:
 
 
 class _TensorCalls:
-    """The calls that carry tensors."""
+    """The calls with tensors."""
 
     def __init__(self, service: Service, limits: Limits, regions: Regions | None, entrance: _Entrance) -> None:
         self._service = service
@@ -350,8 +358,10 @@ class _TensorCalls:
         return await self._answer(request, contents, context)
 
     async def _stream_infer(self, messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-        """A stream's requests run side by side. Answers come in the order of the requests, but a decoder's tokens as
-        they come. A request that fails says so in its answer, and the stream goes on."""
+        """Answer the requests of a stream, which run concurrently.
+
+        Answers keep the order of the requests, except that the tokens of a decoder are sent as they are decoded. A
+        request that fails gets an answer with its error, and the stream continues."""
         answers: asyncio.Queue[bytes | None] = asyncio.Queue()
         room, unread = asyncio.Semaphore(STREAM_AHEAD), asyncio.Semaphore(STREAM_AHEAD)
         running: set[asyncio.Task[None]] = set()
@@ -382,67 +392,70 @@ class _TensorCalls:
             while (answer := await answers.get()) is not None:
                 yield answer
                 unread.release()
-            await reader  # what ended it raises here
-        finally:  # the client may have gone
+            await reader  # raises the error that ended the stream
+        finally:  # also runs when the client has left
             reader.cancel()
             for task in running:
                 task.cancel()
 
     async def _stream_answers(self, message: bytes, context: Any) -> AsyncIterator[tuple[bytes, bool]]:
-        """Each answer, and whether it has to wait for those of former requests."""
+        """Yield each answer to a request, and whether it must wait for the answers of earlier requests."""
         id = ""
         try:
             with self._entrance.room(message, context):
                 request, contents = read_request(message)
                 id = request.id
-                with self._service.counted(_visit(context, request.model_name)) as visit:
+                with self._service.counted(_trace(context, request.model_name)) as trace:
                     streams = self._service.model(request.model_name, request.model_version).streams
-                    asked = infer_request(request, contents, self._limits, self._regions)
+                    inference = infer_request(request, contents, self._limits, self._regions)
                     final = {FINAL: False} if streams else {}
-                    async for outputs in self._service.stream(asked, visit):
-                        made = await _made(outputs, partial(_stream_response, asked, outputs, final | visit.marks))
-                        yield made, not streams
+                    async for outputs in self._service.stream(inference, trace):
+                        make = partial(_stream_response, inference, outputs, final | trace.marks)
+                        yield await _made(outputs, make), not streams
             if streams and _plain(request.parameters).get(WANTS_FINAL) is True:
-                yield _stream_response(asked, [], {FINAL: True}), False
+                yield _stream_response(inference, [], {FINAL: True}), False
         except Exception as error:
             failed = pb.ModelStreamInferResponse(error_message=_status(error)[1])
             failed.infer_response.id = id
             yield failed.SerializeToString(), True
 
     async def _answer(self, request: Any, contents: Sequence[Bytes], context: Any) -> bytes:
-        with self._service.counted(_visit(context, request.model_name)) as visit:
+        with self._service.counted(_trace(context, request.model_name)) as trace:
             self._service.model(request.model_name, request.model_version)
-            asked = infer_request(request, contents, self._limits, self._regions)
-            outputs = await self._service.infer(asked, visit)
-            return await _made(outputs, partial(infer_response, asked, outputs, visit.marks))
+            inference = infer_request(request, contents, self._limits, self._regions)
+            outputs = await self._service.infer(inference, trace)
+            return await _made(outputs, partial(infer_response, inference, outputs, trace.marks))
 
 
 def infer_request(request: Any, contents: Sequence[Bytes], limits: Limits, regions: Regions | None) -> InferRequest:
-    """Of a ModelInferRequest and its raw contents. Raises BadInput and UnknownRegion."""
+    """Return the inference request in a ModelInferRequest and its raw contents. Raises BadInput and UnknownRegion."""
     raw = iter(contents)
     shared = Shared(regions)
     inputs: dict[str, NDArray[Any]] = {}
-    for given in request.inputs:
-        if given.name in inputs:
-            raise BadInput(f"input {given.name!r} was given twice")
-        shape = checked_shape(given.name, given.shape[: MAX_RANK + 1], limits.elements)
-        found = shared.input(given.name, _plain(given.parameters))
-        if found is None and contents:
-            found = next(raw, None)
-            if found is None:
-                raise BadInput(f"input {given.name!r} has no raw contents; give each input its own, or none")
-        inputs[given.name] = (
-            _from_contents(given, shape) if found is None else from_raw(given.name, given.datatype, shape, found)
+    for entry in request.inputs:
+        if entry.name in inputs:
+            raise BadInput(f"the request has input {entry.name!r} twice; give it once")
+        shape = checked_shape(entry.name, entry.shape[: MAX_RANK + 1], limits.elements)
+        data = shared.input(entry.name, _plain(entry.parameters))
+        if data is None and contents:
+            data = next(raw, None)
+            if data is None:
+                raise BadInput(f"input {entry.name!r} has no raw contents; give them for each input, or for none")
+        inputs[entry.name] = (
+            _from_contents(entry, shape) if data is None else from_raw(entry.name, entry.datatype, shape, data)
         )
     if next(raw, None) is not None:
-        raise BadInput(f"{len(contents)} raw contents are more than the inputs that are not in shared memory")
+        raise BadInput(
+            f"the request has {len(contents)} raw contents, more than its inputs outside shared memory; give one for "
+            "each input"
+        )
     outputs = []
-    for wanted in request.outputs:
-        own = _plain(wanted.parameters)
+    for output in request.outputs:
+        own = _plain(output.parameters)
         classes = _number(own, "classification")
         if classes > MAX_CLASSES:
-            raise BadInput(f"classification of {classes}; ask for at most {MAX_CLASSES} labels")
-        outputs.append(RequestedOutput(wanted.name, classes, window=shared.window(wanted.name, own)))
+            raise BadInput(f"the request asks for a classification of {classes}; ask for at most {MAX_CLASSES} labels")
+        outputs.append(RequestedOutput(output.name, classes, window=shared.window(output.name, own)))
     parameters = _plain(request.parameters)
     return InferRequest(
         request.model_name,
@@ -457,38 +470,40 @@ def infer_request(request: Any, contents: Sequence[Bytes], limits: Limits, regio
 
 
 async def _made(outputs: Sequence[Output], make: Callable[[], bytes]) -> bytes:
-    """Return what `make` makes of the outputs. A large answer is copied in a thread, because the event loop would wait.
+    """Return the result of `make`, which copies the outputs. A large answer is copied in a thread, so the event loop
+    can continue.
 
-    A window stays with the loop, which may unregister its region meanwhile."""
+    An output with a window is copied in the event loop, because the loop could unregister the window's region
+    meanwhile."""
     size = sum(output.array.nbytes for output in outputs)
-    if size <= AT_ONCE or any(output.wanted.window is not None for output in outputs):
+    if size <= INLINE_BYTES or any(output.requested.window is not None for output in outputs):
         return make()
     return await asyncio.to_thread(make)
 
 
-def _stream_response(asked: InferRequest, outputs: Sequence[Output], parameters: Mapping[str, str | bool]) -> bytes:
-    return write_stream_response(infer_response(asked, outputs, parameters))
+def _stream_response(request: InferRequest, outputs: Sequence[Output], parameters: Mapping[str, str | bool]) -> bytes:
+    return write_stream_response(infer_response(request, outputs, parameters))
 
 
 def infer_response(
-    asked: InferRequest, outputs: Sequence[Output], parameters: Mapping[str, str | int | bool] = MappingProxyType({})
+    request: InferRequest, outputs: Sequence[Output], parameters: Mapping[str, str | int | bool] = MappingProxyType({})
 ) -> bytes:
-    """A ModelInferResponse. Raises BadInput for an output that its window does not hold."""
-    answer = pb.ModelInferResponse(model_name=asked.model, model_version=VERSION, id=asked.id)
+    """Return a ModelInferResponse as bytes. Raises BadInput for an output that does not fit its window."""
+    answer = pb.ModelInferResponse(model_name=request.model, model_version=VERSION, id=request.id)
     _set(answer.parameters, parameters)
     contents = list[Bytes]()
     for output in outputs:
-        described = answer.outputs.add(name=output.wanted.name, datatype=output.datatype, shape=output.array.shape)
-        raw, window = to_raw(output.array), output.wanted.window
+        described = answer.outputs.add(name=output.requested.name, datatype=output.datatype, shape=output.array.shape)
+        raw, window = to_raw(output.array), output.requested.window
         if window is not None:
             window.write(raw)
             _set(described.parameters, window.described(len(raw)))
-        contents.append(raw if window is None else b"")  # clients find them by the output's place
+        contents.append(raw if window is None else b"")  # clients find the contents by the position of the output
     return write_response(answer, contents)
 
 
 def _plain(parameters: Any) -> dict[str, Any]:
-    """Their values, whatever their kind."""
+    """Return the values of parameters of every type, by name."""
     chosen = ((name, each, each.WhichOneof("parameter_choice")) for name, each in parameters.items())
     return {name: getattr(each, kind) for name, each, kind in chosen if kind is not None}
 
@@ -499,26 +514,26 @@ def _set(parameters: Any, values: Mapping[str, str | int | bool]) -> None:
 
 
 def _number(parameters: dict[str, Any], name: str) -> int:
-    """0 if it is not given."""
+    """Return a parameter, or 0 if it is absent. Raises BadInput."""
     value = parameters.get(name, 0)
     if type(value) is not int or not 0 <= value < 2**62:
         raise BadInput(f"the parameter {name} must be a whole number of 0 or more")
     return value
 
 
-def _from_contents(given: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-    if given.datatype == BYTES:
-        return bytes_tensor(given.name, shape, list(given.contents.bytes_contents))
-    dtype = numpy_type(given.name, given.datatype)
-    if given.datatype not in _CONTENTS:
-        raise BadInput(f"input {given.name!r}: send {given.datatype} in raw_input_contents")
-    values = getattr(given.contents, _CONTENTS[given.datatype])
+def _from_contents(entry: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    if entry.datatype == BYTES:
+        return bytes_tensor(entry.name, shape, list(entry.contents.bytes_contents))
+    dtype = numpy_type(entry.name, entry.datatype)
+    if entry.datatype not in _CONTENTS:
+        raise BadInput(f"input {entry.name!r}: send {entry.datatype} in raw_input_contents")
+    values = getattr(entry.contents, _CONTENTS[entry.datatype])
     if len(values) > MAX_NUMBERS:
         raise BadInput(
-            f"input {given.name!r} has {len(values)} numbers; send more than {MAX_NUMBERS} in raw_input_contents"
+            f"input {entry.name!r} has {len(values)} numbers; send more than {MAX_NUMBERS} in raw_input_contents"
         )
     try:
         array = np.fromiter(values, dtype, len(values))
     except OverflowError:
-        raise BadInput(f"input {given.name!r}: its data go beyond {given.datatype}") from None
-    return from_raw(given.name, given.datatype, shape, array.tobytes())
+        raise BadInput(f"input {entry.name!r}: its data are outside the range of {entry.datatype}") from None
+    return from_raw(entry.name, entry.datatype, shape, array.tobytes())

@@ -1,8 +1,8 @@
-"""The server of gRPC's library, and another one in its place when it ends by itself.
+"""The gRPC server, and its replacement when the library's server ends by itself.
 
-grpc.aio ends its server for good when one request names a call whose name is not UTF-8 (seen in 1.85.3). One request
-would then close the port to everybody. Here the next server takes the port a tenth of a second later. Calls that are
-under way go on in the old server. Calls that come in between may be cancelled. Clients connect again by themselves."""
+grpc.aio ends its server permanently when a request names a call whose name is not UTF-8 (seen in 1.85.3). One such
+request would close the port to every client. Here another server opens the port a tenth of a second later. Calls in
+progress continue in the old server. Calls that arrive in between may be cancelled. Clients reconnect by themselves."""
 
 import asyncio
 import contextlib
@@ -12,32 +12,34 @@ from typing import Any
 
 from grpc import aio
 
-WATCH_S = 0.1  # between two looks whether the server is well
-PAUSE_S = 5.0  # at most, between two attempts to have the port again
-DRAIN_S = 60.0  # for the calls that an ended server still has
+WATCH_S = 0.1  # time between two checks whether the server has ended
+MAX_PAUSE_S = 5.0  # longest pause between two attempts to open the port again
+DRAIN_S = 60.0  # time limit for the calls in progress of a server that has ended
 
 _log = logging.getLogger(__name__)
 
 
 class GrpcServer:
-    """Serves until `stop`. `make` returns a server with all handlers and without a port; `bind` gives it one."""
+    """Serve until `stop`.
+
+    `make` returns a server with all handlers and without a port. `bind` gives it a port and returns the number."""
 
     def __init__(self, make: Callable[[], Any], bind: Callable[[Any, str], int]) -> None:
         self._make = make
         self._bind = bind
         self._server: Any = None
         self._watching: asyncio.Task[None] | None = None
-        self._ended: set[asyncio.Task[None]] = set()  # of the servers before: until their last calls end
+        self._ended: set[asyncio.Task[None]] = set()  # one task for each former server, until its last call ends
 
     async def start(self, host: str, port: int) -> int:
-        """Return the port. Raises RuntimeError where it cannot be had."""
-        asyncio.get_running_loop().set_exception_handler(_told)
-        found = await self._started(host, port)
-        self._watching = asyncio.create_task(self._watch(host, found))
-        return found
+        """Open the port and return its number. Raises RuntimeError if the port cannot be opened."""
+        asyncio.get_running_loop().set_exception_handler(_on_loop_error)
+        number = await self._started(host, port)
+        self._watching = asyncio.create_task(self._watch(host, number))
+        return number
 
-    async def stop(self, bound_s: float) -> None:
-        """End within `bound_s`: calls that are under way may end until then."""
+    async def stop(self, timeout_s: float) -> None:
+        """Stop the server. Calls in progress have `timeout_s` to end."""
         if self._watching is not None:
             self._watching.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -45,24 +47,24 @@ class GrpcServer:
         for task in self._ended:
             task.cancel()
         if self._server is not None:
-            await self._server.stop(bound_s)
+            await self._server.stop(timeout_s)
         await asyncio.gather(*self._ended, return_exceptions=True)
 
     async def _started(self, host: str, port: int) -> int:
         server = self._make()
-        found = self._bind(server, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        number = self._bind(server, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         await server.start()
         self._server = server
-        return found
+        return number
 
     async def _watch(self, host: str, port: int) -> None:
         while True:
             try:
-                while await self._server.wait_for_termination(WATCH_S):  # true where the time has passed
+                while await self._server.wait_for_termination(WATCH_S):  # True after WATCH_S
                     pass
                 return
             except Exception as error:
-                _log.warning("gRPC's server ended on a request that it cannot read (%s); the next one begins", error)
+                _log.warning("the gRPC server ended on a request that it cannot read (%s); it is replaced", error)
             ended = asyncio.create_task(_drained(self._server))
             self._ended.add(ended)
             ended.add_done_callback(self._ended.discard)
@@ -74,14 +76,14 @@ class GrpcServer:
             try:
                 await self._started(host, port)
                 return
-            except RuntimeError as error:  # the old server lets go of the port in a moment, or somebody has taken it
-                _log.warning("gRPC's port %d cannot be had again yet: %s", port, error)
+            except RuntimeError as error:  # the old server has not closed the port yet, or another process has taken it
+                _log.warning("the gRPC port %d cannot be opened again yet: %s", port, error)
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, PAUSE_S)
+            pause_s = min(2 * pause_s, MAX_PAUSE_S)
 
 
-def _told(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Tell of errors that nobody awaits, but not of those on which gRPC's server ended: `_watch` has told of them."""
+def _on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report errors that no task awaits, except the error on which a gRPC server ended, which `_watch` reports."""
     error = context.get("exception")
     where = None if error is None else error.__traceback__
     while isinstance(error, UnicodeDecodeError) and where is not None:
@@ -92,6 +94,6 @@ def _told(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 async def _drained(server: aio.Server) -> None:
-    """Let the calls of a server end, and then free it, also when the wait is cancelled."""
-    with contextlib.suppress(Exception):  # the server raises once more what it ended on
+    """Wait until the calls of a server have ended, and then free the server, also if the wait is cancelled."""
+    with contextlib.suppress(Exception):  # the server raises again the error on which it ended
         await server.stop(DRAIN_S)

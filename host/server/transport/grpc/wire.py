@@ -1,7 +1,9 @@
-"""The two messages of gRPC that carry tensors, on bytes: the tensors stay where they came, and are copied once into an
-answer. Protobuf's own classes copy them twice on either way, which took half of a call's time.
+"""Readers and writers of gRPC's two messages with tensors, on bytes.
 
-Only the fields of raw contents are handled here: all others are small, and protobuf's."""
+The tensors of a request stay in the received message. Those of an answer are copied once. Protobuf's own classes copy
+them twice in either direction, which took half of a call's time.
+
+This module handles only the fields of raw contents. All other fields are small, and protobuf handles them."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,11 +16,11 @@ from headrace.host.server.protocol.messages import MAX_FIELDS
 
 Bytes = bytes | memoryview
 
-# Bytes that protobuf reads, while nobody else is served. At most some 50 ms.
-MAX_UNKNOWN = 1 << 18  # of a message with fields that are not known here
-MAX_PLAIN = 1 << 20  # of all but the raw contents
+# Limits on the bytes that protobuf parses. The event loop waits meanwhile, at most some 50 ms.
+MAX_UNKNOWN = 1 << 18  # bytes of a message with fields that this module does not know
+MAX_PLAIN = 1 << 20  # bytes of all fields except the raw contents
 
-# Keys of fields with a length: the number, then wire type 2 in the lowest three bits.
+# Keys of fields with a length: the field's number, and wire type 2 in the lowest three bits.
 _REQUEST_FIELDS = bytes(number << 3 | 2 for number in range(1, 8))
 _RAW_INPUT = 7 << 3 | 2  # ModelInferRequest.raw_input_contents
 _RAW_OUTPUT = bytes([6 << 3 | 2])  # ModelInferResponse.raw_output_contents
@@ -26,41 +28,46 @@ _STREAM_ANSWER = bytes([2 << 3 | 2])  # ModelStreamInferResponse.infer_response
 
 
 def read_request(message: bytes) -> tuple[Any, Sequence[Bytes]]:
-    """A ModelInferRequest, and its raw contents, which are not in it but in `message`. Raises BadInput, also for what
-    would hold up all others while it is read: more than MAX_FIELDS inputs, outputs and parameters."""
+    """Return a ModelInferRequest without its raw contents, and the raw contents as parts of `message`.
+
+    Raises BadInput for a damaged message, and for one that would block the event loop too long: more than MAX_FIELDS
+    inputs, outputs and parameters."""
     try:
-        apart = _isolated(message)
-        if apart is not None:
-            request, contents = pb.ModelInferRequest.FromString(apart[0]), apart[1]
+        separated = _separated(message)
+        if separated is not None:
+            request, contents = pb.ModelInferRequest.FromString(separated[0]), separated[1]
         elif len(message) > MAX_UNKNOWN:
             raise BadInput(
-                f"a message with fields that no ModelInferRequest has; send at most {MAX_UNKNOWN} bytes of it"
+                "the message has fields that a ModelInferRequest does not have; leave them out, or send at most "
+                f"{MAX_UNKNOWN} bytes"
             )
         else:
             request = pb.ModelInferRequest.FromString(message)
             contents = request.raw_input_contents
     except DecodeError:
-        raise BadInput("the message is no ModelInferRequest") from None
+        raise BadInput("the message is not a ModelInferRequest") from None
     fields = len(request.inputs) + len(request.outputs) + len(request.parameters) + len(contents)
-    for given in (request.inputs, request.outputs):
-        fields += sum(len(each.parameters) for each in given[:MAX_FIELDS])
+    for tensors in (request.inputs, request.outputs):
+        fields += sum(len(each.parameters) for each in tensors[:MAX_FIELDS])
     if fields > MAX_FIELDS:
         raise _too_many()
     return request, contents
 
 
 def _too_many() -> BadInput:
-    return BadInput(f"a request of more than {MAX_FIELDS} inputs, outputs and parameters; send fewer")
+    return BadInput(f"the request has more than {MAX_FIELDS} inputs, outputs and parameters; send fewer")
 
 
-def _isolated(message: bytes) -> tuple[bytes, list[memoryview]] | None:
-    """All other fields, and the raw contents; None for what is no plain run of a request's fields: that is left to
-    protobuf as a whole, be it unknown or wrong. Raises BadInput."""
+def _separated(message: bytes) -> tuple[bytes, list[memoryview]] | None:
+    """Split a message into all other fields and the raw contents.
+
+    Returns None unless the message is a plain sequence of a request's fields. Protobuf then parses all of it, whether
+    it is unknown or damaged. Raises BadInput."""
     view, end, at = memoryview(message), len(message), 0
     others, contents = list[memoryview](), list[memoryview]()
     plain = 0
     while at < end:
-        if len(others) + len(contents) > MAX_FIELDS + 3:  # a model's name, its version and an id are no such field
+        if len(others) + len(contents) > MAX_FIELDS + 3:  # the model's name and version, and the id, do not count
             raise _too_many()
         begin, key = at, message[at]
         if key not in _REQUEST_FIELDS:
@@ -84,14 +91,14 @@ def _isolated(message: bytes) -> tuple[bytes, list[memoryview]] | None:
             plain += at + length - begin
             if plain > MAX_PLAIN:
                 raise BadInput(
-                    f"a request of more than {MAX_PLAIN} bytes beside its raw_input_contents; send tensors in these"
+                    f"the request has more than {MAX_PLAIN} bytes outside its raw_input_contents; send tensors there"
                 )
         at += length
     return b"".join(others), contents
 
 
 def write_response(response: Any, contents: Iterable[Bytes]) -> bytes:
-    """A ModelInferResponse with its raw contents."""
+    """Return a ModelInferResponse with its raw contents, as bytes."""
     parts: list[Bytes] = [response.SerializeToString()]
     for raw in contents:
         parts += (_RAW_OUTPUT, _varint(len(raw)), raw)
@@ -99,14 +106,14 @@ def write_response(response: Any, contents: Iterable[Bytes]) -> bytes:
 
 
 def write_stream_response(response: bytes) -> bytes:
-    """A ModelStreamInferResponse of what `write_response` wrote."""
+    """Return a ModelStreamInferResponse with the bytes of a `write_response`."""
     return b"".join((_STREAM_ANSWER, _varint(len(response)), response))
 
 
 def _varint(number: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
+        encoded.append(number & 0x7F | 0x80)
         number >>= 7
-    found.append(number)
-    return bytes(found)
+    encoded.append(number)
+    return bytes(encoded)

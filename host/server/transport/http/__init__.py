@@ -1,1 +1,1 @@
-"""Serve the Open Inference Protocol and the live page over HTTP/1.1."""
+"""This package serves the Open Inference Protocol and the live page over HTTP/1.1."""

@@ -9,20 +9,20 @@ from headrace.host.server.protocol.messages import CrossSite, Misdirected
 from headrace.host.server.transport.http.connection import Request
 
 _NAME = re.compile(r"[\w.-]{1,253}", re.ASCII)
-ANY = "*"  # as a name: whatever the Host is
+ANY = "*"  # this name accepts every Host
 
 
 class BrowserGuard:
     """Refuse requests that a browser sends for a page of another site.
 
-    A site can map its own name to this machine's address (DNS rebinding). Its page may then read the answers. The Host
-    must therefore be an address, `localhost`, or one of `names`.
+    A site can map its own name to this machine's address (DNS rebinding), so that its page may read the answers. The
+    Host must therefore be an address, `localhost`, or one of `names`.
 
-    A page can also send requests without reading the answers. Browsers mark these by Origin and Sec-Fetch-Site. The
-    content type is no such mark, because `curl --data` sends that of a form."""
+    A page can also send requests without reading the answers. Browsers mark such requests by Origin and Sec-Fetch-Site.
+    The content type is no such mark, because `curl --data` sends the content type of a form."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        """Raises UsageError for a name that is no host name."""
+        """Store the names. Raises UsageError for a name that is no host name."""
         names = tuple(names)
         if wrong := [name for name in names if name != ANY and not _NAME.fullmatch(name)]:
             raise UsageError(f"--allow-host {wrong[0]!r}: give a name without scheme and port, or {ANY} for any")
@@ -33,18 +33,20 @@ class BrowserGuard:
         host = request.headers.get("host", "")
         if not self._is_known(host):
             raise Misdirected(
-                f"this server is not known as {host[:200]!r}; ask it by its address, or start it with --allow-host"
+                f"{host[:200]!r} is not a name of this server; use its address, or start it with --allow-host"
             )
         if request.method == "GET":
             return
         origin = request.headers.get("origin")
         if origin is not None and origin.lower().partition("://")[2] != host.lower():
-            raise CrossSite(f"a page of {origin[:200]!r} may not ask this server; start it with --token-file")
+            raise CrossSite(f"a page of {origin[:200]!r} may not use this server; start it with --token-file")
         if (site := request.headers.get("sec-fetch-site", "none")) not in ("none", "same-origin"):
-            raise CrossSite(f"a page may not ask this server from a {site[:200]!r}; start it with --token-file")
+            raise CrossSite(
+                f"a page may not use this server with Sec-Fetch-Site {site[:200]!r}; start it with --token-file"
+            )
 
     def _is_known(self, host: str) -> bool:
-        if ANY in self._names or not host:  # HTTP/1.0 need not say it, and every browser does
+        if ANY in self._names or not host:  # HTTP/1.0 may lack a Host, but every browser sends one
             return True
         name = (host[: host.rfind("]") + 1] if host.startswith("[") else host.partition(":")[0]).lower().rstrip(".")
         if name == "localhost" or name.endswith(".localhost") or name in self._names:

@@ -1,15 +1,13 @@
-"""HTTP/1.1 for answers that come from one asyncio loop: a connection is a protocol, and reads a body where it stays.
+"""A server of HTTP/1.1 on one asyncio loop. Each connection is a protocol that receives a body where it stays.
 
-`heads` parses heads, and sees no body. A body with Content-Length is received into memory of its own size at once, and
-never copied. General servers hand a body on in pieces, which costs more than all else where it is a tensor. Echoes of
-602,112 bytes a second on two busy cores, at 1 and at 4 connections: uvicorn 700 to 1,400 and 1,500 to 2,000, granian
-(RSGI, its threads beside the loop) 2,300 to 3,500 and 1,400 to 2,400, this on uvloop 2,800 and 4,000; small bodies
-18,000, 15,000, 30,000. A chunked body is copied once. The server upgrades to no other protocol.
+`heads` parses heads and does not see bodies. A body with Content-Length is received directly into memory of its own
+size and is never copied. General HTTP servers pass a body on in pieces, which costs more than everything else for a
+tensor. A chunked body is copied once. The server does not upgrade to other protocols.
 
-Every state has an end. A head and a body must be here, and an answer taken, within a time that grows with the size;
-the sizes of head, body and all bodies together and the number of connections are limited. What a client sends while
-its request is answered is read, so that its going away is seen at once, and cancels the request.
-"""
+Every state has a time limit. A head and a body must arrive, and an answer must be received, within a time that grows
+with the size. There are limits on the size of a head and a body, on the total size of all bodies, and on the number of
+connections. The server also reads while it answers a request. So it notices at once when the client leaves, and cancels
+the request."""
 
 import asyncio
 import logging
@@ -32,17 +30,17 @@ from headrace.host.server.transport.http import heads
 from headrace.host.server.transport.http.chunks import BadChunk, Chunks
 from headrace.host.server.transport.http.heads import Head, Refused
 
-LINGER_S = 2.0  # a client that is still sending may read why it was refused
-SWEEP_S = 0.5
+LINGER_S = 2.0  # time for a refused client, which may still be sending, to read the reason
+SWEEP_S = 0.5  # time between two checks of the connections' time limits
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request. Names in `headers` are in lower case. `target` is path and query, `peer` the client's address.
+    """Hold a request. Names in `headers` are in lower case. `target` is path and query; `peer` is the client's address.
 
-    A HEAD arrives with the `method` GET, because the connection drops the content of its response. A handler calls
+    A HEAD request has the `method` GET, because the connection drops the content of its response. A handler calls
     `reserve` before it uses more memory than the body. `reserve` raises Refused if there is no room."""
 
     method: str
@@ -55,7 +53,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A response. The connection compresses it if it is `compressible` and the client accepts a coding."""
+    """Hold a response. The connection compresses it if it is `compressible` and the client accepts a coding."""
 
     status: int
     parts: Sequence[bytes | memoryview] = ()
@@ -68,22 +66,25 @@ Refusal = Callable[[int, str], Response]
 
 
 class HttpServer:
-    """Answers by `handler`, which raises nothing; `refusal` makes the answer to what never gets there."""
+    """Serve HTTP/1.1 requests.
+
+    `handler` answers a request and raises no error. `refusal` makes the answer to a request that does not reach the
+    handler."""
 
     def __init__(
         self, handler: Handler, refusal: Refusal, limits: Limits, context: ssl.SSLContext | None = None
     ) -> None:
-        """With a `context` all connections are TLS."""
+        """Store the settings. With a `context` all connections use TLS."""
         self._context = context
         self.handler = handler
         self.refusal = refusal
         self.limits = limits
         self.closing = False
         self.connections: set[Connection] = set()
-        self.bodies = 0  # bytes that requests have announced and answers have, until these are taken
+        self.bodies = 0  # bytes that are reserved for bodies of requests, and for answers until the client has them
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Returns where it listens. Raises OSError."""
+        """Listen at a TCP address, and return it. Port 0 takes a free port. Raises OSError."""
         loop = asyncio.get_running_loop()
         self._listening = await loop.create_server(
             lambda: Connection(self),
@@ -98,18 +99,20 @@ class HttpServer:
         return address[0], address[1]
 
     async def start_at(self, path: Path) -> None:
-        """Listens at a Unix socket, without TLS. Raises OSError."""
+        """Listen at a Unix socket, without TLS. Raises OSError."""
         loop = asyncio.get_running_loop()
         self._listening = await loop.create_unix_server(lambda: Connection(self), path, backlog=1024)
         self._sweeper = asyncio.create_task(self._sweep())
 
-    async def stop(self, bound_s: float) -> None:
-        """Listen no more, answer what has come in whole, and close; what is not answered within `bound_s` is cut."""
+    async def stop(self, timeout_s: float) -> None:
+        """Stop listening, answer the complete requests, and close.
+
+        Connections that are open after `timeout_s` are aborted."""
         self.closing = True
         self._listening.close()
         for connection in list(self.connections):
             connection.close_if_idle()
-        end = asyncio.get_running_loop().time() + bound_s
+        end = asyncio.get_running_loop().time() + timeout_s
         while self.connections and asyncio.get_running_loop().time() < end:
             await asyncio.sleep(0.01)
         self._sweeper.cancel()
@@ -117,7 +120,7 @@ class HttpServer:
             connection.abort()
 
     def make_room(self, newcomer: "Connection") -> bool:
-        """Close the connection that has been idle longest, other than the newcomer. Return whether there was one."""
+        """Close the connection that has been idle longest, other than the newcomer. Returns whether there was one."""
         idle = [each for each in self.connections if each.is_idle and each is not newcomer]
         if idle:
             min(idle, key=lambda each: each.idle_since).close_if_idle()
@@ -133,26 +136,28 @@ class HttpServer:
 
 
 class Connection(asyncio.BufferedProtocol):
+    """Receive the requests of one client, one after another, and send the answers."""
+
     def __init__(self, server: HttpServer) -> None:
         self._server = server
         self._limits = server.limits
         self._loop = asyncio.get_running_loop()
-        self._buffer = memoryview(bytearray(self._limits.head))  # of heads, and of what comes behind a body
-        self._held = 0  # bytes in it
-        self._head: Head | None = None  # of the request that is received or answered
+        self._buffer = memoryview(bytearray(self._limits.head))  # receives heads, and bytes that follow a body
+        self._held = 0  # bytes in the buffer
+        self._head: Head | None = None  # head of the request that is being received or answered
         self._body = memoryview(b"")
-        self._chunks: Chunks | None = None  # of a body whose length is not known
-        self._received = 0  # bytes of the body
-        self._reserved = 0  # bytes of the server's `bodies` that this request has
-        self._began = 0.0  # when the first of them could come
+        self._chunks: Chunks | None = None  # decoder of a chunked body
+        self._received = 0  # received bytes of the body
+        self._reserved = 0  # this request's share of the server's `bodies`
+        self._began = 0.0  # time when the head was complete
         self._answering: asyncio.Task[None] | None = None
-        self._writable: asyncio.Future[None] | None = None  # while the client does not take what is written
-        self._idle = False  # nothing of the next request is here
-        self._discards = False  # the connection is refused; what still comes is not looked at
+        self._writable: asyncio.Future[None] | None = None  # set while the client does not receive fast enough
+        self._idle = False  # no byte of the next request has arrived
+        self._discards = False  # the request is refused, and further bytes are ignored
         self.idle_since = 0.0
-        self.due = math.inf  # when what it waits for must have come
+        self.due = math.inf  # time limit of the current state
 
-    # ---- what the transport tells ----
+    # ---- callbacks of the transport ----
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -161,7 +166,9 @@ class Connection(asyncio.BufferedProtocol):
         self.idle_since = self._loop.time()
         self.due = self._loop.time() + self._limits.client_s
         if len(self._server.connections) > self._limits.connections and not self._server.make_room(self):
-            self._refuse(503, f"{self._limits.connections} connections are open; close one, or try again")
+            self._refuse(
+                503, f"{self._limits.connections} connections are open, the limit of this server; try again later"
+            )
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.discard(self)
@@ -210,18 +217,18 @@ class Connection(asyncio.BufferedProtocol):
         return self._head is not None and self._answering is None
 
     def _next(self) -> None:
-        """Begin the request whose head has come, if it has."""
+        """Begin the next request if its head is complete."""
         raw = bytes(self._buffer[: self._held])
         raw = raw.lstrip(b"\r\n") if raw[:1] in b"\r\n" else raw  # RFC 9112, 2.2
         end = raw.find(b"\r\n\r\n")
         if end < 0:
             if self._held == len(self._buffer):
-                self._refuse(431, f"the request's head is longer than {self._limits.head} bytes")
+                self._refuse(431, f"the request's head is longer than {self._limits.head} bytes; send a shorter one")
             elif not self._held:
                 self._idle = True
                 self.idle_since = self._loop.time()
                 self.due = self.idle_since + IDLE_S
-            elif self._idle:  # of the first byte: those that follow give it no more time
+            elif self._idle:  # the time limit starts at the first byte; further bytes do not extend it
                 self._idle = False
                 self.due = self._loop.time() + self._limits.client_s
             return
@@ -241,7 +248,7 @@ class Connection(asyncio.BufferedProtocol):
             self._hold(rest)
             self._next_chunks()
         else:
-            # Not zeroed, so that memory is only used by what really comes.
+            # The memory is not zeroed, so the system provides a page only when bytes of the body arrive.
             self._body = np.empty(head.length, np.uint8).data
             self._received = min(len(rest), head.length)
             self._body[: self._received] = rest[: self._received]
@@ -255,14 +262,14 @@ class Connection(asyncio.BufferedProtocol):
         self._held = len(rest)
 
     def _next_chunks(self) -> None:
-        """Decode the bytes that have come of a chunked body."""
+        """Decode the received bytes of a chunked body."""
         chunks = self._chunks
         assert chunks is not None
         try:
             taken = chunks.feed(self._buffer[: self._held])
             self._reserve_body(len(chunks.body) - self._received)
         except BadChunk as error:
-            self._refuse(400, f"the body is not in chunks: {error}")
+            self._refuse(400, f"the body is not a valid chunked body: {error}")
             return
         except Refused as refused:
             self._refuse(*refused.args)
@@ -283,9 +290,9 @@ class Connection(asyncio.BufferedProtocol):
     def _reserve_body(self, size: int) -> None:
         """Reserve room for bytes of the request. Raises Refused if there is none."""
         if self._reserved + size > self._limits.body:
-            raise Refused(413, f"the body has more bytes than the {self._limits.body} that this server takes")
+            raise Refused(413, f"the body is larger than this server's limit of {self._limits.body} bytes")
         if self._server.bodies + size > self._limits.bodies:
-            raise Refused(503, "there is no room for the body; try again")
+            raise Refused(503, "the server has no room for the body; try again later")
         self._reserved += size
         self._server.bodies += size
 
@@ -306,15 +313,15 @@ class Connection(asyncio.BufferedProtocol):
         if not keep_alive:
             self._transport.close()
             self.due = self._loop.time() + self._limits.client_s + self._transport.get_write_buffer_size() / BYTES_PER_S
-        elif self._writable is not None:  # the next request waits for this answer's end
+        elif self._writable is not None:  # the next request waits until the client has this answer
             self.due = self._loop.time() + self._limits.client_s + self._transport.get_write_buffer_size() / BYTES_PER_S
             await self._writable
 
     def _with_room(self, response: Response) -> Response:
-        """Reserve room for the response until the client has taken it. Return a 503 instead if there is none."""
+        """Reserve room for the response until the client has received it. Returns a 503 instead if there is none."""
         size = sum(map(len, response.parts))
         if size > SMALL and self._server.bodies + size > self._limits.bodies:
-            return self._server.refusal(503, "there is no room for the answer; try again")
+            return self._server.refusal(503, "the server has no room for the answer; try again later")
         self._reserved += size
         self._server.bodies += size
         return response
@@ -325,7 +332,7 @@ class Connection(asyncio.BufferedProtocol):
         self._head = self._answering = self._chunks = None
         self._body = memoryview(b"")
         if task is not None and not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("an answer ended with an error", exc_info=error)
+            _log.error("an answer could not be sent because of an error", exc_info=error)
             self._transport.abort()
         elif not self._transport.is_closing():
             self._transport.resume_reading()
@@ -333,7 +340,7 @@ class Connection(asyncio.BufferedProtocol):
             self._next()
 
     def _write(self, response: Response, keep_alive: bool, *, content: bool, old: bool = False) -> None:
-        """Write a response, without its content for a HEAD."""
+        """Write a response. `content` is False for a HEAD, and `old` is True for HTTP/1.0."""
         size = sum(len(part) for part in response.parts)
         lines = [f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}", f"content-length: {size}"]
         lines += [f"{name}: {value}" for name, value in response.headers.items()]
@@ -344,10 +351,12 @@ class Connection(asyncio.BufferedProtocol):
             lines.append("connection: keep-alive")
         self._transport.writelines([("\r\n".join(lines) + "\r\n\r\n").encode(), *(response.parts if content else ())])
 
-    # ---- ends ----
+    # ---- ends of the connection ----
 
     def _refuse(self, status: int, text: str) -> None:
-        """Say why, then let the client read it: to close with bytes unread would take the answer away from it."""
+        """Send a refusal and keep the connection open for LINGER_S.
+
+        If it closed with unread bytes, the client's system would discard the answer."""
         self._discards = True
         is_head = self._head.method == "HEAD" if self._head else bytes(self._buffer[:64]).lstrip().startswith(b"HEAD ")
         self._write(self._server.refusal(status, text), keep_alive=False, content=not is_head)
@@ -356,22 +365,24 @@ class Connection(asyncio.BufferedProtocol):
         self.due = self._loop.time() + LINGER_S
 
     def expired(self) -> None:
+        """End the connection because its time limit has passed."""
         if self._discards or self._transport.is_closing() or self._answering is not None:
             self._transport.abort()
         elif self._head is None and not self._held:
             self._transport.close()
         else:
-            self._refuse(408, "the request took too long to come")
+            self._refuse(408, "the request did not arrive within the time limit; send it again")
 
     @property
     def is_idle(self) -> bool:
-        """Whether the connection waits for the first byte of a request."""
+        """Return whether the connection waits for the first byte of a request."""
         return self._head is None and not self._held and not self._discards and not self._transport.is_closing()
 
     def close_if_idle(self) -> None:
+        """Close the connection unless a request is in progress."""
         if self.is_idle:
             self._transport.close()
-            self.due = self._loop.time() + LINGER_S  # for what the client has not taken yet of the last answer
+            self.due = self._loop.time() + LINGER_S  # time for the client to receive the rest of the last answer
 
     def abort(self) -> None:
         self._transport.abort()
@@ -383,8 +394,8 @@ def _date(second: int) -> str:
 
 
 async def _coded(response: Response, accept: str) -> Response:
-    """Return the response in the coding that the client prefers, unless it is too small to gain by that."""
-    if not accept or sum(map(len, response.parts)) < codings.LEAST or not response.compressible:
+    """Return the response in the coding that the client prefers, unless it is too small to be worth it."""
+    if not accept or sum(map(len, response.parts)) < codings.MIN_BYTES or not response.compressible:
         return response
     headers = {**response.headers, "vary": "accept-encoding"}
     if not (coding := codings.accepted(accept)):

@@ -1,4 +1,5 @@
-"""The Open Inference Protocol v2 over HTTP: JSON, and tensors as bytes behind it (Triton's binary tensor data)."""
+"""The Open Inference Protocol v2 over HTTP. Requests are JSON, and tensors may follow it as bytes (Triton's binary
+tensor data)."""
 
 import base64
 import logging
@@ -33,10 +34,10 @@ from headrace.host.server.protocol.messages import (
     Unauthorized,
     bytes_tensor,
     checked_shape,
+    client_text,
     from_raw,
     outcome,
     to_raw,
-    told,
 )
 from headrace.host.server.protocol.shared_memory import Regions, Shared
 from headrace.host.server.rows import kind_of
@@ -49,7 +50,7 @@ from headrace.host.server.transport.http.json_body import Body, fields_of, tenso
 
 HEADER_LENGTH = "inference-header-content-length"
 RETRY_AFTER_S = 1
-# Whoever looks after the process has no token, and the page asks for it.
+# These paths need no token: health checks have none, and the page asks its user for it.
 NEED_NO_TOKEN = (["v2", "health", "live"], ["v2", "health", "ready"], [""])
 JSON_CONTENT = {"content-type": "application/json"}
 
@@ -57,12 +58,13 @@ _log = logging.getLogger(__name__)
 
 
 class NoSuchPath(UnknownModel):
-    """A path that this server does not have."""
+    """The server does not have this path."""
 
 
 class HttpApi:
-    """The handler of the server's HTTP port. Without `regions` there is no shared memory. Without a `guard` pages of
-    other sites may send requests."""
+    """Handle the requests of the HTTP port.
+
+    Without `regions` there is no shared memory. Without a `guard` pages of other sites may send requests."""
 
     def __init__(
         self, service: Service, limits: Limits, regions: Regions | None, guard: BrowserGuard | None = None
@@ -73,6 +75,7 @@ class HttpApi:
         self._guard = guard
 
     async def handle(self, request: Request) -> Response:
+        """Return the response to a request. Errors become error responses."""
         try:
             path = [unquote(part) for part in request.target.partition("?")[0].strip("/").split("/")]
             with self._refusals_counted(request):
@@ -86,15 +89,16 @@ class HttpApi:
 
     @contextmanager
     def _refusals_counted(self, request: Request) -> Iterator[None]:
-        """Count a request that is refused before it is looked at further."""
+        """Count a request that is refused inside this context."""
         try:
             yield
         except HeadraceError:
-            with self._service.counted(_visit(request, "")):
+            with self._service.counted(_trace(request, "")):
                 raise
 
-    async def _asked(self, request: Request) -> dict[str, Any]:
-        """Return the fields of a JSON body, {} without one. Raises BadInput, TooLarge, Overloaded and UnknownCoding."""
+    async def _fields(self, request: Request) -> dict[str, Any]:
+        """Return the fields of a JSON body, or {} without a body. Raises BadInput, TooLarge, Overloaded and
+        UnknownCoding."""
         body = await self._content(request)
         return Body(body, self._limits.json).fields if body else {}
 
@@ -110,7 +114,7 @@ class HttpApi:
         service = self._service
         match path:
             case ["v2"]:
-                found: Any = describe.server_metadata(self._regions is not None)
+                content: Any = describe.server_metadata(self._regions is not None)
             case ["v2", "health", "live"]:
                 return Response(200 if service.live else 503)
             case ["v2", "health", "ready"]:
@@ -118,11 +122,11 @@ class HttpApi:
             case [""]:
                 return page.RESPONSE if request.method == "GET" else _method_not_allowed("GET")
             case ["status"]:
-                found = page.status(service, request.target.partition("?")[2])
+                content = page.status(service, request.target.partition("?")[2])
             case ["photo", name]:
-                return await self._photo(request, name)
+                return await self._image(request, name)
             case ["v2", "models", "stats"]:
-                found = describe.model_statistics(service, list(service.models.values()))
+                content = describe.model_statistics(service, list(service.models.values()))
             case ["v2", "repository", "index"]:
                 return await self._index(request)
             case ["v2", "systemsharedmemory", "region", name, what]:
@@ -136,8 +140,8 @@ class HttpApi:
             case ["v2", "models", name, *rest] if len(rest) < 2:
                 return await self._model(request, name, "", *rest)
             case _:
-                raise NoSuchPath(f"there is no path {request.target.partition('?')[0][:200]}")
-        return as_json(found) if request.method == "GET" else _method_not_allowed("GET")
+                raise NoSuchPath(f"this server has no path {request.target.partition('?')[0][:200]}")
+        return as_json(content) if request.method == "GET" else _method_not_allowed("GET")
 
     async def _model(self, request: Request, name: str, version: str, what: str = "") -> Response:
         service = self._service
@@ -148,22 +152,22 @@ class HttpApi:
         model = service.model(name, version)
         match what:
             case "":
-                found = describe.model_metadata(model)
+                content = describe.model_metadata(model)
             case "ready":
                 return Response(200 if model.ready and not service.draining else 503)
             case "config":
-                found = describe.model_config(model)
+                content = describe.model_config(model)
             case "stats":
-                found = describe.model_statistics(service, [model])
+                content = describe.model_statistics(service, [model])
             case _:
-                raise NoSuchPath(f"a model has no {what[:200]!r}; give infer, ready, config or stats")
-        return as_json(found) if request.method == "GET" else _method_not_allowed("GET")
+                raise NoSuchPath(f"a model has no path {what[:200]!r}; use infer, ready, config or stats")
+        return as_json(content) if request.method == "GET" else _method_not_allowed("GET")
 
     async def _index(self, request: Request) -> Response:
         if request.method != "POST":
             return _method_not_allowed("POST")
-        asked = await self._asked(request)
-        return as_json(describe.repository_index(self._service, asked.get("ready") is True))
+        fields = await self._fields(request)
+        return as_json(describe.repository_index(self._service, fields.get("ready") is True))
 
     async def _shared_memory(self, request: Request, what: str, name: str) -> Response:
         if self._regions is None:
@@ -174,93 +178,96 @@ class HttpApi:
             case "status":
                 return as_json(self._regions.status(name))
             case "register":
-                asked = await self._asked(request)
-                size = _number(asked, "byte_size")
+                fields = await self._fields(request)
+                size = _number(fields, "byte_size")
                 if size is None:
-                    raise BadInput(f"shared memory region {name!r} has no byte_size")
+                    raise BadInput(f"shared memory region {name!r} has no byte_size; give its size in bytes")
                 self._regions.register(
-                    name, _text(asked, "key", f"shared memory region {name!r}"), _number(asked, "offset") or 0, size
+                    name, _text(fields, "key", f"shared memory region {name!r}"), _number(fields, "offset") or 0, size
                 )
             case "unregister":
                 self._regions.unregister(name)
             case _:
-                raise NoSuchPath(f"shared memory has no {what[:200]!r}; give status, register or unregister")
+                raise NoSuchPath(f"shared memory has no path {what[:200]!r}; use status, register or unregister")
         return Response(200)
 
     async def _change(self, request: Request, name: str, what: str) -> Response:
         if request.method != "POST":
             return _method_not_allowed("POST")
-        asked = await self._asked(request)
+        fields = await self._fields(request)
         if what == "unload":
             await self._service.unload(name)
-        elif asked.get("parameters"):
-            raise BadInput("a model is loaded as its repository has it: leave the parameters out")
+        elif fields.get("parameters"):
+            raise BadInput("the settings of a model come from its repository; leave out the parameters")
         else:
             await self._service.load(name)
         return as_json({})
 
-    async def _photo(self, request: Request, name: str) -> Response:
+    async def _image(self, request: Request, name: str) -> Response:
         if request.method != "POST":
             return _method_not_allowed("POST")
-        return as_json(await page.photo(self._service, _visit(request, name), bytes(await self._content(request))))
+        return as_json(await page.image(self._service, _trace(request, name), bytes(await self._content(request))))
 
     async def _infer(self, request: Request, name: str, version: str) -> Response:
         service = self._service
-        with service.counted(_visit(request, name)) as visit:
-            service.model(name, version)  # before a long body is looked at
+        with service.counted(_trace(request, name)) as trace:
+            service.model(name, version)  # checks the name before the body is read
             body = await self._content(request)
             length = request.headers.get(HEADER_LENGTH)
-            if length is None and (kind := kind_of(bytes(body[:12]))) is not None:  # a file alone, as curl sends it
-                asked = InferRequest(name, {kind: bytes_tensor(kind, (1,), [bytes(body)])}, version=version)
+            if length is None and (kind := kind_of(bytes(body[:12]))) is not None:  # only a file, as curl sends it
+                inference = InferRequest(name, {kind: bytes_tensor(kind, (1,), [bytes(body)])}, version=version)
             else:
-                asked = infer_request(name, version, body, length, self._limits, self._regions)
-            outputs = await service.infer(asked, visit)
-            # Most clients name all codings that they know. Tensors hardly shrink: one who wants that names one coding.
+                inference = infer_request(name, version, body, length, self._limits, self._regions)
+            outputs = await service.infer(inference, trace)
+            # Most clients list every coding that they know, but compression hardly makes tensors smaller. So tensors
+            # are compressed only for a client that lists exactly one coding.
             compressible = "," not in request.headers.get("accept-encoding", "")
-            return infer_response(asked, outputs, visit.marks, compressible=compressible)
+            return infer_response(inference, outputs, trace.marks, compressible=compressible)
 
 
 class MetricsApi:
-    """The handler of the metrics' port."""
+    """Handle the requests of the metrics port."""
 
     def __init__(self, service: Service, guard: BrowserGuard | None = None) -> None:
         self._service = service
         self._guard = guard
 
     async def handle(self, request: Request) -> Response:
+        """Return the response to a request. Errors become error responses."""
         try:
             if self._guard is not None:
                 self._guard.check(request)
             check_token(self._service, request)
             if request.target.partition("?")[0] != "/metrics":
-                raise NoSuchPath("there is only the path /metrics")
+                raise NoSuchPath("this port has only the path /metrics")
             return Response(200, [self._service.metrics.text()], {"content-type": CONTENT_TYPE})
         except Exception as error:
             return error_response(error)
 
 
-def _visit(request: Request, model: str) -> RequestTrace:
+def _trace(request: Request, model: str) -> RequestTrace:
     return RequestTrace(model, "http", request.peer, request.headers.get("traceparent", ""))
 
 
 def check_token(service: Service, request: Request) -> None:
-    """Raises Unauthorized."""
+    """Raise Unauthorized unless the request has the token."""
     if not service.authorized(request.headers.get("authorization")):
         raise Unauthorized("send the header Authorization: Bearer TOKEN with this server's token")
 
 
 def error_response(error: Exception) -> Response:
-    """Return the answer that tells of an error. The log has errors of the server's own."""
-    text = told(error)
+    """Return the response for an error. Internal errors are also written to the log."""
+    text = client_text(error)
     if text is None:
-        _log.error("a request ended with an error of the server's own", exc_info=error)
-    found = outcome(error)
-    response = refusal(found.http, text or "the server failed; its log has the reason")
-    # Of a 503 too many requests and no worker are told apart by it.
-    return Response(response.status, response.parts, {**response.headers, "headrace-outcome": found.name})
+        _log.error("a request failed because of an internal error", exc_info=error)
+    result = outcome(error)
+    response = refusal(result.http, text or "the server failed; its log has the reason")
+    # This header distinguishes the reasons of a 503: too many requests, or no worker.
+    return Response(response.status, response.parts, {**response.headers, "headrace-outcome": result.name})
 
 
 def refusal(status: int, text: str) -> Response:
+    """Return an error response with this status and text."""
     headers = dict(JSON_CONTENT)
     if status == 503:
         headers["retry-after"] = str(RETRY_AFTER_S)
@@ -276,64 +283,68 @@ def as_json(value: Any) -> Response:
 
 
 def _method_not_allowed(allowed: str) -> Response:
-    response = refusal(405, f"the method of this path is {allowed}")
+    response = refusal(405, f"this path does not have the method; use {allowed}")
     methods = "GET, HEAD" if allowed == "GET" else allowed
     return Response(405, response.parts, {**response.headers, "allow": methods})
 
 
-# requests
+# ---- requests ----
 
 
 def infer_request(
     model: str, version: str, body: memoryview, length: str | None, limits: Limits, regions: Regions | None
 ) -> InferRequest:
-    """Return the request that is in a body. `length` counts the bytes of its JSON; None means the whole body.
+    """Return the inference request in a body. `length` is the number of bytes of its JSON; None means the whole body.
 
     Raises BadInput and UnknownRegion."""
     if length is None:
         header, binary = body, memoryview(b"")
     elif not length.isdecimal() or len(length) > 18 or int(length) > len(body):
-        raise BadInput(f"Inference-Header-Content-Length must be a number of at most {len(body)}, the body's")
+        raise BadInput(
+            f"Inference-Header-Content-Length must be a whole number of at most {len(body)}, the length of the body"
+        )
     else:
         header, binary = body[: int(length)], body[int(length) :]
-    asked = Body(header, limits.json)
+    json = Body(header, limits.json)
     inputs: dict[str, NDArray[Any]] = {}
     shared = Shared(regions)
     at = 0
-    for given in asked.objects("inputs"):
-        name = _text(given, "name", "an input")
+    for entry in json.objects("inputs"):
+        name = _text(entry, "name", "an input")
         if name in inputs:
-            raise BadInput(f"input {name!r} was given twice")
-        shape = checked_shape(name, _shape(given.get("shape")), limits.elements)
-        own = _parameters(given)
+            raise BadInput(f"the request has input {name!r} twice; give it once")
+        shape = checked_shape(name, _shape(entry.get("shape")), limits.elements)
+        own = _parameters(entry)
         if (raw := shared.input(name, own)) is not None:
-            inputs[name] = from_raw(name, given.get("datatype"), shape, raw)
+            inputs[name] = from_raw(name, entry.get("datatype"), shape, raw)
             continue
         if (size := _number(own, "binary_data_size")) is None:
-            inputs[name] = tensor(name, given.get("datatype"), shape, given.get("data"))
+            inputs[name] = tensor(name, entry.get("datatype"), shape, entry.get("data"))
             if own.get("base64") is True:
                 inputs[name] = _from_base64(name, inputs[name])
             continue
         if at + size > len(binary):
-            raise BadInput(f"input {name!r}: {size} bytes of binary data, of which {len(binary) - at} came")
-        inputs[name] = from_raw(name, given.get("datatype"), shape, binary[at : at + size])
+            raise BadInput(
+                f"input {name!r} has a binary_data_size of {size}, but only {len(binary) - at} bytes are left"
+            )
+        inputs[name] = from_raw(name, entry.get("datatype"), shape, binary[at : at + size])
         at += size
     if at != len(binary):
-        raise BadInput(f"the body has {len(binary) - at} bytes that belong to no input")
-    parameters = _parameters(asked.fields)
+        raise BadInput(f"{len(binary) - at} bytes of the body belong to no input; check each binary_data_size")
+    parameters = _parameters(json.fields)
     all_binary = parameters.get("binary_data_output") is True
     outputs = []
-    for given in asked.objects("outputs"):
-        own = _parameters(given)
-        binary_wanted = own.get("binary_data", all_binary) is True
+    for entry in json.objects("outputs"):
+        own = _parameters(entry)
+        is_binary = own.get("binary_data", all_binary) is True
         classes = _number(own, "classification") or 0
         if classes > MAX_CLASSES:
-            raise BadInput(f"classification of {classes}; ask for at most {MAX_CLASSES} labels")
-        output = _text(given, "name", "an output")
-        outputs.append(RequestedOutput(output, classes, binary_wanted, shared.window(output, own)))
-    id = asked.fields.get("id", "")
+            raise BadInput(f"the request asks for a classification of {classes}; ask for at most {MAX_CLASSES} labels")
+        output = _text(entry, "name", "an output")
+        outputs.append(RequestedOutput(output, classes, is_binary, shared.window(output, own)))
+    id = json.fields.get("id", "")
     if not isinstance(id, str):
-        raise BadInput("the id must be a text")
+        raise BadInput("the id must be a string")
     return InferRequest(
         model,
         inputs,
@@ -347,74 +358,76 @@ def infer_request(
     )
 
 
-def _parameters(asked: Mapping[str, Any]) -> dict[str, Any]:
-    found = asked.get("parameters")
-    if found is None:
+def _parameters(fields: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = fields.get("parameters")
+    if parameters is None:
         return {}
-    if not isinstance(found, simdjson.Object):
+    if not isinstance(parameters, simdjson.Object):
         raise BadInput("parameters must be an object")
-    return fields_of(found, "parameters")
+    return fields_of(parameters, "parameters")
 
 
 def _from_base64(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """Return a tensor of BYTES with each text decoded from base64. Raises BadInput."""
+    """Return a tensor of BYTES with each string decoded from base64. Raises BadInput."""
     try:
         files = [base64.b64decode(text, validate=True) for text in array.ravel()]
-    except (ValueError, TypeError):  # a number is no text
-        raise BadInput(f"input {name!r}: its data are not base64, as its parameter says; give texts of that") from None
+    except (ValueError, TypeError):  # TypeError: an element is a number
+        raise BadInput(
+            f"input {name!r}: its data are not base64, although its parameter says so; give strings of base64"
+        ) from None
     return bytes_tensor(name, array.shape, files)
 
 
-def _shape(found: Any) -> Any:
-    return list(islice(found, MAX_RANK + 1)) if isinstance(found, simdjson.Array) else found
+def _shape(value: Any) -> Any:
+    return list(islice(value, MAX_RANK + 1)) if isinstance(value, simdjson.Array) else value
 
 
-def _text(asked: Mapping[str, Any], key: str, what: str) -> str:
-    found = asked.get(key)
-    if not isinstance(found, str) or not found:
-        raise BadInput(f"{what} has no {key}")
-    return found
+def _text(fields: Mapping[str, Any], key: str, what: str) -> str:
+    text = fields.get(key)
+    if not isinstance(text, str) or not text:
+        raise BadInput(f"{what} has no {key}; give it as a string")
+    return text
 
 
 def _number(parameters: Mapping[str, Any], key: str) -> int | None:
-    found = parameters.get(key)
-    if found is None:
+    number = parameters.get(key)
+    if number is None:
         return None
-    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < 2**62:
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**62:
         raise BadInput(f"the parameter {key} must be a whole number of 0 or more")
-    return found
+    return number
 
 
-# answers
+# ---- answers ----
 
 
 def infer_response(
-    asked: InferRequest, outputs: Sequence[Output], parameters: Mapping[str, str], *, compressible: bool
+    request: InferRequest, outputs: Sequence[Output], parameters: Mapping[str, str], *, compressible: bool
 ) -> Response:
     """Return the response with all outputs. `compressible` says whether binary tensors may be compressed.
 
-    Raises BadInput for an output that does not fit its window, HeadraceError for numbers that JSON does not have."""
+    Raises BadInput for an output that does not fit its window, and HeadraceError for numbers that JSON cannot hold."""
     described, parts = [], list[bytes | memoryview]()
     for output in outputs:
         entry: dict[str, Any] = {
-            "name": output.wanted.name,
+            "name": output.requested.name,
             "datatype": output.datatype,
             "shape": list(output.array.shape),
         }
-        if output.wanted.window is not None:
+        if output.requested.window is not None:
             raw = to_raw(output.array)
-            output.wanted.window.write(raw)
-            entry["parameters"] = output.wanted.window.described(len(raw))
-        elif output.wanted.binary:
+            output.requested.window.write(raw)
+            entry["parameters"] = output.requested.window.described(len(raw))
+        elif output.requested.binary:
             raw = to_raw(output.array)
             entry["parameters"] = {"binary_data_size": len(raw)}
             parts.append(raw)
         else:
             entry["data"] = _plain(output)
         described.append(entry)
-    answer: dict[str, Any] = {"model_name": asked.model, "model_version": VERSION, "outputs": described}
-    if asked.id:
-        answer["id"] = asked.id
+    answer: dict[str, Any] = {"model_name": request.model, "model_version": VERSION, "outputs": described}
+    if request.id:
+        answer["id"] = request.id
     if parameters:
         answer["parameters"] = parameters
     header = orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -425,12 +438,12 @@ def infer_response(
 
 
 def _plain(output: Output) -> NDArray[Any] | list[str]:
-    """All elements, one after the other. Raises HeadraceError for numbers that JSON does not have."""
+    """Return all elements in their order. Raises HeadraceError for numbers that JSON cannot hold."""
     flat = output.array.ravel()
     if flat.size > MAX_NUMBERS:
         raise BadInput(f"an output has {flat.size} numbers; ask for more than {MAX_NUMBERS} as binary data")
     if output.datatype == BYTES:
         return [element.decode("utf-8", "replace") for element in flat]
     if flat.dtype.kind == "f" and not np.isfinite(flat).all():
-        raise HeadraceError("an output holds NaN or infinity, which JSON has not; ask for binary data")
+        raise HeadraceError("an output holds NaN or infinity, which JSON cannot express; ask for binary data")
     return flat

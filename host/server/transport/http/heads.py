@@ -1,4 +1,5 @@
-"""A parser of HTTP/1.1 request heads: llhttp (httptools), and the checks that it leaves to servers (RFC 9110, 9112)."""
+"""A parser of HTTP/1.1 request heads. It uses llhttp (httptools) and adds the checks that llhttp leaves to servers (RFC
+9110, 9112)."""
 
 import re
 from collections.abc import Mapping
@@ -7,21 +8,21 @@ from urllib.parse import urlsplit
 
 import httptools
 
-# Fields that say where something ends or goes: two that differ are an attack, or a mistake.
+# Fields that decide where a message ends or goes. Two different values are an attack or a mistake.
 _ONCE = ("host", "inference-header-content-length", "content-encoding")
 _METHOD = re.compile(rb"[A-Z]+ ")
 _AUTHORITY = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[\w.~%!$&'()*+,;=-]*)(?::\d{0,5})?", re.ASCII)
 
 
 class Refused(Exception):
-    """The server does not read the request to its end. The arguments are an HTTP status and a text."""
+    """The server stops reading the request. The arguments are an HTTP status and an error text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of a request. Names in `headers` are in lower case. A target that is a whole URL sets the `host`.
+    """Hold the head of a request.
 
-    `length` counts the bytes of the body. It is None for a chunked body."""
+    Names in `headers` are in lower case. `length` is the number of bytes of the body, or None for a chunked body."""
 
     method: str
     target: str
@@ -53,41 +54,42 @@ class _Fields:
 
 
 def parsed(raw: bytes) -> Head:
-    """Parse a head with its empty line. Raises Refused."""
+    """Parse a head, including its empty line. Raises Refused."""
     fields = _Fields()
     parser = httptools.HttpRequestParser(fields)
     try:
         parser.feed_data(raw)
     except httptools.HttpParserUpgrade:
-        pass  # as it may, this server goes on with HTTP/1.1
+        pass  # a server may ignore an upgrade; this one continues with HTTP/1.1
     except httptools.HttpParserError as error:
         if isinstance(error, httptools.HttpParserInvalidMethodError) and _METHOD.match(raw):
-            raise Refused(501, "this server knows no such method; use GET, HEAD or POST") from None
-        raise Refused(400, f"the request's head is no HTTP/1.1: {error}") from None
+            raise Refused(501, "this server does not support the method; use GET, HEAD or POST") from None
+        raise Refused(400, f"the request's head is not HTTP/1.1: {error}") from None
     method, version, headers = parser.get_method().decode(), parser.get_http_version(), fields.headers
     if version not in ("1.0", "1.1"):
-        raise Refused(400, f"the request is of HTTP/{version}; send HTTP/1.1")
+        raise Refused(400, f"the request has HTTP/{version}; send HTTP/1.1")
     if method == "CONNECT":
-        raise Refused(501, "this server is no proxy; use GET, HEAD or POST")
+        raise Refused(501, "this server is not a proxy; use GET, HEAD or POST")
     if fields.twice:
-        raise Refused(400, f"the request has {fields.twice} twice")
+        raise Refused(400, f"the request has the field {fields.twice} twice; send it once")
     old = version == "1.0"
     if not old and "host" not in headers:
-        raise Refused(400, "the request names no Host")
+        raise Refused(400, "the request has no Host; send HOST or HOST:PORT")
     target = _origin_form(fields.target, headers)
     if not _AUTHORITY.fullmatch(headers.get("host", "")):
-        raise Refused(400, "the Host is no HOST or HOST:PORT")
+        raise Refused(400, "the Host is invalid; send HOST or HOST:PORT")
     expects = headers.get("expect", "").lower()
     if expects not in ("", "100-continue") and not old:
-        raise Refused(417, "this server meets no expectation but 100-continue")
-    # The parser forgets what the header said when the message ends. A message without a body has ended by now.
+        raise Refused(417, "this server supports only the expectation 100-continue")
+    # The parser forgets the Connection field at the end of the message, and a message without a body has ended now.
     options = {option.strip() for option in headers.get("connection", "").lower().split(",")}
     keep_alive = "close" not in options and (not old or "keep-alive" in options)
     return Head(method, target, headers, _length(headers, old), keep_alive, old, expects == "100-continue" and not old)
 
 
 def _origin_form(target: str, headers: dict[str, str]) -> str:
-    """Return the path and query of a target. A whole URL, as proxies get it, sets the Host (RFC 9112, 3.2.2)."""
+    """Return the path and query of a target. A target that is a whole URL, as proxies get it, sets the Host (RFC 9112,
+    section 3.2.2)."""
     if target.startswith("/") or target == "*":
         return target
     try:
@@ -101,12 +103,14 @@ def _origin_form(target: str, headers: dict[str, str]) -> str:
 
 
 def _length(headers: Mapping[str, str], old: bool) -> int | None:
-    """Return the length of the body, or None for a chunked body (RFC 9112, 6.3)."""
+    """Return the length of the body, or None for a chunked body (RFC 9112, section 6.3). Raises Refused."""
     coding = headers.get("transfer-encoding")
     if coding is None:
         return int(headers.get("content-length", 0))
-    if old or "content-length" in headers:  # whoever forwards it may see another end
-        raise Refused(400, "Transfer-Encoding goes neither with Content-Length nor with HTTP/1.0")
+    if old or "content-length" in headers:  # a proxy may see the end of the body at another place
+        raise Refused(
+            400, "the request has Transfer-Encoding with Content-Length or HTTP/1.0; send Content-Length alone"
+        )
     if coding.strip().lower() != "chunked":
-        raise Refused(501, "this server knows no Transfer-Encoding but chunked")
+        raise Refused(501, "this server supports only the Transfer-Encoding chunked")
     return None

@@ -1,7 +1,6 @@
-"""The live page at `/`: one file that asks `/status` every second, and `/photo/MODEL` for what is dropped on it.
+"""The live page at `/`: one HTML file that reads `/status` every second and sends dropped images to `/photo/MODEL`.
 
-Its policy lets it run the one script and the one style that are in it, ask its own server, and nothing else.
-"""
+Its Content-Security-Policy allows only the script and the style in the file, and requests to its own server."""
 
 import asyncio
 import base64
@@ -19,14 +18,15 @@ from numpy.typing import NDArray
 
 from headrace.batching import BadInput
 from headrace.host.dpu.preprocessor import Preprocessed
-from headrace.host.dpu.reference.image import ImageSpec, pixels
+from headrace.host.dpu.reference.image import pixels
+from headrace.host.dpu.specs import ImageSpec
 from headrace.host.server.observe.watch import RequestTrace
 from headrace.host.server.protocol.messages import DATATYPE_OF, InferRequest, RequestedOutput, bytes_tensor
 from headrace.host.server.rows import IMAGE
 from headrace.host.server.service import Service
 from headrace.host.server.transport.http.connection import Response
 
-TOP = 5  # labels of a photo
+TOP = 5  # labels that the page shows for an image
 
 
 def _response() -> Response:
@@ -54,12 +54,15 @@ RESPONSE = _response()
 
 
 def status(service: Service, query: str) -> dict[str, Any]:
-    """`query` may name a `model`, and have in `since` the last second that is known. Raises BadInput, UnknownModel."""
-    asked = parse_qs(query)
-    since = asked.get("since", ["-1"])[0]
+    """Return the JSON of `/status`.
+
+    `query` may name a `model`, and give in `since` the number of the last second that the page has. Raises BadInput,
+    UnknownModel."""
+    fields = parse_qs(query)
+    since = fields.get("since", ["-1"])[0]
     if not re.fullmatch(r"-1|[0-9]{1,12}", since):
         raise BadInput("since must be the number of a second, or -1")
-    model = service.model(asked["model"][0]).name if "model" in asked else None
+    model = service.model(fields["model"][0]).name if "model" in fields else None
     return {
         "version": version("headrace"),
         "ready": service.ready,
@@ -73,26 +76,28 @@ def status(service: Service, query: str) -> dict[str, Any]:
             }
             for each in service.models.values()
         ],
-        **service.live_page.status(model, int(since)),
+        **service.dashboard.status(model, int(since)),
     }
 
 
-async def photo(service: Service, visit: RequestTrace, raw: bytes) -> dict[str, Any]:
-    """Infer a photo: the tensor as a picture, the largest elements of the first output, and where the time went (ms).
-    Raises what `Service.infer` does."""
-    with service.counted(visit):
-        model = service.model(visit.model)
+async def image(service: Service, trace: RequestTrace, raw: bytes) -> dict[str, Any]:
+    """Run an inference on an image file for the page.
+
+    Returns the tensor as a picture, the largest elements of the first output, and the times in milliseconds. Raises the
+    errors of `Service.infer`."""
+    with service.counted(trace):
+        model = service.model(trace.model)
         if model.preprocessor is None or model.rows.encoded != IMAGE:
-            raise BadInput(f"model {model.name!r} takes no photos")
+            raise BadInput(f"model {model.name!r} takes no images")
         request = InferRequest(
             model.name, {IMAGE: bytes_tensor(IMAGE, (1,), [raw])}, [RequestedOutput(model.outputs[0].name)]
         )
-        (output,) = await service.infer(request, visit)
-    (row,) = visit.rows
+        (output,) = await service.infer(request, trace)
+    (row,) = trace.rows
     assert row.preprocessed is not None and row.inference is not None
     made, served, execution = row.preprocessed, row.inference.served, row.inference.execution
     times = {
-        "preprocess_wait": made.started - visit.arrived,
+        "preprocess_wait": made.started - trace.arrived,
         "preprocess": made.finished - made.started,
         "queue": row.origin + served.started - made.finished,
         "execute": served.finished - served.started,
@@ -111,11 +116,12 @@ async def photo(service: Service, visit: RequestTrace, raw: bytes) -> dict[str, 
 
 
 def _top(values: NDArray[Any], labels: Sequence[str]) -> list[dict[str, Any]]:
-    """An output may be as large as a picture: its largest elements are found without sorting it."""
+    """Return the largest elements of an output with their labels, largest first. An output may be large, so it is not
+    sorted."""
     finite = np.flatnonzero(np.isfinite(values))
-    found = values[finite]
-    if len(found) > TOP:
-        finite = finite[np.argpartition(found, -TOP)[-TOP:]]
+    candidates = values[finite]
+    if len(candidates) > TOP:
+        finite = finite[np.argpartition(candidates, -TOP)[-TOP:]]
     best = sorted(finite.tolist(), key=lambda index: (-float(values[index]), index))
     return [
         {"label": labels[index] if index < len(labels) else str(index), "value": float(values[index])} for index in best
@@ -123,6 +129,7 @@ def _top(values: NDArray[Any], labels: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _tensor(made: Preprocessed, spec: ImageSpec) -> dict[str, Any]:
+    """Return the description of a preprocessed tensor, with its pixels as a PNG."""
     _, png = cv2.imencode(".png", cv2.cvtColor(pixels(made.tensor, spec), cv2.COLOR_RGB2BGR))
     return {
         "datatype": DATATYPE_OF[str(made.tensor.dtype)],

@@ -24,7 +24,7 @@ _LOCATOR = struct.Struct("<4sLQL")  # of the end in a zip64 archive
 _END64 = struct.Struct("<4sQ2H2L4Q")
 _HEADER = struct.Struct("<4s5H3L2H")  # of an entry
 _FOLDER = 0x10  # an attribute; of an entry that has it torch reads nothing, and says nothing
-_FLAGS = 0x808  # sizes behind the entry, and a name in UTF-8
+_FLAGS = 0x808  # sizes after the entry, and a name in UTF-8
 _DAMAGED = "it was damaged, or written without checksums (torch.serialization.set_crc32_options); save or copy it anew"
 
 

@@ -66,7 +66,7 @@ def load_exported(path: Path, rules: FileRules = ANY_FILE) -> Exported:
     by_name = keywords.num_children > 0
     if by_name:
         inputs = tuple(replace(spec, name=name) for spec, name in zip(inputs, keywords.context, strict=True))
-    largest = min(_most(program, value.shape[0], MAX_BATCH) for value in _values(program))
+    largest = min(_max_size(program, value.shape[0], MAX_BATCH) for value in _values(program))
     return Exported(_module(program), inputs, by_name, largest)
 
 
@@ -103,13 +103,13 @@ def _check(where: str, archive: zipfile.ZipFile) -> None:
 
 
 def _values(program: torch.export.ExportedProgram) -> list[Any]:
-    """What is known of each input."""
+    """Return the example value of each input."""
     wanted = set(program.graph_signature.user_inputs)
     return [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder" and node.name in wanted]
 
 
 def _inputs(where: str, program: torch.export.ExportedProgram) -> tuple[TensorSpec, ...]:
-    found = []
+    specs = []
     for name, value in zip(program.graph_signature.user_inputs, _values(program), strict=True):
         if not isinstance(value, torch.Tensor):
             raise UsageError(f"{where}: input {name!r} is no tensor; export it with tensors alone")
@@ -121,15 +121,15 @@ def _inputs(where: str, program: torch.export.ExportedProgram) -> tuple[TensorSp
         shape, longest = [], 0
         for size in value.shape[1:]:
             if isinstance(size, torch.SymInt):
-                longest = _most(program, size)
+                longest = _max_size(program, size)
                 shape.append(VARIABLE)
             else:
                 shape.append(int(size))
-        found.append(TensorSpec(name, str(value.dtype).removeprefix("torch."), tuple(shape), longest))
-    return tuple(found)
+        specs.append(TensorSpec(name, str(value.dtype).removeprefix("torch."), tuple(shape), longest))
+    return tuple(specs)
 
 
-def _most(program: torch.export.ExportedProgram, size: torch.SymInt, unbounded: int | None = None) -> int:
+def _max_size(program: torch.export.ExportedProgram, size: torch.SymInt, unbounded: int | None = None) -> int:
     bounds = program.range_constraints.get(size.node.expr)
     upper = None if bounds is None else bounds.upper
     if upper is not None and bool(upper < 1 << 31):  # else sympy's infinity

@@ -50,7 +50,7 @@ _MEMORY_ERRORS = ("can't allocate memory", "bad_alloc", "Cannot allocate memory"
 
 def limit_reading_process() -> None:
     """Limit this process for the rest of its life, whatever it reads: its processor time, and no core dump."""
-    _lower(resource.RLIMIT_CPU, CPU_S, CPU_S + 1)  # at the first the signal tells why it ended
+    _lower(resource.RLIMIT_CPU, CPU_S, CPU_S + 1)  # at the first limit a signal ends it that names the reason
     _lower(resource.RLIMIT_CORE, 0, 0)
 
 

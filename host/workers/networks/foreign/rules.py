@@ -1,4 +1,4 @@
-"""What a user says of a network's files. No torch here: the process that serves hands it to those that read."""
+"""The user's rules for reading a network's files. This module does not import torch, as the server passes them on."""
 
 import re
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from headrace.batching import UsageError
 
 EXPORTED = ".pt2"  # the suffix of what torch.export saves
-MEMORY_MIB = 4096  # beside a multiple of the files' sizes, see `limits`
+MEMORY_MIB = 4096  # in addition to a multiple of the files' sizes, see `limits`
 _DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 
 
@@ -18,7 +18,7 @@ class FileRules:
         sha256: the digest that the file of the program (`.pt2`) must have; None accepts any file.
         weights_sha256: the same for the file of the weights.
         allow_nonfinite: take weights that are NaN or infinite.
-        memory_mib: how much memory reading may take beside a multiple of the files' sizes.
+        memory_mib: how much memory reading may take in addition to a multiple of the files' sizes.
 
     Raises UsageError."""
 

@@ -1,8 +1,8 @@
 """CitriNet (Majumdar et al. 2021): 1D time-channel separable convolutions with squeeze-and-excitation and a CTC head.
 
-A batch's requests are padded to the longest. Padding is 0 wherever a convolution reads it and is left out of the mean
-that squeeze-and-excitation takes, and batch norm uses what it has learned, so that a request's output is what it is
-alone, up to rounding.
+The requests of a batch are padded to the longest. Padding is 0 wherever a convolution reads it, and does not count in
+the mean that squeeze-and-excitation takes. Batch norm uses its learned statistics. So a request's output is the same in
+a batch as alone, up to rounding.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
-from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.specs import AudioSpec
 from headrace.host.workers.networks.zoo.conformer import Encoded, counted, inputs_of, subsampled, valid_steps
 
-# NeMo's citrinet_512.yaml: kernels of each mega-block, whose first block halves the steps
+# NeMo's citrinet_512.yaml: kernels of each mega-block. The first block of a mega-block halves the steps.
 MEGA_BLOCKS = (
     (11, 13, 15, 17, 19, 21),
     (13, 15, 17, 19, 21, 23, 25),
@@ -22,7 +22,7 @@ MEGA_BLOCKS = (
 )
 PROLOG_KERNEL, EPILOG_KERNEL = 5, 41
 REPEATS = 5
-REDUCTION = 8  # of squeeze-and-excitation
+REDUCTION = 8  # of channels, in squeeze-and-excitation
 
 
 def _without_padding(x: Tensor, lengths: Tensor) -> Tensor:
@@ -30,7 +30,7 @@ def _without_padding(x: Tensor, lengths: Tensor) -> Tensor:
 
 
 class Separable(nn.Module):
-    """Depthwise, pointwise, batch norm; (batch, channels, steps)."""
+    """Depthwise and pointwise convolution and batch norm on (batch, channels, steps)."""
 
     def __init__(self, channels: int, out: int, kernel: int, stride: int) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Separable(nn.Module):
 
 
 class SqueezeExcitation(nn.Module):
-    """Each channel scaled by what the means of all channels over a whole request say."""
+    """Scale each channel by a function of the means of all channels over a whole request."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -63,8 +63,9 @@ class SqueezeExcitation(nn.Module):
 
 
 class Block(nn.Module):
-    """`repeats` separable convolutions, squeeze-and-excitation, and for `residual` ones what came in, added to it. The
-    last convolution has the stride."""
+    """`repeats` separable convolutions and squeeze-and-excitation. A `residual` block adds its input to its output.
+
+    The last convolution has the stride."""
 
     def __init__(
         self, channels: int, out: int, kernel: int, stride: int = 1, repeats: int = REPEATS, residual: bool = True
@@ -90,14 +91,16 @@ class Block(nn.Module):
 
 
 def _keep_variance(module: nn.Module) -> None:
-    """So that of a hundred random convolutions in a row something arrives: batch norm has nothing learned."""
+    """Initialise convolutions so that the signal passes a hundred random ones in a row, as batch norm has learned
+    nothing."""
     if isinstance(module, nn.Conv1d):
-        depthwise = module.groups > 1  # what follows it is linear
+        depthwise = module.groups > 1  # a linear layer follows it
         nn.init.kaiming_normal_(module.weight, nonlinearity="linear" if depthwise else "relu")
 
 
 class Citrinet(nn.Module):
-    """`vocabulary` is without CTC's blank, which is the last class; `last` is the channels of the last block."""
+    """The network. `vocabulary` does not count CTC's blank, which is the last class. `last` is the channels of the last
+    block."""
 
     def __init__(
         self,
@@ -119,8 +122,12 @@ class Citrinet(nn.Module):
         self.classes = nn.Conv1d(last, vocabulary + 1, 1)
 
     def forward(self, features: Tensor, lengths: Tensor) -> Encoded:
-        """`features` (batch, n_mels, T), whatever lies behind a request's `lengths` (batch,) int64 frames, of which
-        each has 1 or more."""
+        """Return log-probabilities.
+
+        Args:
+            features: (batch, n_mels, T), with any values in the padding.
+            lengths: (batch,) int64, the frames of each request, 1 or more.
+        """
         x, lengths = features, counted(features, lengths)
         for block in self.blocks:
             x, lengths = block(x, lengths)
@@ -128,7 +135,7 @@ class Citrinet(nn.Module):
 
 
 def citrinet(channels: int = 512, seed: int = 0) -> Citrinet:
-    """With 256 to 1024 channels in the paper; to be evaluated, with random weights that `seed` fixes."""
+    """Return the network in eval mode, with random weights that `seed` fixes. The paper has 256 to 1024 channels."""
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
         return Citrinet(channels).eval()

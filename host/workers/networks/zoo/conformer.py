@@ -1,7 +1,7 @@
 """Conformer encoders with a CTC head: Gulati et al. 2020, with the details of NeMo's `conformer_ctc_bpe.yaml`.
 
-A batch's requests are padded to the longest. Padding is 0 wherever a convolution reads it and is no key of attention,
-and batch norm uses what it has learned, so that a request's output is what it is alone, up to rounding.
+The requests of a batch are padded to the longest. Padding is 0 wherever a convolution reads it, and attention ignores
+it. Batch norm uses its learned statistics. So a request's output is the same in a batch as alone, up to rounding.
 """
 
 import math
@@ -11,42 +11,45 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import glu, log_softmax, pad, scaled_dot_product_attention, silu
 
-from headrace.host.dpu.reference.audio import AudioSpec
+from headrace.host.dpu.specs import AudioSpec
 
 SUBSAMPLING = 4  # two convolutions of stride 2
 
 
 class Encoded(NamedTuple):
-    """Log-probabilities (batch, steps, classes), CTC's blank last, and how many steps of each request count, (batch,);
-    what lies behind them means nothing."""
+    """Log-probabilities (batch, steps, classes), CTC's blank last, and the number of valid steps of each request,
+    (batch,).
+
+    The other steps are padding."""
 
     log_probs: Tensor
     lengths: Tensor
 
 
 def inputs_of(spec: AudioSpec) -> str:
-    """A speech network's `input_shape`: features, and how many frames they are."""
+    """Return a speech network's `input_shape`: features, and their number of frames."""
     longest = spec.frames(int(spec.longest_s * spec.rate))
     return f"features={spec.n_mels}x1..{longest},lengths=scalar:int64"
 
 
 def counted(features: Tensor, lengths: Tensor) -> Tensor:
-    """`lengths` as there can be: of no frame at all there is no mean, and nothing to attend to."""
+    """Return `lengths` within 1 and the number of frames. Without a frame there is no mean, and nothing to attend
+    to."""
     return lengths.clamp(1, features.shape[2])
 
 
 def subsampled(lengths: Tensor, stride: int = 2) -> Tensor:
-    """Steps that a convolution of odd kernel and half as much padding makes of `lengths`."""
+    """Return the number of steps after a convolution with an odd kernel and half as much padding."""
     return (lengths + stride - 1) // stride
 
 
 def valid_steps(lengths: Tensor, steps: int) -> Tensor:
-    """(batch, steps) bool: which steps are not padding."""
+    """Return which steps are not padding, (batch, steps) bool."""
     return torch.arange(steps, device=lengths.device) < lengths[:, None]
 
 
 class Subsampling(nn.Module):
-    """A quarter of the frames, as `hidden` numbers each, of (batch, n_mels, T)."""
+    """Turn (batch, n_mels, T) into a quarter of the frames, with `hidden` numbers each."""
 
     def __init__(self, n_mels: int, hidden: int) -> None:
         super().__init__()
@@ -65,16 +68,19 @@ class Subsampling(nn.Module):
 
 
 def relative_positions(steps: int, hidden: int, device: torch.device) -> Tensor:
-    """(2 * steps - 1, hidden) float32: sines and cosines, in turn, of the distances steps - 1 to 1 - steps (Dai et al.
-    2019, Section 3.3)."""
+    """Return sines and cosines, in turn, of the distances steps - 1 to 1 - steps, (2 * steps - 1, hidden) float32.
+
+    Source: Dai et al. 2019, Section 3.3.
+    """
     distances = torch.arange(steps - 1, -steps, -1, device=device)[:, None]
     angles = distances * torch.exp(torch.arange(0, hidden, 2, device=device) * (-math.log(10_000.0) / hidden))
     return torch.stack((angles.sin(), angles.cos()), 2).flatten(1)[:, :hidden]
 
 
 class RelativeAttention(nn.Module):
-    """Self-attention with relative positions: query i scores key j by (q_i + u) k_j + (q_i + v) p_(i - j), over the
-    root of a head's width (Dai et al. 2019, Section 3.3)."""
+    """Self-attention with relative positions (Dai et al. 2019, Section 3.3).
+
+    Query i scores key j by (q_i + u) k_j + (q_i + v) p_(i - j), divided by the root of a head's width."""
 
     def __init__(self, hidden: int, heads: int) -> None:
         super().__init__()
@@ -86,7 +92,7 @@ class RelativeAttention(nn.Module):
         self.v = nn.Parameter(torch.zeros(heads, 1, hidden // heads))
 
     def forward(self, x: Tensor, positions: Tensor, valid: Tensor) -> Tensor:
-        """`x` (batch, steps, hidden), `positions` (2 * steps - 1, hidden), `valid` (batch, steps)."""
+        """Attend. `x` is (batch, steps, hidden), `positions` (2 * steps - 1, hidden), `valid` (batch, steps)."""
         parts = self.queries_keys_values(x).chunk(3, 2)
         queries, keys, values = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in parts)
         places = self.positions(positions).unflatten(1, (self.heads, -1)).permute(1, 2, 0)
@@ -97,15 +103,17 @@ class RelativeAttention(nn.Module):
 
 
 def _by_distance(scores: Tensor) -> Tensor:
-    """(..., steps, 2 * steps - 1), the last in the order of `relative_positions`, to (..., steps, steps), where i, j is
-    of distance i - j: row i begins steps - 1 - i later, which reading rows one longer than they are makes it do."""
+    """Turn scores (..., steps, 2 * steps - 1), in the order of `relative_positions`, into (..., steps, steps).
+
+    Element i, j of the result has distance i - j. So row i must begin steps - 1 - i later. To read the rows as one
+    element longer than they are has this effect."""
     steps = scores.shape[-2]
     longer = pad(scores, (1, 0)).flatten(-2)
     return longer[..., steps:].unflatten(-1, (steps, 2 * steps - 1))[..., :steps]
 
 
 class ConvolutionModule(nn.Module):
-    """Pointwise, gated, depthwise, pointwise (Gulati et al. 2020, Figure 2)."""
+    """Pointwise, gated, depthwise and pointwise convolution (Gulati et al. 2020, Figure 2)."""
 
     def __init__(self, hidden: int, kernel: int) -> None:
         super().__init__()
@@ -131,7 +139,7 @@ class Block(nn.Module):
 
     def __init__(self, hidden: int, heads: int, kernel: int) -> None:
         super().__init__()
-        self.before, self.behind = feed_forward(hidden), feed_forward(hidden)
+        self.before, self.after = feed_forward(hidden), feed_forward(hidden)
         self.attention_norm = nn.LayerNorm(hidden)
         self.attention = RelativeAttention(hidden, heads)
         self.convolution = ConvolutionModule(hidden, kernel)
@@ -141,13 +149,13 @@ class Block(nn.Module):
         x = x + self.before(x) / 2
         x = x + self.attention(self.attention_norm(x), positions, valid)
         x = x + self.convolution(x, valid)
-        x = x + self.behind(x) / 2
+        x = x + self.after(x) / 2
         normed: Tensor = self.norm(x)
         return normed
 
 
 class Conformer(nn.Module):
-    """`heads` must divide `hidden`; `vocabulary` is without CTC's blank, which is the last class."""
+    """The network. `heads` must divide `hidden`. `vocabulary` does not count CTC's blank, which is the last class."""
 
     def __init__(
         self, layers: int, hidden: int, heads: int, n_mels: int = 80, vocabulary: int = 128, kernel: int = 31
@@ -161,8 +169,12 @@ class Conformer(nn.Module):
         self.classes = nn.Linear(hidden, vocabulary + 1)
 
     def forward(self, features: Tensor, lengths: Tensor) -> Encoded:
-        """`features` (batch, n_mels, T), whatever lies behind a request's `lengths` (batch,) int64 frames, of which
-        each has 1 or more."""
+        """Return log-probabilities.
+
+        Args:
+            features: (batch, n_mels, T), with any values in the padding.
+            lengths: (batch,) int64, the frames of each request, 1 or more.
+        """
         x, lengths = self.subsampling(features, counted(features, lengths))
         x = x * math.sqrt(self.hidden)
         valid = valid_steps(lengths, x.shape[1])
@@ -174,7 +186,7 @@ class Conformer(nn.Module):
 
 SIZES = {  # layers, hidden, heads
     "conformer_ctc_large": (17, 512, 8),  # Gulati et al. 2020, Table 1: L; NeMo has one layer more
-    "conformer_ctc_small": (16, 176, 4),  # NeMo's
+    "conformer_ctc_small": (16, 176, 4),  # from NeMo
 }
 
 
@@ -183,7 +195,7 @@ def conformer_ctc_small() -> Conformer:
 
 
 def conformer_ctc(name: str = "conformer_ctc_large", seed: int = 0) -> Conformer:
-    """One of SIZES, to be evaluated, with random weights that `seed` fixes."""
+    """Return one of SIZES in eval mode, with random weights that `seed` fixes."""
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
         return Conformer(*SIZES[name]).eval()

@@ -23,7 +23,7 @@ class LstmStep(nn.Module):
 
 
 class DecoderStep(nn.Module):
-    """An LSTM step and a projection onto the vocabulary; the likeliest word is chosen (no attention, no beam)."""
+    """An LSTM step and a projection onto the vocabulary. It chooses the likeliest word (no attention, no beam)."""
 
     def __init__(self, hidden: int, vocabulary: int) -> None:
         super().__init__()
@@ -51,8 +51,9 @@ class LeafStep(nn.Module):
 
 
 class InnerStep(nn.Module):
-    """An inner node of the binary TreeLSTM (N-ary with N = 2): the same equations without a word. Each child has its
-    own forget gate, which sees both."""
+    """An inner node of the binary TreeLSTM (N-ary with N = 2): the same equations without a word.
+
+    Each child has its own forget gate, which sees both children."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -71,8 +72,8 @@ class _Recurrent:
         self.steps = steps
 
 
-# Batch limits of LSTM and Seq2Seq: BatchMaker, Section 7; decoding has priority, as it ends requests. The steps of a
-# tree go by the same rule: inner nodes end requests.
+# Batch limits of LSTM and Seq2Seq: BatchMaker, Section 7. Decoding has priority, as it ends requests. Inner nodes of a
+# tree have priority for the same reason.
 
 
 def lstm(hidden: int, vocabulary: int) -> _Recurrent:

@@ -1,6 +1,7 @@
-"""torchvision's networks by name, with random weights. No downloads.
+"""torchvision's networks by name, with random weights. It downloads nothing.
 
-The import of this module imports torchvision, which takes a second; a fork server does it for all of its workers."""
+The import of this module imports torchvision, which takes a second. A fork server does it for all of its workers.
+"""
 
 import difflib
 import inspect
@@ -11,7 +12,7 @@ import torch
 
 from headrace.batching import UsageError
 from headrace.batching.errors import one_line
-from headrace.host.dpu.reference.image import ImageSpec
+from headrace.host.dpu.specs import ImageSpec
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.networks.zoo import torchvision_operators  # noqa: F401  before torchvision
 
@@ -19,7 +20,8 @@ import torchvision  # isort: skip
 
 
 def known_name(name: str) -> str:
-    """torchvision's own name of a network whose inputs are tensors. Raises UsageError with names that are close."""
+    """Return torchvision's own name of a network whose inputs are tensors. Raises UsageError, which suggests close
+    names."""
     models = torchvision.models
     modules = (models, models.segmentation, models.video, models.optical_flow)
     known = [known for module in modules for known in models.list_models(module=module)]
@@ -32,12 +34,12 @@ def known_name(name: str) -> str:
 
 
 def published(name: str) -> tuple[ImageSpec | None, tuple[str, ...] | None]:
-    """The transform and the labels of torchvision's default weights, from their description alone."""
+    """Return the transform and the labels of torchvision's default weights, from their description alone."""
     models = torchvision.models
     weights = models.get_model_weights(name).DEFAULT
     categories = weights.meta.get("categories")
     transform = None
-    if name in models.list_models(module=models):  # of classification; other tasks' transforms are no ImageSpec
+    if name in models.list_models(module=models):  # classification; an ImageSpec cannot express other tasks' transforms
         made = weights.transforms()
         (crop,), (short,) = made.crop_size, made.resize_size
         transform = ImageSpec(short, crop, crop, mean=tuple(made.mean), std=tuple(made.std))
@@ -45,15 +47,15 @@ def published(name: str) -> tuple[ImageSpec | None, tuple[str, ...] | None]:
 
 
 def torchvision_model(name: str, inputs: Sequence[TensorSpec] | None) -> torch.nn.Module:
-    """The network with random weights, otherwise built as torchvision builds it for its own weights."""
+    """Return the network with random weights, otherwise built as torchvision builds it for its own weights."""
     models = torchvision.models
     builder = models.get_model_builder(name)
     options: dict[str, Any] = {}
     if "weights_backbone" in inspect.signature(builder).parameters:
         options["weights_backbone"] = None  # torchvision downloads them otherwise
     if name in ("googlenet", "inception_v3"):
-        # Their weights come from TensorFlow: photos are normalized as all others and rescaled inside.
-        options |= {"transform_input": True, "init_weights": False}  # the latter takes 10 s, for random weights
+        # Their weights come from TensorFlow: images are normalized as for all networks and rescaled inside.
+        options |= {"transform_input": True, "init_weights": False}  # the initialisation would take 10 s
     if inputs and len(inputs[0].shape) == 3:
         if name.startswith("vit_"):
             options["image_size"] = inputs[0].shape[-1]
@@ -61,5 +63,5 @@ def torchvision_model(name: str, inputs: Sequence[TensorSpec] | None) -> torch.n
             options["input_size"] = inputs[0].shape[-2:]
     try:
         return builder(weights=None, **options)
-    except Exception as error:  # only of sizes that came from the caller
+    except Exception as error:  # only the caller's sizes can cause it
         raise UsageError(f"model {name!r} cannot be built for this --input-shape: {one_line(error)}") from error

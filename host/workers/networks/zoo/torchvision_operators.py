@@ -1,8 +1,9 @@
-"""Two operators of torchvision, so that it can be imported beside a torch without CUDA.
+"""Define two operators of torchvision, so that its import works with a torch without CUDA.
 
-Its wheel's compiled operators are built against a CUDA torch and do not load beside a CPU one. The import then fails on
-the fake kernels of these two, which no network here uses. To define them is enough. Whoever imports this module may
-import torchvision, timm or transformers afterwards, in any order."""
+The compiled operators in its wheel are built for a CUDA torch and do not load with a CPU one. The import then fails on
+the fake kernels of these two operators, which no network here uses. To define them is enough. After the import of this
+module, torchvision, timm and transformers can be imported in any order.
+"""
 
 import torch
 

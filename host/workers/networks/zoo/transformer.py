@@ -1,9 +1,9 @@
 """An encoder-decoder Transformer (Vaswani et al. 2017) that decodes greedily with cached keys and values.
 
-Two states grow, each step of theirs being (decoder layers, 2, hidden) float32, keys and then values: `memory`, of the
-encoder's output for cross-attention, an entry for each input token; `cache`, of self-attention, one for each output
-token. Layers, positions and the norms behind the last layers are those of torch.nn.Transformer; the rows of a
-torch decoder layer's cross-attention weights that make keys and values are the encoder's here: it computes them once.
+Two states grow. Each of their steps is (decoder layers, 2, hidden) float32, keys and then values. `memory` holds the
+encoder's output for cross-attention, with an entry for each input token. `cache` is for self-attention, with an entry
+for each output token. Layers, positions and the norms after the last layers are those of torch.nn.Transformer. One
+thing differs: the cross-attention weights that make keys and values belong to the encoder, which computes them once.
 """
 
 import math
@@ -20,13 +20,13 @@ States = dict[str, Tensor]
 
 
 def sinusoidal_positions(length: int, hidden: int) -> Tensor:
-    """(length, hidden) float32: Vaswani et al. 2017, Section 3.5."""
+    """Return the positions, (length, hidden) float32: Vaswani et al. 2017, Section 3.5."""
     angles = torch.arange(length)[:, None] * torch.exp(torch.arange(0, hidden, 2) * (-math.log(10_000.0) / hidden))
     return torch.stack((angles.sin(), angles.cos()), 2).flatten(1)[:, :hidden]
 
 
 class Embedding(nn.Module):
-    """Words, scaled by sqrt(hidden), and their positions."""
+    """Words, scaled by sqrt(hidden), plus their positions."""
 
     positions: Tensor
 
@@ -41,7 +41,8 @@ class Embedding(nn.Module):
 
 
 class EncoderStep(nn.Module):
-    """The whole input through all encoder layers, and what every decoder layer's cross-attention makes of it."""
+    """Run the whole input through all encoder layers, and compute the keys and values of every decoder layer's
+    cross-attention."""
 
     def __init__(self, hidden: int, vocabulary: int, heads: int, layers: int, longest: int, norm_first: bool) -> None:
         super().__init__()
@@ -64,9 +65,10 @@ class EncoderStep(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """torch.nn.TransformerDecoderLayer for one new token a request, with what attention has made of the earlier ones.
+    """torch.nn.TransformerDecoderLayer for one new token of each request, with cached keys and values of the earlier
+    ones.
 
-    `self_in` is that layer's self_attn.in_proj, `cross_query` the first third of its multihead_attn.in_proj."""
+    `self_in` is that layer's self_attn.in_proj, and `cross_query` is the first third of its multihead_attn.in_proj."""
 
     def __init__(self, hidden: int, heads: int, norm_first: bool) -> None:
         super().__init__()
@@ -80,9 +82,13 @@ class DecoderLayer(nn.Module):
         self.heads, self.norm_first = heads, norm_first
 
     def forward(self, x: Tensor, cache: Tensor, cached: Tensor, memory: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
-        """`x` (batch, hidden); `cache` and `memory` (batch, steps, 2, hidden), of which the steps in the masks
-        `cached` and `there`, (batch, steps), count. Returns the new x and this token's keys and values,
-        (batch, 2, hidden)."""
+        """Return the new x and this token's keys and values, (batch, 2, hidden).
+
+        Args:
+            x: (batch, hidden).
+            cache, memory: (batch, steps, 2, hidden).
+            cached, there: (batch, steps) bool, the valid steps of `cache` and of `memory`.
+        """
         query, keys_values = self.self_in(self.norm1(x) if self.norm_first else x).tensor_split((x.shape[1],), 1)
         new = keys_values.unflatten(1, (2, -1))
         cached = nn.functional.pad(cached, (0, 1), value=True)
@@ -95,24 +101,26 @@ class DecoderLayer(nn.Module):
         return x if self.norm_first else self.norm3(x), new
 
     def _attention(self, query: Tensor, keys_values: Tensor, counts: Tensor) -> Tensor:
-        """(batch, hidden), of one query a request."""
+        """Attend with one query for each request. Returns (batch, hidden)."""
         keys, values = (part.view(*part.shape[:2], self.heads, -1).transpose(1, 2) for part in keys_values.unbind(2))
         heads = query.view(len(query), self.heads, 1, -1)
         return scaled_dot_product_attention(heads, keys, values, counts[:, None, None]).flatten(1)
 
 
 class DecoderStep(nn.Module):
-    """The next token through all decoder layers; the likeliest word is chosen."""
+    """Run the next token through all decoder layers, and choose the likeliest word."""
 
     def __init__(self, hidden: int, vocabulary: int, heads: int, layers: int, longest: int, norm_first: bool) -> None:
         super().__init__()
-        self.embedding = Embedding(hidden, vocabulary, longest + 1)  # a step behind the end may run for nothing
+        self.embedding = Embedding(
+            hidden, vocabulary, longest + 1
+        )  # a step after the end may run, and its result is ignored
         self.layers = nn.ModuleList(DecoderLayer(hidden, heads, norm_first) for _ in range(layers))
         self.norm = nn.LayerNorm(hidden)
         self.projection = nn.Linear(hidden, vocabulary)
 
     def logits(self, tokens: Tensor, state: States, lengths: States) -> tuple[Tensor, Tensor]:
-        """(batch, vocabulary), and what is new in the cache, (batch, 1, layers, 2, hidden)."""
+        """Return logits (batch, vocabulary), and the new cache entries, (batch, 1, layers, 2, hidden)."""
         cache, memory = state["cache"], state["memory"]
         cached, there = (
             torch.arange(state[name].shape[1], device=tokens.device) < lengths[name][:, None]
@@ -131,7 +139,7 @@ class DecoderStep(nn.Module):
 
 
 class Transformer:
-    """The step model. `heads` must divide `hidden`; `longest_input` and `longest_output` are in tokens."""
+    """The step model. `heads` must divide `hidden`. `longest_input` and `longest_output` are in tokens."""
 
     def __init__(
         self,

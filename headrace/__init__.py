@@ -1,0 +1,121 @@
+"""Headrace: FPGA preprocessing, batching policies and simulation for inference servers.
+
+These names are the public interface. What is not named here may change without notice. Each name is imported when it
+is first used, so that `import headrace` is quick and needs no extra.
+
+    import headrace
+
+    sweep = headrace.sweep(
+        model="mobilenet_v3_small",
+        on=headrace.MigGpu("a100-40gb", "1g.5gb:7"),
+        policy=["graph", "preba"],
+        rate_rps=range(2000, 17001, 3000),
+    )
+    sweep.plot("p99_ms")
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+_PLACES = {
+    # Simulate and plan
+    "simulate": "sim.studies",  # one run of a workload on simulated hardware
+    "sweep": "sim.studies",  # many runs, over lists of settings
+    "plan": "sim.planner.planning",  # the cheapest server that meets a target
+    "reproduce": "sim.experiments.reproduce",  # a paper's evaluation
+    "Result": "sim.studies",  # what a run gave
+    "Sweep": "sim.studies",  # what many runs gave
+    "Workload": "sim.workload.settings",  # the requests that come
+    "Poisson": "sim.workload.settings",  # arrivals at random, at a constant rate
+    "Bursty": "sim.workload.settings",  # arrivals in bursts
+    "Replay": "sim.workload.settings",  # arrivals from a file
+    "Npu": "sim.hardware.settings",  # a systolic array
+    "MigGpu": "sim.hardware.settings",  # a GPU cut into slices
+    "Measured": "sim.hardware.settings",  # latencies from `profile`
+    "V100": "sim.hardware.settings",  # a GPU for networks of cells
+    "Preprocess": "sim.system.settings",  # what makes tensors of images and audio
+    "Fleet": "sim.fleet.settings",  # many servers behind a router
+    # Policies
+    "Policy": "batching.policy",  # what a policy answers
+    "PolicyContext": "batching.context",  # what a policy is told before its run
+    "Request": "batching.request",
+    "Task": "batching.request",
+    "ModelGraph": "batching.graphs.model_graph",  # a network as policies see it
+    "Node": "batching.graphs.model_graph",
+    "NodeKind": "batching.graphs.model_graph",
+    "MatMul": "batching.graphs.model_graph",
+    "Profile": "batching.graphs.profile",  # latency by batch size
+    "HeadraceError": "batching.errors",  # the base of all errors
+    "UsageError": "batching.errors",  # what was asked for cannot be done
+    # Hardware and serving
+    "profile": "host.workers.profiling.profile",  # measure a network on this machine
+    "Dpu": "host.dpu.driver",  # the preprocessing units
+    "ImageSpec": "host.dpu.specs",
+    "AudioSpec": "host.dpu.specs",
+    "build": "bitstreams.cache",  # a container for the DPU
+    "Runtime": "host.live.runtime",  # a policy on live workers
+    "serve": "host.server.background",  # a server process
+}
+
+if TYPE_CHECKING:
+    from headrace.batching import policies as policies
+    from headrace.batching.context import PolicyContext as PolicyContext
+    from headrace.batching.errors import HeadraceError as HeadraceError
+    from headrace.batching.errors import UsageError as UsageError
+    from headrace.batching.graphs.model_graph import MatMul as MatMul
+    from headrace.batching.graphs.model_graph import ModelGraph as ModelGraph
+    from headrace.batching.graphs.model_graph import Node as Node
+    from headrace.batching.graphs.model_graph import NodeKind as NodeKind
+    from headrace.batching.graphs.profile import Profile as Profile
+    from headrace.batching.policy import Policy as Policy
+    from headrace.batching.request import Request as Request
+    from headrace.batching.request import Task as Task
+    from headrace.bitstreams.cache import build as build
+    from headrace.host.dpu.driver import Dpu as Dpu
+    from headrace.host.dpu.specs import AudioSpec as AudioSpec
+    from headrace.host.dpu.specs import ImageSpec as ImageSpec
+    from headrace.host.live.runtime import Runtime as Runtime
+    from headrace.host.server.background import serve as serve
+    from headrace.host.workers.profiling.profile import profile as profile
+    from headrace.sim.experiments.reproduce import reproduce as reproduce
+    from headrace.sim.fleet.settings import FleetSettings as Fleet  # noqa: F401
+    from headrace.sim.hardware.settings import V100 as V100
+    from headrace.sim.hardware.settings import Measured as Measured
+    from headrace.sim.hardware.settings import MigGpu as MigGpu
+    from headrace.sim.hardware.settings import Npu as Npu
+    from headrace.sim.planner.planning import plan as plan
+    from headrace.sim.studies import Result as Result
+    from headrace.sim.studies import Sweep as Sweep
+    from headrace.sim.studies import simulate as simulate
+    from headrace.sim.studies import sweep as sweep
+    from headrace.sim.system.settings import Preprocess as Preprocess
+    from headrace.sim.workload.settings import Bursty as Bursty
+    from headrace.sim.workload.settings import Poisson as Poisson
+    from headrace.sim.workload.settings import Replay as Replay
+    from headrace.sim.workload.settings import Workload as Workload
+
+    __version__: str
+
+__all__ = [*_PLACES, "__version__", "policies"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("headrace")
+    elif name == "policies":
+        value = import_module("headrace.batching.policies")
+    elif name in _PLACES:
+        value = getattr(import_module(f"headrace.{_PLACES[name]}"), _NAMES.get(name, name))
+    else:
+        raise AttributeError(f"module 'headrace' has no attribute {name!r}; the public names are in headrace.__all__")
+    globals()[name] = value
+    return value
+
+
+_NAMES = {"Fleet": "FleetSettings"}
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
