@@ -151,9 +151,9 @@ def demo(
     from headrace.host.demo.inputs.images import demo_images, folder_images
     from headrace.host.demo.networks import load_audio_networks, load_image_networks, step_network
     from headrace.host.demo.options import DemoOptions
-    from headrace.host.demo.report.report import audio as audio_report
-    from headrace.host.demo.report.report import images as image_report
-    from headrace.host.demo.report.report import sentences as sentence_report
+    from headrace.host.demo.report import audio as audio_report
+    from headrace.host.demo.report import images as image_report
+    from headrace.host.demo.report import sentences as sentence_report
     from headrace.host.demo.runs import audio as audio_demo
     from headrace.host.demo.runs import images as image_demo
     from headrace.host.demo.runs import sentences as sentence_demo

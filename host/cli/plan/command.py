@@ -32,7 +32,7 @@ from headrace.sim.scenario import ACCELERATOR, ALIASES, TRAFFIC, RunSettings, ev
 from headrace.sim.sweeps.journal import Journal
 from headrace.sim.sweeps.sweep import WorkerPool, worker_pool
 from headrace.sim.system.cost import YEARS
-from headrace.sim.system.system.settings import Preprocess
+from headrace.sim.system.settings import Preprocess
 from headrace.sim.workload.day import read_day
 from headrace.sim.workload.settings import Bursty, Workload
 

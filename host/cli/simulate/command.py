@@ -31,7 +31,7 @@ from headrace.sim.run import run_scenario
 from headrace.sim.scenario import ALIASES, POLICY, RunSettings, Scenario, renamed, scenario_of
 from headrace.sim.scenario_files import read_settings
 from headrace.sim.sweeps.grid import Grid, read_grid
-from headrace.sim.system.system.settings import Preprocess
+from headrace.sim.system.settings import Preprocess
 from headrace.sim.trace import of_simulation, write
 from headrace.sim.workload.settings import TRAFFICS, Replay, Workload
 

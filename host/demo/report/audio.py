@@ -8,7 +8,7 @@ from rich.console import Console
 from headrace.bitstreams.build import CLOCK_MHZ
 from headrace.host.demo.inputs.prepared_audio import MAX_RMS
 from headrace.host.demo.options import BEFOREHAND
-from headrace.host.demo.report.report.live import (
+from headrace.host.demo.report.live import (
     CLOCKED_NOTE,
     EMULATION_NOTE,
     comparisons,
@@ -19,7 +19,7 @@ from headrace.host.demo.report.report.live import (
     run_json,
     write_files,
 )
-from headrace.host.demo.report.report.simulated import print_simulated, simulated_json
+from headrace.host.demo.report.simulated import print_simulated, simulated_json
 from headrace.host.demo.runs.audio import WEIGHTS_NOTE, AudioReport, cu_runs, overlap
 
 TOGETHER = "all sounds at once"  # the title of these CU runs in the trace

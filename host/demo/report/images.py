@@ -10,7 +10,7 @@ from headrace.batching import preba_limits
 from headrace.bitstreams.build import CLOCK_MHZ
 from headrace.host.demo.inputs.prepared_images import Clocks, Equality
 from headrace.host.demo.options import BEFOREHAND
-from headrace.host.demo.report.report.live import (
+from headrace.host.demo.report.live import (
     CLOCKED_NOTE,
     EMULATION_NOTE,
     comparisons,
@@ -21,7 +21,7 @@ from headrace.host.demo.report.report.live import (
     run_json,
     write_files,
 )
-from headrace.host.demo.report.report.simulated import print_simulated, simulated_json
+from headrace.host.demo.report.simulated import print_simulated, simulated_json
 from headrace.host.demo.runs.images import ImageReport
 from headrace.host.demo.runs.labels import RANDOM_NOTE
 

@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from headrace.host.demo.options import BEFOREHAND
-from headrace.host.demo.report.report.live import (
+from headrace.host.demo.report.live import (
     comparisons,
     each_mean,
     live_json,

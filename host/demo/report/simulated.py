@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from headrace.host.demo.report.report.live import number, print_line
+from headrace.host.demo.report.live import number, print_line
 from headrace.host.demo.runs.simulated import LOADED, Load, Server, Simulated
 from headrace.sim.system.dpu_server import CLOCK_HZ
 

@@ -17,7 +17,7 @@ from headrace.host.demo.inputs.audio import pcm_file
 from headrace.host.demo.inputs.prepared_audio import Accuracy, PreparedAudio
 from headrace.host.demo.inputs.prepared_files import PreparedFile
 from headrace.host.demo.options import DemoOptions
-from headrace.host.demo.report.report import simulated as report
+from headrace.host.demo.report import simulated as report
 from headrace.host.demo.runs import core_time, simulated, simulated_inputs
 from headrace.host.demo.runs.simulated import LOADED, MEASURED, Server, Simulated, simulate_audio, simulate_images
 from headrace.host.dpu.preprocessor import Preprocessed
