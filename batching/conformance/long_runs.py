@@ -107,6 +107,7 @@ def starves(bench: Bench, instruments: Instruments) -> Broken | None:
                     loop.submit(request.model)
             one = loop.submit(of_one)
             came = loop.now
+            loop.submit(of_stream)
             finished = 0
             for task in range(2 * TASKS):
                 ended = loop.serve(1.0 if task < TASKS else LONG_S)

@@ -120,7 +120,8 @@ class _Progress:
         ended: Whether its output has ended.
         handed: How many of its cells were put into tasks.
         completed: How many of them have run.
-        cells_on: The worker that has those which have not run."""
+        cells_on: The worker that has those which have not run.
+        may_restart: Whether the worker that ran its last cell was lost: it goes on, or begins again."""
 
     request: Request
     node: int = 0
@@ -130,6 +131,7 @@ class _Progress:
     handed: int = 0
     completed: int = 0
     cells_on: int = -1
+    may_restart: bool = False
 
 
 def play(bench: Bench, history: History, instruments: Instruments | None = None, spying: bool = False) -> Played:
@@ -282,7 +284,7 @@ class _Player:
         answer = self._call("withdraw", self._policy.withdraw, request, self._now)
         self._tell(f"withdraw request {number}: {answer}")
         right = not begun
-        if self._bench.cells and not begun and number not in self._fresh:
+        if self._bench.cells and (progress.may_restart or (not begun and number not in self._fresh)):
             right = answer  # these may have begun before a task of theirs is handed out
         if answer != right:
             state = "has begun" if begun else "waits and has not begun"
@@ -375,8 +377,12 @@ class _Player:
         for number in out:
             self._ledger.fail(self._known.pop(number).request)
         for progress in self._known.values():
-            if progress.worker == worker and not self._bench.cells:  # the worker held its state
-                self._begins_anew(progress)
+            if progress.worker != worker:
+                continue
+            if self._bench.cells:
+                progress.may_restart = True
+            else:
+                self._begins_anew(progress)  # the worker held its state
 
     def drain(self) -> None:
         """Let everything end that has begun or waits."""
@@ -468,6 +474,9 @@ class _Player:
             unfolded = model.unfold(request)
             kind = next(each.type for each in reversed(unfolded.subgraphs) if cell >= each.first)
             what = f"task {task.id} runs cell {cell} of request {request.id}"
+            if progress.may_restart and cell == 0:
+                self._begins_anew(progress)
+            progress.may_restart = False
             if progress.ended or (unfolded.open_from < 0 and cell >= unfolded.cells):
                 raise _RuleBroken(CELL_ORDER, f"{what}, which has ended")
             if cell != progress.handed:
@@ -501,7 +510,7 @@ class _Player:
         self._decoding.forget(progress.request)
         progress.node = progress.rounds = progress.handed = progress.completed = 0
         progress.worker = progress.cells_on = -1
-        progress.ended = False
+        progress.ended = progress.may_restart = False
 
     # ---- calls ----
 

@@ -34,7 +34,14 @@ def check_in_process(policy: str, given: Mapping[str, str], examples: int, seed:
     """Check a policy, named as for `find_policy`, with these settings. Raises UsageError.
 
     Raises HeadraceError if the check takes longer than CHECK_S."""
-    order = {"policy": policy, "given": given, "examples": examples, "seed": seed, "path": sys.path}
+    order = {
+        "policy": policy,
+        "given": given,
+        "examples": examples,
+        "seed": seed,
+        "path": sys.path,
+        "call_s": CALL_S,
+    }
     reading, writing = os.pipe()
     try:
         with tempfile.TemporaryFile() as notes:
@@ -122,7 +129,7 @@ def main() -> None:
     sys.path[:] = order["path"]
     notes, writing = map(int, sys.argv[1:3])
     with mmap.mmap(notes, mmap.PAGESIZE) as calls:
-        instruments = Instruments(_Timer(calls).around, time.thread_time)
+        instruments = Instruments(_Timer(calls, order["call_s"]).around, time.thread_time)
         try:
             settings = policy_settings(order["policy"], order["given"])
             found = dataclasses.asdict(check_policy(settings, order["examples"], order["seed"], instruments))
@@ -137,8 +144,9 @@ def main() -> None:
 class _Timer:
     """Bounds each call of the policy, and notes its name where the parent sees it."""
 
-    def __init__(self, calls: mmap.mmap) -> None:
+    def __init__(self, calls: mmap.mmap, call_s: float) -> None:
         self._calls = calls
+        self._call_s = call_s
         self._made = 0
         signal.signal(signal.SIGALRM, self._ends)
 
@@ -147,7 +155,9 @@ class _Timer:
         """Return the context of a call."""
         self._made += 1
         self._calls[:NOTE_BYTES] = f"{self._made} {name}".encode()[:NOTE_BYTES].ljust(NOTE_BYTES, b"\0")
-        signal.setitimer(signal.ITIMER_REAL, CALL_S, CALL_S)  # again and again: the policy may catch the first
+        signal.setitimer(
+            signal.ITIMER_REAL, self._call_s, self._call_s
+        )  # again and again: the policy may catch the first
         try:
             yield
         finally:

@@ -6,6 +6,7 @@ with its weights. They are never guessed. The outputs are measured by two runs, 
 
 import contextlib
 import dataclasses
+import importlib
 import inspect
 import os
 import sys
@@ -18,7 +19,6 @@ import torch
 
 from headrace.batching import UsageError
 from headrace.batching.errors import one_line
-from headrace.batching.named import import_attribute
 from headrace.host.dpu.specs import AUDIO_FORMATS, IMAGE_FORMATS, AudioSpec, ImageSpec
 from headrace.host.memory.layout import VARIABLE, TensorSpec
 from headrace.host.workers.networks.description import MAX_BATCH, NetworkDescription
@@ -149,8 +149,9 @@ def load_model(
 
 
 def _users_model(name: str) -> torch.nn.Module:
+    module_name, _, function = name.partition(":")
     try:
-        module = import_attribute(name)()
+        module = getattr(importlib.import_module(module_name), function)()
     except (Exception, SystemExit) as error:
         raise UsageError(f"--model {name}: calling it failed: {one_line(error)}") from error
     if not isinstance(module, torch.nn.Module):

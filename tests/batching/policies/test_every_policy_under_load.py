@@ -88,7 +88,7 @@ class Bench:
         limit = min(2, max_batch)
         table = RateTables([1.0], [[0] * limit + [limit]], max_batch, max_batch)
         self.policy = make_policy(
-            "preba" if name == BUCKETS else name,
+            name.partition(" ")[0],
             self.times,
             workers=workers,
             window_s=WINDOW_S,
