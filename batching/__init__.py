@@ -1,4 +1,7 @@
-"""Requests, policies, latency profiles and solvers. Pure: no clock, no thread, no I/O."""
+"""Requests, model graphs, scheduling policies, latency profiles and analytic solvers.
+
+Nothing in this package reads a clock, starts a thread or does I/O.
+"""
 
 from headrace.batching.accounting import AccountingError, Ledger
 from headrace.batching.action_tables import PhaseTables, RateTables

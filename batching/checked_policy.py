@@ -1,12 +1,12 @@
-"""The rules that a policy must keep, checked in one place for both drivers.
+"""Checks of a policy's answers, in one place for both drivers.
 
-A driver asks a `CheckedPolicy` instead of the policy itself. Whatever the policy answers is checked before the driver
-uses it, so a wrong policy ends in one `PolicyError` that names the policy and the rule. The simulator and the live
-runtime therefore report the same mistake in the same words.
+A driver asks a `CheckedPolicy` instead of the policy itself. Each answer is checked before the driver uses it. A wrong
+answer raises one `PolicyError` that names the policy and the rule. The simulator and the live runtime therefore report
+the same mistake in the same words.
 
-`Request.held_by` tells where a request stands. It is ready when it was submitted, and when a task with it ended before
-the request did. It runs while a task has it. A task of cells may have a request that runs already, so there every
-request in flight is ready.
+`Request.held_by` marks the state of a request. A request is ready after it was submitted, and after a task with it
+ended before the request did. A request runs while a task has it. Tasks of cells may share a request, so there every
+request in flight counts as ready.
 
 This file is compiled (setup.py).
 """
@@ -19,53 +19,80 @@ from typing import Any, Final
 from headrace.batching.accounting import Ledger
 from headrace.batching.errors import HeadraceError, PolicyError, one_line
 from headrace.batching.graphs.execution import Sections
-from headrace.batching.policy import Policy
+from headrace.batching.policy import (
+    ANSWERS,
+    BATCH_LIMIT,
+    CELL_ORDER,
+    FINISHES,
+    LOST_WORKER,
+    METHODS,
+    NO_ERRORS,
+    NODE_ORDER,
+    NOTHING_LOST,
+    ONE_MODEL,
+    ONE_TASK,
+    WAITING_REQUESTS,
+    WAKEUP,
+    WITHDRAWAL,
+    Policy,
+    Rule,
+)
 from headrace.batching.request import Request, Task
 
-METHODS: Final = ("submit", "next_task", "complete", "withdraw", "wakeup", "latest_start", "largest_batch")
-MAX_WAKEUPS: Final = 100  # in the past, one after the other, while nothing else happens
+METHOD_NAMES: Final = ("submit", "next_task", "complete", "withdraw", "wakeup", "latest_start", "largest_batch")
+MAX_WAKEUPS: Final = 100  # times in the past that `wakeup` may return in a row while nothing else happens
 
 
 class _Mark:
-    """A value of `Request.held_by`, which tells where a request stands with one policy."""
+    """A value of `Request.held_by`. Each value stands for one state of a request with one policy."""
 
 
 class _Model:
-    """The facts of a model that the checks need. `sections` is None if workers run the network as one piece."""
+    """The facts about a model that the checks need.
+
+    Args:
+        name: The model's name.
+        sections: The encoder and decoder sections of its graph, or None if workers run the network as one piece.
+    """
 
     def __init__(self, name: str, sections: Sections | None) -> None:
         self.name: str = name
         self.sections: Sections | None = sections
         self.nodes: int = 0 if sections is None else sections.nodes
-        self.largest: int = 0  # what `largest_batch` returned last; 0 before it was asked
+        self.largest: int = 0  # the last answer of `largest_batch`; 0 before the first
 
 
 class CheckedPolicy:
-    """Asks `policy` for a driver, and raises PolicyError where an answer breaks a rule.
-
-    `models` has the nodes of each model that the driver serves, or None for a network that runs as one piece. `cells`
-    tells that tasks are of cells. `ledger` is the driver's.
+    """Asks a policy for a driver, and raises PolicyError where an answer breaks a rule.
 
     Every method raises PolicyError. After that the policy's state is unknown, and the driver must not ask it again.
+
+    Args:
+        policy: The policy to check.
+        models: By model that the driver serves, the sections of its graph; None for a network that runs as one piece.
+        cells: Whether tasks consist of cells.
+        ledger: The driver's ledger.
     """
 
     def __init__(self, policy: Policy, models: Mapping[str, Sections | None], cells: bool, ledger: Ledger) -> None:
         self.name: Final[str] = f"{type(policy).__module__}:{type(policy).__qualname__}"
-        for method in METHODS:
+        for method in METHOD_NAMES:
             if not callable(getattr(policy, method, None)):
-                raise self._broke(f"it has no method {method!r}", "give it one (batching/policy.py has its contract)")
+                raise self._broke(
+                    METHODS, f"it has no method {method!r}", "give it one (batching/policy.py has its contract)"
+                )
         self._cells: bool = cells
         self._ledger: Ledger = ledger
         self._models: dict[str, _Model] = {name: _Model(name, known) for name, known in models.items()}
         self._last: _Model = _Model(
             "no task yet", None
-        )  # of the last task: most tasks are of the same model as the one before
+        )  # the model of the last task, because most tasks have the same model as the one before
         self._ready: _Mark = _Mark()
         self._runs: _Mark = _Mark()
         self._ends: _Mark = _Mark()
-        self._left: Task | None = None  # ended last, with requests that are not marked as ready yet
-        self._wakeups: int = 0  # in the past, since anything else happened
-        # Looked up once: a policy need not be compiled, so each of its methods is looked up by name.
+        self._left: Task | None = None  # the task that ended last, while its requests are not marked as ready
+        self._wakeups: int = 0  # times in the past that `wakeup` returned since anything else happened
+        # Look each method up once. A policy need not be compiled, so every look-up is by name and slow.
         self._submit: Callable[[Request, float], object] = policy.submit
         self._next_task: Callable[[int, float], object] = policy.next_task
         self._complete: Callable[[Task, float], object] = policy.complete
@@ -76,7 +103,8 @@ class CheckedPolicy:
         self.ahead: Final[int] = self._whole("ahead", self._attribute(policy, "ahead"))
 
     def submit(self, request: Request, now: float) -> None:
-        """Hand a request to the policy. Raises UnknownModel and other errors for users as the policy raises them."""
+        """Hand a request to the policy. UnknownModel and other errors for users pass through as the policy raises
+        them."""
         try:
             self._submit(request, now)
         except HeadraceError:
@@ -87,7 +115,7 @@ class CheckedPolicy:
         self._wakeups = 0
 
     def next_task(self, worker: int, now: float) -> Task | None:
-        """Return the task that `worker` shall run now, or None."""
+        """Return the task that `worker` must run now, or None if it stays idle."""
         try:
             answer = self._next_task(worker, now)
         except Exception as error:
@@ -95,11 +123,15 @@ class CheckedPolicy:
         if answer is None:
             return None
         if not isinstance(answer, Task):
-            raise self._broke(f"next_task returned {_shown(answer)}", "return a Task, or None to leave the worker idle")
+            raise self._broke(
+                ANSWERS, f"next_task returned {_shown(answer)}", "return a Task, or None to leave the worker idle"
+            )
         task = answer
         requests: object = task.requests
         if not isinstance(requests, tuple):
-            raise self._broke(f"{_name(task)} has its requests in a {type(requests).__name__}", "give it a tuple")
+            raise self._broke(
+                ANSWERS, f"{_name(task)} has its requests in a {type(requests).__name__}", "give it a tuple"
+            )
         model = self._last
         if task.model is not model.name:
             model = self._model_of(task)
@@ -122,7 +154,7 @@ class CheckedPolicy:
         return task
 
     def complete(self, task: Task, now: float) -> list[Request]:
-        """Tell the policy that a task ended. Returns the requests that it finished."""
+        """Tell the policy that a task ended, and return the requests that finished with it."""
         finished = self._completed(task, now)
         self._wakeups = 0
         if len(finished) == 0 and not self._cells:
@@ -147,11 +179,13 @@ class CheckedPolicy:
         return finished
 
     def lost(self, task: Task, keep: Iterable[Request], now: float) -> None:
-        """Tell the policy that a worker lost a task. The requests in `keep` are the policy's again, others are gone."""
+        """Tell the policy that a worker was lost while it ran `task`.
+
+        Requests in `keep` return to the policy. The driver has given up the others."""
         lost = task.lost(keep)
         finished = self._completed(lost, now)
         if finished:
-            raise self._cannot_finish(lost, finished[0])
+            raise self._cannot_finish(lost, finished[0], LOST_WORKER)
         kept = {request.id for request in lost.requests}
         for request in task.requests:
             if request.id not in kept:
@@ -161,17 +195,18 @@ class CheckedPolicy:
         self._wakeups = 0
 
     def withdraw(self, request: Request, now: float) -> bool:
-        """Take a request back, if it has not begun. Returns whether the policy did."""
+        """Withdraw a request that has not begun. Return whether the policy removed it."""
         try:
             answer = self._withdraw(request, now)
         except Exception as error:
             raise self._raised("withdraw", error) from error
         if not isinstance(answer, bool):
-            raise self._broke(f"withdraw returned {_shown(answer)}", "return True or False")
+            raise self._broke(ANSWERS, f"withdraw returned {_shown(answer)}", "return True or False")
         if answer:
             self._mark_left()
             if request.held_by is not self._ready:
                 raise self._broke(
+                    WITHDRAWAL,
                     f"withdraw returned True for request {request.id}, which runs or which it does not have",
                     "return False there",
                 )
@@ -180,7 +215,8 @@ class CheckedPolicy:
         return answer
 
     def wakeup(self, now: float) -> float:
-        """Return when to ask the policy again though nothing else happens. At `now` the driver has an idle worker."""
+        """Return the time (s) at which to ask the policy again if nothing else happens. The driver has an idle worker
+        at `now`."""
         try:
             answer = self._wakeup()
         except Exception as error:
@@ -189,41 +225,43 @@ class CheckedPolicy:
         if at > now:
             self._wakeups = 0
         elif at != at:
-            raise self._broke("wakeup returned nan", "return a time in seconds, or math.inf")
+            raise self._broke(ANSWERS, "wakeup returned nan", "return a time in seconds, or math.inf")
         else:
             self._wakeups += 1
             if self._wakeups > MAX_WAKEUPS:
                 raise self._broke(
+                    WAKEUP,
                     f"wakeup returned a time in the past {self._wakeups} times in turn, and no task followed",
                     "return a later time, or a task from next_task when that time comes",
                 )
         return at
 
     def latest_start(self, request: Request) -> float:
-        """Return when the request must have begun to meet its deadline."""
+        """Return the time (s) at which the request must have begun to meet its deadline."""
         try:
             answer = self._latest_start(request)
         except Exception as error:
             raise self._raised("latest_start", error) from error
         at = self._number("latest_start", answer)
         if at != at:
-            raise self._broke("latest_start returned nan", "return a time in seconds, or math.inf")
+            raise self._broke(ANSWERS, "latest_start returned nan", "return a time in seconds, or math.inf")
         return at
 
     def left_waiting(self, requests: int, now: float) -> PolicyError:
-        """Return the error of a policy that leaves requests waiting though nothing more will happen."""
+        """Return the error for a policy that leaves requests waiting although nothing more will happen."""
         return self._broke(
+            NOTHING_LOST,
             f"it left {requests} requests waiting at {now} s though all workers are idle",
             "return a task from next_task, or from wakeup when to ask again",
         )
 
-    # ---- what is rare, or wrong ----
+    # ---- rare cases and errors ----
 
-    def _broke(self, what: str, change: str) -> PolicyError:
-        return PolicyError(f"policy {self.name!r} broke a rule: {what}; {change}")
+    def _broke(self, rule: Rule, what: str, change: str) -> PolicyError:
+        return PolicyError(f"policy {self.name!r} broke a rule: {what}; {change}", rule.name)
 
     def _raised(self, method: str, error: Exception) -> PolicyError:
-        return self._broke(f"{method} raised {one_line(error)}", "mend it, as a policy must not raise there")
+        return self._broke(NO_ERRORS, f"{method} raised {one_line(error)}", "mend it, as a policy must not raise there")
 
     def _known(self) -> str:
         return ", ".join(sorted(self._models))
@@ -235,18 +273,19 @@ class CheckedPolicy:
             raise self._raised(name, error) from error
 
     def _whole(self, name: str, answer: object) -> int:
-        """Return a whole number of 1 or more."""
+        """Return `answer` as a whole number. Raise PolicyError if it is no whole number of 1 or more."""
         try:
             number = operator.index(answer)  # type: ignore[arg-type]
         except TypeError:
             number = 0
         if number < 1:
-            raise self._broke(f"{name} is {_shown(answer)}", "give a whole number of 1 or more")
+            rule = METHODS if name == "ahead" else ANSWERS
+            raise self._broke(rule, f"{name} is {_shown(answer)}", "give a whole number of 1 or more")
         return number
 
     def _number(self, name: str, answer: object) -> float:
         if not isinstance(answer, numbers.Real):
-            raise self._broke(f"{name} returned {_shown(answer)}", "return a time in seconds, or math.inf")
+            raise self._broke(ANSWERS, f"{name} returned {_shown(answer)}", "return a time in seconds, or math.inf")
         return float(answer)
 
     def _completed(self, task: Task, now: float) -> list[Any]:
@@ -255,11 +294,15 @@ class CheckedPolicy:
         except Exception as error:
             raise self._raised("complete", error) from error
         if not isinstance(answer, list):
-            raise self._broke(f"complete returned {_shown(answer)}", "return a list of the requests that finished")
+            raise self._broke(
+                ANSWERS, f"complete returned {_shown(answer)}", "return a list of the requests that finished"
+            )
         return answer
 
     def _mark_left(self) -> None:
-        """Mark the requests of `_left`. Nothing is marked where the policy goes on with the same ones, as is usual."""
+        """Mark the requests of the task that ended last as ready.
+
+        Nothing is marked where the policy continues with the same requests, which is the usual case."""
         if self._left is not None:
             ready = self._ready
             for request in self._left.requests:
@@ -269,14 +312,15 @@ class CheckedPolicy:
     def _model_of(self, task: Task) -> _Model:
         model = self._models.get(task.model)
         if model is None:
-            raise self._broke(f"{_name(task)} is of model {task.model!r}", f"workers have {self._known()}")
+            raise self._broke(ONE_MODEL, f"{_name(task)} is of model {task.model!r}", f"workers have {self._known()}")
         self._last = model
         return model
 
     def _check_batch(self, task: Task, model: _Model) -> None:
-        """Ask the policy for its largest batch, which may have grown since, if the task's is larger than it was."""
+        """Check the batch size of a task. The policy is asked for its largest batch again, because that may have
+        grown."""
         if not task.requests:
-            raise self._broke(f"{_name(task)} has no requests", "return None to leave the worker idle")
+            raise self._broke(BATCH_LIMIT, f"{_name(task)} has no requests", "return None to leave the worker idle")
         try:
             answer = self._largest_batch(model.name)
         except Exception as error:
@@ -284,6 +328,7 @@ class CheckedPolicy:
         model.largest = max(model.largest, self._whole(f"largest_batch({model.name!r})", answer))
         if len(task.requests) > model.largest:
             raise self._broke(
+                BATCH_LIMIT,
                 f"{_name(task)} has a batch of {len(task.requests)}, and largest_batch({model.name!r}) is "
                 f"{model.largest}",
                 "make smaller batches, or return the largest there",
@@ -298,12 +343,15 @@ class CheckedPolicy:
                 raise self._wrong_span(task, f"give one of the {model.nodes} cell types, and stop one above it")
             if len(task.cells) != len(task.requests):
                 raise self._broke(
+                    CELL_ORDER,
                     f"{_name(task)} has {len(task.cells)} cells for {len(task.requests)} requests",
                     "give each entry the number of its cell",
                 )
             return
         if task.cells:
-            raise self._broke(f"{_name(task)} has cells", f"workers run model {model.name!r} by nodes; leave them out")
+            raise self._broke(
+                NODE_ORDER, f"{_name(task)} has cells", f"workers run model {model.name!r} by nodes; leave them out"
+            )
         sections = model.sections
         if sections is None:
             if start > 0:
@@ -315,38 +363,47 @@ class CheckedPolicy:
             raise self._wrong_span(task, f"the graph has {model.nodes}; stop there at most")
 
     def _wrong_span(self, task: Task, change: str) -> PolicyError:
-        return self._broke(f"{_name(task)} runs nodes {task.start} to {task.stop}", change)
+        order = CELL_ORDER if self._cells else NODE_ORDER
+        return self._broke(order, f"{_name(task)} runs nodes {task.start} to {task.stop}", change)
 
     def _check_end(self, task: Task, finished: list[Request]) -> None:
-        """A graph without encoder and decoder ends with its last node, and nowhere else."""
+        """Check that a graph without encoder and decoder finishes its requests at its last node, and nowhere else."""
         model = self._models[task.model]
         sections = model.sections
         if sections is not None and not sections.any and task.stop < model.nodes:
             raise self._broke(
+                FINISHES,
                 f"complete finished request {finished[0].id} at node {task.stop} of {model.nodes}",
                 "finish a request when its last node has run",
             )
 
     def _cannot_run(self, task: Task, request: object) -> PolicyError:
-        """Return the error for a request of a task that may not run now."""
+        """Return the error for a task with a request that must not run now."""
         what = f"{_name(task)} has "
         if not isinstance(request, Request):
-            return self._broke(f"{what}{_shown(request)} for a request", "give it requests that were submitted")
+            return self._broke(
+                WAITING_REQUESTS, f"{what}{_shown(request)} for a request", "give it requests that were submitted"
+            )
         what += f"request {request.id}"
         if request.model != task.model:
-            return self._broke(f"{what} of model {request.model!r}", f"it is of model {task.model!r}; batch one model")
+            return self._broke(
+                ONE_MODEL, f"{what} of model {request.model!r}", f"it is of model {task.model!r}; batch one model"
+            )
         if sum(1 for each in task.requests if each is request) > 1 and not self._cells:
-            return self._broke(f"{what} twice", "give it each request once")
+            return self._broke(WAITING_REQUESTS, f"{what} twice", "give it each request once")
         if request.held_by is self._runs:
-            return self._broke(f"{what}, which runs already", "wait until its task has ended")
+            return self._broke(ONE_TASK, f"{what}, which runs already", "wait until its task has ended")
         known = self._ledger.find(request.id)
         if known is not None and known is not request:
-            return self._broke(f"{what} as a copy", "give it the object that was submitted")
-        return self._broke(f"{what}, which has ended or was never submitted", "give it requests that wait")
+            return self._broke(WAITING_REQUESTS, f"{what} as a copy", "give it the object that was submitted")
+        return self._broke(
+            WAITING_REQUESTS, f"{what}, which has ended or was never submitted", "give it requests that wait"
+        )
 
-    def _cannot_finish(self, task: Task, request: object) -> PolicyError:
+    def _cannot_finish(self, task: Task, request: object, rule: Rule = FINISHES) -> PolicyError:
         which = f"request {request.id}" if isinstance(request, Request) else _shown(request)
         return self._broke(
+            rule,
             f"complete finished {which}, which did not end with {_name(task)}",
             "return each request once, with the task that ends it",
         )
@@ -357,7 +414,7 @@ def _name(task: Task) -> str:
 
 
 def _shown(answer: object) -> str:
-    """Return an answer as a message shows it, in one line of bounded length."""
+    """Return an answer as an error message shows it: one line of bounded length."""
     if answer is None or isinstance(answer, (bool, int, float, str)):
         return repr(answer)[:80]
     return f"a {type(answer).__name__}"

@@ -1,7 +1,7 @@
-"""What a policy is told before its run: the models, how long they take, and who runs them.
+"""The context of a run: the models, their latencies and the workers, as a policy knows them before the first request.
 
-A policy's settings (a class with a method `build(context)`) make the policy from this. The simulator and the live
-server make the same kind of context, so that one policy serves both.
+The settings of a policy make the policy from this context, by their method `build(context)`. The simulator and the live
+server make the same kind of context, so the same policy serves both.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,17 +14,19 @@ from headrace.batching.graphs.execution import NodeTimes
 from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.batching.graphs.profile import KNEE_GROWTH, Profile
 
-Profiles = Mapping[str, Profile] | Sequence[Mapping[str, Profile]]  # by model: of all workers, or one mapping each
+# Profiles by model: one mapping for all workers, or one mapping for each worker.
+Profiles = Mapping[str, Profile] | Sequence[Mapping[str, Profile]]
 Tables = Mapping[str, RateTables | PhaseTables]
 
 
 @dataclass(frozen=True, slots=True)
 class Bursts:
-    """Arrivals that follow a two-phase Markov-modulated Poisson process, as `smdp` may be told of them.
+    """Arrivals that follow a two-phase Markov-modulated Poisson process. The policy `smdp` can use them.
 
     Args:
-        rates_rps: By model, the arrival rate in each of the two phases (1/s).
-        dwell_s: How long each phase lasts on average (s)."""
+        rates_rps: By model, the arrival rate (1/s) in each of the two phases.
+        dwell_s: Mean duration (s) of each phase.
+    """
 
     rates_rps: Mapping[str, tuple[float, float]]
     dwell_s: tuple[float, float]
@@ -32,20 +34,25 @@ class Bursts:
 
 @dataclass(frozen=True)
 class PolicyContext:
-    """What a policy knows of the models and the machine.
+    """The models and the machine, as a policy knows them.
 
     Args:
         times: Node latencies (s) by model: one mapping for all workers, or one for each worker where they differ.
-        workers: How many workers there are.
-        known_profiles: Measured or modelled curves of latency by batch size, or a function that makes them. Without
-            them they are computed from `times`.
-        cells: Networks of cells by model, for policies whose tasks are of cells.
-        typical: By model, the mean input length and the mean number of output steps; (1, 1) where it is missing.
-        steps_of: Returns by model the decoder steps that cover a share of the outputs, a number above 0 and at most 1.
-        busy_w: The power that a busy worker draws (W), if it is known.
-        bursts: The arrivals, where they are known to come in bursts.
-        tables: Tables for `smdp` that were solved before. An empty mapping says that they come later.
-        slo_s: The target latency (s), by which a policy without deadlines may choose."""
+        workers: The number of workers.
+        known_profiles: Measured or modelled curves of latency by batch size, or a function that makes them. If None,
+            the curves are computed from `times`.
+        cells: Networks of cells by model, for policies whose tasks consist of cells.
+        typical: By model, the mean input length and the mean number of output steps; (1, 1) where a model is missing.
+        steps_of: Returns, by model, the number of decoder steps that covers a given share of the outputs, above 0 and
+            at most 1.
+        busy_w: The power (W) that a busy worker draws, if it is known.
+        bursts: The arrival process, if arrivals are known to come in bursts.
+        tables: Tables for `smdp` that were solved before. An empty mapping means that they are installed later.
+        slo_s: The target latency (s) for policies that choose by it although their requests have no deadlines.
+
+    Raises:
+        UsageError: The number of node-latency mappings is not the number of workers.
+    """
 
     times: Mapping[str, NodeTimes] | Sequence[Mapping[str, NodeTimes]]
     workers: int
@@ -61,7 +68,7 @@ class PolicyContext:
     def __post_init__(self) -> None:
         if not isinstance(self.times, Mapping) and len(self.times) != self.workers:
             raise UsageError(
-                f"node times of {len(self.times)} workers for {self.workers}; give one mapping for each, or for all"
+                f"node times of {len(self.times)} workers for {self.workers}; give one mapping for each, or one for all"
             )
 
     @property
@@ -75,9 +82,9 @@ class PolicyContext:
         return [known.graph for known in self.slowest().values()]
 
     def slowest(self, batch: int = 1) -> Mapping[str, NodeTimes]:
-        """Return by model the node latencies of the worker that takes longest for a batch of this size.
+        """Return, by model, the node latencies of the worker that takes longest for a batch of this size.
 
-        A policy that predicts goes by these, so that it promises nothing that the slowest worker cannot keep."""
+        A policy that predicts uses these latencies, so that it promises nothing that the slowest worker cannot keep."""
         if isinstance(self.times, Mapping):
             return self.times
 
@@ -87,14 +94,16 @@ class PolicyContext:
         return {model: max((times[model] for times in self.times), key=seconds) for model in self.times[0]}
 
     def profiles(self, knee_growth: float = KNEE_GROWTH) -> Profiles:
-        """Return the curves of each model. A `knee_growth` other than the usual one replaces that of the profiles."""
+        """Return the curves of latency by batch size for each model.
+
+        A `knee_growth` other than the default replaces the one that is stored in the profiles."""
         made = self.known_profiles() if callable(self.known_profiles) else self.known_profiles
-        found = made or self._computed_profiles()
+        curves = made or self._computed_profiles()
         if knee_growth == KNEE_GROWTH:
-            return found
-        if isinstance(found, Mapping):
-            return _with_growth(found, knee_growth)
-        return [_with_growth(of_one, knee_growth) for of_one in found]
+            return curves
+        if isinstance(curves, Mapping):
+            return _with_growth(curves, knee_growth)
+        return [_with_growth(of_one, knee_growth) for of_one in curves]
 
     def _computed_profiles(self) -> list[dict[str, Profile]]:
         """Return one mapping of curves per worker. Workers with equal hardware share a mapping."""
@@ -106,16 +115,23 @@ class PolicyContext:
         return [made[id(times)] for times in by_worker]
 
     def decoder_steps(self, given: int | None, coverage: float) -> dict[str, int]:
-        """Return by model the decoder steps that a policy assumes: `given`, or as many as cover that share of the
-        outputs. Models without a decoder are left out."""
+        """Return, by model, the number of decoder steps that a policy assumes.
+
+        Args:
+            given: The number of steps for every model with a decoder; None to derive it from `coverage`.
+            coverage: The share of the outputs, above 0 and at most 1, that the number of steps must cover.
+
+        Returns:
+            Steps by model. Models without a decoder are left out.
+        """
         decoders = [model for model, known in self.slowest().items() if len(known.sections.decoder) > 0]
         if given is not None or self.steps_of is None:
             return dict.fromkeys(decoders, given) if given is not None else {}
-        found = self.steps_of(coverage)
-        return {model: found[model] for model in decoders if model in found}
+        covering = self.steps_of(coverage)
+        return {model: covering[model] for model in decoders if model in covering}
 
     def cell_models(self, policy: str) -> list[CellModel]:
-        """Return the networks of cells. Raises UsageError if there are none."""
+        """Return the networks of cells. Raise UsageError if there are none."""
         if self.cells is None:
             models = ", ".join(self.slowest())
             raise UsageError(f"{policy} serves networks of cells; choose another policy for {models}")

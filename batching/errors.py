@@ -1,73 +1,83 @@
-"""The errors that every part of Headrace raises, and checks that several parts make. A message names what to change."""
+"""The error classes of Headrace, and checks that several parts share. Every message says what to change."""
 
 import re
 import textwrap
 from collections.abc import Iterable
 
-LONGEST_NAME = 200  # characters of a value that somebody gave
-LONGEST_ERROR = 300  # characters of an error of someone else's code
+LONGEST_NAME = 200  # characters of a given value that a message shows
+LONGEST_ERROR = 300  # characters of a foreign error that a message shows
 
 
 class HeadraceError(Exception):
-    """Base of all errors that a user of Headrace is meant to see. A message cuts each value at LONGEST_NAME."""
+    """Base class of all errors that a user of Headrace is meant to see. A message shortens each value to
+    LONGEST_NAME."""
 
     def __str__(self) -> str:
         return shortened(super().__str__())
 
 
 class UsageError(HeadraceError):
-    """The request itself cannot be carried out as asked: a bad option, an unknown name, a missing file."""
+    """The request cannot be carried out as given: a bad option, an unknown name or a missing file."""
 
 
 class Unstable(UsageError):
-    """More requests arrive than any policy could serve, or so many that none can be computed."""
+    """More requests arrive than the workers can serve, or the load is too close to that limit for the solver."""
 
 
 class OutOfMemory(UsageError):
-    """A batch that what is to run it has no memory for."""
+    """The device has not enough memory for the batch."""
 
 
 class UnknownModel(UsageError):
-    """A model that this policy, server or zoo does not have."""
+    """The policy, the server or the zoo has no such model."""
 
     @classmethod
     def asked_for(cls, request_id: int, model: str, known: Iterable[str]) -> "UnknownModel":
-        """Return the error for a request of a server that has the models `known`."""
+        """Return the error for a request that names a model outside `known`."""
         return cls(f"request {request_id} asks for model {model!r}; this server has {', '.join(sorted(known))}")
 
     @classmethod
     def among(cls, model: str, known: Iterable[str]) -> "UnknownModel":
-        """Return the error for a model that no single request asked for."""
+        """Return the error for a model outside `known` that was not named by a request."""
         return cls(f"there is no model {model!r}; this server has {', '.join(sorted(known))}")
 
     @classmethod
     def unnamed(cls, model: str) -> "UnknownModel":
-        """Return the error for a client. It does not list the models, which strangers need not learn."""
+        """Return the error for a remote client. It does not list the models, so that strangers do not learn their
+        names."""
         return cls(f"there is no model {model[:LONGEST_NAME]!r}; the repository index lists those that there are")
 
 
 class PolicyError(HeadraceError):
-    """A policy broke a rule of its contract (batching/policy.py). The message names the policy and the rule."""
+    """A policy broke a rule of its contract (batching/policy.py). The message names the policy and what it did.
+
+    `rule` is the name of the rule."""
+
+    def __init__(self, message: str, rule: str = "") -> None:
+        super().__init__(message)
+        self.rule = rule
 
 
 class BadInput(UsageError):
-    """An input that the network cannot take."""
+    """The network cannot take this input."""
 
 
 class UnsupportedInput(HeadraceError):
-    """An input that the DPU cannot take, with the reason (a progressive JPEG, say). The CPU path may still take it."""
+    """The DPU cannot take this input, for example a progressive JPEG. The CPU path may still take it."""
 
 
 class CorruptInput(HeadraceError):
-    """An input that neither the DPU nor the CPU path can decode."""
+    """Neither the DPU nor the CPU path can decode this input."""
 
 
 def check_workers(workers: int) -> None:
+    """Raise UsageError unless there is at least one worker."""
     if workers < 1:
         raise UsageError(f"{workers} workers: give at least 1")
 
 
 def check_max_batch(max_batch: int) -> None:
+    """Raise UsageError unless the batch limit is 1 or more."""
     if max_batch < 1:
         raise UsageError(f"max_batch is {max_batch}: give a batch limit of 1 or more")
 
@@ -76,10 +86,10 @@ _LONG = re.compile(rf"('[^']{{{LONGEST_NAME}}})[^']+(?=')|(\S{{{LONGEST_NAME}}})
 
 
 def shortened(text: str) -> str:
-    """Return a message in which each quoted value, and each word, has at most LONGEST_NAME characters."""
-    return text if len(text) <= LONGEST_NAME else _LONG.sub(lambda found: f"{found[1] or found[2]}...", text)
+    """Return a message in which each quoted value and each word has at most LONGEST_NAME characters."""
+    return text if len(text) <= LONGEST_NAME else _LONG.sub(lambda match: f"{match[1] or match[2]}...", text)
 
 
 def one_line(error: BaseException) -> str:
-    """An error of someone else's code, as one line of bounded length."""
+    """Return an error of foreign code as one line of bounded length."""
     return textwrap.shorten(f"{type(error).__name__}: {error}", LONGEST_ERROR, placeholder=" ...")

@@ -1,23 +1,26 @@
-"""Policies by name: the built-in ones, those of installed packages, and a user's own.
+"""Policies by name: built-in policies, those of installed packages, and a user's own.
 
-A policy is named in one of three ways, wherever a policy is asked for:
+Wherever a policy is expected, it can be named in one of three ways:
 
-- by a built-in name, such as `lazy`;
-- by the name of an entry point that an installed package has in the group `headrace.policies`;
-- by `module:Class`, where Python finds the module.
+- a built-in name, such as `lazy`;
+- the name of an entry point in the group `headrace.policies` of an installed package;
+- `module:Class`, where Python finds the module, or where it lies in the current folder.
 
-What is named is a class of settings: a frozen dataclass with a method `build(context)`, which returns the policy for
-one run (batching/policy.py). A class may say more by attributes:
+Each name stands for a class of settings. That is a frozen dataclass with a method `build(context)`, which returns the
+policy for one run (batching/policy.py). The class may have two more attributes:
 
-- `tasks`: "graph" (the default: tasks are whole graphs), "nodes" (tasks may end at any node) or "cells".
-- `limits_from_profile`: True if its batch limits come from measured profiles.
+- `tasks`: "graph" if tasks are whole graphs (the default), "nodes" if tasks may end at any node, or "cells".
+- `limits_from_profile`: True if the batch limits come from measured profiles.
 """
 
+import ast
 import importlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
 from headrace.batching.context import PolicyContext
@@ -26,7 +29,7 @@ from headrace.batching.named import imported
 from headrace.batching.policy import Policy
 from headrace.batching.settings import Setting, read_settings, settings_of
 
-GROUP = "headrace.policies"  # of entry points
+GROUP = "headrace.policies"  # the group of entry points
 TASKS = ("graph", "nodes", "cells")
 _BUILT_IN = {
     "serial": "serial:Serial",
@@ -49,19 +52,23 @@ POLICIES = tuple(_BUILT_IN)
 
 @runtime_checkable
 class PolicySettings(Protocol):
-    """The settings of a policy, which make the policy for one run."""
+    """The settings of a policy. They make the policy for one run."""
 
     def build(self, context: PolicyContext) -> Policy:
-        """Return the policy for one run of the models of a context. Raises UsageError."""
+        """Return the policy for one run on the models and workers of `context`. Raises UsageError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyEntry:
-    """One policy that can be named.
+    """A policy that can be named.
 
-    `source` is the module and class, or the entry point's, and `package` is the package that it came with: None for a
-    class that was named as `module:Class`."""
+    Args:
+        name: The name that users give.
+        cls: The class of the policy's settings.
+        source: The module and class, or the value of the entry point.
+        package: The package that the policy came with; None for a class that was named as `module:Class`.
+    """
 
     name: str
     cls: type[PolicySettings]
@@ -70,24 +77,29 @@ class PolicyEntry:
 
     @property
     def settings(self) -> tuple[Setting, ...]:
-        """Return the policy's settings, in their order."""
+        """Return the policy's settings, in the order of their definition."""
         return settings_of(self.cls)
 
     @property
     def tasks(self) -> str:
-        """Return what its tasks are: "graph", "nodes" or "cells"."""
+        """Return the kind of the policy's tasks: "graph", "nodes" or "cells"."""
         return str(getattr(self.cls, "tasks", "graph"))
 
     @property
     def limits_from_profile(self) -> bool:
-        """Tell whether its batch limits come from measured profiles."""
+        """Return whether the batch limits come from measured profiles."""
         return bool(getattr(self.cls, "limits_from_profile", False))
 
     @property
     def summary(self) -> str:
-        """Return the first sentence of its docstring."""
-        text = " ".join((self.cls.__doc__ or "").split("\n\n")[0].split())
+        """Return the first paragraph of the docstring of the settings class."""
+        text = _first_paragraph(_docstrings(self.cls)[1])
         return text or "(has no description)"
+
+    @property
+    def origin(self) -> str:
+        """Return the first paragraph of its module's docstring, which names the paper that it comes from, if any."""
+        return _first_paragraph(_docstrings(self.cls)[0]).removeprefix(f"`{self.name}`: ")
 
 
 def policy_names() -> list[str]:
@@ -95,8 +107,10 @@ def policy_names() -> list[str]:
     return [*POLICIES, *sorted(name for name in _installed() if name not in _BUILT_IN)]
 
 
-def find_policy(name: str) -> PolicyEntry:
-    """Return the policy of a name, as the head of this file has it. Raises UsageError."""
+def find_policy(name: str, where: str = "policy") -> PolicyEntry:
+    """Return the policy with this name. The head of this file lists the kinds of names.
+
+    Raises UsageError that begins with `where`."""
     if name in _BUILT_IN:
         return _built_in(name)
     if name in _installed():
@@ -104,17 +118,18 @@ def find_policy(name: str) -> PolicyEntry:
         try:
             found = point.load()
         except Exception as error:
-            raise UsageError(f"policy {name!r} of entry point {point.value} fails: {one_line(error)}") from error
+            raise UsageError(f"{where} {name!r} of entry point {point.value} fails: {one_line(error)}") from error
         return _entry(name, found, point.value, point.dist.name if point.dist is not None else None)
     if ":" not in name:
         raise UsageError(
-            f"there is no policy {name[:LONGEST_NAME]!r}; choose from {', '.join(policy_names())}, or give module:Class"
+            f"{where} {name[:LONGEST_NAME]!r}: there is no such policy; choose from {', '.join(policy_names())}, or "
+            "give module:Class"
         )
-    return _entry(name, imported("policy", name), name, None)
+    return _entry(name, imported(where, name), name, None)
 
 
 def entry_of(settings: PolicySettings) -> PolicyEntry:
-    """Return the policy that these settings are of."""
+    """Return the policy to which these settings belong."""
     cls = type(settings)
     for name, place in _BUILT_IN.items():
         module, _, attribute = place.partition(":")
@@ -127,9 +142,15 @@ def entry_of(settings: PolicySettings) -> PolicyEntry:
 
 
 def policy_settings(policy: "str | PolicySettings", given: Mapping[str, Any] | None = None) -> PolicySettings:
-    """Return the settings of a policy, from its name and values by name; settings that are made already stay.
+    """Return the settings of a policy.
 
-    Values may be texts, as the command line has them. Raises UsageError."""
+    Args:
+        policy: The policy's name, or settings that are made already.
+        given: Values by the settings' names, as Python values or as texts from the command line.
+
+    Raises:
+        UsageError: The name or a value is wrong, or values are given for settings that are made already.
+    """
     if not isinstance(policy, str):
         if given:
             raise UsageError("the policy is given with its settings; leave out the others")
@@ -141,9 +162,9 @@ def policy_settings(policy: "str | PolicySettings", given: Mapping[str, Any] | N
 
 
 def policy_with(name: str, **values: Any) -> PolicySettings:
-    """Return the settings of a policy with those of the values that it has; the others are left out.
+    """Return the settings of a policy with those of the values that the policy has a setting for.
 
-    A comparison of policies gives the same values to all of them. Raises UsageError."""
+    A comparison of policies can therefore give the same values to all of them. Raises UsageError."""
     own = {each.name for each in find_policy(name).settings}
     return policy_settings(name, {key: value for key, value in values.items() if key in own})
 
@@ -175,3 +196,25 @@ def _entry(name: str, found: Any, source: str, package: str | None) -> PolicyEnt
     if tasks not in TASKS:
         raise UsageError(f"policy {name!r}: its tasks are {tasks!r}; choose from {', '.join(TASKS)}")
     return PolicyEntry(name, cast("type[PolicySettings]", found), source, package)
+
+
+def _first_paragraph(text: str) -> str:
+    return " ".join(text.split("\n\n")[0].split())
+
+
+@cache
+def _docstrings(cls: type) -> tuple[str, str]:
+    """Return the docstrings of a class's module and of the class.
+
+    A compiled module keeps neither. They are then read from its source, which lies next to it."""
+    module = sys.modules[cls.__module__]
+    package, _, name = cls.__module__.rpartition(".")
+    folders = getattr(sys.modules.get(package), "__path__", ())  # __file__ of a compiled module may be wrong
+    source = next((path for folder in folders if (path := Path(folder, f"{name}.py")).is_file()), None)
+    if source is None or getattr(module, "__file__", "").endswith(".py"):
+        own = cls.__doc__ or ""
+        return module.__doc__ or "", "" if own.startswith(f"{cls.__name__}(") else own  # dataclass() writes a signature
+    tree = ast.parse(source.read_text("utf-8"))
+    classes = {each.name: each for each in tree.body if isinstance(each, ast.ClassDef)}
+    own_class = classes.get(cls.__name__)
+    return ast.get_docstring(tree) or "", (own_class and ast.get_docstring(own_class)) or ""

@@ -1,9 +1,10 @@
-"""What travels through a policy: requests in, tasks out.
+"""Requests and tasks: the values that go into a policy and come out of it.
 
-Rule: values only, never changed once made, but for the mark that the drivers' checks leave on a request
-(`Request.held_by`). Times are float seconds from the run's origin; nothing here reads a clock.
-Both are plain classes and not frozen dataclasses because this file is compiled (setup.py): a simulator makes millions
-of them, and the compiler turns just such a class into a C struct.
+Rule: these are values. Nothing changes after construction, except the mark that the drivers' checks keep on a request
+(`Request.held_by`). Times are float seconds from the run's origin, and nothing here reads a clock.
+
+Both are plain classes instead of frozen dataclasses, because this file is compiled (setup.py). A simulation makes
+millions of them, and the compiler turns only such plain classes into C structs.
 """
 
 import math
@@ -12,29 +13,36 @@ from typing import Final
 
 from headrace.batching.errors import UsageError
 
-# Why a task left when it did (`Task.reason`).
-FULL: Final = "full"  # its batch has reached the limit
-WINDOW: Final = "window"  # its oldest request has waited as long as the policy lets it wait for others
-KNEE: Final = "knee"  # its batch has reached the knee of the profile, where more would cost latency and gain nothing
-IDLE: Final = "idle"  # a worker was idle, and nothing was to be waited for: it takes what there is, or goes on with it
-TABLE: Final = "table"  # a solved table says to serve so many at this length of the queue
-SLACK: Final = "slack"  # newcomers, let in above what ran because everyone keeps their slack: they run first
-DEADLINE: Final = "deadline"  # others wait and must not join, as a deadline would be missed: what ran goes on
-MERGE: Final = "merge"  # it goes on with what it was merged with
+# The reason why a policy released a task at its time (`Task.reason`).
+FULL: Final = "full"  # the batch reached its limit
+WINDOW: Final = "window"  # the oldest request waited as long as the policy allows
+KNEE: Final = "knee"  # the batch reached the knee of the profile, beyond which throughput hardly grows
+IDLE: Final = "idle"  # the worker was idle and there was no reason to wait; or the worker continues its batch
+TABLE: Final = "table"  # a solved table gives this batch size for the queue length
+SLACK: Final = "slack"  # newcomers preempt the running batch, because every request keeps its slack
+DEADLINE: Final = "deadline"  # others wait but must not join, because a deadline would be missed
+MERGE: Final = "merge"  # the batch was merged with another one
 REASONS: Final = (FULL, WINDOW, KNEE, IDLE, TABLE, SLACK, DEADLINE, MERGE)
 
-UNTIL_END = 1 << 40  # `Task.stop` of a decoder run: as far as the first end of a sequence
+UNTIL_END = 1 << 40  # `Task.stop` of a decoder run that ends with the first output that ends
 
 
 class Request:
     """One inference request.
 
-    `input_len` is the length of the input in the model's own unit (words, or seconds of audio; 1 for images): the
-    number of encoder steps is that, rounded, and at least 1. `output_len` is the true number of decoder steps: a driver
-    ends the request by it and a policy must not read it. `held_by` belongs to the checks of a policy's answers
-    (checked_policy.py), and nobody else reads or writes it.
+    Args:
+        id: A number that no other request in flight has.
+        model: The model's name.
+        arrival: The time of arrival (s).
+        deadline: The time (s) by which the request must have finished; inf if it has no deadline.
+        input_len: The input's length in the model's unit: words, or steps of audio; 1 for images. The encoder runs that
+            many steps, rounded, and at least 1.
+        output_len: The true number of decoder steps. A driver ends the request by it, and a policy must not read it.
 
-    Raises UsageError for a time or a length that is not a number: it would spread to whatever it is compared with.
+    The attribute `held_by` belongs to the checks in checked_policy.py. Nothing else reads or writes it.
+
+    Raises:
+        UsageError: A time or the length is not a number. Such a value would spread to every value it is compared with.
     """
 
     def __init__(
@@ -63,26 +71,36 @@ class Request:
 
 
 class Task:
-    """A sub-batch of requests and the run of graph nodes from `start` up to the node boundary `stop`.
+    """A sub-batch of requests and a run of consecutive graph nodes.
 
-    A whole-graph task runs nodes [start, stop) to the end, encoder and decoder nodes as often as its longest request
-    needs. `padded_to` is the length of its graph's input where graphs are of fixed lengths; 0 where they are not.
+    Args:
+        id: The task's number, which its policy gives.
+        model: The model's name.
+        requests: The requests of the batch.
+        start: The first node.
+        stop: The node boundary at which the run ends. UNTIL_END stands for the first end of an output.
+        preemptible: Whether the driver may end the task at an earlier node boundary.
+        ended: In a task that ended: the requests whose output, or open chain of cells, ended with it.
+        cells: In a task of cells: the cell number of each request.
+        reason: Why the policy released the task at this time; one of REASONS. It stays with the task to its end.
+        padded_to: The input length of the graph, where graphs have fixed lengths; else 0.
 
-    A preemptible task counts node executions: it runs in graph order, and from the last node of the first encoder or
-    decoder section that it meets back to that section's first, until it has executed stop - start nodes (see
-    `execution.NodeTimes`). It never leaves such a section: where requests go from there, the policy decides. Its
-    driver may end it at any node boundary behind `start`, and must end a decoder run with the step in which the output
-    of the first of its requests ends.
+    There are three kinds of tasks:
 
-    A task of cells (cell_graph.py) has in `cells` the number of each request's cell, all of the type `start`; a request
-    may stand in it several times. It runs as a whole; `ended` then has the requests whose open chain has ended with it.
+    - A whole-graph task runs nodes [start, stop) to the end. It runs encoder and decoder nodes as often as its longest
+      request needs.
+    - A preemptible task counts node executions. It runs in graph order until it has executed stop - start nodes. Within
+      an encoder or decoder section it returns from the last node to the first. It never leaves the first section that
+      it meets, because the policy decides where its requests go from there (see `execution.NodeTimes`). Its driver may
+      end it at any node boundary after `start`. The driver must end a decoder run with the step in which the first
+      output ends.
+    - A task of cells (cell_graph.py) runs one cell for each entry, all of the cell type `start`. A request may stand in
+      it several times. The task always runs as a whole.
 
-    A driver hands a task back to `Policy.complete` as it ended: `stop` is the boundary reached, and `ended` has the
-    requests whose output ended with this run's last decoder step. A task that was lost with its worker comes back with
-    `stop == start`: nothing ran, whatever the worker held of its requests is lost, and they are the policy's again.
-    Requests that the driver has given up on are no longer among `requests`.
-
-    `reason`, one of REASONS, is why the policy let it go when it did; it stays with the task to its end.
+    A driver gives an ended task back to `Policy.complete`, with the boundary that it reached as `stop`. A task that was
+    lost with its worker comes back with `stop == start`. In that case nothing ran, the worker's state of its requests
+    is lost, and the policy has the requests again. Requests that the driver has given up are then no longer in
+    `requests`.
     """
 
     def __init__(
@@ -110,7 +128,7 @@ class Task:
         self.padded_to: Final[float] = padded_to
 
     def ended_at(self, stop: int, ended: tuple[Request, ...] = ()) -> "Task":
-        """The same task, ended at node boundary `stop` by the driver."""
+        """Return the same task as it ended at node boundary `stop`."""
         return Task(
             self.id,
             self.model,
@@ -125,7 +143,7 @@ class Task:
         )
 
     def lost(self, keep: Iterable[Request]) -> "Task":
-        """The same task after its worker was lost: no node ran, and only the requests in `keep` are to be run again."""
+        """Return the same task after its worker was lost. No node ran, and only the requests in `keep` run again."""
         return Task(self.id, self.model, tuple(keep), self.start, self.start, self.preemptible, reason=self.reason)
 
     @property

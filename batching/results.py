@@ -1,4 +1,4 @@
-"""What a run reports, in the same keys whether it was simulated or live."""
+"""The results of a run. A simulated run and a live run report the same keys."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +11,18 @@ from headrace.batching.accounting import Ledger
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The times of one finished request (s from the run's origin) and the size of the batch it ran in.
+    """The times of one finished request, in seconds from the run's origin.
 
-    `queued` is when it entered the batcher; `arrival` <= `queued` <= `started` <= `finished`."""
+    They are ordered: `arrival` <= `queued` <= `started` <= `finished`.
+
+    Args:
+        arrival: When the request arrived.
+        queued: When it entered the batcher, after any preprocessing.
+        started: When its first task began.
+        finished: When its last task ended.
+        deadline: When it had to be finished.
+        batch: The size of the batch that it ran in.
+    """
 
     arrival: float
     queued: float
@@ -25,7 +34,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class ServedTimes:
-    """The times of all finished requests as arrays of shape (requests,), named as in `Served`."""
+    """The times of all finished requests (s), as arrays of shape (requests,). The names are those of `Served`."""
 
     arrival: NDArray[np.float64]
     queued: NDArray[np.float64]
@@ -35,10 +44,12 @@ class ServedTimes:
 
     @classmethod
     def of(cls, served: Sequence[Served]) -> "ServedTimes":
+        """Return the times of these requests as arrays."""
         rows = [(s.arrival, s.queued, s.started, s.finished, s.deadline) for s in served]
         return cls(*np.array(rows, dtype=np.float64).reshape(-1, 5).T)
 
     def totals(self) -> "Totals":
+        """Return the figures that a report needs."""
         finished = len(self.finished)
         return Totals(
             finished,
@@ -51,8 +62,15 @@ class ServedTimes:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Of all finished requests: how many, how many after their deadline, from the first arrival to the last end (s),
-    `percentiles_ms` of their latencies, and their mean wait in the batcher (s)."""
+    """Figures of all finished requests.
+
+    Args:
+        finished: The number of finished requests.
+        late: The number of those that finished after their deadline.
+        span_s: The time (s) from the first arrival to the last end.
+        latency_ms: The latencies' mean and percentiles, as `percentiles_ms` returns them.
+        queue_s: The mean wait (s) in the batcher.
+    """
 
     finished: int
     late: int
@@ -63,15 +81,24 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class PreprocessTotals:
-    """Of all requests that were preprocessed: `percentiles_ms` of the time that it took, waiting included; and by step
-    the busy share of its servers."""
+    """Figures of all requests that were preprocessed.
+
+    Args:
+        latency_ms: Mean and percentiles of the time for preprocessing, including waiting, as `percentiles_ms` returns
+            them.
+        utilization: The busy share of the servers of each preprocessing step, by the step's name.
+    """
 
     latency_ms: dict[str, float | None]
     utilization: dict[str, float | None]
 
 
 def percentiles_ms(seconds: ArrayLike) -> dict[str, float | None]:
-    """mean, p50, p90, p95, p99 and max in milliseconds; None where nothing was measured."""
+    """Return mean, p50, p90, p95, p99 and max in milliseconds. Each is None if there are no values.
+
+    Args:
+        seconds: The values (s), in any shape.
+    """
     values = np.asarray(seconds, dtype=np.float64) * 1e3
     if values.size == 0:
         return dict.fromkeys(("mean", "p50", "p90", "p95", "p99", "max"))
@@ -98,15 +125,27 @@ def summarize(
     energy_j: float | None = None,
     preprocess: PreprocessTotals | None = None,
 ) -> dict[str, object]:
-    """The result of a run.
+    """Return the results of a run by their fixed keys.
 
-    Throughput counts from the first arrival to the last end. A request that failed, was shed or was dropped missed its
-    SLA; one that its caller cancelled has none.
-    `batch_size_mean` is over node executions, which for whole-graph policies is over tasks; `queue_ms` is the mean wait
-    in the batcher; `utilization` is the busy share of all workers; `energy_j` is None where nothing measured or
-    modelled it; `wall_s` is how long the run took on the clock of the machine that ran it. With `preprocess`,
-    `preprocess_ms` {mean, p50, p90, p95, p99, max} stands before `queue_ms` and `preprocess_utilization` {step: share}
-    before `utilization`; latency then counts from the arrival, before it."""
+    Throughput is the number of finished requests by the time from the first arrival to the last end. A request that
+    failed, was shed or was dropped counts as a violation of its slo. A request that its caller cancelled does not
+    count.
+
+    Args:
+        served: The times of the finished requests, or their totals.
+        ledger: The count of requests by how they ended.
+        batch_size_mean: The mean batch size over node executions; for whole-graph policies this is the mean over tasks.
+        busy_s: The sum of the workers' busy times (s).
+        workers: The number of workers.
+        wall_s: The duration (s) of the run on the clock of the machine that ran it.
+        seed: The seed of the run, or None.
+        energy_j: The energy (J), or None if it was neither measured nor modelled.
+        preprocess: Figures of preprocessing. They add the keys `preprocess_ms` and `preprocess_utilization`. Latency
+            then includes preprocessing.
+
+    Returns:
+        The values by key. `queue_ms` is the mean wait in the batcher; `utilization` is the busy share of all workers.
+    """
     unserved = ledger.failed + ledger.shed + ledger.dropped
     totals = served if isinstance(served, Totals) else served.totals()
     late = totals.late + unserved

@@ -1,8 +1,8 @@
-"""A setting stands once: as one field of a frozen dataclass, with its type, range and help text.
+"""Settings of classes. Each setting stands once, as a field of a frozen dataclass with type, range and help text.
 
-The command line, TOML files, checks, error texts and the reference documentation derive from these fields. A class of
-settings is made by `@settings()`; its fields are made by `setting(...)`. A plain frozen dataclass serves as well: its
-fields may say the same in `metadata`, by the keys `help`, `ge`, `gt`, `le`, `lt` and `choices`.
+The command line, TOML files, checks, error texts and the reference documentation derive from these fields.
+`@settings()` makes a class of settings, and `setting(...)` makes its fields. A plain frozen dataclass works as well:
+the `metadata` of its fields may have the keys `help`, `ge`, `gt`, `le`, `lt` and `choices`.
 
     @settings()
     class Graph:
@@ -11,8 +11,8 @@ fields may say the same in `metadata`, by the keys `help`, `ge`, `gt`, `le`, `lt
 
     Graph(window_ms=-1)  # UsageError: --window-ms -1: give a number of 0 or more
 
-Units stand in the names (`window_ms`, `rate_rps`), so that no reader has to look them up. Values are checked where
-they are made, and nowhere else.
+Units stand in the names (`window_ms`, `rate_rps`), so that no reader has to look them up. Values are checked when a
+settings object is made, and nowhere else.
 """
 
 import dataclasses
@@ -37,20 +37,23 @@ def setting(
     le: float | None = None,
     lt: float | None = None,
     choices: Sequence[str] = (),
+    count: int | None = None,
     infinite: bool = False,
     advanced: bool = False,
     kw_only: bool = False,
 ) -> Any:
-    """Return a field of a class of settings.
+    """Return a field for a class of settings.
 
     Args:
-        default: The value that is used where none is given. It is not checked.
+        default: The value that is used if none is given. It is not checked.
         help: One sentence for the command line's help and the reference.
         ge, gt, le, lt: The range of a number: at least, above, at most, below.
-        choices: The values of a text, if only these are allowed.
+        choices: The allowed values of a text. If empty, every text is allowed.
+        count: How many values there must be, of a setting with several.
         infinite: Whether infinity is allowed.
         advanced: Whether the command line shows the setting under `--help-all` only.
-        kw_only: Whether Python takes the setting by its name only."""
+        kw_only: Whether Python takes the setting by its name only.
+    """
     return field(
         default=default,
         kw_only=kw_only,
@@ -61,6 +64,7 @@ def setting(
             "le": le,
             "lt": lt,
             "choices": tuple(choices),
+            "count": count,
             "infinite": infinite,
             "advanced": advanced,
         },
@@ -69,9 +73,10 @@ def setting(
 
 @dataclass_transform(frozen_default=True, field_specifiers=(setting, field))
 def settings(**attributes: Any) -> Callable[[type[T]], type[T]]:
-    """Make a class a frozen dataclass whose values are checked when it is made. Raises UsageError then.
+    """Return a decorator that makes a class a frozen dataclass with checked values.
 
-    A method `check(self)` of the class is called after the ranges were checked. `attributes` are set on the class."""
+    The values are checked when an object is made, which raises UsageError. Then the class's own method `check(self)` is
+    called, if it has one. `attributes` are set on the class."""
 
     def made(cls: type[T]) -> type[T]:
         own_check: Callable[[Any], None] | None = getattr(cls, "check", None)
@@ -93,7 +98,8 @@ def settings(**attributes: Any) -> Callable[[type[T]], type[T]]:
 class Setting:
     """One setting, as the command line, TOML files and the reference see it.
 
-    `kind` is one of SCALARS. `optional` tells whether None is a value, `many` whether it is a tuple of such values."""
+    `kind` is one of SCALARS. `optional` says whether None is a value, and `many` whether the value is a tuple of such
+    values. `setting` explains the other fields."""
 
     name: str
     kind: type
@@ -106,6 +112,7 @@ class Setting:
     le: float | None = None
     lt: float | None = None
     choices: tuple[str, ...] = ()
+    count: int | None = None
     infinite: bool = False
     advanced: bool = False
 
@@ -115,31 +122,36 @@ class Setting:
         return option(self.name)
 
     def allowed(self) -> str:
-        """Return what to give, as an error or a help text says it."""
+        """Return the advice for a user about the allowed values, such as "give a number above 0"."""
+        if self.many and self.count is not None:
+            return f"give {self.count} numbers{self._bounds()}, by comma"
         if self.choices:
             return f"choose from {', '.join(self.choices)}"
         if self.kind is bool:
             return "give true or false"
         if self.kind not in (int, float):
             return "give a text"
+        if self.ge is not None and self.le is not None:
+            return f"give {_number(self.ge)} to {_number(self.le)}"
+        return f"give a {'whole number' if self.kind is int else 'number'}{self._bounds()}"
+
+    def _bounds(self) -> str:
+        """Return the range as words after "number"."""
         low = self.ge if self.ge is not None else self.gt
         high = self.le if self.le is not None else self.lt
-        whole = "whole number" if self.kind is int else "number"
-        if low is None and high is None:
-            return f"give a {whole}"
-        below = "" if high is None else f"{'at most' if self.le is not None else 'below'} {high:g}"
-        if self.ge is not None and self.le is not None:
-            return f"give {low:g} to {high:g}"
-        if low is None:
-            return f"give a {whole} {below}"
-        above = f"of {low:g} or more" if self.ge is not None else f"above {low:g}"
-        return f"give a {whole} {above}" + (f" and {below}" if below else "")
+        above = (
+            "" if low is None else f" of {_number(low)} or more" if self.ge is not None else f" above {_number(low)}"
+        )
+        below = "" if high is None else f"{'at most' if self.le is not None else 'below'} {_number(high)}"
+        return above + (" and " if above and below else " " if below else "") + below
 
     def check(self, value: Any, where: str) -> None:
-        """Raise UsageError, beginning with `where`, unless the value has the setting's type and range."""
+        """Raise UsageError, with a text that begins with `where`, unless the value has the setting's type and range."""
         if value is None and self.optional:
             return
-        for each in value if self.many and isinstance(value, tuple) else (value,):
+        if self.many and (not isinstance(value, tuple) or (self.count is not None and len(value) != self.count)):
+            raise UsageError(f"{where} {_shown(value)}: {self.allowed()}")
+        for each in value if self.many else (value,):
             self._check_one(each, where)
 
     def _check_one(self, value: Any, where: str) -> None:
@@ -163,13 +175,13 @@ class Setting:
         )
 
     def read(self, value: Any, where: str) -> Any:
-        """Return a value from a text of the command line or a value of a TOML file. Raises UsageError."""
+        """Return the value that a text of the command line or a value of a TOML file stands for. Raises UsageError."""
         if value is None and self.optional:
             return None
         if self.many:
             parts = value.split(",") if isinstance(value, str) else value
-            if not isinstance(parts, list | tuple):
-                raise UsageError(f"{where} {_shown(value)}: give a list; for each, {self.allowed()}")
+            if not isinstance(parts, list | tuple) or (self.count is not None and len(parts) != self.count):
+                raise UsageError(f"{where} {_shown(value)}: {self.allowed()}")
             return tuple(self._read_one(each, where) for each in parts)
         return self._read_one(value, where)
 
@@ -183,8 +195,13 @@ class Setting:
             made = float(value)
         elif self.kind is str and isinstance(value, Path):
             made = str(value)
-        self.check(made, where)
+        self._check_one(made, where)
         return made
+
+
+def _number(value: float) -> str:
+    """Return a number without an exponent where it is whole."""
+    return str(int(value)) if float(value).is_integer() else f"{value:g}"
 
 
 def _from_text(kind: type, text: str) -> Any:
@@ -193,7 +210,7 @@ def _from_text(kind: type, text: str) -> Any:
     try:
         return kind(text)
     except ValueError:
-        return text  # the check says what to give
+        return text  # the check then raises an error that says which values are allowed
 
 
 def _shown(value: Any) -> str:
@@ -202,7 +219,7 @@ def _shown(value: Any) -> str:
 
 
 def option(name: str) -> str:
-    """Return the name of a setting as the command line has it."""
+    """Return the name of a setting on the command line."""
     return "--" + name.replace("_", "-")
 
 
@@ -210,7 +227,7 @@ _KNOWN: dict[type, tuple[Setting, ...]] = {}
 
 
 def settings_of(cls: type) -> tuple[Setting, ...]:
-    """Return the settings of a dataclass, in their order. Fields of other types than SCALARS are left out."""
+    """Return the settings of a dataclass, in their order. Fields whose type is not one of SCALARS are left out."""
     if cls not in _KNOWN:
         hints = _hints(cls)
         made = (_setting_of(each, hints.get(each.name, each.type)) for each in fields(cls))
@@ -221,7 +238,7 @@ def settings_of(cls: type) -> tuple[Setting, ...]:
 def _hints(cls: type) -> Mapping[str, Any]:
     try:
         return get_type_hints(cls)
-    except (NameError, TypeError):  # a class within a function, or one that mypyc has compiled
+    except (NameError, TypeError):  # the class is defined in a function, or mypyc compiled it
         return {}
 
 
@@ -229,7 +246,7 @@ def _setting_of(each: "dataclasses.Field[Any]", hint: Any) -> Setting | None:
     kinds = [kind for kind in (get_args(hint) if _is_union(hint) else (hint,)) if kind is not type(None)]
     many = len(kinds) == 1 and get_origin(kinds[0]) is tuple
     kind = get_args(kinds[0])[0] if many else kinds[0]
-    if kind not in SCALARS:  # what mypyc leaves of an annotation
+    if kind not in SCALARS:  # mypyc does not keep the annotation
         kind = type(each.default)
     if kind not in SCALARS:
         return None
@@ -252,7 +269,7 @@ def _is_union(hint: Any) -> bool:
 
 
 def check_values(made: Any) -> None:
-    """Check every setting of an object of settings. Raises UsageError that names the option to change."""
+    """Check every setting of an object. Raise UsageError that names the option to change."""
     for each in settings_of(type(made)):
         value = getattr(made, each.name)
         if value is not each.default:
@@ -260,10 +277,17 @@ def check_values(made: Any) -> None:
 
 
 def read_settings(cls: type[T], given: Mapping[str, Any], where: Callable[[str], str] = option, what: str = "") -> T:
-    """Return `cls` with the settings in `given`, by name, from texts or values of a TOML file.
+    """Return an object of `cls` from values by name.
 
-    `where` makes the beginning of an error text from a setting's name, and `what` says whose settings these are.
-    Raises UsageError, also for a name that `cls` has not."""
+    Args:
+        cls: The class of settings.
+        given: Texts or values of a TOML file, by the settings' names.
+        where: Makes the beginning of an error text from a setting's name.
+        what: Says in an error text whose settings these are.
+
+    Raises:
+        UsageError: A value is wrong, or `cls` has no setting of that name.
+    """
     known = {each.name: each for each in settings_of(cls)}
     return cls(**{name: _known(known, name, where, what).read(value, where(name)) for name, value in given.items()})
 
@@ -278,14 +302,14 @@ def _known(known: Mapping[str, Setting], name: str, where: Callable[[str], str],
 
 
 def parse_assignments(texts: Iterable[str], where: str = "--set") -> dict[str, str]:
-    """Return the settings of texts such as "coverage=0.95", by name. Raises UsageError."""
-    found: dict[str, str] = {}
+    """Return the settings in texts such as "coverage=0.95", by name. Raises UsageError."""
+    assignments: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or not name:
             raise UsageError(f"{where} {text!r}: give NAME=VALUE, as in coverage=0.95")
-        if name in found:
+        if name in assignments:
             raise UsageError(f"{where} {text!r}: {name} is given twice")
-        found[name] = value.strip()
-    return found
+        assignments[name] = value.strip()
+    return assignments

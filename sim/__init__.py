@@ -1,1 +1,1 @@
-"""Discrete-event simulation: traffic, accelerator models, experiments. Never imports headrace.host."""
+"""Discrete-event simulation: traffic, models of accelerators, and experiments. It never imports headrace.host."""

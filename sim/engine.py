@@ -1,13 +1,18 @@
-"""The discrete-event engine: drives any `Policy` in virtual time. A run is a function of the workload alone.
+"""The discrete-event engine: it drives any `Policy` in virtual time. A run is a function of the workload alone.
 
-At each time at which something happens, first all requests that are ready then are submitted, then all tasks that end
-then are completed, then what is too late is dropped (by option), then every idle worker is offered a task. A
-preemptible task is ended at the first node boundary after something happened (an arrival, the end of another worker's
-task, or its start at the same instant, a drop, a wake-up), which the node times tell without visiting the nodes in
-between. That a task was ended in that way and then goes on as it was is nothing that happened to the other workers.
-Policies whose answer does not change between events thus see the same as if they were asked at every node.
+At each time at which something happens, the engine takes these steps in order:
 
-This file is compiled (setup.py); the requests' times are kept in plain lists for that reason.
+1. It submits all requests that are ready.
+2. It completes all tasks that end.
+3. It drops requests that are too late, if that option is on.
+4. It offers a task to every idle worker.
+
+A preemptible task ends at the first node boundary after an event. Events are an arrival, a drop, a wake-up, the end of
+another worker's task, and its start at the same instant. The engine computes that boundary from the node times and does
+not visit the nodes in between. If a task ends in this way and then continues unchanged, that is no event for the other
+workers. So a policy whose answer does not change between events behaves as if the engine asked it at every node.
+
+This file is compiled (setup.py). The requests' times are plain lists for that reason.
 """
 
 import heapq
@@ -26,15 +31,17 @@ from headrace.batching.request import Request, Task
 from headrace.batching.results import Totals, percentiles_ms
 from headrace.sim.interrupt import look_for_signals
 
-STEPS = 256  # to the factor 2, of the latencies that a tally tells apart: 0.3 %
-TURNS_BETWEEN_LOOKS = 1 << 14  # some milliseconds
+STEPS = 256  # a tally distinguishes so many latencies between one and its double: 0.3 %
+TURNS_BETWEEN_LOOKS = 1 << 14  # at most some milliseconds
 
 Times = dict[str, NodeTimes] | list[dict[str, NodeTimes]]
 
 
 class Arrivals:
-    """What is to be served: one entry a request in each list (see `Request`), in the order in which they come to the
-    policy. They do so when they are `ready`, which is on arrival where nothing preprocesses them."""
+    """The requests of a run: one entry for each request in each list (see `Request`), in the order in which they come
+    to the policy.
+
+    A request comes to the policy when it is `ready`. Without preprocessing it is ready on arrival."""
 
     def __init__(
         self,
@@ -55,7 +62,8 @@ class Arrivals:
         self._arrays: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]] | None = None
 
     def arrays(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """`arrival`, `ready` and `deadline` as arrays, made once: a sweep serves the same arrivals many times."""
+        """Return `arrival`, `ready` and `deadline` as arrays. They are made once, because a sweep serves the same
+        arrivals many times."""
         if self._arrays is None:
             arrival = np.array(self.arrival)
             ready = np.array(self.ready) if self.preprocessed else arrival
@@ -64,7 +72,7 @@ class Arrivals:
 
 
 class TaskRecord:
-    """A task as it ran on a worker from `started` to `ended` (s)."""
+    """A task that ran on a worker from `started` to `ended` (s)."""
 
     def __init__(self, worker: int, task: Task, started: float, ended: float) -> None:
         self.worker: int = worker
@@ -74,11 +82,12 @@ class TaskRecord:
 
 
 class Outcome:
-    """When each request (by number in the arrivals) first ran and ended, -1 if it did not; and what the workers did.
+    """When each request first ran and ended (s, by its number in the arrivals, -1 for never), and the work of the
+    workers.
 
-    `worker_busy_s` is by worker. `node_runs` counts node executions and `request_node_runs` those times the batch they
-    were executed for. `in_system_s` is the integral over time of the number of requests that the policy has or that
-    run."""
+    `worker_busy_s` has one entry for each worker. `node_runs` counts executions of nodes. `request_node_runs` counts
+    them once for each request of the batch. `in_system_s` is the integral over time of the number of requests that wait
+    in the policy or run."""
 
     def __init__(self, requests: int) -> None:
         self.started: list[float] = [-1.0] * requests
@@ -93,14 +102,14 @@ class Outcome:
 
     @property
     def busy_s(self) -> float:
-        """Of all workers together."""
+        """Return the busy seconds of all workers together."""
         return sum(self.worker_busy_s)
 
     def comes(self, request: Request, now: float) -> None:
-        """It is preprocessed."""
+        """Note that a request comes to the policy after its preprocessing."""
 
     def begins(self, request: Request, now: float) -> None:
-        """It runs; maybe not for the first time, as node 0 may be in a section that goes round."""
+        """Note that a request runs. It may have run before, because node 0 may be in a section that repeats."""
         if self.started[request.id] < 0.0:
             self.started[request.id] = now
 
@@ -108,11 +117,13 @@ class Outcome:
         self.finished[request.id] = now
 
     def drops(self, request: Request) -> None:
-        """Before it ran."""
+        """Note that a request is dropped before it ran."""
 
 
 class Durations:
-    """Seconds, counted in steps of a factor 2 ** (1 / STEPS), from a nanosecond on; mean and maximum are exact."""
+    """A histogram of seconds in steps of a factor 2 ** (1 / STEPS), from one nanosecond on.
+
+    Mean and maximum are exact."""
 
     def __init__(self) -> None:
         self._counts: list[int] = [0] * (64 * STEPS)
@@ -132,30 +143,30 @@ class Durations:
             self.add(each)
 
     def percentiles_ms(self) -> dict[str, float | None]:
-        """As those of results.py."""
+        """Return the same keys as `results.percentiles_ms`, in milliseconds."""
         if self._number == 0:
             return percentiles_ms(())
         below = np.cumsum(self._counts)
-        found: dict[str, float | None] = {"mean": 1e3 * self._sum_s / self._number}
+        percentiles: dict[str, float | None] = {"mean": 1e3 * self._sum_s / self._number}
         for percent in (50, 90, 95, 99):
             step = int(np.searchsorted(below, percent / 100 * self._number))
-            found[f"p{percent}"] = min(1e-6 * 2.0 ** ((step + 0.5) / STEPS), 1e3 * self._longest_s)
-        found["max"] = 1e3 * self._longest_s
-        return found
+            percentiles[f"p{percent}"] = min(1e-6 * 2.0 ** ((step + 0.5) / STEPS), 1e3 * self._longest_s)
+        percentiles["max"] = 1e3 * self._longest_s
+        return percentiles
 
 
 class Tally(Outcome):
-    """What is reported of a run, without its requests: only of those in flight is anything kept."""
+    """An outcome that keeps nothing of a request after its end, for runs of any length."""
 
     def __init__(self) -> None:
         super().__init__(0)
-        self._ready: dict[int, float] = {}  # of those preprocessed that have not begun: when
-        self._waited: dict[int, float] = {}  # in flight: seconds in the queue
+        self._ready: dict[int, float] = {}  # when each preprocessed request that has not begun was ready
+        self._waited: dict[int, float] = {}  # seconds in the queue, of requests in flight
         self._latencies: Durations = Durations()
         self._late: int = 0
-        self._queue_s: float = 0.0  # sum
+        self._queue_s: float = 0.0  # the sum over requests
         self._last: float = 0.0
-        self.first: float = math.inf  # the first arrival
+        self.first: float = math.inf  # the time of the first arrival
 
     def comes(self, request: Request, now: float) -> None:
         self._ready[request.id] = now
@@ -175,7 +186,8 @@ class Tally(Outcome):
         self._ready.pop(request.id, 0.0)
 
     def forgets(self, request: Request) -> None:
-        """It was lost with its server, whether it had begun or not: if it comes again, its wait is that time's."""
+        """Forget a request that was lost with its server, whether it had begun or not. If it comes again, its wait
+        starts again."""
         self._ready.pop(request.id, 0.0)
         self._waited.pop(request.id, 0.0)
 
@@ -191,11 +203,11 @@ class Tally(Outcome):
 
 
 class _Deadlines:
-    """When the requests that have come and not begun must begin."""
+    """The latest start of each request that waits in the policy."""
 
     def __init__(self) -> None:
         self._waiting: set[int] = set()
-        self._heap: list[tuple[float, int, Request]] = []  # may hold some that have begun
+        self._heap: list[tuple[float, int, Request]] = []  # it may hold requests that have begun
 
     def add(self, request: Request, at: float) -> None:
         if at < math.inf:
@@ -206,13 +218,13 @@ class _Deadlines:
         self._waiting.discard(request.id)
 
     def next(self) -> float:
-        """The first of them; inf if there is none."""
+        """Return the earliest latest start (s); inf if no request waits."""
         while self._heap and self._heap[0][1] not in self._waiting:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else math.inf
 
     def pop(self) -> Request:
-        """The request that `next` meant."""
+        """Remove and return the request whose time `next` returned."""
         request = heapq.heappop(self._heap)[2]
         self._waiting.discard(request.id)
         return request
@@ -224,15 +236,15 @@ class _Worker:
         self.known: dict[str, NodeTimes] = known  # by model
         self.busy_s: float = 0.0
         self.task: Task | None = None
-        self.times: NodeTimes | None = None  # of the model of its last task
+        self.times: NodeTimes | None = None  # those of the model of its last task
         self.model: str = ""
         self.length: float = 1.0
         self.started: float = 0.0
-        self.stop: int = 0  # where the task will end, and when
+        self.stop: int = 0  # the node at which the task will end; `end` is the time
         self.end: float = math.inf
-        self.cut: bool = True  # it ends at the next boundary already, or has none, or is idle
-        self.short: bool = False  # and that is before it would have ended
-        self.left: Task | None = None  # what ended so, until it is known what follows
+        self.cut: bool = True  # the task ends at the next boundary already, or has none, or the worker is idle
+        self.short: bool = False  # the task was shortened in this way
+        self.left: Task | None = None  # the task that was shortened, until the next one is known
 
 
 def run(
@@ -244,17 +256,23 @@ def run(
     open_from: Callable[[Request], int] | None = None,
     drop_late: bool = False,
 ) -> Outcome:
-    """Serve all arrivals to the end. `times` are by model, for all workers or one mapping for each. With `record`,
-    `Outcome.ran` lists every task as it ran.
+    """Serve all arrivals to the end.
 
-    For a policy with tasks of cells, `open_from` tells the number of the first cell of a request's open chain, -1 if it
-    has none; the chain ends with as many cells as the request's output is long.
+    Args:
+        policy: The policy that is driven.
+        arrivals: The requests.
+        times: Node latencies by model, one mapping for all workers or one for each.
+        workers: The number of workers.
+        record: List every task as it ran in `Outcome.ran`.
+        open_from: Returns the number of the first cell of a request's open chain, or -1 if it has none. It is given for
+            a policy with tasks of cells. The chain ends with as many cells as the request's output is long.
+        drop_late: Withdraw a request from the policy that has not begun by `Policy.latest_start`, and count it as
+            dropped.
 
-    With `drop_late`, a request that has not begun by `Policy.latest_start` is withdrawn from the policy then, and
-    counts as dropped.
-
-    Raises UsageError if `times` are of another number of workers, and PolicyError if the policy breaks a rule, or
-    leaves requests waiting with nothing to wait for."""
+    Raises:
+        UsageError: `times` are of another number of workers.
+        PolicyError: The policy breaks a rule, or leaves requests waiting though nothing more will happen.
+    """
     outcome = Outcome(len(arrivals.arrival))
     _serve(Server(policy, outcome, times, workers, record, open_from, drop_late), iter([arrivals]), outcome)
     return outcome
@@ -269,8 +287,10 @@ def run_until(
     open_from: Callable[[Request], int] | None = None,
     drop_late: bool = False,
 ) -> Outcome:
-    """The same for `requests` arrivals at most, in blocks that may end early for what has become of those before:
-    `blocks` sees it, up to just before the last of them that came."""
+    """Do the same for at most `requests` arrivals, in blocks that may end early.
+
+    `blocks` receives the outcome. Whenever it is asked for the next block, it sees what has become of the requests
+    before, up to just before the last one came."""
     outcome = Outcome(requests)
     _serve(Server(policy, outcome, times, workers, False, open_from, drop_late), blocks(outcome), outcome)
     return outcome
@@ -284,8 +304,8 @@ def run_stream(
     open_from: Callable[[Request], int] | None = None,
     drop_late: bool = False,
 ) -> Tally:
-    """The same for arrivals that come in blocks, in order, and are forgotten: memory is bounded by a block and by what
-    is in flight."""
+    """Do the same for arrivals in blocks, in order, and forget them. Memory is bounded by one block and the requests in
+    flight."""
     tally = Tally()
     _serve(Server(policy, tally, times, workers, False, open_from, drop_late), blocks, tally)
     return tally
@@ -300,7 +320,7 @@ def _pool(times: Times, workers: int) -> list[_Worker]:
 
 
 def next_block(blocks: Iterator[Arrivals]) -> Arrivals | None:
-    """The next that is not empty."""
+    """Return the next block that is not empty, or None."""
     for block in blocks:
         if block.arrival:
             return block
@@ -308,8 +328,10 @@ def next_block(blocks: Iterator[Arrivals]) -> Arrivals | None:
 
 
 class Server:
-    """One policy with its workers. What drives it submits the requests of one instant and then calls `turn`, at every
-    such instant and at each that `upcoming` tells."""
+    """One policy with its workers.
+
+    The driver submits the requests of one instant and then calls `turn`, at every such instant and at each time that
+    `upcoming` returns."""
 
     def __init__(
         self,
@@ -321,15 +343,15 @@ class Server:
         open_from: Callable[[Request], int] | None = None,
         drop_late: bool = False,
     ) -> None:
-        self.in_flight: int = 0  # submitted, and not ended
+        self.in_flight: int = 0  # requests that were submitted and have not ended
         self._outcome: Outcome = outcome
         self._pool: list[_Worker] = _pool(times, workers)
         sections = {model: known.sections for worker in self._pool[:1] for model, known in worker.known.items()}
         self._policy: CheckedPolicy = CheckedPolicy(policy, sections, open_from is not None, outcome.ledger)
         self._record: bool = record
         self._open_from: Callable[[Request], int] | None = open_from
-        self._cellular: bool = open_from is not None  # then a request that runs may wait as well
-        self._opens: dict[int, int] = {}  # in flight: the first cell of the open chain
+        self._cellular: bool = open_from is not None  # a running request may then wait as well
+        self._opens: dict[int, int] = {}  # the first cell of the open chain, of requests in flight
         self._decoding: Decoding = Decoding()
         self._deadlines: _Deadlines | None = _Deadlines() if drop_late else None
         self._idle: int = workers
@@ -340,14 +362,14 @@ class Server:
         self._wakeup: float = math.inf
 
     def upcoming(self) -> float:
-        """When the next turn is due if nobody comes; inf if none is."""
+        """Return when the next turn is due if no request comes; inf if none is."""
         next_end = math.inf
         for worker in self._pool:
             if worker.end < next_end:
                 next_end = worker.end
         self._next_end = next_end
         self._wakeup = math.inf
-        if self._idle > 0 and (self._cellular or self._running < self.in_flight):  # else nobody waits
+        if self._idle > 0 and (self._cellular or self._running < self.in_flight):  # otherwise no request waits
             self._wakeup = self._policy.wakeup(self._now)
         upcoming = min(next_end, self._wakeup)
         if self._deadlines is not None:
@@ -368,7 +390,9 @@ class Server:
         self._came = True
 
     def turn(self, now: float) -> None:
-        """All that happens at this instant, after who came; `upcoming` has been called since the last."""
+        """Handle everything that happens at this instant, after its requests were submitted.
+
+        `upcoming` must have been called since the last turn."""
         self._goes_to(now)
         outcome, pool, deadlines, opens = self._outcome, self._pool, self._deadlines, self._opens
         ends = self._next_end <= now
@@ -381,7 +405,7 @@ class Server:
             for worker in pool:
                 if not worker.cut and worker.end > now:
                     _end_at_next_boundary(worker, now)
-                    ends = ends or worker.end <= now  # it stands at a boundary right now
+                    ends = ends or worker.end <= now  # the worker may stand at a boundary right now
         if ends:
             for worker in pool:
                 if worker.end <= now:
@@ -412,7 +436,7 @@ class Server:
             self._now = now
 
     def _ends(self, worker: _Worker, now: float) -> None:
-        """Its task does."""
+        """Complete the task of a worker."""
         outcome, task = self._outcome, worker.task
         assert task is not None and worker.times is not None
         ended = task
@@ -442,7 +466,7 @@ class Server:
             self.in_flight -= 1
 
     def _offers(self, worker: _Worker, now: float) -> None:
-        """A task to an idle worker."""
+        """Offer a task to an idle worker."""
         task = self._policy.next_task(worker.number, now)
         before = worker.left
         worker.left = None
@@ -468,9 +492,9 @@ class Server:
 
 def _serve(server: Server, blocks: Iterator[Arrivals], outcome: Outcome) -> None:
     block = next_block(blocks)
-    place = 0  # of the next arrival in its block
-    following = 0  # and its number
-    comes = math.inf if block is None else block.ready[0]  # and when it is ready
+    place = 0  # the place of the next arrival in its block
+    following = 0  # the number of the next arrival
+    comes = math.inf if block is None else block.ready[0]  # the time at which the next arrival is ready
     now = 0.0
     turns = 0
     while server.in_flight > 0 or block is not None:
@@ -494,7 +518,7 @@ def _serve(server: Server, blocks: Iterator[Arrivals], outcome: Outcome) -> None
 
 
 def nth(block: Arrivals, place: int, number: int) -> Request:
-    """The request at a place of a block, and its number."""
+    """Return the request at a place of a block, under this number."""
     return Request(
         number,
         block.models[place],
@@ -506,7 +530,7 @@ def nth(block: Arrivals, place: int, number: int) -> Request:
 
 
 def _goes_on(before: Task, task: Task) -> bool:
-    """The same batch from where it was ended."""
+    """Return whether the task is the same batch, from where it was ended."""
     return task.requests is before.requests and task.start == before.stop
 
 
@@ -527,7 +551,7 @@ def _start(worker: _Worker, task: Task, times: NodeTimes, decoding: Decoding, no
 
 
 def _ended_chains(task: Task, opens: dict[int, int]) -> Task:
-    """The task with the requests whose open chain is complete with it."""
+    """Return the task with the requests whose open chain it completes."""
     ended: list[Request] = []
     for request, cell in zip(task.requests, task.cells, strict=True):
         first = opens.get(request.id, -1)

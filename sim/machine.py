@@ -87,7 +87,7 @@ def _system(scenario: Scenario) -> System | None:
         preprocess=preprocess.preprocess,
         active_slices=hardware.active_slices,
         cpu_costs=None if preprocess.cpu_costs is None else Path(preprocess.cpu_costs),
-        photo_pixels=preprocess.image_pixels if images is None else _read_images(images, _written_ns(images)),
+        image_pixels=preprocess.image_pixels if images is None else _read_images(images, _written_ns(images)),
         precision=hardware.precision,
         prices=hardware.prices,
     )
@@ -300,9 +300,9 @@ def check_fits(scenario: Scenario) -> None:
         raise UsageError("--drop-late is not simulated with --servers; leave out one of them")
     weight = getattr(scenario.policy, "w2", 0.0)
     if weight > 0 and scenario.hardware.busy_w is None:
-        raise UsageError("--w2 weighs the power; give what a busy worker draws, --busy-w")
+        raise UsageError("--w2 needs the power of a busy worker; give --busy-w")
     if getattr(scenario.policy, "by_phase", False) and not isinstance(scenario.workload.traffic, Bursty):
-        raise UsageError("--by-phase is for --traffic mmpp")
+        raise UsageError("--by-phase needs bursty arrivals; give --traffic mmpp")
 
 
 def rate_shares(scenario: Scenario) -> dict[str, float]:

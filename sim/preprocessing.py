@@ -1,15 +1,16 @@
-"""The stage before the policy: what a request passes between its arrival and its batcher, and when it has passed it.
+"""The preprocessing stage: the steps that a request passes between its arrival and the policy, and when it is ready.
 
-It is a chain of stations, one a step, each of some equal servers behind one queue; a request comes to the first a fixed
-time after its arrival, at once if nothing else is said. A free server takes who came to the station first (at one
-instant, who has the lower number), so where service times vary requests overtake each other from one station to the
-next. Nothing flows back from the policy into this stage: all its times follow from the arrivals.
+The stage is a chain of stations, one for each step. A station has some equal servers with one queue. A request comes to
+the first station a fixed delay after its arrival; the default delay is zero. A free server takes the request that came
+to the station first. Requests that come at one instant are taken by number, the lowest first. Where service times vary,
+requests overtake each other between stations. The policy does not act on this stage: all times follow from the
+arrivals.
 
-Arrivals may come in blocks. A station serves a request only when it is certain that nobody will come before it: it
-knows a time, `horizon`, before which nobody comes any more. Nobody leaves it earlier than that, nor before the first
-server falls free, and the later of the two is the horizon of the station behind it. So what waits for certainty is no
-more than the servers of all stations, and who shares one instant; and what comes out is, to the bit, what comes out of
-all arrivals together.
+Arrivals may come in blocks. A station serves a request only when it is certain that no other one will come before it.
+For this it knows a time, its horizon, before which no further request comes. No request leaves the station before the
+horizon, nor before the first server is free. The later of the two is the horizon of the next station. So the requests
+that wait for certainty are at most those of all servers, and those that share one instant. The output of blocks equals,
+to the bit, the output of all arrivals together.
 """
 
 import math
@@ -24,7 +25,7 @@ from headrace.batching.errors import UsageError
 from headrace.batching.results import PreprocessTotals, percentiles_ms
 from headrace.sim.engine import Arrivals, Durations
 
-FEW = 1 << 11  # requests, whose times stay in the cache as Python's numbers
+FEW = 1 << 11  # the number of requests whose times stay in the cache as Python's numbers
 
 Times = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -32,8 +33,17 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`service_s` gives the seconds that one of the `servers` takes for each request, by its size: pixels of a photo,
-    seconds of sound. Raises UsageError."""
+    """One step of preprocessing.
+
+    Args:
+        name: The name that results report.
+        servers: How many requests the step handles at once, at least 1.
+        service_s: Returns the seconds that one server takes for each request, by its size: pixels of an image, seconds
+            of audio.
+
+    Raises:
+        UsageError: There is no server.
+    """
 
     name: str
     servers: int
@@ -46,8 +56,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Preprocessor:
-    """What does the preprocessing, "cpu:32" say; each request comes to it `delay_s` after its arrival and passes the
-    `steps` in turn. Without steps it takes no time. Raises UsageError."""
+    """A device that preprocesses requests, such as "cpu:32".
+
+    Each request comes to it `delay_s` after its arrival and passes the `steps` in turn. Without steps it takes no time.
+    Raises UsageError for a delay below 0, and for two steps of one name."""
 
     name: str
     steps: tuple[Step, ...]
@@ -62,7 +74,9 @@ class Preprocessor:
 
 
 class _Station:
-    """Who has come to it and is not served yet, in any order; `free` is a heap of when each server is."""
+    """The servers of a step, and the requests that have come to it and are not served yet.
+
+    The requests are in any order. `free` is a heap of the times at which the servers fall free."""
 
     def __init__(self, step: Step) -> None:
         self.step = step
@@ -73,8 +87,18 @@ class _Station:
         self.sizes: Times = np.empty(0)
 
     def serve(self, numbers: Numbers, come: Times, sizes: Times, horizon: float) -> tuple[Numbers, Times, Times, float]:
-        """Takes who has come; who of all has been served, when each leaves, its size, and who leaves later will not do
-        so before which time. Nobody may come later who comes before `horizon`."""
+        """Add the requests that have come and serve all that are certain to be next.
+
+        Args:
+            numbers: The numbers of the requests.
+            come: When each comes to the station (s).
+            sizes: The size of each.
+            horizon: No request that comes before this time (s) is still missing.
+
+        Returns:
+            Of the requests that were served: numbers, the times at which they leave (s), and sizes. The last value is
+                the time before which no later request leaves.
+        """
         numbers = np.concatenate((self.numbers, numbers))
         come = np.concatenate((self.come, come))
         sizes = np.concatenate((self.sizes, sizes))
@@ -93,10 +117,10 @@ class _Station:
         return numbers, ends, sizes, max(horizon, self.free[0])
 
     def _ends(self, come: list[float], seconds: list[float]) -> list[float]:
-        """When those leave who come in that order and take so long."""
+        """Return when requests leave that come in this order and take these seconds."""
         free = self.free
         last = free[0]
-        if len(free) == 1:  # the same, in half the time
+        if len(free) == 1:  # this gives the same in half the time
             ends = [last := (at if at > last else last) + taken for at, taken in zip(come, seconds, strict=True)]
             free[0] = last
             return ends
@@ -110,9 +134,9 @@ class _Station:
 
 
 def _until(horizon: float, numbers: Numbers, times: Times) -> tuple[Numbers, Numbers]:
-    """Places of those before `horizon`, in order of time and number; and of the others.
+    """Return the places of requests before `horizon`, in order of time and number, and the places of the others.
 
-    Who stands at the horizon is not among the first: somebody of a lower number may come to stand there too."""
+    A request at the horizon itself is one of the others: one with a lower number may still come at that instant."""
     early = times < horizon
     places = np.flatnonzero(early)
     if not (np.diff(times[places]) > 0).all():
@@ -127,24 +151,33 @@ class Stations:
         self._stations = [_Station(step) for step in preprocessor.steps]
         self._delay_s = preprocessor.delay_s
         self._count = 0
-        self._numbers: Numbers = np.empty(0, np.int64)  # who has passed, but maybe not before all others
+        self._numbers: Numbers = np.empty(0, np.int64)  # requests that have passed, but maybe not before all others
         self._ready: Times = np.empty(0)
 
     @property
     def busy_s(self) -> dict[str, float]:
-        """Seconds of service that each step has given so far, all its servers together."""
+        """Return the seconds of service that each step has given so far, for all its servers together."""
         return {station.step.name: station.busy_s for station in self._stations}
 
     @property
     def waiting(self) -> int:
-        """How many have come and are not out yet."""
+        """Return how many requests have come and are not out yet."""
         return len(self._numbers) + sum(len(station.numbers) for station in self._stations)
 
     def take(self, arrival: Times, sizes: Times) -> tuple[Numbers, Times]:
-        """The next requests, in order of arrival: their arrivals (s) and sizes, both of shape (requests,).
+        """Take the next requests, in order of arrival.
 
-        Returns the numbers of those that are out for certain, earlier ones among them, and when each is ready, in
-        order of that time and of number. Raises UsageError."""
+        Args:
+            arrival: Arrival times (s), shape (requests,).
+            sizes: The size of each request, of the same shape.
+
+        Returns:
+            The numbers of requests that are out for certain, earlier ones among them, and when each is ready (s). Both
+                are in order of that time and of number.
+
+        Raises:
+            UsageError: There is not one size for each request.
+        """
         if arrival.shape != sizes.shape:
             raise UsageError(f"{len(arrival)} requests to preprocess have {len(sizes)} sizes; give one for each")
         numbers = np.arange(self._count, self._count + len(arrival))
@@ -153,7 +186,7 @@ class Stations:
         return self._advance(numbers, come, sizes, float(come[-1]) if len(come) else 0.0)
 
     def end(self) -> tuple[Numbers, Times]:
-        """The same for all that are left: nobody arrives any more."""
+        """Return the same for all requests that are left; no further one arrives."""
         return self._advance(np.empty(0, np.int64), np.empty(0), np.empty(0), math.inf)
 
     def _advance(self, numbers: Numbers, times: Times, sizes: Times, horizon: float) -> tuple[Numbers, Times]:
@@ -166,35 +199,37 @@ class Stations:
         return numbers[out], times[out]
 
 
-Sizes = Callable[[Arrivals], Times]  # of shape (requests,)
+Sizes = Callable[[Arrivals], Times]  # it returns the shape (requests,)
 
 
 def input_lengths(arrivals: Arrivals) -> Times:
+    """Return the input lengths as sizes, shape (requests,)."""
     return np.array(arrivals.input_len)
 
 
 class Stage:
-    """What the arrivals of one run pass on their way to the policy, and what is reported of it. `sizes` tells what the
-    steps go by, for all arrivals at once or for each block in turn."""
+    """The way of one run's arrivals to the policy, and the report of it.
+
+    `sizes` returns the sizes by which the steps take their time, for all arrivals at once or for each block in turn."""
 
     def __init__(self, preprocessor: Preprocessor, sizes: Sizes) -> None:
         self._servers = {step.name: step.servers for step in preprocessor.steps}
         self._stations = Stations(preprocessor)
         self._sizes = sizes
-        self._durations = Durations()  # of blocks
+        self._durations = Durations()  # the durations of a run in blocks
         self._first = 0.0
         self._last = 0.0
-        self._held = Arrivals([], [], [], [], [])  # who is not ready for certain, by number
+        self._held = Arrivals([], [], [], [], [])  # the requests that are not ready for certain, by number
         self._held_numbers: Numbers = np.empty(0, np.int64)
         self._count = 0
 
     def whole(self, arrivals: Arrivals) -> Arrivals:
-        """The arrivals with when each is ready, in order of that."""
+        """Return the arrivals with the time at which each is ready, in order of that time."""
         taken, left = self._take(arrivals), self._release(*self._stations.end())
         return _joined(taken, left)
 
     def blocks(self, arrivals: Iterator[Arrivals]) -> Iterator[Arrivals]:
-        """The same for arrivals in blocks."""
+        """Yield the same for arrivals in blocks."""
         for block in arrivals:
             if block.arrival:
                 yield self._tallied(self._take(block))
@@ -225,8 +260,10 @@ class Stage:
         return out
 
     def totals(self, arrivals: Arrivals, span_s: float) -> PreprocessTotals:
-        """Of a run whose last request ended `span_s` after the first arrival; some may have been dropped after that.
-        `arrivals` are what `whole` made; none of a run in blocks."""
+        """Return the totals of a run whose last request ended `span_s` after the first arrival.
+
+        Some requests may have been dropped after that. `arrivals` are those that `whole` returned, and empty for a run
+        in blocks."""
         arrival, ready, _ = arrivals.arrays()
         span_s = max(span_s, self._last - self._first)
         return PreprocessTotals(

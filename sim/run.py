@@ -34,19 +34,19 @@ from headrace.sim.workload.settings import Bursty, Poisson
 
 
 def run_scenario(
-    scenario: Scenario, *, record: bool = False, most_late: int | None = None
+    scenario: Scenario, *, record: bool = False, max_late: int | None = None
 ) -> tuple[Simulation, list[str]]:
     """Simulate a scenario.
 
     Args:
         record: Keep every task that ran.
-        most_late: Stop when so many requests were late, as in `simulate`.
+        max_late: Stop when so many requests were late, as in `simulate`.
 
     Returns the run, and warnings about settings that were hardly meant. Raises UsageError."""
     machine = machine_of(scenario)
     if record and getattr(scenario.workload.traffic, "stream", False):
         raise UsageError("--stream keeps no tasks; leave out --trace")
-    if scenario.fleet is not None and (record or most_late is not None):
+    if scenario.fleet is not None and (record or max_late is not None):
         raise UsageError("--servers keeps no tasks and no requests; leave out --trace")
     system, times, lengths = machine.system, machine.times, machine.lengths
     context = context_of(scenario, machine)
@@ -89,7 +89,7 @@ def run_scenario(
         drop_late=scenario.drop_late,
         preprocessor=preprocessor,
         sizes=sizes,
-        most_late=most_late,
+        max_late=max_late,
     )
     if system is not None:
         done = replace(done, result=system.reported(done))

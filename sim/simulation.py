@@ -1,4 +1,4 @@
-"""One simulated run: a policy, arrivals and hardware in, the result keys of every Headrace run out."""
+"""Run one simulation: take a policy, arrivals and hardware, and return the result keys of every Headrace run."""
 
 import gc
 import time
@@ -16,15 +16,22 @@ from headrace.batching.results import ServedTimes, summarize
 from headrace.sim.engine import Arrivals, Outcome, Tally, run, run_stream, run_until
 from headrace.sim.preprocessing import Preprocessor, Sizes, Stage, input_lengths
 
-BLOCK = 1 << 10  # requests, between looks at whether a run may stop
+BLOCK = 1 << 10  # the requests between two checks whether a run may stop
 
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """`result` has the result keys; `outcome` the requests' times and, if recorded, every task, by their number in
-    `arrivals`. These are in order of arrival, or of when each was ready where it was preprocessed. Of a run whose
-    arrivals were streamed there are no requests, neither in `arrivals` nor in `outcome`. `stopped` tells that more were
-    late for certain than `most_late` of `simulate`, which ended the run or, of its last requests, came too late to."""
+    """The result of one simulated run.
+
+    Attributes:
+        result: The result keys.
+        arrivals: The requests, in order of arrival, or of readiness where they were preprocessed. It is empty for a run
+            whose arrivals came in blocks.
+        outcome: The times of each request by its number in `arrivals` and, if recorded, every task. A run in blocks has
+            a `Tally` here, which knows no single request.
+        stopped: More requests are late for certain than `max_late` of `simulate` allows. The run ended early, unless
+            this became certain only with its last requests.
+    """
 
     result: dict[str, object]
     arrivals: Arrivals
@@ -32,7 +39,7 @@ class Simulation:
     stopped: bool = False
 
     def latencies(self) -> NDArray[np.float64]:
-        """Seconds from arrival to end of each request that was served, in the order of `arrivals`."""
+        """Return the seconds from arrival to end of each request that was served, in the order of `arrivals`."""
         finished = np.array(self.outcome.finished)
         latencies: NDArray[np.float64] = (finished - self.arrivals.arrays()[0])[finished >= 0.0]
         return latencies
@@ -51,32 +58,40 @@ def simulate(
     drop_late: bool = False,
     preprocessor: Preprocessor | None = None,
     sizes: Sizes = input_lengths,
-    most_late: int | None = None,
+    max_late: int | None = None,
 ) -> Simulation:
-    """Serve all arrivals, together or in blocks that are forgotten (then memory is bounded, see `engine.run_stream`,
-    and nothing can be recorded), with `workers` workers, whose node latencies of each model are `times`: of all if they
-    are equal, else of each. With a `preprocessor`, requests pass its steps first; `sizes` gives what these go by.
+    """Serve all arrivals in virtual time.
 
-    `record` keeps every task in `Simulation.outcome.ran`. `seed` is only reported. With `busy_power_w`, what a busy
-    worker draws, the result has the energy of all of them. `cell_models` are for a policy with tasks of cells. With
-    `drop_late`, a request that has not begun by `Policy.latest_start` is dropped then.
-
-    With `most_late`, arrivals (which are no blocks then) end once it is certain that more than so many are past their
-    deadlines, whoever else comes after them: `Simulation.arrivals` are those that came."""
+    Args:
+        policy: The policy that is driven. It must be new, because it keeps state.
+        arrivals: All requests together, or blocks of them. Blocks are forgotten, so that memory is bounded (see
+            `engine.run_stream`); nothing can be recorded then.
+        times: The node latencies by model: one mapping if all workers are equal, else one mapping for each worker.
+        workers: The number of workers.
+        seed: The seed that the result reports. Nothing here draws from it.
+        record: Keep every task in `Simulation.outcome.ran`.
+        busy_power_w: The power of a busy worker. With it, the result has the energy of all workers.
+        cell_models: The networks of cells by model, for a policy whose tasks are of cells.
+        drop_late: Drop a request that has not begun by `Policy.latest_start`.
+        preprocessor: The steps that requests pass before they come to the policy.
+        sizes: Returns the size of each request, by which the steps take their time.
+        max_late: End the run once it is certain that more requests than this miss their deadlines, whoever comes later.
+            The arrivals must come together, and `Simulation.arrivals` has only those that came.
+    """
     began = time.perf_counter()
     stopped = False
     collecting = gc.isenabled()
-    gc.disable()  # the engine makes no cycles, and searching millions of requests for them costs an eighth of the time
+    gc.disable()  # the engine makes no reference cycles; a search of millions of requests takes an eighth of the time
     try:
         opens = open_from(cell_models)
         known = dict(times) if isinstance(times, Mapping) else [dict(own) for own in times]
         stage = None if preprocessor is None else Stage(preprocessor, sizes)
         if isinstance(arrivals, Arrivals):
             arrivals = arrivals if stage is None else stage.whole(arrivals)
-            if most_late is None:
+            if max_late is None:
                 outcome = run(policy, arrivals, known, workers, record, opens, drop_late)
             else:
-                watched = _Watched(arrivals, most_late)
+                watched = _Watched(arrivals, max_late)
                 count = len(arrivals.arrival)
                 outcome = run_until(policy, watched.blocks, count, known, workers, opens, drop_late)
                 arrivals, stopped = watched.came(outcome), watched.stopped
@@ -104,33 +119,33 @@ def simulate(
 
 
 class _Watched:
-    """Arrivals that end once more than `most_late` of them are late."""
+    """Arrivals that end once more than `max_late` of them are late."""
 
-    def __init__(self, arrivals: Arrivals, most_late: int) -> None:
-        self._arrivals, self._max_late = arrivals, most_late
+    def __init__(self, arrivals: Arrivals, max_late: int) -> None:
+        self._arrivals, self._max_late = arrivals, max_late
         self._count = len(arrivals.arrival)
         self.stopped = False
 
     def blocks(self, outcome: Outcome) -> Iterator[Arrivals]:
         arrival, ready, deadline = self._arrivals.arrays()
-        deadline = deadline + 1e-9  # latencies are compared with the SLO after a rounding of their own
+        deadline = deadline + 1e-9  # latencies, which are compared with the SLO, are rounded in another way
         last = float(arrival.max(initial=0.0))
-        late = told = 0  # of the first so many it is known whether they are late
+        late = judged = 0  # of the first `judged` requests it is known whether they are late
         for start in range(0, len(arrival), BLOCK):
             yield _part(self._arrivals, start, start + BLOCK)
             came = min(start + BLOCK, len(arrival))
-            now = min(float(ready[came - 1]), last)  # whoever came after the last one would change nothing before it
-            open_at = np.flatnonzero(deadline[told:came] >= now)
-            until = told + int(open_at[0]) if len(open_at) else came
-            finished = np.array(outcome.finished[told:until])
-            late += int(np.sum((finished < 0.0) | (finished > deadline[told:until])))
-            told = until
+            now = min(float(ready[came - 1]), last)  # a request after the last one changes nothing before it
+            open_at = np.flatnonzero(deadline[judged:came] >= now)
+            until = judged + int(open_at[0]) if len(open_at) else came
+            finished = np.array(outcome.finished[judged:until])
+            late += int(np.sum((finished < 0.0) | (finished > deadline[judged:until])))
+            judged = until
             if late > self._max_late:
                 self.stopped, self._count = True, came
                 return
 
     def came(self, outcome: Outcome) -> Arrivals:
-        """Who came; `outcome` is left with these."""
+        """Return the requests that came, and cut `outcome` down to them."""
         if self._count == len(self._arrivals.arrival):
             return self._arrivals
         del outcome.started[self._count :], outcome.finished[self._count :]

@@ -1,6 +1,7 @@
-"""One reader for all text files that users bring, with one style of errors.
+"""Read all text files that users bring, with one style of errors.
 
-It removes the byte order mark and the line ends that spreadsheets and Windows write."""
+The reader removes the byte order mark and the line ends that spreadsheets and Windows write.
+"""
 
 import codecs
 import csv
@@ -14,7 +15,7 @@ from typing import Any
 from headrace.batching.errors import LONGEST_ERROR, UsageError
 
 MAX_TOML = 1 << 20  # bytes
-MAX_DEPTH = 16  # of settings, whose tables have two levels
+MAX_DEPTH = 16  # the greatest depth; tables of settings have two levels
 _TOO_DEEP = f"it nests too deep; tables and lists may hold each other {MAX_DEPTH} deep"
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -64,7 +65,7 @@ def read_toml(where: str, path: Path) -> dict[str, Any]:
 
 
 def _depth(value: Any) -> int:
-    """Return how deep tables and lists nest in the value. It recurses nowhere: the file may nest them deep."""
+    """Return how deep tables and lists nest in the value. It does not recurse, because a file may nest them deep."""
     depth, level = 0, [value]
     while level:
         inner: list[Any] = []
@@ -82,10 +83,10 @@ def read_rows(path: Path, columns: Sequence[str | tuple[str, ...]]) -> Iterator[
     UsageError."""
     rows = csv.DictReader(io.StringIO(read_text(str(path), path), newline=""), strict=True)
     try:
-        found = set(rows.fieldnames or ())
+        present = set(rows.fieldnames or ())
         names = [(column,) if isinstance(column, str) else column for column in columns]
-        lacking = [" or ".join(each) for each in names if found.isdisjoint(each)]
-        several = [" and ".join(each) for each in names if len(found.intersection(each)) > 1]
+        lacking = [" or ".join(each) for each in names if present.isdisjoint(each)]
+        several = [" and ".join(each) for each in names if len(present.intersection(each)) > 1]
         if lacking or several:
             why = f"lacks {', '.join(lacking)}" if lacking else f"has more than one of {', '.join(several)}"
             raise UsageError(f"{path}: the header {why}; it must be {header(columns)}")

@@ -1,5 +1,7 @@
-"""Perfetto traces: slices on named tracks, tied together by flows. Open the file at https://ui.perfetto.dev or with the
-`perfetto` package's trace processor."""
+"""Write Perfetto traces: slices on named tracks, tied together by flows.
+
+Open a file at https://ui.perfetto.dev, or with the trace processor of the `perfetto` package.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,8 +15,8 @@ SEQUENCE = 1  # all packets come from one writer
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Something that lasted from `start` to `end` (s) on the track at the path `track`; `flows` are the numbers of the
-    requests that it was for."""
+    """An event that lasts from `start` to `end` (s) on the track at the path `track`. `flows` are the numbers of its
+    requests."""
 
     track: tuple[str, ...]
     start: float
@@ -24,8 +26,8 @@ class Slice:
 
 
 def write(path: Path, slices: Iterable[Slice]) -> None:
-    """Slices of one track must not overlap. Time counts from the first."""
-    # They are loaded by a run with a trace only.
+    """Write slices to a file. Slices of one track must not overlap. Time counts from the first slice."""
+    # Only a run with a trace loads these modules.
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
     from perfetto.trace_builder.proto_builder import TraceProtoBuilder
 
@@ -44,7 +46,7 @@ def write(path: Path, slices: Iterable[Slice]) -> None:
                 packet.track_descriptor.parent_uuid = parent
         return uuids[track]
 
-    events = []  # (time, 0 for an end and 1 for a start, so that ends come first; track, slice)
+    events = []  # (time, 0 for an end and 1 for a start, track, slice); so ends come first
     for each in slices:
         track = uuid(each.track)
         events.append((each.start, 1, track, each))
@@ -63,8 +65,11 @@ def write(path: Path, slices: Iterable[Slice]) -> None:
 
 
 def of_simulation(arrivals: Arrivals, outcome: Outcome) -> list[Slice]:
-    """A track a worker, a slice a task; a request's flow ties its tasks together, and what preprocessed it to them.
-    There is a slice a request from its arrival until it was ready, on as many tracks as were at once."""
+    """Return one track for each worker, with one slice for each task.
+
+    The flow of a request ties its tasks together, and its preprocessing to them. Each request that is preprocessed has
+    a slice from its arrival until it is ready. There are as many of these tracks as requests are preprocessed at once.
+    """
     return [
         *(_preprocessing(arrivals) if arrivals.preprocessed else ()),
         *_tasks(outcome),
@@ -73,11 +78,11 @@ def of_simulation(arrivals: Arrivals, outcome: Outcome) -> list[Slice]:
 
 def _preprocessing(arrivals: Arrivals) -> list[Slice]:
     slices = []
-    tracks: list[tuple[float, int]] = []  # when each is free, and its number
+    tracks: list[tuple[float, int]] = []  # the time at which each track is free, and its number
     for number in sorted(range(len(arrivals.arrival)), key=lambda number: arrivals.arrival[number]):
         start, end = arrivals.arrival[number], arrivals.ready[number]
         if start == end:
-            continue  # nothing to see
+            continue  # there is nothing to draw
         track = len(tracks)
         if tracks and tracks[0][0] <= start:
             _, track = heappop(tracks)

@@ -1,1 +1,1 @@
-"""Networks as schedulers see them: graphs of nodes, graphs of cells, and how long they take."""
+"""Networks as schedulers see them: graphs of nodes or cells, and their latencies."""

@@ -1,10 +1,14 @@
-"""How a task runs over the nodes of a graph, on hardware of known latency. Both drivers need it: the simulator to move
-its clock, and a worker that stands in for hardware to know how long to wait and where it was interrupted.
+"""Durations and boundaries of tasks on hardware with known node latencies.
 
-Boundaries of a preemptible task are counted on from its start. In graph order they are node numbers; a run that meets
-an encoder or decoder section [first, behind) goes round in it, so boundary b >= first stands before node
-first + (b - first) mod (behind - first). Durations come from prefix sums: a run of any number of nodes, and the
-boundary that follows a point in time, cost a look-up and a binary search.
+Both drivers need this. The simulator advances its clock by it. A worker that stands in for hardware computes its
+waiting times and the boundary at which it was interrupted.
+
+Boundaries of a preemptible task count node executions from its start. In graph order they equal node numbers. A run
+that meets an encoder or decoder section [first, after) repeats it. There, boundary b >= first stands before node first
++ (b - first) mod (after - first).
+
+Durations come from prefix sums. A run of any number of nodes costs one look-up. The boundary that follows a point in
+time costs one binary search.
 """
 
 from bisect import bisect_left
@@ -13,32 +17,38 @@ from headrace.batching.graphs.model_graph import Length, ModelGraph, NodeKind
 from headrace.batching.policy import LatencyModel
 from headrace.batching.request import UNTIL_END, Request, Task
 
-_LENGTHS = 1 << 24  # more than any input has steps: batch and length make one key
+_LENGTHS = 1 << 24  # larger than any number of input steps, so that batch and length make one key
 
 
 def steps(input_len: float) -> int:
-    """Encoder steps of an input of that length."""
+    """Return the number of encoder steps of an input: its length, rounded, and at least 1."""
     whole = int(input_len)
-    return max(1, whole if whole == input_len else round(input_len))  # rounding takes ten times as long
+    return max(1, whole if whole == input_len else round(input_len))  # `round` is slow, and most lengths are whole
 
 
 class Sections:
-    """By node number: the encoder or decoder section that a run from there meets first.
+    """The encoder or decoder section that a run meets first, for each node at which the run can start.
 
-    `first` and `behind` are its first node and the node behind its last; both are the number of nodes if there is
-    none. `encodes` and `decodes` are whether it is the encoder or the decoder."""
+    Each attribute below is a list by node number.
+
+    Attributes:
+        first: The first node of the section; the number of nodes if there is no section.
+        after: The node after the last node of the section; the number of nodes if there is no section.
+        encodes: Whether the section is the encoder.
+        decodes: Whether the section is the decoder.
+    """
 
     def __init__(self, graph: ModelGraph) -> None:
         self.nodes: int = len(graph.nodes)
         self.first: list[int] = [self.nodes] * self.nodes
-        self.behind: list[int] = [self.nodes] * self.nodes
+        self.after: list[int] = [self.nodes] * self.nodes
         self.encodes: list[bool] = [False] * self.nodes
         self.decodes: list[bool] = [False] * self.nodes
-        for kind in (NodeKind.DECODER, NodeKind.ENCODER):  # the encoder comes first, so it overwrites
+        for kind in (NodeKind.DECODER, NodeKind.ENCODER):  # the encoder is met first, so it overwrites
             section = graph.section(kind)
             for start in range(section.stop):
                 self.first[start] = section.start
-                self.behind[start] = section.stop
+                self.after[start] = section.stop
                 self.encodes[start] = kind is NodeKind.ENCODER
                 self.decodes[start] = kind is NodeKind.DECODER
         self.encoder: range = graph.section(NodeKind.ENCODER)
@@ -47,7 +57,8 @@ class Sections:
 
 
 class NodeTimes:
-    """Latencies of `graph` on one kind of hardware, summed. Times in seconds, lengths in the model's input unit."""
+    """The latencies of a graph's nodes on one kind of hardware, in sums. Times are in seconds, lengths in the model's
+    unit."""
 
     def __init__(self, graph: ModelGraph, latency: LatencyModel) -> None:
         self.graph = graph
@@ -55,57 +66,69 @@ class NodeTimes:
         self._latency = latency
         self._nodes: int = len(graph.nodes)
         self._sums: dict[int, list[float]] = {}
-        self._last_key: int = -1  # of the sums asked for last: most questions follow on one of the same batch
+        self._last_key: int = -1  # key of the last answer, because most calls repeat the batch of the call before
         self._last_sums: list[float] = []
-        # A node without operators may depend on the length in ways that the graph does not tell.
+        # The latency of a node without operators may depend on the length, because the graph does not show its work.
         self.by_length: bool = any(
             not node.operators or any(isinstance(dim, Length) for op in node.operators for dim in (op.m, op.k, op.n))
             for node in graph.nodes
         )
-        # Whether the whole graph takes the same time whatever the lengths.
+        # Whether the time of the whole graph is the same for all lengths.
         self.plain: bool = not (self.by_length or self.sections.any)
 
     def sums(self, batch: int, length: float) -> list[float]:
-        """sums[i] is the time of nodes 0 to i - 1, each once, for `batch` requests of at most `length`."""
+        """Return prefix sums of node times (s): `sums[i]` is the time of nodes 0 to i - 1, each run once.
+
+        Args:
+            batch: The number of requests.
+            length: The longest input of the batch.
+        """
         whole = steps(length) if self.by_length else 1
         key = batch * _LENGTHS + whole
         if key == self._last_key:
             return self._last_sums
-        found = self._sums.get(key)
-        if found is None:
+        sums = self._sums.get(key)
+        if sums is None:
             total = 0.0
-            found = [0.0]
+            sums = [0.0]
             for node in range(self._nodes):
                 total += self._latency.latency(node, batch, float(whole))
-                found.append(total)
-            self._sums[key] = found
+                sums.append(total)
+            self._sums[key] = sums
         self._last_key = key
-        self._last_sums = found
-        return found
+        self._last_sums = sums
+        return sums
 
     def duration(self, batch: int, length: float, start: int, stop: int) -> float:
-        """Time of a preemptible run from node `start` to boundary `stop`."""
+        """Return the time (s) of a preemptible run from node `start` to boundary `stop`."""
         sums = self.sums(batch, length)
-        behind = self.sections.behind[start]
-        if stop <= behind:
+        after = self.sections.after[start]
+        if stop <= after:
             return sums[stop] - sums[start]
         first = self.sections.first[start]
-        width = behind - first
+        width = after - first
         rounds = (stop - first) // width
         rest = (stop - first) % width
-        return rounds * (sums[behind] - sums[first]) + (sums[first + rest] - sums[start])
+        return rounds * (sums[after] - sums[first]) + (sums[first + rest] - sums[start])
 
     def boundary(self, batch: int, length: float, start: int, stop: int, elapsed: float) -> int:
-        """The first boundary behind `start` that a run to `stop` reaches `elapsed` seconds after its start or later;
-        `stop` if it has ended by then."""
+        """Return the first boundary after `start` that the run reaches `elapsed` seconds after its start, or later.
+
+        Args:
+            batch: The number of requests.
+            length: The longest input of the batch.
+            start: The first node of the run.
+            stop: The boundary at which the run ends. It is the result if the run has ended by then.
+            elapsed: Time since the start of the run (s).
+        """
         if self.duration(batch, length, start, stop) <= elapsed:
             return stop
         sums = self.sums(batch, length)
-        behind = self.sections.behind[start]
-        if elapsed <= sums[behind] - sums[start]:
+        after = self.sections.after[start]
+        if elapsed <= sums[after] - sums[start]:
             low = start + 1
-            high = behind
-            while low < high:  # exact: `duration` takes the same difference
+            high = after
+            while low < high:  # this is exact, because `duration` computes the same difference
                 middle = (low + high) // 2
                 if sums[middle] - sums[start] < elapsed:
                     low = middle + 1
@@ -113,20 +136,20 @@ class NodeTimes:
                     high = middle
             return low
         first = self.sections.first[start]
-        round_s = sums[behind] - sums[first]
+        round_s = sums[after] - sums[first]
         since_first = elapsed + sums[start] - sums[first]
         rounds = int(since_first / round_s)
         rest = since_first - rounds * round_s
-        found = first + rounds * (behind - first) + bisect_left(sums, rest + sums[first], first, behind) - first
-        # The sums above and those of `duration` round differently; these two steps make the answer exact.
-        while found > start + 1 and self.duration(batch, length, start, found - 1) >= elapsed:
-            found -= 1
-        while self.duration(batch, length, start, found) < elapsed:
-            found += 1
-        return found
+        reached = first + rounds * (after - first) + bisect_left(sums, rest + sums[first], first, after) - first
+        # The sums above and those of `duration` round differently. The next two loops make the answer exact.
+        while reached > start + 1 and self.duration(batch, length, start, reached - 1) >= elapsed:
+            reached -= 1
+        while self.duration(batch, length, start, reached) < elapsed:
+            reached += 1
+        return reached
 
     def whole(self, batch: int, input_len: float, output_len: int) -> float:
-        """Time of the whole graph for a batch whose longest input and output are these."""
+        """Return the time (s) of the whole graph for a batch with this longest input and this longest output."""
         sums = self.sums(batch, input_len)
         encoder, decoder = self.sections.encoder, self.sections.decoder
         total = sums[self._nodes]
@@ -137,7 +160,8 @@ class NodeTimes:
         return total
 
     def whole_task(self, task: Task) -> float:
-        """Time of a whole-graph task: padded to its longest input and output, or to a graph's length."""
+        """Return the time (s) of a whole-graph task, padded to its longest input and output, or to its graph's
+        length."""
         if self.plain:
             return self.sums(len(task.requests), 1.0)[self._nodes]
         input_len = max(1.0, task.padded_to)
@@ -148,7 +172,7 @@ class NodeTimes:
         return self.whole(len(task.requests), input_len, output_len)
 
     def task_length(self, task: Task) -> float:
-        """The input length that a sub-batch is padded to; 1 where no latency depends on it."""
+        """Return the input length to which a sub-batch is padded; 1 if no latency depends on it."""
         length = 1.0
         if self.by_length:
             for request in task.requests:
@@ -157,13 +181,15 @@ class NodeTimes:
 
 
 class Decoding:
-    """A driver's knowledge of outputs: how many decoder steps each request has run, and so which have ended."""
+    """Counts the decoder steps of each request, so that a driver knows which outputs have ended."""
 
     def __init__(self) -> None:
         self._done: dict[int, int] = {}
 
     def stop(self, task: Task, sections: Sections) -> int:
-        """Where a preemptible task ends if nothing interrupts it: `task.stop`, or the first end of an output."""
+        """Return the boundary at which a preemptible task ends if nothing interrupts it.
+
+        That is `task.stop`, or the end of the first output if it comes earlier."""
         if not sections.decodes[task.start]:
             return task.stop
         known = self._done
@@ -172,14 +198,14 @@ class Decoding:
             number = request.id
             left = min(left, request.output_len - known.get(number, 0))
         first = sections.first[task.start]
-        return min(task.stop, first + left * (sections.behind[task.start] - first))
+        return min(task.stop, first + left * (sections.after[task.start] - first))
 
     def end(self, task: Task, stop: int, sections: Sections) -> Task:
-        """The task as it ended at boundary `stop`, with the requests whose output ended there."""
+        """Return the task as it ended at boundary `stop`, with the requests whose output ended there."""
         if not sections.decodes[task.start]:
             return task if stop == task.stop else task.ended_at(stop)
         first = sections.first[task.start]
-        rounds = max(0, stop - first) // (sections.behind[task.start] - first)
+        rounds = max(0, stop - first) // (sections.after[task.start] - first)
         if rounds == 0:
             return task.ended_at(stop)
         ended: list[Request] = []
@@ -195,5 +221,5 @@ class Decoding:
         return task.ended_at(stop, tuple(ended))
 
     def forget(self, request: Request) -> None:
-        """Its worker was lost, or it was given up: it begins anew, if at all."""
+        """Forget the steps of a request that was given up, or that begins anew because its worker was lost."""
         self._done.pop(request.id, None)

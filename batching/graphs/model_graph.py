@@ -1,8 +1,10 @@
-"""Model graphs: what a scheduler and a simulator need to know of a network.
+"""Model graphs: the view of a network that a scheduler and a simulator need.
 
-A graph is an ordered list of nodes. Feed-forward nodes run once, encoder nodes once per input step and decoder nodes
-once per output step (LazyBatching, HPCA 2021, Section IV-B, Algorithm 1). A node lists the matrix products that it
-computes, from which an accelerator model derives its latency; a scheduler looks at its kind alone.
+A graph is an ordered list of nodes. Static nodes run once, encoder nodes once per input step, and decoder nodes once
+per output step. A node lists its matrix products, and an accelerator model derives the node's latency from them. A
+scheduler uses only the node's kind.
+
+Source: LazyBatching (Choi, Kim, Rhu, HPCA 2021), Section IV-C, Algorithm 1.
 """
 
 from dataclasses import dataclass
@@ -10,7 +12,7 @@ from enum import Enum
 
 
 class NodeKind(Enum):
-    """How often a node runs: once, once for each step of the input, or once for each step of the output."""
+    """How often a node runs: once, once per input step (encoder) or once per output step (decoder)."""
 
     STATIC = "static"
     ENCODER = "encoder"
@@ -18,8 +20,10 @@ class NodeKind(Enum):
 
 
 class Length(Enum):
-    """Stands for a dimension that is the length of the request's input, or half of it: what a decoder that goes over
-    all of its output so far has on average, if the output is as long as the input."""
+    """Stands for a dimension that depends on the length of the request's input.
+
+    HALF_INPUT is for a decoder that reads all of its output so far. If the output is as long as the input, it reads
+    half the input's length on average."""
 
     INPUT = "input length"
     HALF_INPUT = "half the input length"
@@ -31,7 +35,7 @@ Dim = int | Length
 
 
 def resolve(dim: Dim, length: float) -> int:
-    """The dimension in elements for an input of `length` steps; at least 1."""
+    """Return a dimension, in elements, for an input of `length` steps. It is at least 1."""
     if isinstance(dim, int):
         return dim
     return max(1, round(length if dim is LENGTH else length / 2))
@@ -39,13 +43,20 @@ def resolve(dim: Dim, length: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MatMul:
-    """`groups` products (m x k) @ (k x n) for each request, such as a convolution lowered to im2col form:
-    m = output pixels, k = input channels of a group * kernel pixels, n = output channels of a group.
+    """Matrix products (m x k) @ (k x n) that a node computes for each request.
 
-    With `weights` the k x n operand is trained: it is read once for the whole sub-batch, whose rows are stacked
-    (batch * m). Without, both operands belong to the request (attention), so each request is a product of its own.
-    `input_elements` is the size of the input tensor of one request where it is not groups * m * k (a convolution
-    reads its pixels in several patches); 0 means groups * m * k."""
+    A convolution is lowered to im2col form. There, m is the number of output pixels, and n the number of output
+    channels of a group. k is the number of input channels of a group times the number of kernel pixels.
+
+    Args:
+        m, k, n: The dimensions, in elements.
+        groups: The number of products.
+        weights: Whether the k x n operand is trained. A trained operand is read once for the whole sub-batch, whose
+            rows are stacked (batch * m). Otherwise both operands belong to the request, as in attention, and each
+            request is a product of its own.
+        input_elements: The size of one request's input tensor if it is not groups * m * k. A convolution, for example,
+            reads a pixel in several patches. 0 means groups * m * k.
+    """
 
     m: Dim
     k: Dim
@@ -55,16 +66,23 @@ class MatMul:
     input_elements: int = 0
 
     def macs(self, length: float = 1) -> int:
-        """Multiply-accumulates of one request; a FLOP count is twice that."""
+        """Return the multiply-accumulates of one request. The number of FLOPs is twice that."""
         return self.groups * resolve(self.m, length) * resolve(self.k, length) * resolve(self.n, length)
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What an eager framework launches for one operator. In elements: activations `read` and `written` for each request
-    of a batch, `weights` (and what follows from weights alone) read once for all of it. `products` are the matrix
-    products that it computes; a norm, an activation or a copy computes none. One that reads no activations does all
-    that it does once for a batch: masks, positions."""
+    """The work that an eager framework launches on a GPU for one operator. Sizes are in elements.
+
+    A kernel that reads no activations runs once for a whole batch. It makes, for example, masks or positions.
+
+    Args:
+        name: The operator's name.
+        read: Activations that are read for each request of a batch.
+        written: Activations that are written for each request of a batch.
+        weights: Trained values, and values that follow from these alone. They are read once for a batch.
+        products: The matrix products that the kernel computes. A norm, an activation or a copy computes none.
+    """
 
     name: str
     read: int
@@ -75,9 +93,15 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """`operators` are its matrix products, which are all that an accelerator with the rest built in is slow at;
-    `kernels`, where known, all that is launched on a GPU, in order, these products included. `parameters` counts all
-    trained values, also those that no product reads (biases, norms, embeddings)."""
+    """One schedulable part of a network.
+
+    Args:
+        name: The node's name.
+        kind: How often the node runs.
+        operators: Its matrix products. An accelerator that has all other operators built in spends its time on these.
+        parameters: The number of trained values, including those that no product reads (biases, norms, embeddings).
+        kernels: All kernels that are launched on a GPU, in order, if they are known. They include the products.
+    """
 
     name: str
     kind: NodeKind = NodeKind.STATIC
@@ -88,7 +112,14 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class ModelGraph:
-    """At most one section of encoder nodes and one of decoder nodes, each of consecutive nodes, encoder first."""
+    """A network as an ordered list of nodes.
+
+    It has at most one encoder section and one decoder section. Each consists of consecutive nodes, and the encoder
+    comes first.
+
+    Raises:
+        ValueError: There are no nodes, or the sections are not as described.
+    """
 
     name: str
     nodes: tuple[Node, ...]
@@ -104,19 +135,25 @@ class ModelGraph:
             raise ValueError(f"model graph {self.name!r} must list its encoder before its decoder")
 
     def section(self, kind: NodeKind) -> range:
-        """Indices from the first to the last node of `kind`; empty if there is none."""
+        """Return the indices from the first to the last node of `kind`. The range is empty if there is none."""
         indices = [index for index, node in enumerate(self.nodes) if node.kind is kind]
         return range(indices[0], indices[-1] + 1) if indices else range(0)
 
     def parameters(self) -> int:
+        """Return the number of trained values of all nodes."""
         return sum(node.parameters for node in self.nodes)
 
     def macs(self, input_len: float = 1, output_len: int = 1) -> int:
-        """Multiply-accumulates of one request with its encoder run `input_len` times and its decoder `output_len`."""
+        """Return the multiply-accumulates of one request.
+
+        Args:
+            input_len: The number of times that the encoder runs.
+            output_len: The number of times that the decoder runs.
+        """
         runs = {NodeKind.STATIC: 1.0, NodeKind.ENCODER: input_len, NodeKind.DECODER: float(output_len)}
         return round(sum(runs[node.kind] * op.macs(input_len) for node in self.nodes for op in node.operators))
 
     @classmethod
     def opaque(cls, name: str) -> "ModelGraph":
-        """A network that a scheduler sees as one node: it runs whole, or not at all."""
+        """Return a graph of one node, for a network that only runs as a whole."""
         return cls(name, (Node(name),))

@@ -1,7 +1,8 @@
-"""Measured latency of each node of a network, by batch size and input length: what node-level policies schedule by.
+"""Measured latencies of a network's nodes by batch size and input length. Node-level policies schedule by them.
 
-A grid of measured points, linear between them. Measurements scatter, so two things are never read out of them: that a
-batch or an input beyond the last measured one takes less than that, or that one below the first takes less than it.
+The measured points form a grid, with linear interpolation between them. Measurements scatter, so two rules hold outside
+the grid. A batch or an input above the last point never takes less time than that point. One below the first point
+takes the time of that point.
 """
 
 import math
@@ -14,19 +15,35 @@ from typing import Any
 from headrace.batching.errors import UsageError
 from headrace.batching.graphs.model_graph import ModelGraph, Node, NodeKind
 
-LARGEST_BATCH = 1 << 20  # that a file may tell of: more than any device holds, and little enough to compute with
+LARGEST_BATCH = 1 << 20  # limit for batch sizes in files: above any device's, and small enough to compute with
 
 
 def latency_at_batch(batches: Sequence[int], latency_s: Sequence[float], batch: int) -> float:
-    """Latency (s) of `batch` requests, of which `batches` took `latency_s`: linear between them and beyond the last,
-    and in proportion to the batch beyond one alone."""
+    """Return the latency (s) of a batch.
+
+    It is linear between the measured batch sizes and beyond the last one. If only one size was measured, the latency
+    beyond it is proportional to the batch.
+
+    Args:
+        batches: The measured batch sizes, rising.
+        latency_s: The latency (s) at each of them.
+        batch: The batch size.
+    """
     if len(batches) == 1:
         return latency_s[0] * max(1.0, batch / batches[0])
     return linear(batches, latency_s, batch)
 
 
 def linear(points: Sequence[float], values: Sequence[float], at: float) -> float:
-    """Between the `points`, which rise, and beyond the last, but never falling there; below the first its value."""
+    """Return the value at `at`, by linear interpolation between points.
+
+    Beyond the last point the line continues, but never falls. Below the first point the value is that of the first.
+
+    Args:
+        points: The points, rising.
+        values: The value at each point.
+        at: The place of the wanted value.
+    """
     if at <= points[0] or len(points) == 1:
         return values[0]
     high = min(bisect_left(points, at), len(points) - 1)
@@ -38,11 +55,19 @@ def linear(points: Sequence[float], values: Sequence[float], at: float) -> float
 
 @dataclass(frozen=True, slots=True)
 class NodeLatencies:
-    """A `LatencyModel` of the nodes `names`, of these `kinds`, in order of execution.
+    """A `LatencyModel` from measured node latencies.
 
-    `latency_s[node][length][batch]` (s) is of one execution of a node for `batches[batch]` requests whose inputs are
-    `lengths[length]` long, in the model's unit. Where all inputs have one size, `lengths` is (1.0,).
-    Raises UsageError."""
+    Args:
+        names: The nodes' names, in the order of execution.
+        kinds: The nodes' kinds.
+        batches: The measured batch sizes, rising.
+        lengths: The measured input lengths in the model's unit, rising; (1.0,) if all inputs have one size.
+        latency_s: `latency_s[node][length][batch]` is the time (s) of one execution of a node, by the indices of these
+            lists.
+
+    Raises:
+        UsageError: The lists do not fit each other, or hold an impossible value.
+    """
 
     names: tuple[str, ...]
     kinds: tuple[NodeKind, ...]
@@ -53,12 +78,12 @@ class NodeLatencies:
     def __post_init__(self) -> None:
         if not self.names or len(self.names) != len(self.kinds):
             raise UsageError(
-                f"node latencies of {len(self.names)} names and {len(self.kinds)} kinds; give each node both"
+                f"node latencies have {len(self.names)} names and {len(self.kinds)} kinds; give each node one of both"
             )
         self.graph("")
-        for what, points, most in (("batch sizes", self.batches, LARGEST_BATCH), ("lengths", self.lengths, math.inf)):
-            if not points or not all(0 < point < most for point in points):
-                raise UsageError(f"node latencies have no {what}, or one that is impossible; measure them again")
+        for what, points, limit in (("batch sizes", self.batches, LARGEST_BATCH), ("lengths", self.lengths, math.inf)):
+            if not points or not all(0 < point < limit for point in points):
+                raise UsageError(f"node latencies have no {what}, or an impossible one; measure them again")
             if any(low >= high for low, high in pairwise(points)):
                 raise UsageError(f"node latencies must list their {what} in rising order")
         rows = [row for node in self.latency_s for row in node]
@@ -75,19 +100,21 @@ class NodeLatencies:
             raise UsageError("node latencies have one that is not positive; measure them again")
 
     def latency(self, node: int, batch: int, length: float) -> float:
-        """See `LatencyModel`. Linear between what was measured and beyond the last of it, by batch and by length."""
+        """Return the latency (s) of one execution of a node.
+
+        It is linear in batch size and in length, between the measured points and beyond the last ones."""
         rows = [latency_at_batch(self.batches, row, batch) for row in self.latency_s[node]]
         return linear(self.lengths, rows, length)
 
     def graph(self, name: str) -> ModelGraph:
-        """The nodes as a network called `name`. Raises UsageError."""
+        """Return a graph of these nodes, called `name`. Raises UsageError."""
         try:
             return ModelGraph(name, tuple(Node(*node) for node in zip(self.names, self.kinds, strict=True)))
         except ValueError as error:
             raise UsageError(f"node latencies: {error}") from error
 
     def to_body(self) -> dict[str, Any]:
-        """For a JSON file."""
+        """Return the values for a JSON file."""
         return {
             "names": self.names,
             "kinds": [kind.value for kind in self.kinds],
@@ -98,7 +125,12 @@ class NodeLatencies:
 
     @classmethod
     def from_body(cls, body: Any) -> "NodeLatencies":
-        """Of what `to_body` made. Raises UsageError, or ValueError, TypeError, KeyError or OverflowError."""
+        """Return the node latencies that `to_body` wrote.
+
+        Raises:
+            UsageError: The values do not fit each other.
+            ValueError, TypeError, KeyError, OverflowError: The body has another form.
+        """
         return cls(
             tuple(str(name) for name in body["names"]),
             tuple(NodeKind(kind) for kind in body["kinds"]),

@@ -1,14 +1,18 @@
-"""Measured latency of a model on one kind of worker, by batch size and, where inputs vary in length, by length; and the
-knee at a length. Of its nodes, too, if they were measured (node_latencies.py).
+"""Measured latency and throughput of a model on one kind of worker, by batch size and by input length.
 
-The knee rule, exactly: walk the profiled batch sizes upwards; the knee is the last one reached before the first step
-whose throughput is less than `knee_growth` times the throughput before it, KNEE_GROWTH (1.05) if nothing else is said.
-If every step grows by at least that, the knee is the largest batch size profiled.
+A profile can also hold the latencies of the model's nodes (node_latencies.py).
 
-Between two profiled lengths, seconds a batch and seconds a request (1 / throughput) are linear in the length; the knee
-there is the rule's on the curve that this gives, over the batch sizes profiled at either. A curve that ends sooner than
-the other goes on as its latencies do (`latency_at_batch`). Beyond the last length both go on in the same line, below
-the first they stay.
+The knee (Batch_knee and Time_knee of PREBA, Section 4.3) follows from one rule. Walk the profiled batch sizes upwards.
+The knee is the last size reached before the first step whose throughput is below `knee_growth` times the throughput
+before it. The default of `knee_growth` is KNEE_GROWTH (1.05). If every step grows by at least that factor, the knee is
+the largest size profiled.
+
+Rules for lengths between the profiled ones:
+
+- Seconds per batch and seconds per request (1 / throughput) are linear in the length. The batch sizes are those that
+  were profiled at either neighbour. A curve that ends at a smaller batch size is continued as `latency_at_batch` does.
+- The knee is that of the resulting curve.
+- Beyond the last length the lines continue. Below the first length the values stay constant.
 """
 
 import json
@@ -26,14 +30,20 @@ from headrace.batching.graphs.node_latencies import LARGEST_BATCH, NodeLatencies
 
 KNEE_GROWTH = 1.05
 FORMAT_VERSION = 3
-READ_VERSIONS = (1, 2, 3)  # 1 had no nodes, 2 no lengths
-MODEL_LENGTHS = tuple(2.0**power for power in range(10))  # of inputs, on hardware that is a model of it
+READ_VERSIONS = (1, 2, 3)  # version 1 has no nodes, version 2 no lengths
+MODEL_LENGTHS = tuple(2.0**power for power in range(10))  # input lengths of a profile of modelled hardware
 
 
 @dataclass(frozen=True, slots=True)
 class ProfilePoint:
-    """`latency_s`: time of one batch on one worker, whose inputs are `length` long, in the model's unit;
-    `throughput_rps`: requests/s of all workers together."""
+    """One measured point of a profile.
+
+    Args:
+        batch: The batch size, in requests.
+        latency_s: The time (s) of one batch on one worker.
+        throughput_rps: The throughput (requests/s) of all workers together.
+        length: The length of the inputs, in the model's unit.
+    """
 
     batch: int
     latency_s: float
@@ -43,12 +53,21 @@ class ProfilePoint:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What was measured of `model` with `workers` equal workers all busy, on the machine that `machine` describes.
+    """The measurements of one model with all workers busy. The workers are equal.
 
-    `points` go by length and, of one length, by batch size; where all inputs have one size, the length is 1. Points of
-    one length are taken to be of any. `step_s` is what one unit of length is in seconds, for inputs that are sound.
-    `nodes` has the latencies of its nodes, if they were measured; `knee_growth` is of the knee rule. Raises
-    UsageError."""
+    Args:
+        model: The model's name.
+        workers: The number of workers.
+        points: Points by rising length and, for one length, by rising batch size. The length is 1 if all inputs have
+            one size. Points of a single length are valid for every length.
+        machine: A description of the machine.
+        nodes: The latencies of the model's nodes, if they were measured.
+        step_s: The duration (s) of one unit of length, for audio inputs; else None.
+        knee_growth: The factor of the knee rule, at least KNEE_GROWTH.
+
+    Raises:
+        UsageError: There are no points, they are not in order, or a value is impossible.
+    """
 
     model: str
     workers: int
@@ -70,43 +89,47 @@ class Profile:
             )
             for point in self.points
         ):
-            raise UsageError(f"the profile of {self.model!r} has a point that is impossible; measure it again")
+            raise UsageError(f"the profile of {self.model!r} has an impossible point; measure it again")
         if any((low.length, low.batch) >= (high.length, high.batch) for low, high in pairwise(self.points)):
-            raise UsageError(f"the profile of {self.model!r} must list lengths, and the batch sizes of each, rising")
+            raise UsageError(
+                f"the profile of {self.model!r} must list rising lengths, and rising batch sizes for each length"
+            )
         if self.step_s is not None and not 0 < self.step_s < math.inf:
             raise UsageError(f"the profile of {self.model!r} has steps of {self.step_s} s; give a time above 0")
-        if not KNEE_GROWTH <= self.knee_growth < math.inf:  # a curve ends where it grows by less
+        if not KNEE_GROWTH <= self.knee_growth < math.inf:  # curves end where growth falls below KNEE_GROWTH
             raise UsageError(f"--knee-growth {self.knee_growth:g}: give {KNEE_GROWTH:g} or more")
 
     @property
     def lengths(self) -> tuple[float, ...]:
-        """Rising."""
+        """Return the profiled lengths, rising."""
         return tuple(dict.fromkeys(point.length for point in self.points))
 
     @property
     def typical_length(self) -> float:
-        """The middle one, where one must do for all."""
+        """Return the middle one of the profiled lengths, for callers that need a single length."""
         return self.lengths[len(self.lengths) // 2]
 
     def curve(self, length: float) -> tuple[ProfilePoint, ...]:
-        """By batch size, for inputs of that length; see the head of this file."""
+        """Return the points for inputs of this length, by batch size. The head of this file has the interpolation
+        rules."""
         curves = self._curves()
         lengths = [points[0].length for points in curves]
         if length in lengths:
             return curves[lengths.index(length)]
         if length < lengths[0] or len(lengths) == 1:
             return curves[0]
-        behind = min(bisect_left(lengths, length), len(lengths) - 1)
-        found = []
-        for batch in sorted({point.batch for points in curves[behind - 1 : behind + 1] for point in points}):
+        upper = min(bisect_left(lengths, length), len(lengths) - 1)
+        points = []
+        for batch in sorted({point.batch for points in curves[upper - 1 : upper + 1] for point in points}):
             latency_s = linear(lengths, [_latency_s(points, batch) for points in curves], length)
             request_s = linear(lengths, [_request_s(points, batch) for points in curves], length)
-            found.append(ProfilePoint(batch, latency_s, 1 / request_s, length))
-        return tuple(found)
+            points.append(ProfilePoint(batch, latency_s, 1 / request_s, length))
+        return tuple(points)
 
     def knee(self, length: float | None = None) -> ProfilePoint:
-        """Batch_knee and Time_knee (PREBA, Section 4.3) for inputs of that length, the typical one if None, by the rule
-        at the head of this file."""
+        """Return Batch_knee and Time_knee for inputs of this length, by the rule at the head of this file.
+
+        If `length` is None, it is the typical length. Source: PREBA, Section 4.3."""
         curve = self.curve(self.typical_length if length is None else length)
         for low, high in pairwise(curve):
             if high.throughput_rps < self.knee_growth * low.throughput_rps:
@@ -114,19 +137,19 @@ class Profile:
         return curve[-1]
 
     def latency(self, node: int, batch: int, length: float) -> float:
-        """`LatencyModel` of the whole graph as one node (s): linear between the points and beyond the last, by
-        batch and by length.
+        """Return the latency (s) of the whole graph, which counts as one node here (see `LatencyModel`).
 
-        Below the smallest profiled batch or length it is that one's latency."""
+        It is linear in batch size and in length, between the points and beyond the last ones. Below the smallest
+        profiled batch size or length it is constant."""
         curves = self._curves()
         return linear([points[0].length for points in curves], [_latency_s(points, batch) for points in curves], length)
 
     def _curves(self) -> list[tuple[ProfilePoint, ...]]:
-        """By length."""
+        """Return the points of each length, by rising length."""
         return [tuple(points) for _, points in groupby(self.points, key=lambda point: point.length)]
 
     def times(self) -> NodeTimes:
-        """Of its nodes if they were measured, else of the whole network as one node."""
+        """Return the times of the model's nodes if they were measured, else of the whole network as one node."""
         if self.nodes is not None:
             return NodeTimes(self.nodes.graph(self.model), self.nodes)
         return NodeTimes(ModelGraph.opaque(self.model), self)
@@ -142,9 +165,19 @@ class Profile:
         outputs: float = 1.0,
         step_s: float | None = None,
     ) -> "Profile":
-        """The curves of hardware whose node latencies are known: batch 1, 2, 4 ... until throughput grows by less than
-        `KNEE_GROWTH`, for inputs of each of the `lengths`, rising, and outputs of `outputs` steps for each of the
-        input's, 1 at least. Where the graph does not depend on the length, for one length alone."""
+        """Return the profile of hardware with known node latencies.
+
+        The batch sizes are 1, 2, 4 and so on, until throughput grows by less than KNEE_GROWTH.
+
+        Args:
+            model: The model's name.
+            times: The node latencies.
+            workers: The number of workers.
+            max_batch: The largest batch size.
+            lengths: The input lengths, rising. Only length 1 is used if the graph does not depend on the length.
+            outputs: The number of output steps per input step. An output has at least one step.
+            step_s: The duration (s) of one unit of length, for audio inputs.
+        """
         points: list[ProfilePoint] = []
         for length in lengths if times.by_length or len(times.sections.encoder) > 0 else (1.0,):
             before = 0.0
@@ -159,6 +192,7 @@ class Profile:
         return cls(model, workers, tuple(points), step_s=step_s)
 
     def to_json(self) -> str:
+        """Return the profile and its knee as JSON text."""
         knee = self.knee()
         body = {"version": FORMAT_VERSION, **asdict(self), "knee": asdict(knee)}
         body["nodes"] = None if self.nodes is None else self.nodes.to_body()
@@ -166,7 +200,8 @@ class Profile:
 
     @classmethod
     def from_json(cls, text: str) -> "Profile":
-        """Read what `to_json` wrote, in this version or an earlier one. Raises UsageError that names what is wrong."""
+        """Return the profile that `to_json` wrote, in this version or an earlier one. Raises UsageError that says what
+        is wrong."""
         try:
             body = json.loads(text)
             if body["version"] not in READ_VERSIONS:
@@ -196,7 +231,7 @@ def _latency_s(curve: Sequence[ProfilePoint], batch: int) -> float:
 
 
 def _request_s(curve: Sequence[ProfilePoint], batch: int) -> float:
-    """Seconds a request, of all workers together."""
+    """Return the time per request (s), of all workers together."""
     for point in curve:
         if point.batch == batch:
             return 1 / point.throughput_rps

@@ -1,16 +1,16 @@
-"""From a `torch.nn.Module` to a model graph, by torch.export: every operator that multiplies matrices becomes a node.
+"""Model graphs from `torch.nn.Module` by torch.export. Every operator that multiplies matrices becomes a node.
 
-Exported, a network is a list of operators on tensors of known shape, whatever modules it was written with; each is
-decomposed into elementary ones to see what it multiplies: a recurrent layer over T steps is an operator of T small
-products, attention one of two products for each head. A node can be left only where its operator ends, so the same
-network can be run node by node (host/workers/networks/split/).
+An exported network is a list of operators on tensors of known shape. It does not depend on the modules that the network
+was written with. Each operator is decomposed into elementary ones, which show its matrix products. A recurrent layer
+over T steps is one operator of T small products. Attention is one operator of two products for each head. A node can be
+left only where its operator ends, so the same network can be run node by node (host/workers/networks/split/).
 
-Constants are what is the same for every batch: trained values, tensors made by `torch.arange` and its like, and what is
-computed from these alone. They count as trained values do: no product of theirs is a node. `constants` has the rule,
-and the network that is run node by node computes them once by the same rule.
+Constants are values that are the same for every batch: trained values, tensors from `torch.arange` and similar
+operators, and values computed from these alone. They count like trained values, so none of their products is a node.
+The function `constants` has the rule. A network that runs node by node computes them once, by the same rule.
 
-What is launched is seen by running the network on tensors without values, operator by operator: what torch dispatches
-then is what it launches on a GPU when it runs eagerly, but for views, which launch nothing.
+The kernels of a network are found by running it on tensors without values, operator by operator. The operators that
+torch dispatches in that run are the kernels that an eager run launches on a GPU. Views launch nothing.
 """
 
 import contextlib
@@ -50,12 +50,20 @@ _HINT = (
 def from_torch(
     module: Any, example: Any, *, name: str | None = None, constant: Container[str] | None = None
 ) -> ModelGraph:
-    """The graph of a `torch.nn.Module`, traced with `example` (a batch of one: a tensor, or a tuple of arguments).
+    """Return the graph of a `torch.nn.Module`, traced with an example.
 
-    One STATIC node for each operator that multiplies matrices, in the order of execution and under its name in the
-    exported graph; what lies between (activations, pooling, norms) belongs to the node before. `name` is the module's
-    class name if None. `constant` names the operators that are constants, if that is known already. Raises UsageError
-    if it cannot be traced."""
+    The graph has one static node for each operator that multiplies matrices, in the order of execution. A node has its
+    operator's name in the exported graph. Other operators (activations, pooling, norms) belong to the node before them.
+
+    Args:
+        module: The network.
+        example: A batch of one request: a tensor, or a tuple of arguments.
+        name: The graph's name; None for the name of the module's class.
+        constant: The names of the operators that are constants, if they are known already.
+
+    Raises:
+        UsageError: The module cannot be traced, or it multiplies no matrices.
+    """
     name = name or type(module).__name__
     if not isinstance(module, torch.nn.Module):
         raise UsageError(f"{name} is a {type(module).__name__}; give a torch.nn.Module")
@@ -69,12 +77,12 @@ def from_torch(
     with tracing(module, name):
         whole = export(module, arguments)
         launched = _Launched(whole).by_operator()
-        alike = {node.name for node in constants(whole) if node.op == "call_function"}  # for this one request
+        alike = {node.name for node in constants(whole) if node.op == "call_function"}  # constants for one request
         if constant is None and alike:
             constant = _constant_operators(module, arguments)
-        with sdpa_kernel(SDPBackend.MATH):  # attention as the two products that it is
+        with sdpa_kernel(SDPBackend.MATH):  # decomposes attention into its two products
             exported = whole.run_decompositions(_decompositions())
-    # A tensor that modules share has several names; the first, by which named_parameters knows it, stands for all.
+    # A tensor that modules share has several names. The first one, which named_parameters yields, stands for all.
     first_name = {id(parameter): key for key, parameter in module.named_parameters()}
     own_name = {key: first_name[id(value)] for key, value in module.named_parameters(remove_duplicate=False)}
     sizes = {key: parameter.numel() for key, parameter in module.named_parameters()}
@@ -84,7 +92,7 @@ def from_torch(
     by_batch = alike if constant is None else {operator for operator in alike if operator not in constant}
     nodes: list[Node] = []
     between = 0  # parameters of operators before the first product
-    weights: dict[Any, frozenset[str]] = {}  # constants, with the trained tensors that they depend on
+    weights: dict[Any, frozenset[str]] = {}  # constants, with the trained tensors on which they depend
     counted: set[str] = set()
     for call in exported.graph_module.graph.nodes:
         if call.op == "placeholder" and call.name in trained:
@@ -123,10 +131,11 @@ def from_torch(
 
 
 def export(module: torch.nn.Module, arguments: tuple[Any, ...], **options: Any) -> torch.export.ExportedProgram:
-    """Return what torch.export makes of the module, with parts in line that are to run without gradients or autocast.
+    """Return the program that torch.export makes of the module, with parts that run without gradients or autocast
+    inlined.
 
-    torch.export keeps such a part as a graph of its own. The rest of the network runs without these too, so the part's
-    operators are the same in line."""
+    torch.export keeps such a part as a graph of its own. The whole network runs without gradients and autocast, so the
+    part's operators compute the same inline."""
     exported = torch.export.export(module, arguments, **options)
     graph = exported.graph_module.graph
     for call in list(graph.nodes):
@@ -140,7 +149,7 @@ def export(module: torch.nn.Module, arguments: tuple[Any, ...], **options: Any) 
                 if node.op not in ("placeholder", "output"):
                     copied[node] = graph.node_copy(node, copied.__getitem__)
         (results,) = inner.output_node().args
-        for user in list(call.users):  # each takes one result
+        for user in list(call.users):  # each user takes one result
             user.replace_all_uses_with(copied[results[user.args[1]]])
             graph.erase_node(user)
         graph.erase_node(call)
@@ -151,8 +160,9 @@ def export(module: torch.nn.Module, arguments: tuple[Any, ...], **options: Any) 
 
 
 def _part(call: torch.fx.Node) -> tuple[Any, ...]:
-    """Return the setting of a part for which gradients or autocast are set, its graph, and what it is given. The graph
-    is None for other calls."""
+    """Return the settings of a part that sets gradients or autocast, its graph, and its operands.
+
+    The graph is None for other calls."""
     settings = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}.get(str(call.target), 0)
     if call.op != "call_function" or not settings:
         return (None, ())
@@ -160,40 +170,42 @@ def _part(call: torch.fx.Node) -> tuple[Any, ...]:
 
 
 def why_no_operator(call: torch.fx.Node) -> str:
-    """Return what a call does that is no operator: it runs a graph of its own."""
+    """Return the reason why a call is no operator: it runs a graph of its own."""
     if str(call.target) == "wrap_with_autocast":
         return "sets torch.autocast for a part of itself"
     return f"calls {call.target}, whose work depends on data"
 
 
 def held_values(exported: torch.export.ExportedProgram) -> dict[str, str]:
-    """Return the names in the module of the values that it holds, such as parameters, by placeholder."""
+    """Return the values that the module holds, such as parameters: by placeholder, the name in the module."""
     return {spec.arg.name: spec.target for spec in exported.graph_signature.input_specs if spec.target is not None}
 
 
 def constants(exported: torch.export.ExportedProgram) -> set[torch.fx.Node]:
     """Return the nodes of an exported graph whose values are the same for every batch.
 
-    These are the values that the module holds, and the operators that depend on nothing else. One that makes a tensor
-    of a fixed size, such as `torch.arange(8)`, depends on nothing. One whose size is that of the batch depends on the
-    batch, if the graph was exported for batches of any size. Random values and memory that is written are no
-    constants."""
+    These are the values that the module holds, and operators that depend on nothing else. An operator that makes a
+    tensor of a fixed size, such as `torch.arange(8)`, depends on nothing. An operator that makes a tensor of the
+    batch's size depends on the batch, if the graph was exported for batches of any size. Random values and memory that
+    is written are not constants."""
     held = held_values(exported)
     written: set[Any] = set()
     for node in exported.graph.nodes:
         value = node.args[0] if writes(node) else None
-        while isinstance(value, torch.fx.Node) and value not in written:  # a view of a view of what is written
+        while (
+            isinstance(value, torch.fx.Node) and value not in written
+        ):  # follow views of views to the memory that is written
             written.add(value)
             value = value.args[0] if value.args else None
-    found: set[torch.fx.Node] = set()
+    constant_nodes: set[torch.fx.Node] = set()
     for node in exported.graph.nodes:
         if node.op == "placeholder":
             alone = node.name in held
         else:
-            alone = node.op == "call_function" and all(value in found for value in node.all_input_nodes)
+            alone = node.op == "call_function" and all(value in constant_nodes for value in node.all_input_nodes)
         if alone and node not in written and not writes(node) and not _random(node):
-            found.add(node)
-    return found
+            constant_nodes.add(node)
+    return constant_nodes
 
 
 def writes(node: torch.fx.Node) -> bool:
@@ -206,8 +218,9 @@ def _random(node: torch.fx.Node) -> bool:
 
 
 def _constant_operators(module: torch.nn.Module, arguments: tuple[Any, ...]) -> set[str] | None:
-    """Return the names of the operators that are constants for batches of any size. None if the module cannot be traced
-    for these."""
+    """Return the names of the operators that are constants for batches of any size.
+
+    None means that the module cannot be traced for batches of any size."""
     two = tuple(torch.cat((given, given)) if isinstance(given, torch.Tensor) else given for given in arguments)
     sizes = tuple({0: torch.export.Dim.AUTO} if isinstance(given, torch.Tensor) else None for given in arguments)
     try:
@@ -218,25 +231,29 @@ def _constant_operators(module: torch.nn.Module, arguments: tuple[Any, ...]) -> 
 
 
 def _with_kernels(nodes: Sequence[Node], launched: Mapping[str, Sequence[Kernel]]) -> Iterator[Node]:
-    """The nodes with what is launched from their operator to that of the next one; the first also has what comes before
-    it."""
+    """Yield the nodes with their kernels.
+
+    The kernels of a node are launched from its operator up to the operator of the next node. The first node also has
+    the kernels before its operator."""
     starts = {node.name: number for number, node in enumerate(nodes)}
     kernels: list[list[Kernel]] = [[] for _ in nodes]
     at = 0
-    for operator, found in launched.items():
+    for operator, launches in launched.items():
         if operator in starts:
             at = starts[operator]
-            found = _with_products(found, nodes[at].operators)
-        kernels[at] += found
+            launches = _with_products(launches, nodes[at].operators)
+        kernels[at] += launches
     for node, own in zip(nodes, kernels, strict=True):
         yield replace(node, kernels=tuple(own))
 
 
 def _with_products(kernels: Sequence[Kernel], products: Sequence[MatMul]) -> list[Kernel]:
-    """Each product with the kernel that computes it: one each, or all with one, as in attention in one piece."""
+    """Return the kernels with the matrix products that they compute.
+
+    Usually each product belongs to one kernel. If one kernel computes attention as a whole, it has all products."""
     computing = [number for number, kernel in enumerate(kernels) if kernel.name in _READERS]
     if len(computing) != len(products):
-        # A recurrent layer in one piece goes step by step on a GPU too: a kernel for each of its products.
+        # A recurrent layer runs step by step on a GPU too, so it launches a kernel for each of its products.
         largest = max(kernels, key=lambda kernel: kernel.weights + kernel.read)
         if len(products) > ATTENTION_PRODUCTS:
             part = replace(
@@ -248,14 +265,14 @@ def _with_products(kernels: Sequence[Kernel], products: Sequence[MatMul]) -> lis
             steps = [replace(part, products=(product,)) for product in products]
             return [kernel for kernel in kernels if kernel is not largest] + steps
         return [replace(kernel, products=tuple(products)) if kernel is largest else kernel for kernel in kernels]
-    found = list(kernels)
+    assigned = list(kernels)
     for number, product in zip(computing, products, strict=True):
-        found[number] = replace(found[number], products=(product,))
-    return found
+        assigned[number] = replace(assigned[number], products=(product,))
+    return assigned
 
 
 class _Launched(torch.fx.Interpreter):
-    """Runs an exported network operator by operator on the tensors without values that it was traced with."""
+    """Runs an exported network operator by operator, on the tensors without values that it was traced with."""
 
     def __init__(self, exported: torch.export.ExportedProgram) -> None:
         super().__init__(exported.graph_module)
@@ -271,7 +288,7 @@ class _Launched(torch.fx.Interpreter):
         self._found: dict[str, list[Kernel]] = {}
 
     def by_operator(self) -> dict[str, list[Kernel]]:
-        """Return the kernels of each operator, by its name in the exported graph, in order."""
+        """Return the kernels of each operator, in order, by the operator's name in the exported graph."""
         fake = next(
             (value.fake_mode for value in self._inputs if hasattr(value, "fake_mode")), contextlib.nullcontext()
         )
@@ -288,12 +305,14 @@ class _Launched(torch.fx.Interpreter):
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Appends to `kernels` what is launched while it is entered. `trained` are parameters, buffers and constants."""
+    """Appends a `Kernel` to `kernels` for each operator that runs while the recorder is entered.
+
+    `trained` has the parameters, buffers and constants of the network."""
 
     def __init__(self, trained: Iterator[torch.Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.kernels: list[Kernel] = []
-        # By what views share, which must not go: tensors that are the same whatever the request.
+        # Tensors that are the same for every request, by storage. Holding them keeps their storage from being reused.
         self._constant = {_storage(tensor): tensor for tensor in trained}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -309,7 +328,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         read = sum(value.numel() for value in given if _storage(value) not in self._constant)
         self.kernels.append(Kernel(name, read, sum(value.numel() for value in made), weights))
         for value in made:
-            if read:  # maybe into what was constant before
+            if read:  # the operator may have written into a constant
                 self._constant.pop(_storage(value), None)
             else:
                 self._constant[_storage(value)] = value
@@ -322,17 +341,17 @@ def _storage(tensor: torch.Tensor) -> int:
 
 @contextlib.contextmanager
 def tracing(module: torch.nn.Module, name: str, hint: str = _HINT) -> Iterator[None]:
-    """Around torch.export: the module in eval mode, no noise, and what goes wrong as one line with a `hint`.
+    """Put a module into eval mode and silence torch.export while it traces.
 
-    Raises UsageError, and leaves module and logging as they were."""
+    Module and logging are as before afterwards. Raises UsageError for any failure, in one line with `hint`."""
     training = {part: part.training for part in module.modules()}
     logged = logging.root.manager.disable
-    # What goes wrong is in the exception; torch also logs it, with its own stack, and prints the graph.
+    # The exception says what failed. torch also logs it, with its own stack, and prints the graph.
     logging.disable(logging.CRITICAL)
     try:
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()), torch.no_grad():
             warnings.simplefilter("ignore")
-            with contextlib.suppress(NotImplementedError):  # of programs that were exported before
+            with contextlib.suppress(NotImplementedError):  # raised by modules that were exported before
                 module.eval()
             yield
     except Exception as error:
@@ -352,13 +371,13 @@ def tracing(module: torch.nn.Module, name: str, hint: str = _HINT) -> Iterator[N
 
 
 def _source(call: Any) -> str:
-    """The name of the operator that a decomposed call comes from."""
+    """Return the name of the operator from which a decomposed call comes."""
     sources = call.meta.get("from_node")
     return str(sources[-1].name if sources else call.name)
 
 
 def _decompositions() -> Any:
-    """torch's own, but for products with a vector, which these turn into sums of elements."""
+    """Return torch's decompositions, without those that turn products with a vector into sums of elements."""
     table = torch.export.default_decompositions()
     for operator in (torch.ops.aten.mv.default, torch.ops.aten.dot.default):
         del table[operator]
@@ -366,7 +385,7 @@ def _decompositions() -> Any:
 
 
 def _product(call: Any, weights: Any) -> MatMul | None:
-    """The matrix product that a call of an operator computes; None if it computes none."""
+    """Return the matrix product that a call of an operator computes; None if it computes none."""
     kind = call.target.overloadpacket.__name__ if hasattr(call.target, "overloadpacket") else ""
     reader = _READERS.get(kind)
     return reader(call, weights) if reader else None
@@ -391,7 +410,7 @@ def _convolution(call: Any, weights: Any) -> MatMul:
 def _mm(call: Any, weights: Any, left: Any = None, right: Any = None) -> MatMul:
     left, right = (call.args[0], call.args[1]) if left is None else (left, right)
     (m, k), (_, n) = _shape(left), _shape(right)
-    if left in weights and right not in weights:  # written the other way round: weights @ activations
+    if left in weights and right not in weights:  # the product is weights @ activations
         m, n = n, m
     return MatMul(m, k, n, 1, left in weights or right in weights)
 

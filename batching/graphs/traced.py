@@ -1,4 +1,4 @@
-"""A network as an eager framework runs it, for inputs of some lengths, and the file that it is kept in."""
+"""A network as an eager framework runs it for inputs of several lengths, and the file format for it."""
 
 import json
 from collections.abc import Mapping
@@ -9,11 +9,19 @@ from typing import Any
 from headrace.batching.graphs.model_graph import Kernel, MatMul, ModelGraph, Node
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # what is derived from one is kept by which it is
+@dataclass(frozen=True, slots=True, eq=False)  # caches of derived values use an object's identity
 class Traced:
-    """`graphs` by length of the input, rising, in the model's unit, which is `step_s` seconds of sound, or tokens; an
-    image has the length 1. All have the same nodes; their numbers are those of one request. `input_elements`, by
-    length, are those that it sends to the GPU."""
+    """The graphs of one network for several input lengths.
+
+    All graphs have the same nodes. Their sizes are those of one request.
+
+    Args:
+        name: The network's name.
+        step_s: The duration (s) of one unit of length, for audio; None for tokens and for images. An image has length
+            1.
+        input_elements: By length, the number of elements that one request sends to the GPU.
+        graphs: The graphs by length, rising, in the model's unit.
+    """
 
     name: str
     step_s: float | None
@@ -22,7 +30,7 @@ class Traced:
 
 
 def to_json(network: Traced) -> str:
-    """One line a graph."""
+    """Return the network as JSON text, with one line for each graph."""
     names = sorted(
         {kernel.name for graph in network.graphs.values() for node in graph.nodes for kernel in node.kernels}
     )
@@ -54,7 +62,7 @@ def _node(node: Node, names: list[str]) -> list[Any]:
 
 
 def from_json(text: str) -> Traced:
-    """What `to_json` wrote."""
+    """Return the network that `to_json` wrote."""
     body = json.loads(text)
     graphs, inputs = {}, {}
     for length, elements, nodes in body["graphs"]:
@@ -67,7 +75,7 @@ def from_json(text: str) -> Traced:
 
 
 def _read_node(name: str, node: list[Any], names: list[str]) -> Node:
-    parameters, found = node
+    parameters, launches = node
     kernels = tuple(
         Kernel(
             names[kind],
@@ -76,7 +84,7 @@ def _read_node(name: str, node: list[Any], names: list[str]) -> Node:
             weights,
             tuple(MatMul(m, k, n, groups, bool(trained), elements) for m, k, n, groups, trained, elements in products),
         )
-        for kind, read, written, weights, products in found
+        for kind, read, written, weights, products in launches
     )
     products = tuple(product for kernel in kernels for product in kernel.products)
     return Node(name, operators=products, parameters=parameters, kernels=kernels)

@@ -1,6 +1,7 @@
-"""The policies, one file each, by the names of their settings: `policies.Lazy(coverage=0.95)`.
+"""The scheduling policies, one file each, by the names of their settings: `policies.Lazy(coverage=0.95)`.
 
-A class is imported when it is first used. `shared/` holds what several policies build on."""
+A class is imported when it is first used. The package `shared` has the mechanisms that several policies use.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.batching.policies.static import Static as Static
     from headrace.batching.policies.work_conserving import WorkConserving as WorkConserving
 
-PLACES = {  # class of settings: its module here
+PLACES = {  # the module of each class of settings
     "Serial": "serial",
     "Graph": "graph",
     "Static": "static",

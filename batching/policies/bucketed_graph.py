@@ -1,18 +1,25 @@
-"""`bucketed-graph`: whole graphs in buckets of similar length, what the BatchMaker paper (EuroSys 2018, Section 7.1)
-compares with as MXNet and TensorFlow.
+"""`bucketed-graph`: whole graphs in buckets of similar input length.
 
-Requests go by input length into buckets, and a batch is of one bucket. There is a graph for each bucket, made in
-advance, and so a batch is padded to the end of its bucket: a request of length 21 runs as one of 30 (Section 7.3). An
-idle worker starts a batch at once if anything waits, full or not.
+Requests wait in buckets by input length, and a batch consists of requests of one bucket. An idle worker starts a batch
+as soon as any request waits, full or not.
 
-The batches of all buckets, of all models, take turns. A batch has its turn behind those that were opened before it, and
-a bucket whose batch is full opens another. (The paper says "round-robin scheduling across buckets", and that a batch
-starts when it is the batch's turn. Were the turns those of buckets, whatever waits in them, then a bucket would have
-one batch a round. On WMT-15 lengths, of which 33 % lie between 11 and 20, that would serve a third of what the paper's
-figures show.)
+Source: BatchMaker (EuroSys 2018), Section 7.1. The paper uses it as a baseline, for MXNet and TensorFlow.
 
-Padding is the driver's: a task says what it is padded to (`Task.padded_to`). A network in PyTorch has no graph for each
-bucket, and pads to its longest request.
+Rules
+-----
+1. There is one graph for each bucket, made in advance. A batch is padded to the end of its bucket, so a request of
+   length 21 runs as one of length 30 (Section 7.3).
+2. The batches of all buckets, of all models, take turns in the order in which they were opened.
+3. A bucket whose batch is full opens another one, with a turn of its own.
+
+The driver pads the inputs, to the length that a task states (`Task.padded_to`). A network in PyTorch has no graph for
+each bucket, and pads to its longest request instead.
+
+Deviation from the paper
+------------------------
+The paper says "round-robin scheduling across buckets", and that a batch starts at its turn. If turns belonged to
+buckets, each bucket would run one batch a round, however many requests wait in it. On WMT-15 lengths, 33 % of which lie
+between 11 and 20, that would serve a third of the paper's throughput. So turns belong to batches here.
 """
 
 import math
@@ -30,22 +37,33 @@ from headrace.batching.policy import Policy
 from headrace.batching.request import FULL, IDLE, Request, Task
 from headrace.batching.settings import setting, settings
 
-BUCKET_WIDTH = 10  # BatchMaker, Section 7.1
+BUCKET_WIDTH = 10  # steps; BatchMaker, Section 7.1
 
 
 def bucket_end(input_len: float, bucket_width: int = BUCKET_WIDTH) -> int:
-    """The longest input (steps) of the bucket that an input of that length is in: 10 for lengths 1 to 10."""
+    """Return the longest input (steps) of the bucket for an input of this length. It is 10 for lengths 1 to 10."""
     return -(-steps(input_len) // bucket_width) * bucket_width
 
 
 class _Bucket(Fifo):
+    """The queue of one bucket. `end` is the longest input (steps) that it can hold."""
+
     def __init__(self, graph: ModelGraph, end: int) -> None:
         super().__init__(graph)
         self.end: int = end
 
 
 class BucketedGraphBatching:
-    """A `Policy`: `max_batch` in requests, `bucket_width` in steps of the input. Raises UsageError."""
+    """A `Policy` with one queue for each bucket.
+
+    Args:
+        graphs: The graphs of the models.
+        max_batch: The largest batch, in requests.
+        bucket_width: The width of a bucket, in steps of the input.
+
+    Raises:
+        UsageError: A limit is below 1.
+    """
 
     def __init__(self, graphs: Iterable[ModelGraph], max_batch: int, bucket_width: int = BUCKET_WIDTH) -> None:
         check_max_batch(max_batch)
@@ -55,19 +73,21 @@ class BucketedGraphBatching:
         self.ahead: Final[int] = 1
         self._max_batch: int = max_batch
         self._bucket_width: int = bucket_width
-        self._buckets: dict[tuple[str, int], _Bucket] = {}  # those that are not empty: there are as many as lengths
-        self._turns: deque[_Bucket] = deque()  # each of them once for each of its batches; the next one first
+        self._buckets: dict[
+            tuple[str, int], _Bucket
+        ] = {}  # only those that are not empty, because there are as many as lengths
+        self._turns: deque[_Bucket] = deque()  # one entry for each batch of a bucket, the next one first
         self._tasks: int = 0
 
     def _key(self, request: Request) -> tuple[str, int]:
         return request.model, bucket_end(request.input_len, self._bucket_width)
 
     def _batches(self, bucket: _Bucket) -> int:
-        """That wait, as many as it has turns."""
+        """Return the number of batches that wait in the bucket. The bucket has as many turns."""
         return -(-bucket.size() // self._max_batch)
 
     def _open(self, key: tuple[str, int]) -> _Bucket:
-        """The bucket, without a turn if it is new."""
+        """Return the bucket. A new bucket has no turn yet."""
         bucket = self._buckets.get(key)
         if bucket is None:
             bucket = _Bucket(self._graphs[key[0]], key[1])
@@ -75,7 +95,7 @@ class BucketedGraphBatching:
         return bucket
 
     def _close(self, bucket: _Bucket) -> None:
-        """It is empty."""
+        """Delete the bucket, because it is empty."""
         del self._buckets[(bucket.model, bucket.end)]
 
     def submit(self, request: Request, now: float) -> None:
@@ -108,17 +128,17 @@ class BucketedGraphBatching:
     def complete(self, task: Task, now: float) -> list[Request]:
         if task.stop > task.start:
             return list(task.requests)
-        if task.requests:  # the worker was lost, and with it the batch's turn, which it gets again
+        if task.requests:  # the worker was lost, so the batch gets its turn again
             bucket = self._open(self._key(task.requests[0]))
             before = self._batches(bucket)
             bucket.put_back(task.requests)
-            if self._batches(bucket) == before:  # it fits into the last one, which was not full
+            if self._batches(bucket) == before:  # the requests fit into the last batch, which was not full
                 self._give_up_turn(bucket)
             self._turns.appendleft(bucket)
         return []
 
     def _give_up_turn(self, bucket: _Bucket) -> None:
-        """Of its last batch."""
+        """Delete the turn of the bucket's last batch."""
         for place, other in enumerate(reversed(self._turns), 1):
             if other is bucket:
                 del self._turns[-place]

@@ -1,30 +1,51 @@
-"""`cellular`: cellular batching (BatchMaker, EuroSys 2018, Section 4, Algorithm 1).
+"""`cellular`: cellular batching of recurrent networks.
 
-Requests join and leave a running batch at every cell. When a worker is idle, a cell type is chosen, and up to
-`max_tasks` (MaxTasksToSubmit) batched cells of it are handed to that worker, one behind the other:
+Requests join and leave a running batch at every cell. An idle worker gets up to `max_tasks` batched cells of one cell
+type, one after another.
 
-- of the types with cells ready, those with a full batch of them qualify first, then those of which nothing runs, then
-  all; among them the highest priority, and equal priorities in turn;
-- a type of which nothing runs, and that was passed over PATIENCE times, goes before all of these: the one first that
-  was chosen longest ago;
-- a task takes ready cells in the order in which their subgraphs became ready, up to the type's `max_batch`; a task
-  behind the first of a decision must have `min_batch`;
-- a request has begun when a cell of it is in a task, and the task may still wait for the worker;
-- a subgraph with tasks that have not ended is pinned to their worker, which runs them in order. So when a cell was put
-  into a task, those that depend on it within the subgraph are ready for the next task there, though it has not run.
+Source: BatchMaker (EuroSys 2018), Section 4, Algorithm 1. `max_tasks` is the paper's MaxTasksToSubmit.
 
-The paper has neither turns nor patience: by Algorithm 1 alone a type never runs while others always have a full batch,
-or a higher priority. Priorities that grow with the time waited are Kleinrock's ("A delay dependent queue discipline",
-Naval Research Logistics Quarterly 11, 1964); here they grow in one step, and time is counted in decisions. So, of K
-types with cells ready, one of which nothing runs is chosen in any PATIENCE + K decisions. A decision for a type begins
-all its subgraphs that are ready, or else has a full batch of older ones: behind C cells of older ones, a subgraph
-begins with one of the C / max_batch + 1 next.
+Rules
+-----
+1. Choice of the cell type. Only types with ready cells qualify. A type with a full batch of ready cells comes first,
+   then one of which no task runs, then any other. Among equals the highest priority wins, and equal priorities take
+   turns.
+2. Patience. A type of which no task runs, and that was passed over PATIENCE times, goes before all others. Among such
+   types, the one that was chosen longest ago comes first.
+3. Forming a task. A task takes ready cells in the order in which their subgraphs became ready, up to the type's
+   `max_batch`. A task that is not the first of its decision needs at least `min_batch` cells.
+4. Pinning. A subgraph with tasks that have not ended is pinned to their worker. The worker runs these tasks in order.
+   So a cell that is put into a task makes its successors in the subgraph ready at once, for the next task on that
+   worker.
+5. A request has begun when one of its cells is in a task, even if the task still waits for the worker.
+6. A request finishes when its last cell ends. Cells of an open chain (a decoder) that were submitted beyond its end are
+   dropped if they have not started.
 
-A request is finished as soon as its last cell ends. What an open chain (a decoder) submitted beyond its end is dropped
-if it has not started.
+Example
+-------
+One worker, an LSTM of one cell type, 1 ms a cell at any batch size, `max_batch` 3 and `max_tasks` 1. R1 to R3 arrive at
+0, 0.5 and 1.5 ms, with 3, 2 and 2 cells. R1.2 is the second cell of R1.
 
-Every cell is touched once when it is put into a task and once when that ends, and every subgraph leaves its line from
-where it stands: nothing is searched, whatever waits.
+    time (ms)     worker   cells           reason
+    0 - 1         0        R1.1            idle
+    1 - 2         0        R1.2 R2.1       idle
+    2 - 3         0        R1.3 R2.2 R3.1  full
+    3 - 4         0        R3.2            idle
+
+- R2 joins at 1 ms, and R3 at 2 ms.
+- R1 and R2 finish and leave at 3 ms, while R3 runs on.
+
+Beyond the paper
+----------------
+- Turns and patience are not in the paper. By Algorithm 1 alone, a type never runs while others always have a full batch
+  or a higher priority. Priorities that grow with the waiting time are Kleinrock's ("A delay dependent queue
+  discipline", Naval Research Logistics Quarterly 11, 1964). Here they grow in one step, and time is counted in
+  decisions.
+- Bound. Take K types with ready cells. A type of which no task runs is then chosen within any PATIENCE + K decisions. A
+  decision for a type begins all its ready subgraphs, or else it takes a full batch of older ones. So a subgraph with C
+  cells of older subgraphs before it begins with one of the next C / max_batch + 1 decisions.
+- Cost. Each cell is touched once when it is put into a task, and once when that task ends. A subgraph leaves its list
+  from where it stands. So no search depends on the number of waiting requests.
 """
 
 import math
@@ -40,7 +61,7 @@ from headrace.batching.request import FULL, IDLE, Request, Task
 from headrace.batching.settings import setting, settings
 
 MAX_TASKS = 5
-PATIENCE = 2  # decisions: with 1, types that all have cells ready would only take turns
+PATIENCE = 2  # decisions; with 1, types that all have ready cells would only take turns
 
 
 class _Unfolded:
@@ -53,14 +74,16 @@ class _Unfolded:
         self.open: bool = open
         self.begun: bool = False
         self.over: bool = False
-        # cell -> subgraphs that need it, where there are any
+        # cell -> the subgraphs that need it, if there are any
         self.followers: dict[int, list[_Active]] | None = None
         self.subgraphs: list[_Active] = []
 
 
 class _Active:
-    """A subgraph of a request in progress. `worker` is where it is pinned, -1 if nowhere; `running` its cells in tasks
-    that have not ended. With cells ready it stands in a line, where `order` is its place."""
+    """A subgraph of a request in progress.
+
+    `worker` is the worker to which it is pinned, -1 if none. `running` counts its cells in tasks that have not ended.
+    With ready cells it stands in a `_ReadyList`, where `order` gives its place."""
 
     def __init__(self, owner: _Unfolded, cells: Subgraph) -> None:
         self.owner: _Unfolded = owner
@@ -68,64 +91,66 @@ class _Active:
         self.needs: int = len(cells.needs)
         self.worker: int = -1
         self.running: int = 0
-        self.next: int = cells.first  # of a chain
-        self.missing: list[int] = [] if cells.chain else cells.missing.copy()  # of others
+        self.next: int = cells.first  # the next cell of a chain
+        self.missing: list[int] = [] if cells.chain else cells.missing.copy()  # for subgraphs that are no chain
         self.ready: list[int] = [] if cells.chain else [p for p, n in enumerate(cells.missing) if n == 0]
         self.order: int = 0
-        self.line: _Line | None = None
-        self.before: _Active | None = None
-        self.behind: _Active | None = None
+        self.ready_list: _ReadyList | None = None
+        self.predecessor: _Active | None = None
+        self.successor: _Active | None = None
 
     def count(self) -> int:
-        """Cells that are ready."""
+        """Return the number of ready cells."""
         if self.cells.chain:
             return 1 if self.next < self.cells.stop else 0
         return len(self.ready)
 
 
-class _Line:
-    """Subgraphs with cells ready, in the order in which they became ready; `cells` is how many are. They are linked, so
-    that each can leave from where it stands."""
+class _ReadyList:
+    """Subgraphs with ready cells, in the order in which they became ready.
+
+    The subgraphs are linked, so that each can leave from where it stands. `cells` is the number of ready cells."""
 
     def __init__(self) -> None:
         self.first: _Active | None = None
         self.last: _Active | None = None
         self.cells: int = 0
 
-    def put(self, active: _Active, behind: _Active | None) -> None:
-        """In front of `behind`, which is in this line; at the end if that is None."""
-        before = self.last if behind is None else behind.before
-        active.line = self
-        active.before = before
-        active.behind = behind
-        if before is None:
+    def put(self, active: _Active, successor: _Active | None) -> None:
+        """Insert `active` before `successor`, which is in this list; at the end if that is None."""
+        predecessor = self.last if successor is None else successor.predecessor
+        active.ready_list = self
+        active.predecessor = predecessor
+        active.successor = successor
+        if predecessor is None:
             self.first = active
         else:
-            before.behind = active
-        if behind is None:
+            predecessor.successor = active
+        if successor is None:
             self.last = active
         else:
-            behind.before = active
+            successor.predecessor = active
         self.cells += active.count()
 
     def remove(self, active: _Active) -> None:
-        before, behind = active.before, active.behind
-        if before is None:
-            self.first = behind
+        """Remove `active` from where it stands."""
+        predecessor, successor = active.predecessor, active.successor
+        if predecessor is None:
+            self.first = successor
         else:
-            before.behind = behind
-        if behind is None:
-            self.last = before
+            predecessor.successor = successor
+        if successor is None:
+            self.last = predecessor
         else:
-            behind.before = before
-        active.line = None
-        active.before = None
-        active.behind = None
+            successor.predecessor = predecessor
+        active.ready_list = None
+        active.predecessor = None
+        active.successor = None
         self.cells -= active.count()
 
 
 class _Queue:
-    """Of one cell type: subgraphs with cells ready, each in one line."""
+    """The subgraphs with ready cells of one cell type. Each stands in one list."""
 
     def __init__(self, model: int, number: int, type: CellType, workers: int) -> None:
         self.model: int = model
@@ -133,14 +158,16 @@ class _Queue:
         self.max_batch: int = type.max_batch
         self.min_batch: int = type.min_batch
         self.priority: int = type.priority
-        self.free: _Line = _Line()  # pinned nowhere
-        self.pinned: list[_Line] = [_Line() for _ in range(workers)]
-        self.running: int = 0  # tasks that have not ended
-        self.passed: int = 0  # decisions for others since it was chosen, with cells of it ready and none running
-        self.chosen: int = 0  # number of the decision that chose it last
+        self.free: _ReadyList = _ReadyList()  # subgraphs that are not pinned
+        self.pinned: list[_ReadyList] = [_ReadyList() for _ in range(workers)]
+        self.running: int = 0  # the number of tasks that have not ended
+        self.passed: int = 0  # decisions for other types since its last one, with ready cells and no running task
+        self.chosen: int = 0  # the number of the decision that chose it last
 
 
 class _Submitted:
+    """A task with its cell type's queue, its worker, and the subgraph of each cell."""
+
     def __init__(self, queue: _Queue, worker: int, task: Task, owners: list[_Active]) -> None:
         self.queue: _Queue = queue
         self.worker: int = worker
@@ -149,7 +176,16 @@ class _Submitted:
 
 
 class CellularBatching:
-    """A `Policy` for `models`, with tasks of cells (`Task.cells`). Raises UsageError."""
+    """A `Policy` with tasks of cells (`Task.cells`).
+
+    Args:
+        models: The networks of cells.
+        workers: The number of workers.
+        max_tasks: The number of tasks that a worker is given in one decision.
+
+    Raises:
+        UsageError: A number is below 1.
+    """
 
     def __init__(self, models: Iterable[CellModel], workers: int, max_tasks: int = MAX_TASKS) -> None:
         check_workers(workers)
@@ -164,13 +200,15 @@ class CellularBatching:
         ]
         self._types: list[_Queue] = [queue for queues in self._queues for queue in queues]
         self._max_tasks: int = max_tasks
-        self._waiting: list[list[_Submitted]] = [[] for _ in range(workers)]  # tasks to hand out
+        self._waiting: list[list[_Submitted]] = [
+            [] for _ in range(workers)
+        ]  # by worker: tasks that it has not been given yet
         self._running: dict[int, _Submitted] = {}
-        self._over: int = 0  # cells in tasks whose request is over
+        self._over: int = 0  # the number of cells in tasks whose request is over
         self._active: dict[int, _Unfolded] = {}
         self._tasks: int = 0
         self._decisions: int = 0
-        self._became_ready: int = 0  # subgraphs, ever
+        self._became_ready: int = 0  # the number of subgraphs that ever became ready
         self.scheduled_cells: int = 0
 
     def submit(self, request: Request, now: float) -> None:
@@ -215,7 +253,7 @@ class CellularBatching:
             return submitted.task
 
     def _without_ended(self, submitted: _Submitted) -> bool:
-        """Drop the cells whose request has ended since they were submitted; False if none is left."""
+        """Remove the cells whose request has ended since they were submitted. Return False if no cell is left."""
         kept: list[int] = []
         for place, active in enumerate(submitted.owners):
             if active.owner.over:
@@ -237,12 +275,12 @@ class CellularBatching:
         return len(kept) > 0
 
     def _forget(self, active: _Active) -> None:
-        """A cell of a request that is over will not run, or has run for nothing."""
+        """Forget a cell of a request that is over. It will not run, or its result is not needed."""
         active.running -= 1
         self._over -= 1
 
     def _schedule(self, worker: int) -> None:
-        """Algorithm 1: choose a type, and submit tasks of it."""
+        """Choose a cell type and submit tasks of it (Algorithm 1, Schedule)."""
         chosen: _Queue | None = None
         least = (0, 0, 0)
         for queue in self._types:
@@ -277,7 +315,8 @@ class CellularBatching:
             self._waiting[worker].append(self._form(queue, worker))
 
     def _form(self, queue: _Queue, worker: int) -> _Submitted:
-        """FormBatchedTask: the oldest subgraphs first, of those pinned here and those that are free."""
+        """Form one task from the oldest subgraphs that are free or pinned to this worker (Algorithm 1,
+        FormBatchedTask)."""
         room = queue.max_batch
         requests: list[Request] = []
         cells: list[int] = []
@@ -289,10 +328,10 @@ class CellularBatching:
                 if here is None:
                     break
                 active = here
-                here = here.behind
+                here = here.successor
             else:
                 active = other
-                other = other.behind
+                other = other.successor
                 free.remove(active)
                 active.worker = worker
                 pinned.put(active, here)
@@ -322,7 +361,7 @@ class CellularBatching:
             active.running += len(done)
             pinned.cells += len(left) - len(active.ready)
             active.ready = left
-            if not left:  # all are in tasks, as those that are not wait for nothing outside
+            if not left:  # all cells are in tasks, because the others would wait for no cell outside
                 pinned.remove(active)
         queue.running += 1
         self.scheduled_cells += len(cells)
@@ -368,13 +407,13 @@ class CellularBatching:
                     self._drop(owner)
                     finished.append(owner.request)
                     continue
-            if active.running == 0 and active.line is not None:
+            if active.running == 0 and active.ready_list is not None:
                 released.append(active)
         self._unpin(queue, worker, released)
         return finished
 
     def _release(self, owner: _Unfolded, cell: int) -> None:
-        """Subgraphs that needed this cell."""
+        """Make the subgraphs ready that needed this cell last."""
         assert owner.followers is not None
         for active in owner.followers.pop(cell, []):
             active.needs -= 1
@@ -382,18 +421,23 @@ class CellularBatching:
                 self._make_ready(active)
 
     def _unpin(self, queue: _Queue, worker: int, released: list[_Active]) -> None:
-        """They are in order. In front of those that never ran stand no more than were begun and are pinned nowhere."""
-        behind = queue.free.first
+        """Move subgraphs, given in order, to the list of those that are not pinned.
+
+        The search for their places is short. Only subgraphs that were begun and are not pinned stand before those that
+        never ran."""
+        successor = queue.free.first
         for active in released:
-            while behind is not None and behind.order < active.order:
-                behind = behind.behind
+            while successor is not None and successor.order < active.order:
+                successor = successor.successor
             queue.pinned[worker].remove(active)
-            queue.free.put(active, behind)
+            queue.free.put(active, successor)
             active.worker = -1
 
     def _put_back(self, lost: _Submitted, task: Task) -> None:
-        """The worker was lost, and with it the state of all requests that it was at work on or was to go on with: they
-        begin anew. Those that the driver has given up on are gone."""
+        """Begin requests anew whose worker was lost.
+
+        The worker held the state of all requests in its tasks, running or not yet given out. Requests that the driver
+        has given up are removed."""
         gone = {request.id for request in lost.task.requests} - {request.id for request in task.requests}
         dropped = [lost, *self._waiting[lost.worker]]
         self._waiting[lost.worker] = []
@@ -413,7 +457,7 @@ class CellularBatching:
                 again.append(active.owner)
                 self._drop(active.owner)
         for number in gone:
-            if number in self._active:  # begun anew since that task was formed
+            if number in self._active:  # the request began anew after that task was formed
                 self._drop(self._active[number])
         for owner in again:
             if owner.request.id not in gone:
@@ -436,14 +480,14 @@ class CellularBatching:
         return self._models[number].largest_batch
 
     def _drop(self, owner: _Unfolded) -> None:
-        """It is over: what it has in tasks is for nothing."""
+        """End a request. The results of its cells in tasks are not needed any more."""
         owner.over = True
         del self._active[owner.request.id]
         for active in owner.subgraphs:
             self._over += active.running
-            if active.line is not None:
-                active.line.remove(active)
-        owner.subgraphs = []  # they know their owner: left so, nothing but the garbage collector would free it
+            if active.ready_list is not None:
+                active.ready_list.remove(active)
+        owner.subgraphs = []  # this breaks the reference cycle with their owner
         owner.followers = None
 
     def wakeup(self) -> float:
@@ -454,7 +498,7 @@ class CellularBatching:
 class Cellular(BatchLimit):
     """Batch cells of recurrent networks, so that requests join and leave at every step (BatchMaker).
 
-    The largest batch is one of cells, and counts where the networks are made."""
+    The setting `max_batch` limits the cells of a batch. It takes effect where the networks are made."""
 
     max_tasks: int = setting(default=MAX_TASKS, help="How many tasks a worker is given at a time.", ge=1, le=1000)
 

@@ -1,6 +1,11 @@
-"""`earliest-deadline`: an idle worker serves the model whose first request is due first, in the largest batch that
-leaves it in time, and passes over who would make that batch smaller. The eager kind of scheduler that knows deadlines:
-Nexus within a model (Shen et al., SOSP 2019, early drop), Clockwork between them (Gujarati et al., OSDI 2020)."""
+"""`earliest-deadline`: an idle worker serves the model whose first request has the earliest deadline.
+
+The batch is the largest one that meets this deadline. Requests that would make it smaller are passed over. The policy
+never lets a worker idle while requests wait.
+
+Source: Nexus (Shen et al., SOSP 2019), early drop, for the batch within a model. Clockwork (Gujarati et al., OSDI 2020)
+for the order of models. The file shared/deadline_queue.py has the rules.
+"""
 
 from headrace.batching.context import PolicyContext
 from headrace.batching.policies.shared.deadline_queue import DeadlineBatching, DeadlineQueue
@@ -10,12 +15,14 @@ from headrace.batching.settings import settings
 
 
 class EarliestDeadlineBatching(DeadlineBatching):
-    def plan(self) -> None:
-        for line in self.line_list:
-            line.leaves = line.oldest()
+    """A `Policy` that serves the earliest deadline first. Its arguments are those of `DeadlineBatching`."""
 
-    def urgency(self, line: DeadlineQueue) -> float:
-        return line.due[line.head]
+    def plan(self) -> None:
+        for queue in self.queue_list:
+            queue.leaves = queue.oldest()
+
+    def urgency(self, queue: DeadlineQueue) -> float:
+        return queue.due[queue.head]
 
 
 @settings()

@@ -1,6 +1,10 @@
-"""`graph`: batching of whole graphs with a static time window and maximum batch size.
+"""`graph`: batching of whole graphs with a static time window and a largest batch size.
 
-What TensorFlow Serving and Triton do, and the baseline `GraphB` of LazyBatching (HPCA 2021, Section III-A).
+A batch leaves when it is full, or when its oldest request has waited for the window. TensorFlow Serving and Triton
+batch in this way.
+
+Source: LazyBatching (HPCA 2021), Section III-A, where it is the baseline `GraphB`. The file shared/window.py has the
+rules.
 """
 
 from collections.abc import Iterable
@@ -8,17 +12,26 @@ from collections.abc import Iterable
 from headrace.batching.context import PolicyContext
 from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.batching.policies.shared.settings import BatchLimit
-from headrace.batching.policies.shared.window import BatchLimits, WindowBatching, WindowLine
+from headrace.batching.policies.shared.window import BatchLimits, WindowBatching, WindowQueue
 from headrace.batching.policy import Policy
 from headrace.batching.settings import setting, settings
 
 
 class GraphBatching(WindowBatching):
-    """The same window and limit for every model: `window_s` in seconds, `max_batch` in requests."""
+    """A `Policy` with the same limits for every model.
+
+    Args:
+        graphs: The graphs of the models.
+        window_s: The longest time (s) that the oldest request waits for others.
+        max_batch: The largest batch, in requests.
+
+    Raises:
+        UsageError: A limit is out of range.
+    """
 
     def __init__(self, graphs: Iterable[ModelGraph], window_s: float, max_batch: int = 64) -> None:
         limits = BatchLimits(max_batch=max_batch, window_s=window_s)
-        super().__init__([WindowLine(graph, limits) for graph in graphs])
+        super().__init__([WindowQueue(graph, limits) for graph in graphs])
 
 
 @settings()

@@ -1,26 +1,49 @@
-"""`preba`: dynamic batching whose limits come from the profile of the GPU slice that runs the model (PREBA,
-Section 4.3).
+"""`preba`: dynamic batching with limits from the profile of the GPU slice that runs the model.
 
-Batch_max is the knee of the slice's throughput-latency curve: beyond it a larger batch costs latency and buys no
-throughput. With n slices taking turns, a slice falls idle every Time_knee / n on average, so a batch need not wait
-longer than that to find one: Time_queue = Time_knee / n.
+A batch leaves when it has reached the knee of the slice's throughput curve, or when its oldest request has waited
+Time_queue. Inputs of different lengths wait in separate buckets, each with its own limits.
 
-Slices of several sizes (the paper has equal ones) each have their own knee. Batch_max is that of the slice which takes
-the batch. A slice falls idle once in its own Time_knee, so one of all falls idle every Time_queue = 1 / (sum of the
-slices' 1 / Time_knee), which for equal slices is the same. Large slices should come first among the workers: several
-that are idle at one instant are asked in that order, and what waits Time_queue leaves with the first of them, which is
-then the fastest (benchmarks/mixed_slices.py).
+Source: PREBA, Section 4.3.
 
-Where inputs vary in length so does the knee. Requests go by length into buckets of one width, half-open, so that none
-belongs to two; each has its own queue, Batch_max and Time_queue, those of the longest input that it can hold. (The
-paper prints its windows of 2.5 s closed at both ends.) There are as many as the longest profiled input asks for, and
-the last one also takes what is longer.
+Rules
+-----
+1. Batch_max is Batch_knee, the batch size at the knee of the curve of throughput and latency. A larger batch costs
+   latency and gains almost no throughput. graphs/profile.py has the exact definition of the knee.
+2. Time_queue is Time_knee / n, where n slices take turns and Time_knee is the latency at the knee. A slice becomes idle
+   every Time_knee / n on average, so a batch need not wait longer to find one.
+3. An idle slice gets the ready batch whose oldest request has waited longest.
+4. Requests go into buckets by input length. All buckets have the same width, and are half-open, so that no length
+   belongs to two. Each bucket has its own queue. Its Batch_max and Time_queue are those of the longest input that it
+   can hold.
+5. The window of a bucket may be over before the batch is full. Then the batch also takes requests from the two
+   neighbouring buckets, first from the shorter one. No batch exceeds the Batch_max of its longest input.
 
-A bucket whose oldest request has waited Time_queue leaves before it is full, and takes along what waits in the buckets
-beside it. First the shorter one's: they change neither how long the batch takes, which is that of its longest input,
-nor its limit. Then the longer one's, as many as the Batch_max of that bucket allows for all of them: never is a batch
-above the Batch_max of the longest input in it. Who joins was next in their own queue. Only the buckets directly beside
-it: what comes from further off is mostly padding. (The paper says "adjacent", and neither which first nor how far.)
+Example
+-------
+Two slices, inputs of one length. A batch of 1 takes 4 ms, of 2 takes 6 ms, of 4 takes 12 ms. Throughput does not grow
+beyond 2, so Batch_knee is 2, Time_knee is 6 ms, and Time_queue is 6 / 2 = 3 ms. R1 to R4 arrive at 0, 4, 5 and 6 ms.
+
+    time (ms)     worker   requests        reason
+    3 - 7         0        R1              window
+    5 - 11        1        R2 R3           knee
+    9 - 13        0        R4              window
+
+- R1 waits for Time_queue, and leaves alone at 3 ms.
+- R2 and R3 are a full batch at 5 ms, before the window of R2 is over.
+- R4 waits from 6 ms on, and leaves when its window is over at 9 ms.
+
+Beyond the paper
+----------------
+- Slices of several sizes. The paper has equal slices. Here each slice has its own knee, and Batch_max is that of the
+  slice that takes the batch. A slice becomes idle once in its own Time_knee, so Time_queue = 1 / (sum of 1 / Time_knee
+  over the slices). For equal slices this is rule 2. Large slices must come first among the workers. Idle slices are
+  asked in that order, so a batch whose window is over leaves with the fastest idle slice (benchmarks/mixed_slices.py).
+- Bucket borders. The paper prints its windows of 2.5 s as closed at both ends; here they are half-open.
+- Number of buckets. The longest profiled input determines it. The last bucket also takes longer inputs.
+- Neighbours. The paper merges "adjacent" buckets, and does not say which comes first or how far it goes. Here the
+  shorter neighbour comes first: its requests change neither the time of the batch nor its limit. Then requests of the
+  longer neighbour join, as many as that bucket's Batch_max allows for the whole batch. Farther buckets are not used,
+  because most of their batch would be padding. The requests that join are the next ones of their queues.
 """
 
 import math
@@ -32,39 +55,57 @@ from headrace.batching.errors import UnknownModel, UsageError, check_workers
 from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.batching.graphs.profile import KNEE_GROWTH, Profile
 from headrace.batching.policies.bucketed_graph import BUCKET_WIDTH
-from headrace.batching.policies.shared.window import BatchLimits, WindowBatching, WindowLine
+from headrace.batching.policies.shared.window import BatchLimits, WindowBatching, WindowQueue
 from headrace.batching.policy import Policy
 from headrace.batching.request import KNEE, Request
 from headrace.batching.settings import setting, settings
 
-BUCKET_S = 2.5  # PREBA, Section 4.3
-ON_THE_EDGE = 1e-9  # of a bucket: 250 frames of 30 ms are 7.5 s, though not in binary fractions
-MAX_BUCKETS = 1024  # of a model: every decision looks at each
+BUCKET_S = 2.5  # seconds; PREBA, Section 4.3
+ON_THE_EDGE = 1e-9  # in buckets: 250 frames of 30 ms are 7.5 s, but not exactly in binary fractions
+MAX_BUCKETS = 1024  # buckets of a model; every decision looks at all of them
 
 
 def preba_limits(profile: Profile, workers: int, length: float | None = None) -> BatchLimits:
-    """Batch_max and Time_queue of PREBA for a model profiled as `profile`, served by `workers` equal slices, and inputs
-    of that length; of the profile's typical one if it is None."""
+    """Return Batch_max and Time_queue for a model on equal slices.
+
+    Args:
+        profile: The model's profile on one of the slices.
+        workers: The number of slices.
+        length: The input length in the model's unit; None for the profile's typical length.
+    """
     check_workers(workers)
     return slice_limits([profile] * workers, length)
 
 
 def slice_limits(profiles: Sequence[Profile], length: float | None = None) -> BatchLimits:
-    """The same for slices that may differ, by the profile on each; see the head of this file."""
+    """Return Batch_max and Time_queue for slices that may differ. The head of this file has the formula.
+
+    Args:
+        profiles: The model's profile on each slice.
+        length: The input length in the model's unit; None for each profile's typical length.
+    """
     of = {id(profile): profile.knee(length) for profile in profiles}
     knees = [of[id(profile)] for profile in profiles]
     batches = tuple([knee.batch for knee in knees])
     first_s = knees[0].latency_s
-    turns = sum([first_s / knee.latency_s for knee in knees])  # of all, in one of the first: n if they are equal
+    turns = sum(
+        [first_s / knee.latency_s for knee in knees]
+    )  # batches of all slices in the time of one batch of the first: n if the slices are equal
     return BatchLimits(max(batches), first_s / turns, batches if min(batches) < max(batches) else ())
 
 
 def profiles_of(graphs: Sequence[ModelGraph], profiles: Profiles, workers: int) -> dict[str, list[Profile]]:
-    """By model, of each worker. Raises UsageError if a network has none, or a worker."""
+    """Return, by model, its profile on each worker.
+
+    Raises:
+        UsageError: A model has no profile, or the profiles are of another number of workers.
+    """
     check_workers(workers)
     of_each = [profiles] * workers if isinstance(profiles, Mapping) else list(profiles)
     if len(of_each) != workers:
-        raise UsageError(f"preba has profiles of {len(of_each)} workers for {workers}; give them of each, or of all")
+        raise UsageError(
+            f"preba has profiles of {len(of_each)} workers for {workers}; give one mapping for each, or one for all"
+        )
     for of_one in of_each:
         missing = [graph.name for graph in graphs if graph.name not in of_one]
         if missing:
@@ -74,8 +115,8 @@ def profiles_of(graphs: Sequence[ModelGraph], profiles: Profiles, workers: int) 
     return {graph.name: [of_one[graph.name] for of_one in of_each] for graph in graphs}
 
 
-class Bucket(WindowLine):
-    """`shorter` and `longer` are the buckets of the same model beside it."""
+class Bucket(WindowQueue):
+    """The queue of one bucket. `shorter` and `longer` are the neighbouring buckets of the same model."""
 
     def __init__(self, graph: ModelGraph, limits: BatchLimits) -> None:
         super().__init__(graph, limits)
@@ -84,8 +125,19 @@ class Bucket(WindowLine):
 
 
 class PrebaBatching(WindowBatching):
-    """A `Policy`. Buckets are `bucket_s` seconds wide where a profile says what its lengths are in seconds, else
-    `bucket_width` in the model's unit; infinite is one bucket. Raises UsageError."""
+    """A `Policy` whose limits come from profiles.
+
+    Args:
+        graphs: The graphs of the models.
+        profiles: By model, its profile: one mapping for all workers, or one for each.
+        workers: The number of workers.
+        bucket_s: The width of buckets (s), for profiles that know the duration of a unit of length.
+        bucket_width: The width of buckets in the model's unit, for other profiles. Infinity makes one bucket.
+        merge: Whether a batch takes requests from neighbouring buckets (rule 5).
+
+    Raises:
+        UsageError: An argument is out of range, or a profile is missing.
+    """
 
     def __init__(
         self,
@@ -99,7 +151,7 @@ class PrebaBatching(WindowBatching):
         graphs = tuple(graphs)
         curves = profiles_of(graphs, profiles, workers)
         self._merge: bool = merge
-        self._widths: dict[str, float] = {}  # in the model's unit
+        self._widths: dict[str, float] = {}  # by model, in the model's unit
         self._buckets: dict[str, list[Bucket]] = {}
         for graph in graphs:
             of_each = curves[graph.name]
@@ -109,26 +161,26 @@ class PrebaBatching(WindowBatching):
             self._buckets[graph.name] = _buckets(graph, of_each, width)
         super().__init__([bucket for buckets in self._buckets.values() for bucket in buckets], KNEE)
 
-    def line_of(self, request: Request) -> WindowLine | None:
+    def queue_of(self, request: Request) -> WindowQueue | None:
         buckets = self._buckets.get(request.model)
         if buckets is None:
             return None
         last = len(buckets) - 1
         if last == 0:
             return buckets[0]
-        # Divided as it is: `steps` would round 2.5 s to 2.
+        # The length is not rounded by `steps`, which would make 2 of 2.5 s.
         return buckets[int(min(request.input_len / self._widths[request.model] + ON_THE_EDGE, last))]
 
-    def short_batch(self, line: WindowLine, worker: int) -> tuple[Request, ...]:
-        assert isinstance(line, Bucket)
-        batch = line.take(line.most(worker))
+    def short_batch(self, queue: WindowQueue, worker: int) -> tuple[Request, ...]:
+        assert isinstance(queue, Bucket)
+        batch = queue.take(queue.max_batch_for(worker))
         if not self._merge:
             return batch
-        shorter, longer = line.shorter, line.longer
+        shorter, longer = queue.shorter, queue.longer
         if shorter is not None and shorter.size() > 0:
-            batch += shorter.take(line.most(worker) - len(batch))
-        if longer is not None and longer.size() > 0 and len(batch) < longer.most(worker):
-            batch += longer.take(longer.most(worker) - len(batch))
+            batch += shorter.take(queue.max_batch_for(worker) - len(batch))
+        if longer is not None and longer.size() > 0 and len(batch) < longer.max_batch_for(worker):
+            batch += longer.take(longer.max_batch_for(worker) - len(batch))
         return batch
 
     def largest_batch(self, model: str) -> int:
@@ -139,11 +191,13 @@ class PrebaBatching(WindowBatching):
 
 
 def _buckets(graph: ModelGraph, profiles: Sequence[Profile], width: float) -> list[Bucket]:
-    """By length, `width` wide in the model's unit. Raises UsageError."""
+    """Return the buckets of a model by rising length. Raises UsageError.
+
+    `profiles` has the model's profile on each worker. `width` is in the model's unit."""
     longest = max([profile.lengths[-1] for profile in profiles])
     if all([len(profile.lengths) == 1 for profile in profiles]):
         width = math.inf
-    if not width > 0:  # also refuses NaN
+    if not width > 0:  # also true for NaN
         raise UsageError(f"buckets of {width} in the unit of {graph.name!r}: give them a width above 0")
     if longest / width >= MAX_BUCKETS:
         raise UsageError(
@@ -161,7 +215,7 @@ def _buckets(graph: ModelGraph, profiles: Sequence[Profile], width: float) -> li
 
 @settings(limits_from_profile=True)
 class Buckets:
-    """Settings of policies that take the batch limits of PREBA, by buckets of the input's length."""
+    """Settings of policies that use PREBA's batch limits, by buckets of the input length."""
 
     bucket_s: float = setting(default=BUCKET_S, help="Width of a bucket of audio, in seconds.", gt=0)
     bucket_width: int = setting(

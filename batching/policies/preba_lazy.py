@@ -1,22 +1,46 @@
-"""`preba-lazy`: requests are grouped by `preba` and scheduled inside their group by `lazy`.
+"""`preba-lazy`: requests form groups as in `preba`, and run inside a group as in `lazy`.
 
-A group is what begins in an empty BatchTable, and it leaves as `preba` says: at Batch_knee, or Time_queue after its
-first request came. Inside, `lazy` decides at every node boundary who runs. A group that has begun stays open: while it
-has less than Batch_knee requests, waiting ones of its model may enter above it, before they make a group of their own,
-by LazyBatching's slack rule. Two things bound what that does to those who still wait:
+`preba` decides when a group leaves its queue: at Batch_knee, or when its first request has waited Time_queue. Inside
+the group, `lazy` decides at every node boundary which sub-batch runs and which waiting requests still enter.
 
-- Joining only shortens the lines of `preba`, in which everyone waits until they begin. So an idle worker still gets a
-  request Time_queue after it came, at the latest.
-- Nobody enters above a group while the group that `preba` would let go next is another model's: it has waited longer.
-  The table, of Batch_knee requests at most, then runs empty, and its worker turns to that group. That is also why it
-  keeps its batches whole in an overload of several models. (`lazy` by itself has the same from the moment at which
-  another model's request waits: no more than a table full runs before it.)
+Source: the combination is this project's. Its parts are PREBA, Section 4.3 (preba.py), and LazyBatching, HPCA 2021,
+Section IV (lazy.py).
 
-Where inputs vary in length, `preba` has buckets, and forms and merges groups from them. A table is open to the bucket
-of the longest input that it began with, up to that one's Batch_knee: so no batch is above the Batch_max of the longest
-input in it. The other buckets count as other models do.
+Rules
+-----
+1. A worker with an empty BatchTable gets the next group of `preba`. The group begins the table.
+2. While the table has fewer than Batch_knee requests, waiting requests of its model may enter, by the slack rule of
+   `lazy`. They need not wait until they form a group.
+3. No request enters while the next group of `preba` belongs to another model. That group has waited longer. The table
+   then runs empty, and its worker turns to that group.
+4. Buckets count like models. A table is open only to the bucket of the longest input with which it began, up to that
+   bucket's Batch_knee. So no batch exceeds the Batch_max of its longest input.
 
-With networks of one node nobody can enter above anything, and this is `preba`.
+Two bounds follow. Entering only shortens the queues of `preba`, so an idle worker still gets a request at the latest
+Time_queue after its arrival. By rule 3, at most Batch_knee requests run on a worker before it turns to a group that has
+waited longer. So batches stay whole in an overload of several models. (`lazy` alone has the same bound from the moment
+at which a request of another model waits.)
+
+For networks of one node no request can enter a running table, and the policy equals `preba`.
+
+Example
+-------
+One worker. The graph has nodes A to C, 1 ms each at any batch size up to 3. Batch_knee is 3 and Time_knee is 3 ms, so
+Time_queue is 3 ms. R1 to R4 arrive at 0, 3.5, 5.5 and 6.5 ms, each with an slo of 15 ms.
+
+    time (ms)     worker   requests        nodes     reason
+    3 - 4         0        R1              A         window
+    4 - 5         0        R2              A         slack
+    5 - 6         0        R1 R2           B         merge
+    6 - 7         0        R3              A         slack
+    7 - 8         0        R3              B         idle
+    8 - 9         0        R1 R2 R3        C         merge
+    9.5 - 12.5    0        R4              A B C     window
+
+- R1 waits for Time_queue and begins a group at 3 ms.
+- R2 enters at 4 ms without waiting for its own window: both keep their slack. It is merged with R1 at node B.
+- R3 enters at 6 ms in the same way. The table then has Batch_knee requests.
+- R4 finds no room at 7 ms. Its own window is over at 9.5 ms.
 """
 
 from collections.abc import Mapping
@@ -34,9 +58,19 @@ from headrace.batching.settings import settings
 
 
 class PrebaLazyBatching:
-    """`times` has the node latencies of each model and `profiles` its curve, on these workers; `dec_timesteps` the
-    decoder steps assumed for each model that has a decoder. Where workers differ, `profiles` are of each, and `times`,
-    by which slack is kept, are to be the longest. Buckets are as in preba.py. Raises UsageError."""
+    """A `Policy` with node-level tasks.
+
+    Args:
+        times: By model, the node latencies on these workers. Where workers differ, these must be the longest, because
+            slack is computed from them.
+        profiles: By model, its profile: one mapping for all workers, or one for each.
+        workers: The number of workers.
+        dec_timesteps: By model that has a decoder, the number of decoder steps that is assumed for every output.
+        bucket_s, bucket_width, merge: See `PrebaBatching`.
+
+    Raises:
+        UsageError: An argument is out of range, or a profile or `dec_timesteps` is missing.
+    """
 
     def __init__(
         self,
@@ -51,9 +85,9 @@ class PrebaLazyBatching:
         self.ahead: Final[int] = 1
         graphs = [known.graph for known in times.values()]
         self._preba: PrebaBatching = PrebaBatching(graphs, profiles, workers, bucket_s, bucket_width, merge)
-        # All wait in the lines of `preba`; `lazy` takes from them who joins.
+        # All requests wait in the queues of `preba`. `lazy` takes newcomers from the same queues.
         self._lazy: LazyBatching = LazyBatching(
-            times, workers, dec_timesteps=dec_timesteps, lines=self._preba.all_lines
+            times, workers, dec_timesteps=dec_timesteps, queues=self._preba.all_queues
         )
 
     def submit(self, request: Request, now: float) -> None:
@@ -65,9 +99,9 @@ class PrebaLazyBatching:
             group = self._preba.next_task(worker, now)
             if group is None:
                 return None
-            line = self._preba.line_of(max(group.requests, key=_length))
-            assert line is not None
-            return self._lazy.start(worker, line, group.requests, group.reason, now)
+            queue = self._preba.queue_of(max(group.requests, key=_length))
+            assert queue is not None
+            return self._lazy.start(worker, queue, group.requests, group.reason, now)
         ready = self._preba.ready(worker, now)
         if ready is None or ready is running:
             return self._lazy.next_task(worker, now)

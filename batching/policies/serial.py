@@ -1,19 +1,24 @@
-"""`serial`: each request alone, first in, first out. The baseline without batching (LazyBatching, Section VI)."""
+"""`serial`: each request runs alone, first in, first out.
+
+Source: LazyBatching (HPCA 2021), Section VI, where it is the baseline without batching.
+"""
 
 from collections.abc import Iterable
 
 from headrace.batching.context import PolicyContext
 from headrace.batching.graphs.model_graph import ModelGraph
-from headrace.batching.policies.shared.window import BatchLimits, WindowBatching, WindowLine
+from headrace.batching.policies.shared.window import BatchLimits, WindowBatching, WindowQueue
 from headrace.batching.policy import Policy
 from headrace.batching.request import IDLE
 from headrace.batching.settings import settings
 
 
 class SerialBatching(WindowBatching):
+    """A `Policy` that runs each request alone."""
+
     def __init__(self, graphs: Iterable[ModelGraph]) -> None:
         limits = BatchLimits(max_batch=1, window_s=0.0)
-        super().__init__([WindowLine(graph, limits) for graph in graphs], IDLE)
+        super().__init__([WindowQueue(graph, limits) for graph in graphs], IDLE)
 
 
 @settings()

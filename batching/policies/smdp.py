@@ -1,17 +1,45 @@
-"""`smdp`: the best batch for every queue length and arrival rate, looked up (Xu, Sun, Zhou, Niu, ICC 2023; smdp/).
+"""`smdp`: the optimal batch size for each queue length and arrival rate, from solved tables.
 
-The paper's policy is for one, known arrival rate. Here tables for a grid of rates are solved beforehand, or beside the
-serving while the policy is work-conserving; the one nearest to the estimated rate is used.
+A solver computes for each queue length whether to wait or how many requests to serve, so that mean latency and power
+cost least. The policy estimates the arrival rate and looks the answer up.
 
-The estimate is the least of two: the mean rate over the last `WINDOW` gaps between arrivals, up to now, and `SILENCE`
-arrivals in the time since the last one. So it follows a rise of the load within WINDOW arrivals, and a fall from any
-rate to below r within SILENCE / r seconds, arrivals or none. Over WINDOW gaps it has a relative standard deviation of
-1 / sqrt(WINDOW) = 11 %, about the spacing of the grid.
+Source: Xu, Sun, Zhou, Niu, "SMDP-Based Dynamic Batching for Efficient Inference on GPU-Based Platforms", ICC 2023. The
+solvers are in smdp/.
 
-No load that the workers can serve, however it changes, makes this unstable. A table ends at a finite length of the
-queue; beyond the longest of all tables an idle worker serves the batch size of the highest throughput. So above that
-length the queue falls whenever arrivals are fewer than what the workers can serve at most, whichever table is in use.
-(Before there are tables, the batch size of the highest throughput is not known: batches are then as large as may be.)
+Rules
+-----
+1. There is one table for each arrival rate of a grid. The table nearest to the estimated rate is used.
+2. The estimated rate is the smaller of two values: the mean rate over the last `WINDOW` gaps between arrivals, up to
+   now, and `SILENCE` divided by the time since the last arrival.
+3. If the table says to wait, the policy looks again at the next arrival and at the end of a batch. It also looks when
+   the estimate has fallen to a table that serves.
+4. If more requests wait than the tables have entries, the batch has the size of the highest throughput.
+5. Below the lowest rate of the grid, and before tables are installed, the policy serves all waiting requests at once.
+
+Example
+-------
+One worker. A batch of 1 takes 5 ms, of 2 takes 6 ms. The tables for 100/s and 400/s both say: wait with 1 request,
+serve 2. Below 50/s the policy does not wait. R1 to R4 arrive at 0, 4, 8 and 10 ms.
+
+    time (ms)     worker   requests        reason
+    0 - 5         0        R1              table
+    8 - 14        0        R2 R3           table
+    60 - 65       0        R4              table
+
+- At 0 ms there is no estimate yet, so R1 is served at once.
+- At 5 ms the rate is 1 gap / 5 ms = 200/s. So R2 waits, and R3 joins it at 8 ms.
+- At 14 ms R4 waits alone. At 60 ms the rate has fallen to 3 gaps / 60 ms = 50/s, and R4 is served.
+
+Beyond the paper
+----------------
+- The paper's policy is for one known arrival rate. Here tables for a grid of rates are solved beforehand, or in the
+  background while the policy serves all waiting requests at once.
+- Estimate. It follows a rise of the load within WINDOW arrivals. It follows a fall to below a rate r within SILENCE / r
+  seconds, with or without arrivals. Over WINDOW gaps its relative standard deviation is 1 / sqrt(WINDOW) = 11 %, about
+  the spacing of the grid.
+- Stability. The policy is stable for every load that the workers can serve, however the load changes. Rule 4 ensures
+  it: in a long queue each idle worker serves at the highest throughput, so the queue falls, whichever table is in use.
+  Before tables are installed, batches are as large as allowed, because the size of the highest throughput is unknown.
 """
 
 import math
@@ -28,23 +56,26 @@ from headrace.batching.policy import Policy
 from headrace.batching.request import TABLE
 from headrace.batching.settings import setting, settings
 
-WINDOW = 80
-SILENCE = 5.0
+WINDOW = 80  # gaps between arrivals
+SILENCE = 5.0  # arrivals
 
 
 class RateEstimator:
-    """The arrival rate, from times of arrival, by the rule at the head of this file."""
+    """Estimates the arrival rate from times of arrival, by rule 2 at the head of this file."""
 
     def __init__(self) -> None:
-        self._times: list[float] = [0.0] * (WINDOW + 1)  # a ring
+        self._times: list[float] = [0.0] * (WINDOW + 1)  # a ring buffer of arrival times (s)
         self._arrivals: int = 0
 
     def arrived(self, now: float) -> None:
+        """Record an arrival at `now` (s)."""
         self._times[self._arrivals % (WINDOW + 1)] = now
         self._arrivals += 1
 
     def falls_below(self, rate: float) -> float:
-        """When the estimate falls to `rate` if nothing more arrives (s); -inf if there is no estimate yet."""
+        """Return the time (s) at which the estimate falls to `rate` (1/s) if no more requests arrive.
+
+        The result is -inf if there is no estimate yet."""
         gaps = min(self._arrivals - 1, WINDOW)
         if gaps < 1:
             return -math.inf
@@ -53,7 +84,7 @@ class RateEstimator:
         return min(first + gaps / rate, last + SILENCE / rate)
 
     def rate(self, now: float) -> float:
-        """The estimate (1/s); 0 before the second arrival."""
+        """Return the estimated rate (1/s). It is 0 before the second arrival."""
         gaps = min(self._arrivals - 1, WINDOW)
         if gaps < 1:
             return 0.0
@@ -64,7 +95,9 @@ class RateEstimator:
 
 
 class ByRate(Rule):
-    """`tables` may come later (`install`): until then it serves all that waits, at most `max_batch`."""
+    """The rule of one model, from tables by arrival rate.
+
+    Tables can be installed later. Until then the rule serves all waiting requests, at most `max_batch`."""
 
     def __init__(self, max_batch: int, tables: RateTables | None = None) -> None:
         super().__init__(max_batch)
@@ -74,6 +107,7 @@ class ByRate(Rule):
             self.install(tables)
 
     def install(self, tables: RateTables) -> None:
+        """Use these tables from now on."""
         self._tables = tables
         self.largest = tables.max_batch
 
@@ -81,8 +115,10 @@ class ByRate(Rule):
         self._estimator.arrived(now)
 
     def _table(self, tables: RateTables, now: float) -> int:
-        """The number of the table in use. It is found by comparing with the very times that `changes` gives, so that at
-        such a time, to the last bit, the table has changed."""
+        """Return the number of the table in use.
+
+        It compares `now` with the very times that `changes` returns. So at such a time, to the last bit, the table has
+        changed."""
         low = 0
         high = len(tables.bounds)
         while low < high:
@@ -115,8 +151,19 @@ class ByRate(Rule):
 
 
 class SmdpBatching(QueueLengthBatching):
-    """`tables` for each model, by rate or by phase; a missing one is to come by `install`, and until then the model is
-    served as by `work-conserving` with `max_batch`. Raises UsageError."""
+    """A `Policy` that looks batch sizes up in tables.
+
+    Args:
+        graphs: The graphs of the models.
+        tables: Tables by model. A missing table is installed later with `install`. Until then the model is served as by
+            `work-conserving`.
+        max_batch: The largest batch of a model without tables.
+        max_wait_s: The longest time (s) that a request waits while a worker is idle.
+
+    Raises:
+        UsageError: `max_wait_s` is below 0.
+        UnknownModel: There are tables of a model that is not served.
+    """
 
     def __init__(
         self,
@@ -129,28 +176,30 @@ class SmdpBatching(QueueLengthBatching):
         self._by_rate: dict[str, ByRate] = {}
         rules: dict[str, Rule] = {}
         for graph in graphs:
-            found = tables.get(graph.name)
-            if isinstance(found, PhaseTables):
-                rules[graph.name] = ByPhase(found)
+            known = tables.get(graph.name)
+            if isinstance(known, PhaseTables):
+                rules[graph.name] = ByPhase(known)
             else:
-                rule = ByRate(max_batch, found)
+                rule = ByRate(max_batch, known)
                 rules[graph.name] = rule
                 self._by_rate[graph.name] = rule
         for model in tables:
             if model not in rules:
-                raise UnknownModel(f"there are tables of {model!r}; this server has {', '.join(sorted(rules))}")
+                raise UnknownModel(f"there are tables for {model!r}; this server has {', '.join(sorted(rules))}")
         super().__init__(graphs, rules, max_wait_s)
 
     @property
     def models(self) -> list[str]:
-        """Those that are served by rate."""
+        """Return the names of the models that are served by tables of rates."""
         return list(self._by_rate)
 
     def install(self, model: str, tables: RateTables) -> None:
-        """Serve `model` by these tables from now on. Their largest batch is then the largest of the model."""
+        """Serve `model` by these tables from now on. Their largest batch becomes the largest batch of the model."""
         rule = self._by_rate.get(model)
         if rule is None:
-            raise UnknownModel(f"there are tables of {model!r}; by rate this server has {', '.join(self.models)}")
+            raise UnknownModel(
+                f"there are tables for {model!r}; the models with tables by rate are {', '.join(self.models)}"
+            )
         rule.install(tables)
 
 
@@ -167,7 +216,7 @@ class Smdp(BatchLimit):
         """Return the policy for one run. Raises UsageError, and Unstable where the arrivals are too many."""
         tables = context.tables
         if tables is None:
-            from headrace.batching.smdp.tables import tables_for  # the solvers take long to import
+            from headrace.batching.smdp.tables import tables_for  # imported here, because the solvers load slowly
 
             tables = tables_for(context, self.max_batch, self.w2, self.by_phase)
         return SmdpBatching(context.graphs, tables, self.max_batch)

@@ -1,13 +1,17 @@
-"""`smdp` under bursty arrivals: a table for each phase of a two-phase Markov-modulated Poisson process (smdp/).
+"""The rule of `smdp` for bursty arrivals: one table for each phase of the arrival process.
 
-Nobody sees the phase, so it is filtered from the arrivals. With v the two probabilities, unnormalised, given what was
-seen, between arrivals dv/dt = v M, M = Q - diag(rates) (Q the generator of the phases), and an arrival multiplies v by
-the rates. A 2 x 2 matrix has its exponential in closed form,
+Arrivals follow a two-phase Markov-modulated Poisson process. The phase is not visible, so a filter computes its
+probability from the arrivals. Let v be the unnormalised probabilities of the two phases, given the arrivals so far.
+Between arrivals, dv/dt = v M with M = Q - diag(rates), where Q is the generator of the phases. An arrival multiplies v
+by the rates. The exponential of a 2 x 2 matrix has a closed form:
 
-    exp(M t) is in proportion to I + tanh(d t) / d (M - m I),  m = trace / 2,  d = sqrt(((M00 - M11) / 2)^2 + M01 M10),
+    exp(M t) is proportional to I + tanh(d t) / d (M - m I)
+    m = trace / 2,  d = sqrt(((M00 - M11) / 2)^2 + M01 M10)
 
-and so has the time at which, without arrivals, the other phase becomes the likelier one. The likelier phase's table is
-used. (What is best for uncertain phases is another, larger problem; this is the usual short cut.)
+The time at which the other phase becomes the likelier one, without arrivals, has a closed form too.
+
+The rule uses the table of the likelier phase. This is a usual simplification: the optimal policy under uncertain phases
+is a different, larger problem. The file smdp/model.py has the source of the tables.
 """
 
 import math
@@ -18,7 +22,7 @@ from headrace.batching.request import TABLE
 
 
 class PhaseFilter:
-    """The likelier phase, from times of arrival."""
+    """Computes the likelier phase from times of arrival."""
 
     def __init__(self, tables: PhaseTables) -> None:
         self._rate0: float = tables.rates[0]
@@ -29,11 +33,11 @@ class PhaseFilter:
         self._d: float = math.sqrt(self._half * self._half + self._leave0 * self._leave1)
         self._since: float = 0.0
         self._p1: float = tables.share  # probability of phase 1 at `since`
-        self.switch: float = math.inf  # when the other phase becomes the likelier one if nothing arrives
+        self.switch: float = math.inf  # the time (s) at which the other phase becomes likelier without arrivals
         self._set_switch()
 
     def _probability(self, now: float) -> float:
-        """Of phase 1."""
+        """Return the probability of phase 1 at `now` (s)."""
         elapsed = now - self._since
         if elapsed <= 0.0:
             return self._p1
@@ -44,6 +48,7 @@ class PhaseFilter:
         return v1 / (v0 + v1)
 
     def arrived(self, now: float) -> None:
+        """Record an arrival at `now` (s)."""
         p1 = self._probability(now)
         weight0, weight1 = (1.0 - p1) * self._rate0, p1 * self._rate1
         self._p1 = weight1 / (weight0 + weight1) if weight0 + weight1 > 0.0 else 0.5
@@ -62,12 +67,14 @@ class PhaseFilter:
                 self.switch = self._since + math.atanh(t * self._d) / self._d
 
     def phase(self, now: float) -> int:
-        """The likelier one; from `switch` on, to the last bit, the other one."""
+        """Return the likelier phase. From `switch` on, to the last bit, it is the other one."""
         before = 1 if self._p1 > 0.5 else 0
         return before if now < self.switch else 1 - before
 
 
 class ByPhase(Rule):
+    """The rule of one model, from tables by phase."""
+
     def __init__(self, tables: PhaseTables) -> None:
         super().__init__(tables.max_batch)
         self._tables: PhaseTables = tables

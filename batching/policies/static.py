@@ -1,4 +1,11 @@
-"""`static`: wait for a batch of a fixed size. A baseline of the SMDP paper."""
+"""`static`: batches of a fixed size.
+
+A batch leaves when it has `max_batch` requests. No request waits longer than 1 s while a worker is idle
+(shared/queue_length.py).
+
+Source: Xu, Sun, Zhou, Niu, "SMDP-Based Dynamic Batching for Efficient Inference on GPU-Based Platforms", ICC 2023,
+Section V-B, where it is a baseline.
+"""
 
 from collections.abc import Iterable
 
@@ -11,11 +18,21 @@ from headrace.batching.settings import settings
 
 
 class FullBatches(Rule):
+    """Waits until the largest batch is there."""
+
     def batch(self, waiting: int, now: float) -> int:
         return self.largest if waiting >= self.largest else 0
 
 
 class StaticBatching(QueueLengthBatching):
+    """A `Policy` with batches of a fixed size.
+
+    Args:
+        graphs: The graphs of the models.
+        batch: The batch size, in requests.
+        max_wait_s: The longest time (s) that a request waits while a worker is idle.
+    """
+
     def __init__(self, graphs: Iterable[ModelGraph], batch: int, max_wait_s: float = MAX_WAIT_S) -> None:
         graphs = tuple(graphs)
         super().__init__(graphs, {graph.name: FullBatches(batch) for graph in graphs}, max_wait_s)

@@ -1,5 +1,10 @@
-"""`work-conserving`: an idle worker serves all that waits, up to a limit, and never waits beside it. Also "greedy"; a
-baseline of the SMDP paper, and `graph` with a window of 0."""
+"""`work-conserving`: an idle worker serves all waiting requests at once, up to a limit.
+
+A worker never stays idle while requests wait. The policy is also called greedy. It equals `graph` with a window of 0.
+
+Source: Xu, Sun, Zhou, Niu, "SMDP-Based Dynamic Batching for Efficient Inference on GPU-Based Platforms", ICC 2023,
+Section V-B, where it is a baseline.
+"""
 
 from collections.abc import Iterable
 
@@ -12,11 +17,15 @@ from headrace.batching.settings import settings
 
 
 class WhatWaits(Rule):
+    """Serves all waiting requests, up to the largest batch."""
+
     def batch(self, waiting: int, now: float) -> int:
         return min(waiting, self.largest)
 
 
 class WorkConservingBatching(QueueLengthBatching):
+    """A `Policy` that never waits. `max_batch` is in requests."""
+
     def __init__(self, graphs: Iterable[ModelGraph], max_batch: int) -> None:
         graphs = tuple(graphs)
         super().__init__(graphs, {graph.name: WhatWaits(max_batch) for graph in graphs})

@@ -1,4 +1,9 @@
-"""Batching as a semi-Markov decision process: the best batch for every queue length (Xu, Sun, Zhou, Niu, ICC 2023)."""
+"""Batching as a semi-Markov decision process (SMDP), and its solvers.
+
+The solution gives the batch size to serve for each queue length.
+
+Source: Xu, Sun, Zhou, Niu, "SMDP-Based Dynamic Batching for Efficient Inference on GPU-Based Platforms", ICC 2023.
+"""
 
 from headrace.batching.smdp.arrivals import Mmpp2
 from headrace.batching.smdp.model import Smdp, build

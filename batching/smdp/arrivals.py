@@ -1,4 +1,7 @@
-"""How many requests arrive while a batch is served: Poisson, and the two-phase Markov-modulated Poisson process."""
+"""The number of requests that arrive while a batch is served.
+
+The arrival process is a Poisson process, or a two-phase Markov-modulated Poisson process.
+"""
 
 from dataclasses import dataclass
 from math import sqrt
@@ -12,12 +15,17 @@ from headrace.batching.smdp.service import Floats
 
 
 def room_for(mean: float) -> int:
-    """Counts above this have a Poisson probability below 1e-19."""
+    """Return a count above which the Poisson probability with this mean is below 1e-19."""
     return int(mean + 11 * sqrt(mean) + 40)
 
 
 def poisson_counts(means: Floats) -> tuple[Floats, NDArray[np.intp], NDArray[np.intp]]:
-    """Probabilities of 0, 1, ... arrivals for each mean, and the first and last count that matters."""
+    """Return the probabilities of 0, 1, ... arrivals for each mean, and the range of counts that matters.
+
+    Returns:
+        The probabilities, of shape (means, counts); for each mean the first and the last count with a probability above
+            1e-19.
+    """
     pmf = np.zeros((len(means), room_for(float(means.max()))))
     first, last = np.zeros(len(means), np.intp), np.zeros(len(means), np.intp)
     kernel.poisson(means, pmf, first, last)
@@ -26,7 +34,15 @@ def poisson_counts(means: Floats) -> tuple[Floats, NDArray[np.intp], NDArray[np.
 
 @dataclass(frozen=True, slots=True)
 class Mmpp2:
-    """Poisson at `rates[phase]`; a phase lasts an exponential time of mean `dwell[phase]`. Raises UsageError."""
+    """A two-phase Markov-modulated Poisson process.
+
+    Args:
+        rates: The arrival rate in each phase.
+        dwell: The mean duration of each phase. The duration is exponential.
+
+    Raises:
+        UsageError: There are not two phases, or a value is out of range.
+    """
 
     rates: Floats
     dwell: Floats
@@ -35,7 +51,7 @@ class Mmpp2:
         object.__setattr__(self, "rates", np.asarray(self.rates, np.float64))
         object.__setattr__(self, "dwell", np.asarray(self.dwell, np.float64))
         if self.rates.shape != (2,) or self.dwell.shape != (2,):
-            raise UsageError("a two-phase process has two rates and two mean times in a phase")
+            raise UsageError("a two-phase process needs two rates and two mean times")
         if not (np.isfinite(self.rates).all() and (self.rates >= 0).all() and self.rates.any()):
             raise UsageError(f"rates {self.rates} of the phases: give two numbers of 0 or more, not both 0")
         if not (np.isfinite(self.dwell).all() and (self.dwell > 0).all()):
@@ -43,20 +59,21 @@ class Mmpp2:
 
     @property
     def leave(self) -> Floats:
-        """Rate of leaving each phase."""
+        """Return the rate of leaving each phase."""
         leave: Floats = 1.0 / self.dwell
         return leave
 
     @property
     def rate(self) -> float:
-        """Mean arrival rate."""
+        """Return the mean arrival rate."""
         return float(self.rates @ self.dwell / self.dwell.sum())
 
     def request_time(self, span: Floats) -> Floats:
-        """Expected time that the arrivals of a span have spent in the system at its end, by span and first phase.
+        """Return the expected time in the system, at the end of a span, of the arrivals in the span.
 
-        The rate at time u, expected from phase f, is rate + (rates[f] - rate) exp(-d u) with d the sum of the rates of
-        leaving; the result is its integral weighted with span - u."""
+        The result has shape (spans, 2), by span and first phase. The expected rate at time u from phase f is rate +
+        (rates[f] - rate) exp(-d u), where d is the sum of the rates of leaving. The result is the integral of this rate
+        times (span - u)."""
         decay = self.leave.sum()
         span = span[:, None]
         memory = span / decay - (1.0 - np.exp(-decay * span)) / decay**2
@@ -64,10 +81,11 @@ class Mmpp2:
         return spent
 
     def counts(self, spans: Floats) -> Floats:
-        """Probability of k arrivals and the last phase t, given the first phase f: shape (spans, f, t, k).
+        """Return the probability of k arrivals and last phase t, given first phase f: shape (spans, f, t, k).
 
-        By uniformization: events at rate theta = max(rates + leave); each is an arrival, a change of phase, or neither.
-        The number of events in a span is Poisson, and what n events make of (k, phase) is a recursion in n."""
+        The method is uniformization. Events come at the rate theta = max(rates + leave). Each event is an arrival, a
+        change of phase, or neither. The number of events in a span is Poisson. A recursion in n gives the distribution
+        of (k, phase) after n events."""
         theta = float((self.rates + self.leave).max())
         events, _, _ = poisson_counts(theta * spans)
         steps = events.shape[1]

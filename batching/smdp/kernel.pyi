@@ -18,5 +18,5 @@ def iterate(
     visits: NDArray[np.float64],
     reference: int,
     improve: bool,
-    most: int,
+    max_evaluations: int,
 ) -> tuple[float, int, int]: ...

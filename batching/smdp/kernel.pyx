@@ -1,16 +1,18 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Howard's policy iteration for batch-service queues, using their banded structure. The model is that of model.py.
+"""Howard's policy iteration for batch-service queues, with banded linear systems. The model is that of model.py.
 
-Rule: numbers only; what they mean, and all checks of input, are outside.
+Rule: this file computes with numbers only. Their meaning and all checks of input are outside.
 
-States are numbered s * F + phase with s = 0 ... s_max and S_o = s_max + 1. Under a policy a state's row of I - P has few
-entries, around (queue left behind + expected arrivals), so the linear systems are banded. A state that is visited often,
-`reference`, is taken out (its row becomes that of I, so that its relative value is 0). What is left is a nonsingular
-M-matrix, which is eliminated without pivoting. It gives cost and time until the reference is reached, the average cost
-from their ratio (renewal-reward), and, transposed, the expected visits to each state in between.
+States are numbered s * F + phase with s = 0 ... s_max and S_o = s_max + 1, where F is the number of phases. Under a
+policy the row of a state in I - P has few entries. They lie around (queue length after service + expected arrivals), so
+the linear systems are banded. One state that is visited often, the `reference`, is taken out: its row becomes that of
+I, so its relative value is 0. The rest is a nonsingular M-matrix, which is eliminated without pivoting. The solution
+gives cost and time until the reference is reached. Their ratio is the average cost (renewal-reward). The transposed
+system gives the expected visits to each state between two visits to the reference.
 
-Pivots are not found by subtraction, but as the sum of the probabilities of leaving, as Grassmann, Taksar and Heyman do
-(Operations Research 33(5), 1985): so times and visits have full relative accuracy though they may be 1e90 apart.
+Pivots are not computed by subtraction, but as sums of the probabilities of leaving. So times and visits have full
+relative accuracy, although they may differ by a factor of 1e90. Source: Grassmann, Taksar, Heyman, Operations Research
+33(5), 1985.
 """
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -57,8 +59,9 @@ cdef extern from *:
 
 
 def poisson(const double[::1] means, double[:, ::1] pmf, Py_ssize_t[::1] first, Py_ssize_t[::1] last):
-    """Fill pmf[a, k] with the Poisson probabilities of means[a]; outside [first[a], last[a]] they are below 1e-19 and
-    left at 0. pmf has room for all of them (`room_for`)."""
+    """Fill pmf[a, k] with the Poisson probabilities of means[a].
+
+    Outside [first[a], last[a]] they are below 1e-19, and stay 0. pmf must have room for all of them (`room_for`)."""
     cdef Py_ssize_t a, k, mode
     cdef double mean, peak, value, total
     for a in range(means.shape[0]):
@@ -99,16 +102,23 @@ def iterate(
     double[::1] visits,
     Py_ssize_t reference,
     bint improve,
-    int most,
+    int max_evaluations,
 ):
-    """Improve `policy` (action of each state, in place) until it is optimal; without `improve`, only evaluate it.
+    """Improve `policy` in place until it is optimal; without `improve`, only evaluate it.
 
-    base, slope, sojourn: (actions, phases); arrivals: (actions, phases, phases, counts), non-zero for counts in
-    [first, last] of each action. Fills the relative `values` and the expected `visits` between two to the reference.
-    Returns (average cost, evaluations, reference), or -1 for the evaluations if `most` were not enough."""
+    Args:
+        base, slope, sojourn: By action and phase.
+        arrivals: By action, first phase, last phase and count; zero for counts outside first[a] to last[a].
+        policy: The action of each state.
+        values: Receives the relative values.
+        visits: Receives the expected visits to each state between two visits to the reference.
+
+    Returns:
+        (average cost, evaluations, reference). evaluations is -1 if `max_evaluations` were not enough.
+    """
     cdef Py_ssize_t actions = base.shape[0], phases = base.shape[1]
     cdef Py_ssize_t overflow = s_max + 1, n = (s_max + 2) * phases
-    cdef Py_ssize_t a, s, i, j, k, x, f, to, lower, upper, width, most_arrivals, low, high, tried
+    cdef Py_ssize_t a, s, i, j, k, x, f, to, lower, upper, width, max_arrivals, low, high, tried
     cdef double g = 0.0, factor, value, scale, tolerance, keep
     cdef bint stable
     cdef Py_ssize_t[::1] lo = np.empty(n, np.intp), hi = np.empty(n, np.intp)
@@ -118,10 +128,10 @@ def iterate(
     cdef double *band
     cdef double *row
     cdef const double *above
-    most_arrivals = 0
+    max_arrivals = 0
     for a in range(actions):
-        most_arrivals = max(most_arrivals, last[a])
-    cdef double[:, ::1] padded = np.empty((phases, s_max + 2 + most_arrivals))
+        max_arrivals = max(max_arrivals, last[a])
+    cdef double[:, ::1] padded = np.empty((phases, s_max + 2 + max_arrivals))
     cdef double[::1] expected = np.empty(s_max + 1)
     cdef double[::1] best = np.empty(n)
     cdef Py_ssize_t[::1] choice = np.empty(n, np.intp)
@@ -190,7 +200,7 @@ def iterate(
                 break
         if closed >= 0:  # the states before it never reach the reference
             reference = closed
-            if evaluations < most:
+            if evaluations < max_evaluations:
                 continue
             return g, -1, reference
         for x in range(n - 1, -1, -1):
@@ -231,7 +241,7 @@ def iterate(
                 k = x
         if visits[k] > 1e3:
             reference = k
-            if evaluations < most:
+            if evaluations < max_evaluations:
                 continue
         if not improve:
             return g, evaluations, reference
@@ -243,7 +253,7 @@ def iterate(
         for f in range(phases):
             for s in range(s_max + 2):
                 padded[f, s] = values[s * phases + f]
-            for k in range(most_arrivals):
+            for k in range(max_arrivals):
                 padded[f, s_max + 2 + k] = padded[f, s_max + 1]
         for x in range(n):
             best[x] = INFINITY
@@ -282,7 +292,7 @@ def iterate(
                 policy[x] = choice[x]
         if stable:
             return g, evaluations, reference
-        if evaluations >= most:
+        if evaluations >= max_evaluations:
             return g, -1, reference
 
 
@@ -297,7 +307,7 @@ cdef void _spread(
     const Py_ssize_t[::1] last,
     double sign,
 ) noexcept:
-    """row[y] += sign * probability of y behind state x under action a."""
+    """row[y] += sign * probability of state y after state x under action a."""
     cdef Py_ssize_t left = min(x // phases, s_max) - a, f = x % phases, k, to, column
     cdef double rest
     for to in range(phases):

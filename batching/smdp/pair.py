@@ -1,15 +1,18 @@
-"""Two servers exactly: the yardstick for the model of several servers in model.py, for small cases.
+"""Two servers, solved exactly. This checks the approximation for several servers in model.py, on small cases.
 
-Time goes in slots: a service takes a whole number of them, Poisson arrivals count from the end of their slot, and
-decisions are due at the ends of slots. Then the state is the queue q and the slots r that the other server still works,
-when a server is idle: q = 0 ... q_max (arrivals beyond are lost), r = 0 ... the longest service. To serve a batch of a
-with tau(a) slots
+Time is divided into slots. A service takes a whole number of slots. Poisson arrivals count from the end of their slot,
+and decisions are due at the ends of slots. When a server is idle, the state has two parts: the queue length q and the
+slots r that the other server still needs. q goes from 0 to q_max, and arrivals beyond are lost. r goes from 0 to the
+longest service.
 
-- beside an idle server leads to (q - a, tau(a)) at once: the other one is asked next;
-- beside one that works r more leads, min(r, tau(a)) slots later, to (q - a + arrivals, |r - tau(a)|);
+Let tau(a) be the slots of a batch of a. The actions are:
 
-and to wait leads to (q + arrivals, max(0, r - 1)) after one slot. Costs are as in model.py. It is solved by policy
-iteration on dense matrices, of some hundred states.
+- Serve a while the other server is idle. The state becomes (q - a, tau(a)) at once, and the other server is asked next.
+- Serve a while the other server needs r more slots. After min(r, tau(a)) slots the state is (q - a + arrivals, |r -
+  tau(a)|).
+- Wait. After one slot the state is (q + arrivals, max(0, r - 1)).
+
+Costs are those of model.py. The solver is policy iteration on dense matrices of some hundred states.
 """
 
 from dataclasses import dataclass
@@ -27,28 +30,49 @@ MAX_STATES = 2000
 
 @dataclass(frozen=True, slots=True)
 class PairSolution:
-    """`policy[q, r]` is the batch to serve on an idle server with q waiting and r slots to go on the other one."""
+    """A solution for two servers.
+
+    Args:
+        policy: policy[q, r] is the batch to serve on an idle server, with q requests waiting and r slots left on the
+            other server.
+        g: The average cost.
+        latency: The mean latency, in slots.
+        power: The mean power.
+        lost: The share of the arrivals that find the queue full.
+    """
 
     policy: Indices
     g: float
     latency: float
     power: float
-    lost: float  # share of the arrivals that found the queue full
+    lost: float
 
 
 class Pair:
-    """`service` has whole slots as latencies; `rate` is the arrivals a slot. Raises UsageError."""
+    """The process of two servers.
+
+    Args:
+        service: Service times in whole slots, and energies, by batch size.
+        rate: The arrivals per slot.
+        weights: The weights of latency and power.
+        q_max: The largest queue length.
+
+    Raises:
+        UsageError: Times are no whole numbers, the load is too high, or there are too many states.
+    """
 
     def __init__(self, service: BatchService, rate: float, weights: Weights, q_max: int) -> None:
         slots = np.rint(service.latency).astype(np.intp)
         if (slots < 1).any() or (slots != service.latency).any():
-            raise UsageError("two servers are solved in slots: give latencies of whole numbers")
+            raise UsageError("two servers are solved in slots; give whole numbers as latencies")
         if not 0 < rate < 2 * service.capacity:
-            raise UsageError(f"unstable: {rate:g} requests arrive a slot and {2 * service.capacity:g} can be served")
+            raise UsageError(f"unstable: {rate:g} requests arrive per slot, {2 * service.capacity:g} can be served")
         longest = int(slots.max())
         states = (q_max + 1) * (longest + 1)
         if states > MAX_STATES or q_max < service.max_batch:
-            raise UsageError(f"q_max {q_max} makes {states} states: at most {MAX_STATES}, and hold the largest batch")
+            raise UsageError(
+                f"q_max {q_max} makes {states} states: give at most {MAX_STATES} states, and at least the largest batch"
+            )
         self._shape = (q_max + 1, longest + 1)
         self._weights, self._rate = weights, rate
         actions = service.max_batch + 1
@@ -67,7 +91,7 @@ class Pair:
         q_max, width = self._shape[0] - 1, self._shape[1]
         state = q * width + r
         self._allowed[a, state] = True
-        self._requests[a, state] = a * service  # their own service, whenever it ends
+        self._requests[a, state] = a * service  # the service counts in full, even if it ends after the sojourn
         if a and r == 0:
             self._next[a, state, (q - a) * width + service] = 1.0
             return
@@ -79,11 +103,11 @@ class Pair:
         room = q_max - (q - a)
         self._lost[a, state] = float((np.arange(len(counts)) - room).clip(0) @ counts)
         self._sojourn[a, state] = span
-        # Those in the queue wait; of `span` slots an arrival in the i-th one has waited span - i at the end.
+        # The requests in the queue wait. An arrival in the i-th of `span` slots has waited span - i at the end.
         self._requests[a, state] += (q - a) * span + self._rate * span * (span - 1) / 2
 
     def solve(self) -> PairSolution:
-        """The optimal policy. Raises NotConverged."""
+        """Return the optimal policy. Raises NotConverged."""
         states = np.arange(self._next.shape[1])
         policy = np.minimum(states // self._shape[1], self._next.shape[0] - 1)
         cost = self._weights.latency / self._rate * self._requests + self._weights.power * self._energy
@@ -99,17 +123,19 @@ class Pair:
         raise NotConverged(f"policy iteration did not end after {MAX_EVALUATIONS} evaluations")
 
     def evaluate(self, policy: Indices) -> PairSolution:
-        """The cost of a given policy[q, r]."""
+        """Return the cost of a given policy[q, r]. Raises UsageError."""
         flat = np.asarray(policy, np.intp).ravel()
         if flat.shape != (self._next.shape[1],) or not self._allowed[flat, np.arange(len(flat))].all():
             raise UsageError(
-                f"a policy for two servers has an action of at most q for each (q, r), shape {self._shape}"
+                f"a policy for two servers needs one action of at most q for each (q, r); give shape {self._shape}"
             )
         cost = self._weights.latency / self._rate * self._requests + self._weights.power * self._energy
         return self._solution(flat, self._evaluate(flat, cost)[0])
 
     def _evaluate(self, policy: Indices, cost: Floats) -> tuple[float, Floats]:
-        """Average cost, and relative values: values - next @ values + g * sojourn = cost, values[0] = 0."""
+        """Return the average cost and the relative values.
+
+        They solve values - next @ values + g * sojourn = cost with values[0] = 0."""
         states = np.arange(len(policy))
         system = np.eye(len(policy)) - self._next[policy, states]
         system[:, 0] = self._sojourn[policy, states]

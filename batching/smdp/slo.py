@@ -1,12 +1,16 @@
-"""Least power within a latency target: on the mean, or on a quantile (which the paper names as its limitation).
+"""The policy with the least power within a latency target, on the mean or on a quantile.
 
-A policy that minimises w1 * latency + w2 * power has, among all policies, the least power for its mean latency
-(otherwise one with less power and no more latency would cost less). As w2 grows, its power falls and its mean latency
-rises, so the least power under `mean latency <= L` is found by bisection on w2, with w1 = 1. What is found lies on the
-lower convex hull of what policies reach; between two corners of the hull a randomised policy could save a little more.
+Mean latency. A policy that minimises w1 * latency + w2 * power has the least power of all policies with its mean
+latency. Otherwise a policy with less power and no more latency would cost less. As w2 grows, the power falls and the
+mean latency rises. So bisection on w2, with w1 = 1, finds the least power under `mean latency <= L`. The result lies on
+the lower convex hull of the policies. Between two corners of the hull, a randomised policy could save a little more.
 
-Under `P(latency > L) <= p` the same policies are searched: their violation mostly, but not always, rises with w2, so
-the whole range is scanned, and refined where the answer lies. The tail is computed (tail.py), not bounded.
+Quantile. The same policies are searched under `P(latency > L) <= p`. Their violation usually rises with w2, but not
+always. So the search scans the whole range, and refines it around the answer. The tail is computed exactly (tail.py),
+not bounded.
+
+Source: the weighted objective is that of the SMDP paper (smdp/model.py). The paper names targets on quantiles as its
+limitation.
 """
 
 from collections.abc import Callable
@@ -21,7 +25,7 @@ from headrace.batching.smdp.solution import Solution
 from headrace.batching.smdp.solver import solve
 from headrace.batching.smdp.tail import LatencyTail
 
-SCANNED = 24  # weights, on a logarithmic scale
+SCANNED = 24  # weights of the scan, on a logarithmic scale
 BISECTIONS = 24
 
 
@@ -31,7 +35,11 @@ class Infeasible(HeadraceError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`mean latency <= latency`, or, with a `quantile`, `P(latency > latency) <= 1 - quantile`. Raises UsageError."""
+    """A latency target: `mean latency <= latency`, or `P(latency > latency) <= 1 - quantile` with a quantile.
+
+    Raises:
+        UsageError: A value is out of range.
+    """
 
     latency: float
     quantile: float | None = None
@@ -43,7 +51,9 @@ class Target:
             raise UsageError(f"a quantile of {self.quantile}: give a number between 0 and 1, for example 0.95")
 
     def excess(self, solution: Solution) -> float:
-        """What a policy misses the target by: latency, or share of requests; at most 0 if it is met."""
+        """Return the amount by which a policy misses the target. It is at most 0 if the target is met.
+
+        The unit is that of latency for the mean, and a share of requests for a quantile."""
         if self.quantile is None:
             return solution.latency - self.latency
         return LatencyTail(solution, 1.01 * self.latency).probability(self.latency) - (1 - self.quantile)
@@ -56,8 +66,19 @@ def least_power(
     servers: int = 1,
     step: Callable[[], None] = lambda: None,
 ) -> Solution:
-    """`step` is called after each policy that is solved on the way, at most 1 + SCANNED + BISECTIONS of them. Raises
-    UsageError for what cannot be asked, and Infeasible with what is missing."""
+    """Return the policy with the least power that meets a target.
+
+    Args:
+        service: Service times and energies by batch size.
+        rate: The rate of Poisson arrivals.
+        target: The latency target.
+        servers: The number of servers.
+        step: A function that is called after each policy that was solved, at most 1 + SCANNED + BISECTIONS times.
+
+    Raises:
+        UsageError: An argument is out of range, or no energies are given.
+        Infeasible: No policy meets the target. The message says by how much the best one misses it.
+    """
 
     def optimal(weight: float) -> Solution:
         solution = solve(build(service, rate, Weights(1.0, weight), servers))
@@ -66,19 +87,19 @@ def least_power(
 
     fastest = optimal(0.0)
     if not service.energy.any():
-        raise UsageError("least power is asked for, but no energies are given")
-    # Weights at which energy hardly counts, and at which hardly anything else does.
+        raise UsageError("no energies are given; the least power needs the energy of each batch size")
+    # The range goes from weights at which energy hardly counts to weights at which little else counts.
     scale = fastest.latency / fastest.power
     weights = scale * np.geomspace(1e-4, 1e5, SCANNED)
     low, high = 0.0, float(weights[0])
     best: Solution | None = None
     least = np.inf
     for weight in (0.0, *weights):
-        found = optimal(float(weight)) if weight > 0.0 else fastest
-        excess = target.excess(found)
+        solution = optimal(float(weight)) if weight > 0.0 else fastest
+        excess = target.excess(solution)
         least = min(least, excess)
-        if excess <= 0 and (best is None or found.power <= best.power):
-            best, low, high = found, float(weight), np.inf
+        if excess <= 0 and (best is None or solution.power <= best.power):
+            best, low, high = solution, float(weight), np.inf
         elif best is not None and high == np.inf:
             high = float(weight)
         if target.quantile is None and excess > 0:
@@ -89,11 +110,11 @@ def least_power(
         return best
     for _ in range(BISECTIONS):
         weight = 0.5 * (low + high) if low == 0.0 else float(np.sqrt(low * high))
-        found = optimal(weight)
-        if target.excess(found) <= 0:
+        solution = optimal(weight)
+        if target.excess(solution) <= 0:
             low = weight
-            if found.power < best.power:
-                best = found
+            if solution.power < best.power:
+                best = solution
         else:
             high = weight
         if high <= low * 1.0001:

@@ -1,4 +1,4 @@
-"""A batching policy by queue length, with what it costs in the long run."""
+"""A batching policy by queue length, with its long-run costs."""
 
 from dataclasses import dataclass
 
@@ -7,18 +7,28 @@ import numpy as np
 from headrace.batching.smdp.model import Indices, Smdp
 from headrace.batching.smdp.service import Floats
 
-RARE = 1e-9  # states with a lower stationary probability say nothing about a policy's structure
+RARE = 1e-9  # states with a lower stationary probability do not count for a policy's structure
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """`policy[s, f]` is the batch to serve with s requests waiting in phase f, 0 to wait; the last row is S_o.
+    """A policy and its costs.
 
-    `g` is the average cost, abstract cost included; `delta` the part of it that S_o has (the paper's tolerance Delta,
-    which tells how much the truncation matters). `latency` and `power` are means; `probability` (of the shape of
-    `policy`) is the stationary distribution at decisions. `iterations` are sweeps of relative value iteration, which
-    may not have `converged`, or evaluations of policy iteration. `values` are relative values (for the former, those of
-    the process in steps of eta)."""
+    Args:
+        model: The process.
+        method: The solver: "pi" for policy iteration, "rvi" for relative value iteration.
+        s_max: The largest queue length of the truncation.
+        overflow_cost: The abstract cost c_o per unit of time in S_o.
+        policy: policy[s, f] is the batch to serve with s requests waiting in phase f, 0 to wait. The last row is S_o.
+        iterations: The sweeps of relative value iteration, or the evaluations of policy iteration.
+        g: The average cost, including the abstract cost.
+        delta: The part of g that S_o contributes (Eq. 15). It shows how much the truncation matters.
+        latency: The mean latency.
+        power: The mean power.
+        probability: The stationary distribution at decisions, of the shape of `policy`.
+        values: The relative values. Relative value iteration gives those of the process in steps of eta.
+        converged: Whether relative value iteration converged.
+    """
 
     model: Smdp
     method: str
@@ -36,13 +46,15 @@ class Solution:
 
     @property
     def waits_for_ever(self) -> bool:
-        """Whether it is cheapest to stay in S_o and never to serve: s_max or the overflow cost is too low."""
+        """Return whether the policy stays in S_o and never serves. Then s_max or the overflow cost is too low."""
         return bool((self.policy[-1] == 0).any())
 
     @property
     def control_limit(self) -> int | None:
-        """The least Q such that the policy waits below Q and serves min(s, max_batch) from Q on, in every state that it
-        visits; None if it is not of that structure, or depends on the phase."""
+        """Return the control limit Q of the policy; None if it has no such structure, or depends on the phase.
+
+        With a control limit Q, the policy waits below Q and serves min(s, max_batch) from Q on, in every state that it
+        visits."""
         if self.policy.shape[1] > 1:
             return None
         actions, visited = self.policy[:-1, 0], self.probability[:-1, 0] >= RARE
@@ -56,7 +68,7 @@ class Solution:
 
     @property
     def batch_shares(self) -> Floats:
-        """Share of each batch size, from 1, among the batches."""
+        """Return the share of each batch size, from 1, among the batches."""
         counts = np.bincount(
             self.policy.ravel(), weights=self.probability.ravel(), minlength=self.model.service.max_batch + 1
         )
@@ -75,7 +87,10 @@ def solution_of(
     iterations: int,
     converged: bool = True,
 ) -> Solution:
-    """`policy`, `values` and `visits` (expected, or a distribution: any scale) by state, S_o last, then by phase."""
+    """Return the solution with the costs of a policy.
+
+    `policy`, `values` and `visits` are by state and then by phase, with S_o last. `visits` are expected visits or a
+    distribution, on any scale."""
     phases = model.sojourn.shape[1]
     policy, visits = policy.reshape(-1, phases), visits.reshape(-1, phases)
     states = np.minimum(np.arange(s_max + 2), s_max)[:, None]

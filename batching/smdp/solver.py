@@ -1,4 +1,7 @@
-"""Solvers: policy iteration (exact, fast), relative value iteration (the paper's), and a truncation chosen for you."""
+"""Solvers: policy iteration, relative value iteration, and a solver that chooses the truncation.
+
+Policy iteration is exact and fast. Relative value iteration is the algorithm of the paper (Section IV-C).
+"""
 
 from collections.abc import Callable
 
@@ -12,15 +15,16 @@ from headrace.batching.smdp.solution import RARE, Solution, solution_of
 
 MAX_EVALUATIONS = 200
 LARGEST_S_MAX = 1 << 17
-AUTOMATIC_DELTA = 1e-7  # of the average cost
-EXACT_DELTA = 1e-10  # the same where "exactly" is meant: the tail behind S_o has several times what S_o has
+AUTOMATIC_DELTA = 1e-7  # largest share of the average cost that S_o may have
+EXACT_DELTA = 1e-10  # the same for exact results; the states beyond S_o have several times the share of S_o
 
 
 class NotConverged(HeadraceError):
-    """An iteration that should have ended did not."""
+    """An iteration did not end within its limit."""
 
 
 def check_truncation(s_max: int, overflow_cost: float) -> None:
+    """Raise UsageError unless s_max and the overflow cost are in range."""
     if not 1 <= s_max <= LARGEST_S_MAX:
         raise UsageError(f"s_max is {s_max}: give 1 to {LARGEST_S_MAX}")
     if not (np.isfinite(overflow_cost) and overflow_cost >= 0):
@@ -28,42 +32,61 @@ def check_truncation(s_max: int, overflow_cost: float) -> None:
 
 
 def policy_iteration(model: Smdp, s_max: int, overflow_cost: float, start: Indices | None = None) -> Solution:
-    """The optimal policy by Howard's algorithm; `start` (actions of all states) may come from a similar problem.
+    """Return the optimal policy by Howard's algorithm.
 
-    To wait in S_o, for ever, is left out: it is no policy that serves. Raises UsageError and NotConverged."""
+    The action to wait in S_o is left out, because a policy with it never serves again.
+
+    Args:
+        model: The process.
+        s_max: The largest queue length of the truncation.
+        overflow_cost: The abstract cost per unit of time in S_o.
+        start: The actions of all states to start from, for example from a similar problem. None starts from a policy
+            that never waits.
+
+    Raises:
+        UsageError: The truncation is out of range.
+        NotConverged: The iteration did not end.
+    """
     check_truncation(s_max, overflow_cost)
     policy = _serve_all(model, s_max) if start is None else start.ravel().copy()
     return _run(model, s_max, overflow_cost, policy, improve=True)
 
 
 def evaluate(model: Smdp, policy: Callable[[Indices], Indices] | Indices, overflow_cost: float = 0.0) -> Solution:
-    """The long-run cost of a given policy, exactly: an array of the actions up to S_o, or a function of the queue
-    lengths, which is evaluated on as many states as it takes for S_o not to matter.
+    """Return the exact long-run cost of a given policy.
 
-    Raises UsageError for a policy that cannot serve all that arrives, or serves more than there is."""
+    Args:
+        model: The process.
+        policy: The actions up to S_o, or a function of queue lengths. A function is evaluated on so many states that
+            S_o does not matter.
+        overflow_cost: The abstract cost per unit of time in S_o.
+
+    Raises:
+        UsageError: The policy cannot serve all arrivals, or serves more requests than wait.
+    """
     if not callable(policy):
         return _run(model, len(policy) - 2, overflow_cost, _checked(model, policy), improve=False)
     s_max = 4 * model.service.max_batch + 16
     while True:
         states = np.minimum(np.arange(s_max + 2), s_max)
-        found = _run(model, s_max, overflow_cost, _checked(model, policy(states)), improve=False)
-        if found.delta <= EXACT_DELTA * found.g:
-            return found
+        solution = _run(model, s_max, overflow_cost, _checked(model, policy(states)), improve=False)
+        if solution.delta <= EXACT_DELTA * solution.g:
+            return solution
         if s_max >= 1 << 14:
-            raise UsageError("unstable: this policy does not serve all that arrives; lower the rate or batch more")
+            raise UsageError("unstable: this policy does not serve all arrivals; lower the rate or use larger batches")
         s_max *= 2
 
 
 def _checked(model: Smdp, actions: Indices) -> Indices:
-    """As the kernel takes it: one action for each state and phase."""
+    """Return a policy in the form that the kernel takes: one action for each state and phase."""
     phases = model.sojourn.shape[1]
     actions = np.asarray(actions, np.intp)
     actions = np.repeat(actions, phases) if actions.ndim == 1 else actions.ravel()
     states = np.minimum(np.arange(len(actions)) // phases, len(actions) // phases - 2)
     if (actions < 0).any() or (actions > states).any() or actions.max() > model.service.max_batch:
-        raise UsageError("a policy serves at least 0 and at most what waits, and no more than the largest batch")
+        raise UsageError("a policy must serve at least 0, at most the waiting requests, and at most the largest batch")
     if not actions[-phases:].all():
-        raise UsageError("a policy must serve in the last state, S_o: otherwise nothing is ever served again")
+        raise UsageError("a policy must serve in the last state, S_o: otherwise it never serves again")
     return actions.copy()
 
 
@@ -93,18 +116,21 @@ def _run(model: Smdp, s_max: int, overflow_cost: float, policy: Indices, *, impr
 
 
 def static(batch: int) -> Callable[[Indices], Indices]:
-    """The paper's static policy for `evaluate`: wait for `batch` requests, serve that many."""
+    """Return the static policy for `evaluate`: wait for `batch` requests and serve them. Source: Section V-B of the
+    paper."""
     return lambda states: np.where(states >= batch, batch, 0)
 
 
 def _serve_all(model: Smdp, s_max: int) -> Indices:
-    """Actions of all states up to S_o where nobody waits beside an idle server."""
+    """Return the actions, for all states up to S_o, of the policy that never waits while a server is idle."""
     states = np.minimum(np.arange(s_max + 2), s_max)
     return np.repeat(np.minimum(states, model.service.max_batch), model.sojourn.shape[1])
 
 
 def _usual_state(model: Smdp, s_max: int) -> int:
-    """About where the queue stands if whatever waits is served: it reproduces itself."""
+    """Return a state near the usual queue length under the policy that never waits.
+
+    It is the queue length that reproduces itself: as many requests arrive during its service."""
     arrivals = model.rate * model.sojourn[1:, 0]
     sizes = np.arange(1, len(arrivals) + 1)
     steady = np.flatnonzero(arrivals <= sizes)
@@ -113,21 +139,35 @@ def _usual_state(model: Smdp, s_max: int) -> int:
 
 
 def work_conserving(max_batch: int) -> Callable[[Indices], Indices]:
-    """The work-conserving policy for `evaluate`: serve what waits, at most `max_batch`, and never wait beside it."""
+    """Return the work-conserving policy for `evaluate`: serve all waiting requests, at most `max_batch`, and never
+    wait."""
     return lambda states: np.minimum(states, max_batch)
 
 
 def relative_value_iteration(
-    model: Smdp, s_max: int, overflow_cost: float, epsilon: float = 0.01, most: int = 10_000
+    model: Smdp, s_max: int, overflow_cost: float, epsilon: float = 0.01, max_iterations: int = 10_000
 ) -> Solution:
-    """The paper's algorithm: the process is made one of equal steps ("discretization") of eta, 0.99 of the most that
-    leaves every state a probability of staying (in Table I that is 0.99 / rate), and values are iterated until their
-    changes span less than `epsilon`, or `most` times. For Poisson arrivals. Raises UsageError."""
+    """Return the policy of relative value iteration, the algorithm of the paper (Section IV-B and C).
+
+    The process is turned into one of equal steps of length eta ("discretization", Eq. 17). eta is 0.99 of the largest
+    value that leaves each state a probability of staying (Eq. 19). In Table I of the paper that is 0.99 / rate.
+    Arrivals must be Poisson.
+
+    Args:
+        model: The process.
+        s_max: The largest queue length of the truncation.
+        overflow_cost: The abstract cost per unit of time in S_o.
+        epsilon: The iteration ends when the changes of the values span less than this (Eq. 22).
+        max_iterations: The largest number of iterations.
+
+    Raises:
+        UsageError: An argument is out of range, or arrivals are bursty.
+    """
     check_truncation(s_max, overflow_cost)
     if model.sojourn.shape[1] > 1:
         raise UsageError("relative value iteration takes Poisson arrivals; use policy iteration for bursty ones")
-    if not epsilon > 0 or most < 1:
-        raise UsageError(f"epsilon {epsilon} and {most} iterations: give numbers above 0")
+    if not epsilon > 0 or max_iterations < 1:
+        raise UsageError(f"epsilon {epsilon} and {max_iterations} iterations: give numbers above 0")
     actions = min(model.service.max_batch, s_max) + 1
     sojourn, base, slope = model.sojourn[:actions, 0], model.base[:actions, 0], model.slope[:actions, 0]
     pmf = model.counts[:actions, 0, 0]
@@ -140,12 +180,12 @@ def relative_value_iteration(
     cost[-1] += overflow_cost
     cost[~allowed] = np.inf
     share = eta / sojourn
-    entry = np.maximum(left, 0) * actions + np.arange(actions)  # of (left, action) in what is expected
+    entry = np.maximum(left, 0) * actions + np.arange(actions)  # index of (left, action) in the expected values
     padded = np.empty(s_max + 1 + pmf.shape[1])
     windows = np.lib.stride_tricks.sliding_window_view(padded, pmf.shape[1])[: s_max + 1]
     values = np.zeros(s_max + 2)
     iteration, converged = 0, False
-    while iteration < most and not converged:
+    while iteration < max_iterations and not converged:
         iteration += 1
         padded[: s_max + 2] = values
         padded[s_max + 2 :] = values[-1]
@@ -161,7 +201,7 @@ def relative_value_iteration(
 
 
 def _stationary(model: Smdp, policy: Indices, s_max: int) -> Floats:
-    """The stationary distribution of a policy that may wait in S_o, and then ends there."""
+    """Return the stationary distribution of a policy. A policy that waits in S_o ends there."""
     values, visits = np.empty(s_max + 2), np.zeros(s_max + 2)
     if policy[-1] == 0:
         visits[-1] = 1.0
@@ -186,12 +226,15 @@ def _stationary(model: Smdp, policy: Indices, s_max: int) -> Floats:
 
 
 def solve(model: Smdp, delta: float = AUTOMATIC_DELTA) -> Solution:
-    """The optimal policy, with s_max and the overflow cost chosen: s_max grows until S_o has less than `delta` of the
-    average cost, and the policy has not changed in the states that it visits.
+    """Return the optimal policy with an automatic truncation.
 
-    A stay in S_o of length y loses the arrival that led there and rate * y more, each of which would cost g / rate to
-    serve. The overflow cost is twice what makes up for that in the shortest stay, with g of serving whatever waits;
-    with less it can be best to linger there, for a large w2."""
+    s_max grows until S_o has less than `delta` of the average cost and the policy no longer changes in the states that
+    it visits.
+
+    The overflow cost follows from the loss in S_o. A stay of length y loses the arrival that led there and rate * y
+    more. To serve each of these would cost g / rate. The overflow cost is twice the amount that makes up for this loss
+    in the shortest stay. g is that of the policy that never waits. With less it can be best to stay in S_o, for a large
+    w2."""
     phases = model.sojourn.shape[1]
     s_max = 2 * model.service.max_batch + 8
     try:
@@ -205,18 +248,16 @@ def solve(model: Smdp, delta: float = AUTOMATIC_DELTA) -> Solution:
         if before is not None:
             start = _serve_all(model, s_max).reshape(-1, phases)
             start[: before.s_max + 1] = before.policy[:-1]
-        found = policy_iteration(model, s_max, overflow_cost, start)
-        if before is not None and found.delta <= delta * found.g:
-            visited = found.probability[: before.s_max + 1] >= RARE
-            if (found.policy[: before.s_max + 1] == before.policy[:-1])[visited].all():
-                return found
+        solution = policy_iteration(model, s_max, overflow_cost, start)
+        if before is not None and solution.delta <= delta * solution.g:
+            visited = solution.probability[: before.s_max + 1] >= RARE
+            if (solution.policy[: before.s_max + 1] == before.policy[:-1])[visited].all():
+                return solution
         if s_max * 2 > LARGEST_S_MAX:
             raise _too_close(model)
-        before = found
+        before = solution
         s_max = s_max * 3 // 2
 
 
 def _too_close(model: Smdp) -> Unstable:
-    return Unstable(
-        f"rho = {model.load:.7g} is so close to 1 that the queue has no end to compute with; lower the rate"
-    )
+    return Unstable(f"rho = {model.load:.7g} is so close to 1 that the queue is too long to compute; lower the rate")

@@ -1,1 +1,1 @@
-"""The `headrace` command, one file a command."""
+"""The command line `headrace`, with one module or folder for each command."""

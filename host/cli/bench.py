@@ -1,4 +1,4 @@
-"""`headrace bench`: an open-loop load generator for servers of the Open Inference Protocol."""
+"""The command `headrace bench`, an open-loop load generator for servers of the Open Inference Protocol."""
 
 import contextlib
 import os
@@ -10,80 +10,106 @@ import typer
 
 from headrace.batching import UsageError
 from headrace.host.cli.console import out, show_json, tell, warn, working
-from headrace.host.cli.options import Json, bearer_token, check_readable, command, readable, writable
+from headrace.host.cli.options import HelpAll, Json, bearer_token, check_readable, command, readable, writable
+from headrace.host.cli.setting_options import group_options
 
 if TYPE_CHECKING:
     from headrace.host.bench.client import Target
 
 PORTS = {"http": 8000, "https": 8000, "grpc": 8001, "grpcs": 8001}
 MAX_RATES = 64
-MAX_NAMES = 20  # that an error lists
-REQUESTS = 1000  # where neither --requests nor --duration-s is given
+MAX_NAMES = 20  # model names that an error lists
+REQUESTS = 1000  # requests of a run, if neither --requests nor --duration-s is given
 
 
 @command
 def bench(
-    url: Annotated[str, typer.Argument(help="http://HOST:PORT or grpc://HOST:PORT; https and grpcs with TLS.")],
-    model: Annotated[str | None, typer.Option(help="The model's name [the only one that the server has].")] = None,
+    url: Annotated[
+        str,
+        typer.Argument(help="The server's address: http://HOST:PORT or grpc://HOST:PORT, or https or grpcs with TLS."),
+    ],
+    model: Annotated[str | None, typer.Option(help="Name of the model [the server's only model].")] = None,
     rate_rps: Annotated[
-        str | None, typer.Option(help="Requests/s on average, one run for each of several by comma [100].")
+        str | None,
+        typer.Option(help="Mean arrival rate (requests/s). Several rates, by comma, give one run each [100]."),
     ] = None,
     arrivals: Annotated[
         str,
         typer.Option(
-            help="poisson, bursts (1.8 and 0.2 times the rate for 1 s each on average), or a CSV as in "
-            "`simulate --replay`."
+            help="poisson; bursts (1.8 and 0.2 times the rate in turn, each for 1 s on average); or a CSV file as for "
+            "`headrace simulate --replay`."
         ),
     ] = "poisson",
     concurrency: Annotated[
         int | None,
-        typer.Option(min=1, max=4096, help="In place of a rate, as many requests at any time: what the server can do."),
+        typer.Option(
+            min=1,
+            max=4096,
+            help="Number of requests that are in flight at all times, in place of a rate. This measures capacity.",
+        ),
     ] = None,
-    requests: Annotated[int | None, typer.Option(min=1, max=10_000_000, help="Of each run [1000].")] = None,
+    requests: Annotated[
+        int | None, typer.Option(min=1, max=10_000_000, help="Number of requests of each run [1000].")
+    ] = None,
     duration_s: Annotated[
-        float | None, typer.Option(min=0.001, max=86400, help="Of each run, in place of --requests.")
+        float | None, typer.Option(min=0.001, max=86400, help="Length of each run (s), in place of --requests.")
     ] = None,
     input: Annotated[
-        Path | None, typer.Option(help="A photo or a sound, or a folder of them; random tensors without.")
+        Path | None, typer.Option(help="An image or audio file to send, or a folder of them [random tensors].")
     ] = None,
     open_size: Annotated[
-        int, typer.Option(min=1, max=1 << 24, help="Of tensors, the sizes that the model leaves open, but the batch.")
+        int,
+        typer.Option(min=1, max=1 << 24, help="Size of each dimension of a random tensor that the model leaves open."),
     ] = 1,
     classes: Annotated[
-        int, typer.Option(min=0, max=1000, help="Ask for as many best labels in place of the output tensors.")
+        int,
+        typer.Option(min=0, max=1000, help="Ask for this number of best labels, in place of the output tensors."),
     ] = 0,
     shared_memory: Annotated[
         bool,
-        typer.Option("--shared-memory", help="Tensors lie in shared memory; for a server of this machine that may."),
+        typer.Option(
+            "--shared-memory",
+            help="Send tensors through shared memory. The server must run on this machine with --shared-memory.",
+        ),
     ] = False,
     timeout_ms: Annotated[
-        float | None, typer.Option(min=0.001, max=1e9, help="The parameter `timeout` of every request.")
+        float | None, typer.Option(min=0.001, max=1e9, help="The parameter `timeout` of every request (ms).")
     ] = None,
     wait_s: Annotated[
-        float, typer.Option(min=0, max=3600, help="How long to wait for answers after the last request.")
+        float, typer.Option(min=0, max=3600, help="Longest wait (s) for answers after the last request.")
     ] = 10.0,
-    processes: Annotated[int, typer.Option(min=1, max=64, help="That send requests.")] = 1,
+    processes: Annotated[int, typer.Option(min=1, max=64, help="Number of processes that send requests.")] = 1,
     connections: Annotated[
-        int, typer.Option(min=1, max=65536, help="HTTP connections at most; what finds none free waits for one.")
+        int,
+        typer.Option(
+            min=1, max=65536, help="Largest number of HTTP connections. A request that finds none free waits for one."
+        ),
     ] = 1000,
     token_file: Annotated[
-        Path | None, typer.Option(callback=readable, help="Send the token in this file: Authorization: Bearer.")
+        Path | None,
+        typer.Option(callback=readable, help="Send the token in this file, as Authorization: Bearer TOKEN."),
     ] = None,
     ca_file: Annotated[
-        Path | None, typer.Option(callback=readable, help="Certificates, as PEM, to trust in place of this machine's.")
+        Path | None,
+        typer.Option(callback=readable, help="PEM file of certificates to trust, in place of this machine's."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of arrivals and random tensors.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the arrivals and of random tensors.")] = 0,
     plot: Annotated[
-        Path | None, typer.Option(callback=writable, help="Write latency by load here, as PNG, SVG or PDF.")
+        Path | None,
+        typer.Option(callback=writable, help="Write a plot of latency by load to this PNG, SVG or PDF file."),
     ] = None,
     as_json: Json = False,
+    help_all: HelpAll = False,
 ) -> None:
-    """Send requests to a server of the Open Inference Protocol (KServe, Triton) and tell how long it takes to answer.
+    """Send requests to a server of the Open Inference Protocol (KServe, Triton) and measure its latency.
 
-    Requests leave at times that were planned before, however slow the server is, and latency counts from then; how late
-    the client was is told apart. A request ends as one of: ok; shed, the server has too many; late, past its timeout;
-    unavailable; error; unanswered, connection lost or no answer in time."""
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC would tell on stderr what its errors say anyway
+    Requests leave at times that are planned before the run, however slow the server is. Latency counts from these
+    times. The results also tell how late the client sent requests.
+
+    Each request ends in one of six ways. ok: the server answered. shed: the server has too many requests. late: the
+    request's timeout has passed. unavailable and error: the server says so. unanswered: the connection was lost, or no
+    answer came in time."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # otherwise gRPC repeats on stderr what its errors say
     rates = _rates(rate_rps)
     _exclude(("--concurrency", concurrency), ("--rate-rps", rate_rps))
     _exclude(("--concurrency", concurrency), ("--requests", requests))
@@ -94,7 +120,7 @@ def bench(
             raise UsageError(f"--arrivals: there is no {arrivals!r}; give poisson, bursts, or a CSV file")
         check_readable("--arrivals", trace)
         for other in (("--rate-rps", rate_rps), ("--concurrency", concurrency), ("--duration-s", duration_s)):
-            _exclude(("--arrivals of a file", trace), other)
+            _exclude(("--arrivals with a file", trace), other)
     if input is not None and not input.is_dir():
         check_readable("--input", input)
     if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
@@ -160,13 +186,13 @@ def _only_model(target: "Target") -> str:
 
 
 def _exclude(first: tuple[str, object], second: tuple[str, object]) -> None:
-    """Raises UsageError if both options are given."""
+    """Raise UsageError if both options are given."""
     if first[1] is not None and second[1] is not None:
         raise UsageError(f"{first[0]} and {second[0]} exclude each other: give one of them")
 
 
 def _rates(text: str | None) -> list[float]:
-    """Raises UsageError."""
+    """Return the rates (requests/s) of --rate-rps. Raises UsageError."""
     try:
         found = [float(part) for part in ("100" if text is None else text).split(",")]
     except ValueError:
@@ -177,7 +203,7 @@ def _rates(text: str | None) -> list[float]:
 
 
 def target_of(url: str, token: str | None, authorities: Path | None = None) -> "Target":
-    """Raises UsageError."""
+    """Return the client of the server at `url`. `authorities` is a file of certificates to trust. Raises UsageError."""
     wanted = UsageError(f"{url!r}: give http://HOST:PORT or grpc://HOST:PORT, or https or grpcs in place of these")
     try:
         parts = urlsplit(url)
@@ -190,7 +216,7 @@ def target_of(url: str, token: str | None, authorities: Path | None = None) -> "
 
     secure = Secure(authorities) if parts.scheme in ("https", "grpcs") else None
     if secure is None and authorities is not None:
-        raise UsageError(f"--ca-file is for https and grpcs, and {url!r} is neither: leave it out")
+        raise UsageError(f"--ca-file is for https and grpcs, but the URL is {url!r}: leave out --ca-file")
     if secure is not None:
         secure.context()
     where = (parts.hostname, port or PORTS[parts.scheme], token, secure)
@@ -201,3 +227,32 @@ def target_of(url: str, token: str | None, authorities: Path | None = None) -> "
     from headrace.host.bench.grpc_client import GrpcTarget
 
     return GrpcTarget(*where)
+
+
+group_options(
+    bench,
+    {
+        "Load": ["model", "rate_rps", "arrivals", "concurrency", "requests", "duration_s", "timeout_ms", "seed"],
+        "Inputs and outputs": ["input", "open_size", "classes", "shared_memory"],
+        "Connection": ["token_file", "ca_file", "connections", "processes", "wait_s"],
+    },
+    first=(
+        "url",
+        "model",
+        "rate_rps",
+        "arrivals",
+        "concurrency",
+        "requests",
+        "duration_s",
+        "timeout_ms",
+        "seed",
+        "input",
+        "classes",
+        "shared_memory",
+        "token_file",
+        "plot",
+        "as_json",
+        "help_all",
+        "help",
+    ),
+)

@@ -1,4 +1,4 @@
-"""`headrace build`: containers, what is in one, and what the RTL takes of a card."""
+"""The command `headrace build`: build a container, list what is in one, or report the resources of the RTL units."""
 
 import re
 from contextlib import AbstractContextManager
@@ -20,28 +20,35 @@ from headrace.host.cli.options import Json, check_readable, check_writable, comm
 
 
 class Target(StrEnum):
+    """The emulation targets of containers."""
+
     SW_EMU = "sw_emu"
     HW_EMU = "hw_emu"
 
 
 class BuildTarget(StrEnum):
+    """The targets of `headrace build`: those of containers, and a folder that Vitis builds for a card."""
+
     SW_EMU = "sw_emu"
     HW_EMU = "hw_emu"
     HW = "hw"
 
 
 class KernelSource(StrEnum):
+    """The sources that a card's kernels can be built from."""
+
     RTL = "rtl"
     HLS = "hls"
 
 
-TARGET_HELP = "sw_emu: the C++ compiled by g++ behind the XRT API; hw_emu: the RTL, Verilated, clock by clock."
-TargetOption = Annotated[Target, typer.Option(help=TARGET_HELP)]
+TARGET_HELP = "sw_emu runs the units' C++, compiled by g++. hw_emu runs their RTL by Verilator, clock by clock."
+TargetOption = Annotated[Target, typer.Option(help=f"How the DPU is emulated. {TARGET_HELP}")]
 
 
 def cached_xclbin(target: Target, image_cus: int = 0, mel_cus: int = 0, norm_cus: int = 0) -> Path:
-    """Return the container for these options, from the cache or built anew, with progress. A kind of unit of which
-    none is asked for is not built."""
+    """Return the container for these options, from the cache or newly built. Progress is shown.
+
+    A kind of CU is left out if its number is 0."""
     with _building(target, image_cus, mel_cus, norm_cus):
         return build_cached(target=target.value, image_cus=image_cus, mel_cus=mel_cus, norm_cus=norm_cus)
 
@@ -50,11 +57,11 @@ def _building(target: Target, image_cus: int, mel_cus: int, norm_cus: int) -> Ab
     tool = "g++" if target is Target.SW_EMU else "Verilator and g++"
     counts = {"image": image_cus, "mel": mel_cus, "norm": norm_cus}
     units = " and ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-    return working(f"building {target.value} with {units} CUs ({tool}; about a minute the first time)")
+    return working(f"building {target.value} with {units} CUs ({tool}); this takes about a minute the first time")
 
 
 def read_container(option: str, path: Path) -> Xclbin:
-    """Raises UsageError that names the option if the file is no sound container."""
+    """Return the container in a file. Raises UsageError, which names the option, if the file is damaged or is none."""
     try:
         return read_checked(path)
     except XclbinError as error:
@@ -64,33 +71,45 @@ def read_container(option: str, path: Path) -> Xclbin:
 @command
 def build(
     target: Annotated[
-        BuildTarget, typer.Option(help=f"{TARGET_HELP} hw: a folder from which Vitis builds for a card.")
+        BuildTarget,
+        typer.Option(help=f"What to build. {TARGET_HELP} hw writes a folder from which Vitis builds for a card."),
     ] = BuildTarget.SW_EMU,
-    image_cus: Annotated[int, typer.Option(min=0, max=16, help="Number of image compute units.")] = 4,
-    mel_cus: Annotated[int, typer.Option(min=0, max=16, help="Of audio CU A: WAV files to log-mel bands.")] = 1,
-    norm_cus: Annotated[int, typer.Option(min=0, max=16, help="Of audio CU B: log-mel bands to tensors.")] = 1,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="The .xclbin, or folder, to write.")] = None,
+    image_cus: Annotated[int, typer.Option(min=0, max=16, help="Number of image CUs, from JPEG files to tensors.")] = 4,
+    mel_cus: Annotated[
+        int, typer.Option(min=0, max=16, help="Number of audio CUs A, from WAV files to log-mel bands.")
+    ] = 1,
+    norm_cus: Annotated[
+        int, typer.Option(min=0, max=16, help="Number of audio CUs B, from log-mel bands to tensors.")
+    ] = 1,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The .xclbin file to write, or the folder with --target hw.")
+    ] = None,
     card: Annotated[str, typer.Option("--platform", help="The card: u50, u55c, u250 or u280.")] = DEFAULT,
     kernel: Annotated[
-        KernelSource | None, typer.Option(help="--target hw: the SystemVerilog (the default), or the C++.")
+        KernelSource | None,
+        typer.Option(help="Source of the kernels with --target hw: SystemVerilog (rtl) or C++ (hls) [rtl]."),
     ] = None,
     slr: Annotated[
-        list[str] | None, typer.Option(help="--target hw: the die of a unit, such as image_cu_1:2; once a unit.")
+        list[str] | None,
+        typer.Option(help="Die of a CU with --target hw, as in image_cu_1:2. Give it once for each CU."),
     ] = None,
     clock_mhz: Annotated[
-        float | None, typer.Option(min=50, max=500, help="--target hw: the clock to ask for; 250, as --report allows.")
+        float | None, typer.Option(min=50, max=500, help="Clock (MHz) to ask Vitis for with --target hw [250].")
     ] = None,
-    run: Annotated[bool, typer.Option("--run", help="--target hw: build it too, where v++ and vivado are.")] = False,
+    run: Annotated[
+        bool, typer.Option("--run", help="Also build the folder of --target hw. This needs v++ and vivado.")
+    ] = False,
     info: Annotated[Path | None, typer.Option(help="List what is in this .xclbin instead of building one.")] = None,
     report: Annotated[
-        bool, typer.Option("--report", help="Resources and logic depth of the RTL units by Yosys, beside the card's.")
+        bool,
+        typer.Option("--report", help="Report resources and logic depth of the RTL units, as Yosys synthesises them."),
     ] = False,
     cycles_per_image: Annotated[
-        int | None, typer.Option(min=1, help="--report: clocks of an image; those of a 500x375 photo without.")
+        int | None, typer.Option(min=1, help="Clocks of an image for --report [those of a photo of 500x375 pixels].")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Build an .xclbin container or the folder for one, list what is in one, or report what the RTL takes of a card."""
+    """Build an .xclbin container or the folder for one, list what is in one, or report the resources of the RTL."""
     from headrace.bitstreams.build import describe
     from headrace.bitstreams.hw.run import implementation
 
@@ -101,7 +120,7 @@ def build(
     board = platform(card)
     for option, given in (("--kernel", kernel), ("--slr", slr), ("--clock-mhz", clock_mhz), ("--run", run or None)):
         if given is not None and (target is not BuildTarget.HW or output is None):
-            raise UsageError(f"{option} is for --target hw -o FOLDER")
+            raise UsageError(f"{option} is for --target hw -o FOLDER: give these too, or leave out {option}")
     if report:
         _report(cycles_per_image, as_json)
         return
@@ -129,6 +148,7 @@ def build(
 
 
 def _dies(options: list[str]) -> dict[str, int]:
+    """Return the die of each CU that --slr names. Raises UsageError."""
     dies: dict[str, int] = {}
     for option in options:
         unit, _, slr = option.partition(":")
@@ -153,7 +173,7 @@ def _hardware(
 
     design = own_design(board, kernel.value, counts, clock_mhz or CLOCK_MHZ, dies)
     if run:
-        check_tools(board)  # before anything is written
+        check_tools(board)  # a missing tool ends the command before anything is written
     write_folder(folder, design)
     tell(f"wrote {folder}: {kernel.value} for {board.name} at {design.clock_mhz:g} MHz; not built")
     built = build_folder(folder, board, tell) if run else None
@@ -174,7 +194,7 @@ def _hardware(
 
 
 def _print_implementation(found: dict[str, Any]) -> None:
-    """As the vendor's reports have it; what they lack is said to be unknown."""
+    """Print clock, slack and resources from the vendor's reports. A value that they lack is printed as unknown."""
     clock, slack, used = (found.get(key) for key in ("clock_mhz", "slack_ns", "utilisation"))
     show(
         f"built: clock {'unknown' if clock is None else f'{clock:g} MHz'}, "

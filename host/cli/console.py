@@ -1,7 +1,7 @@
-"""All commands print with this module: results on stdout, prose, progress and logs on stderr.
+"""Printing for all commands: results go to stdout; prose, progress and logs go to stderr.
 
-Whatever is printed is taken as it is: no markup, no emoji codes, no highlighting, for names of files and models and
-texts of errors may hold anything, brackets and colons included."""
+Texts are printed unchanged, without markup, emoji codes or highlighting. Names of files and models, and texts of
+errors, may contain brackets and colons."""
 
 import contextlib
 import json
@@ -29,9 +29,9 @@ from rich.progress import (
 from rich.text import Text
 
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)  # by how often --verbose is given
-MAX_WAITING: Final = 1000  # lines
-LAST_WORDS_S: Final = 2.0  # that the end of a command waits for what is still to be written
-LINE_EVERY_S: Final = 30.0  # of progress in a log, where no bar moves
+MAX_WAITING: Final = 1000  # lines that wait for the thread of `told_in_background`
+LAST_WORDS_S: Final = 2.0  # longest wait of a command's end for these lines
+LINE_EVERY_S: Final = 30.0  # from one line of progress to the next, if stderr is no terminal
 
 _waiting: "queue.Queue[str | None] | None" = None  # the lines for the thread of `told_in_background`
 _terminal = sys.stdout is not None and sys.stdout.isatty()
@@ -40,17 +40,17 @@ err = Console(stderr=True, markup=False, emoji=False, highlight=False)
 
 
 def show(text: str) -> None:
-    """A line of the result, however long."""
+    """Print one line of the result, without wrapping it."""
     out.print(text, soft_wrap=True)
 
 
 def show_json(value: Any) -> None:
-    """The result as JSON: all that a command prints on stdout."""
+    """Print the result as JSON. A command prints nothing else on stdout then."""
     print(json.dumps(value, indent=2))
 
 
 def tell(text: str) -> None:
-    """A line of prose, however long."""
+    """Print one line of prose on stderr, without wrapping it."""
     if _waiting is None:
         err.print(text, soft_wrap=True)
     else:
@@ -60,9 +60,10 @@ def tell(text: str) -> None:
 
 @contextlib.contextmanager
 def told_in_background() -> Iterator[None]:
-    """Let a thread write the lines of `tell` meanwhile. A terminal or a pipe that accepts nothing then blocks nobody.
+    """Let a thread write the lines of `tell` while the block runs.
 
-    At most MOST_WAITING lines wait for the thread. `tell` drops further lines."""
+    A terminal or a pipe that accepts nothing then blocks only the thread. At most MAX_WAITING lines wait for it; `tell`
+    drops further lines."""
     global _waiting
     lines = _waiting = queue.Queue(MAX_WAITING)
     writer = threading.Thread(target=_write, args=(lines,), name="stderr", daemon=True)
@@ -73,7 +74,7 @@ def told_in_background() -> Iterator[None]:
         _waiting = None
         end = time.monotonic() + LAST_WORDS_S
         with contextlib.suppress(queue.Full):
-            lines.put(None, timeout=LAST_WORDS_S)  # what waits is written before
+            lines.put(None, timeout=LAST_WORDS_S)  # the thread writes all waiting lines first
             writer.join(max(0.0, end - time.monotonic()))
 
 
@@ -87,18 +88,19 @@ def _write(lines: "queue.Queue[str | None]") -> None:
 
 
 def warn(text: str) -> None:
+    """Print a warning on stderr."""
     tell(f"headrace: warning: {text}")
 
 
 class _Log(logging.Handler):
-    """Prints above a progress bar, where there is one."""
+    """A log handler that prints above the progress bar, if there is one."""
 
     def emit(self, record: logging.LogRecord) -> None:
         tell(f"headrace: {record.levelname.lower()}: {self.format(record)}")
 
 
 def log(verbose: int) -> None:
-    """Logs of Headrace go to stderr: warnings, with `verbose` 1 what is done, and with 2 every detail."""
+    """Print Headrace's logs on stderr: only warnings if `verbose` is 0, each action if 1, and details if 2 or more."""
     ours = logging.getLogger("headrace")
     ours.handlers = [_Log()]
     ours.propagate = False
@@ -106,13 +108,15 @@ def log(verbose: int) -> None:
 
 
 def working(text: str) -> contextlib.AbstractContextManager[Any]:
-    """Shows that something of unknown length goes on."""
+    """Show a text while the block runs, for work of unknown length."""
     return err.status(Text(text))
 
 
 def _time_left(task: Task) -> str | None:
-    """At the mean pace from the begin of the stage to its last step; not at that of the last half minute, as rich has
-    it, for a step may take longer. What was done before the stage began took no time of it."""
+    """Return the time that a stage still takes, in words, or None if it cannot be estimated.
+
+    The estimate uses the mean pace from the beginning of the stage to its last step. rich uses the pace of the last
+    half minute, but a step may take longer than that. Steps that were skipped took no time."""
     done = task.completed - task.fields.get("skipped", 0)
     if task.remaining is None or task.elapsed is None or not done:
         return None
@@ -122,12 +126,15 @@ def _time_left(task: Task) -> str | None:
 
 
 class _TimeLeft(ProgressColumn):
+    """A column of a progress bar with the time that is left."""
+
     def render(self, task: Task) -> Text:
         return Text("" if task.total is None else _time_left(task) or "-:--:-- left", style="progress.remaining")
 
 
 @contextlib.contextmanager
 def progress() -> Iterator[Progress]:
+    """Show progress bars on stderr while the block runs, if stderr is a terminal."""
     text = TextColumn("{task.description}", markup=False)
     columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), _TimeLeft())
     with Progress(*columns, console=err, disable=not err.is_terminal) as shown:
@@ -135,8 +142,9 @@ def progress() -> Iterator[Progress]:
 
 
 class Stages:
-    """Draws stages of work as progress bars; in a log, where nothing moves, a line for each, and one now and then with
-    how far it is."""
+    """Stages of work, each drawn as a progress bar.
+
+    If stderr is no terminal, a line is printed for each stage, and every LINE_EVERY_S a line with its progress."""
 
     def __init__(self, shown: Progress) -> None:
         self._shown = shown
@@ -144,6 +152,7 @@ class Stages:
         self._told_s = 0.0
 
     def stage(self, text: str, total: int | None = None) -> None:
+        """End the present stage, and begin the next one, with `total` steps if their number is known."""
         if self._bar is not None:
             task = self._shown.tasks[self._bar]
             self._shown.update(self._bar, total=task.total or 1, completed=task.total or 1)
@@ -153,10 +162,11 @@ class Stages:
             self._told_s = self._shown.get_time()
 
     def skip(self, count: int) -> None:
-        """So many steps of the stage were done before; it begins now."""
+        """Count `count` steps of the stage as done before, and begin its time now."""
         self._shown.reset(self._bar, completed=count, skipped=count)
 
     def step(self) -> None:
+        """Count one step of the stage as done."""
         task = self._shown.tasks[self._bar]
         self._shown.update(self._bar, advance=1, stepped_s=task.elapsed)
         if err.is_terminal or task.finished or self._shown.get_time() < self._told_s + LINE_EVERY_S:

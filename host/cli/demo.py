@@ -1,4 +1,4 @@
-"""`headrace demo`: photos or sounds, DPU, batcher and network, live."""
+"""The command `headrace demo`, which runs images, audio or sentences through the DPU, a batcher and a network."""
 
 import contextlib
 import sys
@@ -8,11 +8,12 @@ from typing import Annotated
 
 import typer
 
-from headrace.batching import POLICIES, UsageError, find_policy
+from headrace.batching import UsageError
 from headrace.host.cli.build import Target, TargetOption, cached_xclbin, read_container
 from headrace.host.cli.console import Stages, out, progress, show_json, tell
 from headrace.host.cli.options import (
     AllowNonfinite,
+    HelpAll,
     ImageCus,
     Json,
     MaxBatch,
@@ -21,7 +22,6 @@ from headrace.host.cli.options import (
     ProfileFiles,
     ReadMemory,
     Whole,
-    WindowMs,
     Workers,
     XrtOption,
     check_readable,
@@ -30,50 +30,60 @@ from headrace.host.cli.options import (
     readable,
     readable_folder,
 )
+from headrace.host.cli.setting_options import (
+    add_policy_settings,
+    given,
+    group_options,
+    usable_policies,
+    with_assignments,
+)
 from headrace.host.workers.devices import parsed_workers
 from headrace.host.workers.networks.foreign.rules import MEMORY_MIB, FileRules
 from headrace.sim.hardware.profiles import read_profile
 
-IMAGE_POLICIES = tuple(name for name in POLICIES if find_policy(name).tasks != "cells")
+DEMO_POLICIES = tuple(entry.name for entry in usable_policies() if entry.tasks != "cells")
 
 
 @command
 def demo(
+    ctx: typer.Context,
     folder: Annotated[
         Path | None,
         typer.Argument(
-            callback=readable_folder, help="With --audio: WAV and FLAC files instead of bundled and spoken ones."
+            callback=readable_folder,
+            help="With --audio, a folder of WAV and FLAC files [bundled and synthesised speech].",
         ),
     ] = None,
-    audio: Annotated[bool, typer.Option("--audio", help="Speech instead of photos.")] = False,
+    audio: Annotated[bool, typer.Option("--audio", help="Run speech instead of images.")] = False,
     requests: Annotated[
         int | None,
-        typer.Option(min=1, max=1_000_000, help="Requests of each run; as many as come in 6 s if not given."),
+        typer.Option(min=1, max=1_000_000, help="Number of requests of each run [the arrivals of 6 s]."),
     ] = None,
     rate_rps: Annotated[
         float | None,
-        typer.Option(help="Arrival rate of all runs; if not given, loads that this machine was measured for."),
+        typer.Option(help="Arrival rate (requests/s) of all runs [chosen from measurements on this machine]."),
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            help="torchvision networks by name, or module:function, several with commas [mobilenet_v3_small]; or one "
-            "that reads sentences: transformer, seq2seq, lstm, or module:function of a step model; with --audio "
-            "conformer, citrinet, or module:function of a network of sounds [conformer]."
+            help="Networks by comma: torchvision's by name, or module:function [mobilenet_v3_small]. Or one step model "
+            "over sentences: transformer, seq2seq, lstm, or module:function. With --audio, networks over speech: "
+            "conformer, citrinet, or module:function [conformer]."
         ),
     ] = None,
     weights: Annotated[
         list[str] | None,
-        typer.Option(help="A state_dict file, once a model; fixed random weights without."),
+        typer.Option(help="A state_dict file, once for each model [fixed random weights]."),
     ] = None,
     allow_nonfinite_weights: AllowNonfinite = False,
     read_memory_mib: ReadMemory = MEMORY_MIB,
     input_shape: Annotated[
-        list[str] | None, typer.Option(help="3xHEIGHTxWIDTH, once a model; what it says of itself if not given.")
+        list[str] | None,
+        typer.Option(help="3xHEIGHTxWIDTH, once for each model [the shape that the network states]."),
     ] = None,
     images: Annotated[
         Path | None,
-        typer.Option(callback=readable_folder, help="A folder of JPEG files instead of bundled photos."),
+        typer.Option(callback=readable_folder, help="A folder of JPEG files [bundled photos]."),
     ] = None,
     workers: Workers = None,
     whole: Whole = False,
@@ -82,43 +92,58 @@ def demo(
         typer.Option(
             "--policies",
             "--policy",
-            autocompletion=lambda: list(IMAGE_POLICIES),
-            help=f"Comma-separated, of {', '.join(IMAGE_POLICIES)} [serial,graph,preba; with --audio serial,preba].",
+            autocompletion=lambda: list(DEMO_POLICIES),
+            help=f"Policies to compare, by comma: {', '.join(DEMO_POLICIES)}, or module:Class [serial,graph,preba; "
+            "with --audio serial,preba].",
+        ),
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A setting of all policies that have it, as in coverage=0.95. `headrace policies NAME` lists them.",
         ),
     ] = None,
     preprocessors: Annotated[
-        str, typer.Option(help="Comma-separated, of beforehand (tensors made before the run), cpu and dpu.")
+        str,
+        typer.Option(
+            help="Preprocessors to compare, by comma: cpu, dpu, and beforehand, whose tensors are made before the run."
+        ),
     ] = "beforehand,cpu,dpu",
-    window_ms: WindowMs = 5.0,
     max_batch: MaxBatch = 32,
-    sla_ms: Annotated[
+    slo_ms: Annotated[
         float | None,
-        typer.Option(min=0, help="Latency beyond which a request counts as late [500; with --audio 5000]."),
+        typer.Option(
+            "--slo-ms",
+            "--sla-ms",
+            min=0,
+            help="Target latency (ms). A request above it counts as late [500; with --audio 5000].",
+        ),
     ] = None,
     target: TargetOption = Target.SW_EMU,
-    xclbin: Annotated[
-        Path | None, typer.Option(callback=readable, help="Use this container instead of building one.")
-    ] = None,
+    xclbin: Annotated[Path | None, typer.Option(callback=readable, help="Container to use [one is built].")] = None,
     xrt: XrtOption = None,
     image_cus: ImageCus = 4,
     mel_cus: MelCus = 1,
     norm_cus: NormCus = 1,
     profile_files: ProfileFiles = None,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the arrivals and of the choice of inputs.")] = 0,
     out_folder: Annotated[Path, typer.Option("--out", help="Folder for the report.")] = Path("out/demo"),
     as_json: Json = False,
+    help_all: HelpAll = False,
 ) -> None:
-    """Real photos, or speech, through the emulated DPU, a batcher and a real network, with CPU and DPU and the policies
-    compared.
+    """Run images, speech or sentences through the emulated DPU, a batcher and a network, and compare policies and
+    preprocessors.
 
-    Policies are compared on tensors that the DPU made beforehand, at a load where batching pays; CPU and DPU at a load
-    that both sustain.
+    The runs that compare policies use tensors made beforehand, at a load where batching pays off. The runs that compare
+    CPU and DPU have a load that both sustain.
 
-    Then the same inputs and arrivals go through a simulated server of PREBA's size: an A100 in seven slices, behind a
-    DPU at its clock or 32 cores.
+    The same inputs and arrivals then go through a simulated server of the size of PREBA's. It has an A100 in seven
+    slices, and a DPU at its clock or 32 cores.
 
-    Prints a table of throughput and latency and where the time went, and writes report.json, demo.png and a trace
-    for https://ui.perfetto.dev into --out."""
+    The command prints a table of throughput, latency and the parts of the latency. It writes report.json, demo.png and
+    a trace for https://ui.perfetto.dev to the folder --out."""
     from headrace.host.workers.inspection.parent import require_torch
 
     require_torch()
@@ -142,11 +167,11 @@ def demo(
         model = "conformer" if audio else "mobilenet_v3_small"
     if policies is None:
         policies = "serial,preba" if audio else "serial,graph,preba"
-    if sla_ms is None:
-        sla_ms = 5000.0 if audio else 500.0
+    if slo_ms is None:
+        slo_ms = 5000.0 if audio else 500.0
     names = _names(model)
     if folder is not None and not audio:
-        raise UsageError(f"{folder}: give --audio before it for a folder of sounds, or --images for one of photos")
+        raise UsageError(f"{folder}: give --audio too for a folder of audio files, or --images {folder} for images")
     if audio and images is not None:
         raise UsageError("--audio and --images: give one of them")
     image_files = [] if audio else folder_images(images) if images else demo_images()
@@ -164,18 +189,18 @@ def demo(
         npus=npus,
         whole=whole,
         policies=_names(policies),
+        settings=with_assignments(given(ctx), assignments),
         preprocessors=_names(preprocessors),
-        window_s=window_ms / 1e3,
         max_batch=max_batch,
-        slo_s=sla_ms / 1e3,
+        slo_s=slo_ms / 1e3,
         seed=seed,
         api=None if xrt is None else Api(xrt.value),
     )
     if audio and options.api is not None and "dpu" not in options.preprocessors:
-        raise UsageError("--xrt: no sound goes through a DPU; name dpu in --preprocessors, or leave --xrt out")
+        raise UsageError("--xrt: no audio goes through a DPU; name dpu in --preprocessors, or leave out --xrt")
     if xclbin is not None:
         read_container("--xclbin", xclbin)
-        api_for(xclbin, options.api)  # its refusals, before networks are loaded and the folder is made
+        api_for(xclbin, options.api)  # it may refuse the container before networks are loaded and the folder is made
     make_folder("--out", out_folder)
     if audio:
         with contextlib.redirect_stdout(sys.stderr):  # a user's network may print
@@ -191,7 +216,7 @@ def demo(
         else:
             audio_report.print_report(audio_results, out)
         wrong = (
-            f"{audio_results.inaccurate} DPU tensors are beyond the bound; "
+            f"{audio_results.inaccurate} DPU tensors are outside the error bound; "
             f"{audio_results.unserved} requests failed or were shed"
         )
         _end(paths, audio_results.inaccurate + audio_results.unserved, wrong)
@@ -210,7 +235,7 @@ def demo(
         return
     with contextlib.redirect_stdout(sys.stderr):
         networks = load_image_networks(options)
-        container = xclbin or cached_xclbin(target, image_cus)  # building one takes a minute: after all checks
+        container = xclbin or cached_xclbin(target, image_cus)  # after all checks, because a build takes a minute
         with progress() as shown:
             image_results = image_demo.demo(options, networks, container, Stages(shown))
     paths = image_report.write_report(image_results, out_folder)
@@ -226,6 +251,7 @@ def demo(
 
 
 def _end(paths: Sequence[Path], faults: int, text: str) -> None:
+    """Tell which files were written. If there are faults, say so and raise typer.Exit."""
     tell("wrote " + ", ".join(map(str, paths)))
     if faults:
         tell(text)
@@ -233,4 +259,51 @@ def _end(paths: Sequence[Path], faults: int, text: str) -> None:
 
 
 def _names(text: str) -> tuple[str, ...]:
+    """Return the names of a text that separates them by commas."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+add_policy_settings(demo)
+group_options(
+    demo,
+    {
+        "Inputs and load": ["audio", "images", "requests", "rate_rps", "seed"],
+        "Networks": [
+            "model",
+            "weights",
+            "allow_nonfinite_weights",
+            "read_memory_mib",
+            "input_shape",
+            "workers",
+            "whole",
+            "max_batch",
+            "profile_files",
+        ],
+        "Policies": ["policies", "assignments", "slo_ms"],
+        "Preprocessing": ["preprocessors", "target", "xclbin", "xrt", "image_cus", "mel_cus", "norm_cus"],
+    },
+    first=(
+        "folder",
+        "audio",
+        "images",
+        "requests",
+        "rate_rps",
+        "seed",
+        "model",
+        "weights",
+        "workers",
+        "max_batch",
+        "profile_files",
+        "policies",
+        "assignments",
+        "slo_ms",
+        "preprocessors",
+        "target",
+        "xclbin",
+        "image_cus",
+        "out_folder",
+        "as_json",
+        "help_all",
+        "help",
+    ),
+)

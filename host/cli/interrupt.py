@@ -1,4 +1,4 @@
-"""A bound on how long a command takes to end after Ctrl-C."""
+"""A limit on the time that a command takes to end after Ctrl-C."""
 
 import contextlib
 import itertools
@@ -13,22 +13,25 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-STATUS = 130  # as a shell has it: 128 + SIGINT
-GRACE_S = 1.5  # for the command to clean up behind itself
-REAP_S = 0.3  # for its children to be gone when they are killed
+STATUS = 130  # the shell's exit status for SIGINT: 128 + 2
+GRACE_S = 1.5  # the time that a command has to clean up
+REAP_S = 0.3  # the time that killed children have to end
 
 
 @contextlib.contextmanager
 def bounded() -> Iterator[None]:
-    """Ends the process GRACE_S after Ctrl-C if what runs inside has not ended by then.
+    """End the process GRACE_S after Ctrl-C, unless the block has ended by then.
 
-    KeyboardInterrupt waits for its turn: behind a call of a library, a thread or a process that is waited for. The
-    wake-up descriptor is written at once, and a thread of ours waits for that. In the middle of an import it is raised
-    where that ends: importlib's callbacks lose it, and libraries' C++ aborts the process on it."""
+    Python raises KeyboardInterrupt only when the main thread runs Python code again. That may take long: a library's
+    call, a thread or a child process may hold it. But Python writes to the wake-up descriptor at once. A thread waits
+    for that byte and ends the process in time.
+
+    An interrupt during an import is raised when the outermost import ends. In the middle, importlib's callbacks lose
+    it, and the C++ of some libraries aborts the process."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     default = signal.default_int_handler
-    raising = signal.getsignal(signal.SIGINT) is default  # not in a shell's background job
+    raising = signal.getsignal(signal.SIGINT) is default  # a shell's background job ignores SIGINT
 
     def unless_importing(number: int, frame: FrameType | None) -> None:
         importing = _outermost_import(frame)
@@ -36,16 +39,16 @@ def bounded() -> Iterator[None]:
             default(number, frame)
             return
 
-        def behind(returning: FrameType, event: str, _: object) -> None:
+        def after_import(returning: FrameType, event: str, _: object) -> None:
             if returning is importing and event == "return":
                 sys.setprofile(None)
                 default(number, returning)
 
-        sys.setprofile(behind)
+        sys.setprofile(after_import)
 
     if raising:
         signal.signal(signal.SIGINT, unless_importing)
-        # asyncio's runner has a handler of its own, which cancels its task, but only where it finds the default one.
+        # asyncio's runner installs its own handler, which cancels its task, but only in place of the default one.
         signal.default_int_handler = unless_importing  # type: ignore[assignment]
     before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     threading.Thread(target=_watch, args=(reading,), daemon=True).start()
@@ -56,7 +59,7 @@ def bounded() -> Iterator[None]:
         if raising:
             signal.default_int_handler = default
             signal.signal(signal.SIGINT, default)
-        os.close(writing)  # the thread reads the end, and ends
+        os.close(writing)  # the thread reads the end of the pipe, and returns
 
 
 def _outermost_import(frame: FrameType | None) -> FrameType | None:
@@ -70,7 +73,7 @@ def _outermost_import(frame: FrameType | None) -> FrameType | None:
 
 def _watch(reading: int) -> None:
     deadline = None
-    poll = select.poll()  # which takes any descriptor; select only those below 1024
+    poll = select.poll()  # poll takes any descriptor; select takes only those below 1024
     poll.register(reading, select.POLLIN)
     with open(reading, "rb", buffering=0) as signals:
         while poll.poll(None if deadline is None else max(0.0, 1e3 * (deadline - time.monotonic()))):
@@ -86,8 +89,9 @@ def _watch(reading: int) -> None:
 
 
 def end(status: int = STATUS) -> NoReturn:
-    """The process ends here and now, behind all its children: Python's own end would wait for threads and take
-    libraries down, seconds for torch."""
+    """End the process at once, after all its children.
+
+    Python's own end would wait for threads and unload libraries, which takes seconds for torch."""
     children = _children()
     for child in children:
         with contextlib.suppress(ProcessLookupError):
@@ -99,7 +103,9 @@ def end(status: int = STATUS) -> NoReturn:
 
 
 def _children() -> set[int]:
-    """Of all threads of this process; twice looked for, as those of a thread that ends meanwhile become another's."""
+    """Return the ids of the child processes of all threads.
+
+    The search runs twice: if a thread ends meanwhile, its children become another thread's."""
     found = set()
     for task in itertools.chain.from_iterable(Path("/proc/self/task").iterdir() for _ in range(2)):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
@@ -110,5 +116,5 @@ def _children() -> set[int]:
 def _lives(child: int) -> bool:
     try:
         return os.waitpid(child, os.WNOHANG)[0] == 0
-    except ChildProcessError:  # somebody else has waited for it
+    except ChildProcessError:  # another thread has waited for it
         return False

@@ -1,7 +1,7 @@
-"""The `headrace` command: results on stdout, prose and progress on stderr; exit 0, 1 (ran and failed), 2 (bad usage).
+"""The `headrace` command and its exit status: 0, 1 (ran and failed) or 2 (bad usage).
 
-A command lives in the module of its name, which is imported when the command is called for: so `headrace --help` is
-quick, and a command runs without what only others need."""
+Results go to stdout; prose and progress go to stderr. Each command has a module of its name. The module is imported
+when the command is used. So `headrace --help` is quick, and a command runs without packages that only others need."""
 
 import contextlib
 import errno
@@ -17,21 +17,23 @@ from typer.exceptions import TyperException
 
 from headrace.host.cli import interrupt
 
-COMMANDS = {  # what `headrace --help` says of each
-    "bench": "Send a server requests at planned times, and tell how long it takes to answer.",
-    "build": "Build an .xclbin container, list what is in one, or report the RTL's resources.",
-    "demo": "Photos through the DPU, batchers and a real network, live, compared.",
-    "device": "The device process that XRT's own emulation starts.",
-    "plan": "The cheapest GPU partition, preprocessing and policy that meet a target.",
-    "preprocess": "Run files through the DPU.",
-    "profile": "Measure a network's latency by batch size and find its knee.",
-    "reproduce": "Run a paper's evaluation again.",
-    "serve": "Serve networks to clients of the Open Inference Protocol, over HTTP and gRPC.",
-    "simulate": "Simulate one run: arrivals, a policy, and a model of the hardware.",
-    "smdp": "The optimal batch for every queue length.",
-    "xrt-env": "What programs with the real XRT need to use a container.",
+COMMANDS = {  # the line of each command in `headrace --help`
+    "bench": "Send requests to a server at planned times, and measure its latency.",
+    "build": "Build an .xclbin container, list what is in one, or report the resources of the RTL.",
+    "check-policy": "Check that a policy keeps the rules of its contract.",
+    "demo": "Run images or audio through the DPU, batching policies and a network, and compare them.",
+    "device": "Run as the device process of XRT's emulation. XRT starts this command itself.",
+    "plan": "Find the cheapest GPU partition, preprocessing and policy that meet a target latency.",
+    "policies": "List the batching policies, or explain one.",
+    "preprocess": "Turn image or audio files into tensors on the DPU.",
+    "profile": "Measure a network's latency by batch size, and find the knee of its throughput.",
+    "reproduce": "Repeat the evaluation of a paper, or a study of this project.",
+    "serve": "Serve networks over HTTP and gRPC, with the Open Inference Protocol.",
+    "simulate": "Simulate a run: arrivals, a policy, and a model of the hardware.",
+    "smdp": "Compute the optimal batch size for every queue length.",
+    "xrt-env": "Write the environment in which programs with the real XRT use a container.",
 }
-EXTRAS = {  # module: what it is, its extra
+EXTRAS = {  # the library's name and the extra that installs it, by module
     "cv2": ("OpenCV", "image"),
     "simplejpeg": ("simplejpeg", "image"),
     "pyarrow": ("pyarrow", "sweeps"),
@@ -47,7 +49,7 @@ EXTRAS = {  # module: what it is, its extra
 
 
 class Commands(TyperGroup):
-    """The commands by name, none of them loaded before it is called for."""
+    """The commands by name. A command's module is imported when the command is used."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -83,7 +85,7 @@ def _print_version(asked: bool) -> None:
     try:
         print(f"PyTorch {version('torch')}")
     except PackageNotFoundError:
-        print("no PyTorch: what needs it is refused")
+        print("PyTorch is not installed; commands that need it refuse to run")
     raise typer.Exit
 
 
@@ -91,12 +93,16 @@ def _print_version(asked: bool) -> None:
 def _options(
     ctx: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Versions, and exit.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show versions, and exit.")
     ] = False,
     verbose: Annotated[
         int,
         typer.Option(
-            "--verbose", "-v", count=True, show_default=False, help="Log on stderr what is done; twice, in detail."
+            "--verbose",
+            "-v",
+            count=True,
+            show_default=False,
+            help="Log actions on stderr. Give it twice for details.",
         ),
     ] = 0,
 ) -> None:
@@ -109,9 +115,9 @@ def _options(
 
 
 def main() -> None:
-    """Entry point: turns every error into a message and an exit status."""
+    """Run the command line, and turn every error into a message and an exit status. This is the entry point."""
     _open_standard_descriptors()
-    for stream in filter(None, (sys.stdout, sys.stderr)):  # None where a shell has closed it
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # a stream is None if the shell has closed it
         stream.reconfigure(errors="backslashreplace")  # names of files need not be text
     try:
         with interrupt.bounded():
@@ -120,25 +126,25 @@ def main() -> None:
                 sys.stdout.flush()
     except BaseException as error:
         status = _failed(error)
-    if status == interrupt.STATUS:  # of a KeyboardInterrupt, which typer makes an exit status
+    if status == interrupt.STATUS:  # typer turns a KeyboardInterrupt into this status
         _say("interrupted")
         interrupt.end()
     sys.exit(status)
 
 
 def _open_standard_descriptors() -> None:
-    """Open those of the descriptors 0 to 2 that whoever started this has closed.
+    """Open the descriptors 0 to 2, if the parent process has closed them.
 
-    Otherwise a socket or a file would get such a number, and what is printed would go there."""
+    Otherwise a socket or a file would get such a number, and prints would go there."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the system gives the lowest number that is free, which is this one
+            os.open(os.devnull, os.O_RDWR)  # the system gives the lowest free number, which is this one
 
 
 def _failed(error: BaseException) -> int:
-    """The exit status of what went wrong, once the user has been told; faults of our own are raised again."""
+    """Tell the user what went wrong, and return the exit status. An unexpected error is raised again."""
     from headrace.batching import HeadraceError, UsageError
 
     logging.getLogger("headrace").debug("where it went wrong:", exc_info=error)
@@ -163,10 +169,10 @@ def _failed(error: BaseException) -> int:
         case MemoryError():
             _say("out of memory; ask for less at a time")
             return 1
-        case BrokenPipeError():  # who read our output has seen enough
+        case BrokenPipeError():  # the reader of our output has closed it
             _drop_output()
             return 1
-        case OSError():  # a full disk, say
+        case OSError():  # such as a full disk
             _drop_output()
             reason = error.strerror or str(error)
             if error.errno in (errno.EMFILE, errno.ENFILE):
@@ -187,9 +193,9 @@ def _say(text: str) -> None:
 
 
 def _drop_output() -> None:
-    """Discard what is still buffered for stdout. Python would write it at its end, and fail again."""
+    """Discard the buffered output for stdout. Python would write it at its end, and fail again."""
     if sys.stdout is not None:
-        with contextlib.suppress(OSError):  # a stream within Python has no descriptor
+        with contextlib.suppress(OSError):  # a stream inside Python has no descriptor
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,9 +1,10 @@
-"""This module has what the options of all commands share: help in groups, and checks of values before any work."""
+"""The options that several commands share, their help in groups, and checks of values before any work begins."""
 
 import contextlib
 import errno
 import math
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Callable, Collection
@@ -17,11 +18,15 @@ from typer.core import TyperCommand
 from headrace.batching import UsageError
 from headrace.sim.text_files import read_toml
 
-SETTINGS_TABLES = "headrace.tables"
-HELP_ALL = "headrace.help_all"
+# Keys of a context's `meta`.
+SETTINGS_TABLES = "headrace.tables"  # the list of tables of a settings file
+HELP_ALL = "headrace.help_all"  # whether the help shows all options
 GIVEN = "headrace.given"  # settings of the command line or of a file, by name
-POLICY_TABLE = "headrace.policy"  # settings in the table [policy] of a file that are no options
-MAX_TOKEN = 4096  # bytes of its file
+POLICY_TABLE = "headrace.policy"  # settings in the table [policy] of a file that are not options
+MAX_TOKEN = 4096  # bytes of a token file
+ARGUMENTS, OTHERS = "Arguments", "Options"  # headings of parameters that have none
+VALUE_NAMES = {"int": "INTEGER", "float": "FLOAT", "str": "TEXT", "path": "PATH"}  # in the help, by Typer's names
+OWN_DEFAULT = re.compile(r"\[(?=[^][,][^][]*\]\.)")  # of a default that a help text states: "Number of workers [4]."
 
 
 def _print_help_all(ctx: typer.Context, asked: bool) -> None:
@@ -35,20 +40,20 @@ HelpAll = Annotated[
     bool,
     typer.Option("--help-all", is_eager=True, callback=_print_help_all, help="Show all options, and exit."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the results on stdout as JSON.")]
 
-# Of what sweeps: `reproduce`, `plan` and `simulate --grid`.
+# For the commands that sweep: `reproduce`, `plan` and `simulate --grid`.
 Ray = Annotated[
     str | None,
     typer.Option(
         "--ray",
-        help="Simulate on a Ray cluster: local (started for this alone), auto, or HOST:PORT of its head.",
+        help="Simulate on a Ray cluster: local (a cluster for this command alone), auto, or HOST:PORT of its head.",
         metavar="ADDRESS",
     ),
 ]
 
-# Of `serve`, where it starts a fleet.
-FLEET = "Fleet, on a Ray cluster"
+# For `serve` if it starts a fleet.
+FLEET = "Fleet on a Ray cluster"
 ServeRay = Annotated[
     str | None,
     typer.Option(
@@ -58,13 +63,14 @@ ServeRay = Annotated[
         metavar="ADDRESS",
     ),
 ]
-Replicas = Annotated[int | None, typer.Option(min=1, max=1000, rich_help_panel=FLEET, help="How many [1].")]
+Replicas = Annotated[int | None, typer.Option(min=1, max=1000, rich_help_panel=FLEET, help="Number of replicas [1].")]
 ReplicaResources = Annotated[
     str | None,
     typer.Option(
         "--resources",
         rich_help_panel=FLEET,
-        help="What each takes of its node, as Ray counts it: GPU=1, or mig-1g.5gb=1,fpga=1 [CPU=1].",
+        help="Resources of its node that each replica takes, as Ray counts them: GPU=1, or mig-1g.5gb=1,fpga=1 "
+        "[CPU=1].",
     ),
 ]
 AgainKib = Annotated[
@@ -73,7 +79,7 @@ AgainKib = Annotated[
         min=16,
         max=1 << 17,
         rich_help_panel=FLEET,
-        help="Requests up to this are kept until they are answered, to be sent again where a replica is lost [1024].",
+        help="Largest request (KiB) that is kept until it is answered. It is sent again if its replica is lost [1024].",
     ),
 ]
 Update = Annotated[
@@ -81,26 +87,29 @@ Update = Annotated[
     typer.Option(
         "--update",
         rich_help_panel=FLEET,
-        help="Tell the fleet with this --http to start its replicas anew, one after the other; with other options "
-        "than it has, by those.",
+        help="Restart the replicas of the fleet with this --http, one after another. They get the other options given "
+        "here, or keep theirs if none is given.",
     ),
 ]
 
-# Of what serves live: `demo` and `serve`.
+# For the commands that serve live: `demo` and `serve`.
 Workers = Annotated[
     str | None,
-    typer.Option(help="A number of workers (one per MIG device or core by default), or npu:N simulated NPUs."),
+    typer.Option(help="Number of workers, or npu:N for N simulated NPUs [one worker for each MIG device or core]."),
 ]
 Whole = Annotated[
-    bool, typer.Option("--whole", help="Under policies that schedule nodes, keep the networks in one piece.")
+    bool,
+    typer.Option("--whole", help="Keep each network in one piece, also under policies that schedule nodes."),
 ]
-WindowMs = Annotated[float, typer.Option(min=0, help="Window of the graph policy.")]
-MaxBatch = Annotated[int, typer.Option(min=1, max=1024, help="Largest batch to profile, and of graph and others.")]
+MaxBatch = Annotated[
+    int, typer.Option(min=1, max=1024, help="Largest batch to profile, and the limit of policies that have one.")
+]
 ProfileFiles = Annotated[
-    list[Path] | None, typer.Option("--profile", help="From `headrace profile`, once a model; measured without.")
+    list[Path] | None,
+    typer.Option("--profile", help="A profile from `headrace profile`, once for each model [measured at the start]."),
 ]
 AllowNonfinite = Annotated[
-    bool, typer.Option("--allow-nonfinite-weights", help="Take weights that are NaN or infinite.")
+    bool, typer.Option("--allow-nonfinite-weights", help="Accept weights that are NaN or infinite.")
 ]
 ReadMemory = Annotated[
     int,
@@ -108,12 +117,12 @@ ReadMemory = Annotated[
         "--read-memory-mib",
         min=64,
         max=1 << 24,
-        help="Memory that reading a .pt2 or weights may take, beside 4 times the file's size.",
+        help="Memory (MiB) that reading a .pt2 file or weights may take, in addition to 4 times the file's size.",
     ),
 ]
-ImageCus = Annotated[int, typer.Option(min=1, max=16)]
-MelCus = Annotated[int, typer.Option(min=1, max=16, help="Of audio CU A: WAV files to log-mel bands.")]
-NormCus = Annotated[int, typer.Option(min=1, max=16, help="Of audio CU B: log-mel bands to tensors.")]
+ImageCus = Annotated[int, typer.Option(min=1, max=16, help="Number of image CUs, from JPEG files to tensors.")]
+MelCus = Annotated[int, typer.Option(min=1, max=16, help="Number of audio CUs A, from WAV files to log-mel bands.")]
+NormCus = Annotated[int, typer.Option(min=1, max=16, help="Number of audio CUs B, from log-mel bands to tensors.")]
 
 
 class DamagedName(StrEnum):
@@ -145,54 +154,68 @@ XrtOption = Annotated[
     XrtName | None,
     typer.Option(
         "--xrt",
-        help="Emulation containers on the device of this process or, after `headrace xrt-env`, through the real XRT.",
+        help="The XRT that runs emulation containers: the emulation in this process, or, after `headrace xrt-env`, "
+        "the real XRT [emulation].",
         show_default=False,
     ),
 ]
-# Of what the CPU makes of photos: `preprocess image` and `serve`.
+# For the commands whose CPU path decodes images: `preprocess image` and `serve`.
 MaxMegapixels = Annotated[
-    int, typer.Option(min=1, max=1000, help="Of a photo that the CPU decodes; looked up in its header before.")
+    int,
+    typer.Option(
+        min=1,
+        max=1000,
+        help="Largest image (megapixels) that the CPU decodes. Its header is read before it is decoded.",
+    ),
 ]
 LaunchOption = Annotated[
     LaunchName,
-    typer.Option("--launch", help="Start an image unit for each photo, or once for as many as come."),
+    typer.Option("--launch", help="Start an image CU for each image (single), or once for a queue of images (queue)."),
 ]
 OnDamaged = Annotated[
     DamagedName,
-    typer.Option(help="A damaged photo is an error, or, lenient, taken with pixels that are made up, and marked."),
+    typer.Option(help="Refuse damaged images (strict), or fill in the missing pixels and mark the result (lenient)."),
 ]
 
-# Of what the CPU makes of sounds: `preprocess audio` and `serve`.
+# For the commands whose CPU path takes audio: `preprocess audio` and `serve`.
 ResamplerOption = Annotated[
     ResamplerName | None,
     typer.Option(
         "--resampler",
-        help="What the CPU resamples sounds with: fir, the DPU's own filter, gives what the DPU gives; soxr differs "
-        "above 0.9 of the band [fir, or as the model says].",
+        help="The CPU's resampler. fir is the DPU's filter and gives the same samples; soxr differs above 0.9 of the "
+        "band [fir, or the model's own].",
         show_default=False,
     ),
 ]
 
-Orient = Annotated[bool, typer.Option("--orient", help="Turn photos as their Exif orientation says.")]
+Orient = Annotated[bool, typer.Option("--orient", help="Turn images as their Exif orientation says.")]
 
 
 class Command(TyperCommand):
-    """Its help lists options under their `rich_help_panel`, in plain text; numbers must be finite."""
+    """A command whose help lists the options by group, in plain text, and whose numbers must be finite.
+
+    The group of an option is its `rich_help_panel`. An option that has `advanced` set is shown by --help-all alone."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
         params = self.get_params(ctx)
         shown = [param for param in params if ctx.meta.get(HELP_ALL) or not getattr(param, "advanced", False)]
         for param in shown:
-            usual = "Arguments" if param.param_type_name == "argument" else "Options"
+            usual = ARGUMENTS if param.param_type_name == "argument" else OTHERS
             if (record := param.get_help_record(ctx)) is not None:
-                groups.setdefault(getattr(param, "rich_help_panel", None) or usual, []).append(record)
+                names, text = record
+                row = (re.sub(r"<([^<>]*)>(\.\.\.)?", _value_name, names), OWN_DEFAULT.sub("[default: ", text))
+                groups.setdefault(getattr(param, "rich_help_panel", None) or usual, []).append(row)
+        if OTHERS in groups:  # options without a heading come last
+            groups[OTHERS] = groups.pop(OTHERS)
+        if ARGUMENTS in groups:
+            groups = {ARGUMENTS: groups[ARGUMENTS], **groups}
         for name, records in groups.items():
             with formatter.section(name):
                 formatter.write_dl(records)
         if len(shown) < len(params):
             formatter.write_paragraph()
-            formatter.write_text(f"{len(params) - len(shown)} more options are shown by --help-all.")
+            formatter.write_text(f"--help-all shows {len(params) - len(shown)} more options.")
 
     def invoke(self, ctx: Any) -> Any:
         for param in self.params:
@@ -200,23 +223,30 @@ class Command(TyperCommand):
         return super().invoke(ctx)
 
 
+def _value_name(found: re.Match[str]) -> str:
+    """Return the name of an option's value in the help: "INTEGER" for "<int range>", for instance."""
+    kinds = found[1].removeprefix("list[").removesuffix("]").split(",")
+    return " ".join(VALUE_NAMES.get(kind.removesuffix(" range").lower(), f"<{kind}>") for kind in kinds)
+
+
 def command(function: Callable[..., None]) -> TyperCommand:
-    """Makes a function the command of its name."""
+    """Return the command that a function is, with the function's name."""
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(cls=Command)(function)
     return typer.main.get_command(app)
 
 
 def check_finite(option: str, value: Any) -> None:
-    """Raises UsageError for nan and inf, which no range of numbers keeps out."""
+    """Raise UsageError if a number is nan or infinite. Ranges of options do not refuse these."""
     for each in value if isinstance(value, list | tuple) else [value]:
         if isinstance(each, float) and not math.isfinite(each):
             raise UsageError(f"{option} {each}: give a finite number")
 
 
 def why_unreadable(path: Path) -> str | None:
-    """Return the reason why a file cannot be read, or None. A file that is not regular, such as a pipe, is refused,
-    because reading it might never end."""
+    """Return the reason why a file cannot be read, or None if it can.
+
+    A file that is not regular, such as a pipe, cannot: reading it might never end."""
     try:
         if (reason := _irregular(path.stat().st_mode)) is None:
             path.open("rb").close()
@@ -230,14 +260,15 @@ def _irregular(mode: int) -> str | None:
 
 
 def check_readable(option: str, path: Path) -> None:
-    """Raises UsageError unless this is a file that can be read."""
+    """Raise UsageError unless `path` is a file that can be read."""
     if (reason := why_unreadable(path)) is not None:
         raise UsageError(f"{option} {path}: {reason}; name a file that can be read")
 
 
 def check_writable(option: str, path: Path) -> None:
-    """Raises UsageError unless this file can be written: by opening it, for permissions do not tell all. Nothing is
-    left behind."""
+    """Raise UsageError unless the file can be written.
+
+    The check opens the file, because permissions do not tell everything, and leaves no new file."""
     try:
         present = path.exists()
         reason = _irregular(path.stat().st_mode) if present else None
@@ -252,16 +283,16 @@ def check_writable(option: str, path: Path) -> None:
 
 
 def creatable(param: typer.CallbackParam, path: Path | None) -> Path | None:
-    """Callback of an option that names a file to write, in a folder that is made if there is none."""
+    """Check an option that names a file to write, and make the file's folder if it is missing. This is a callback."""
     if path is not None:
-        with contextlib.suppress(OSError):  # the check tells of the file why it cannot be
+        with contextlib.suppress(OSError):  # the check below says why the file cannot be written
             path.parent.mkdir(parents=True, exist_ok=True)
         check_writable(param.opts[0], path)
     return path
 
 
 def make_folder(option: str, path: Path) -> None:
-    """Raises UsageError unless this is, or can be made, a folder that files can be written to."""
+    """Make a folder if it is missing. Raises UsageError unless files can then be written to it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path).close()
@@ -271,14 +302,14 @@ def make_folder(option: str, path: Path) -> None:
 
 
 def readable(param: typer.CallbackParam, path: Path | None) -> Path | None:
-    """Callback of an option that names a file to read."""
+    """Check an option that names a file to read. This is a callback."""
     if path is not None:
         check_readable(param.opts[0], path)
     return path
 
 
 def on_command_line(ctx: typer.Context, name: str) -> bool:
-    """Whether an option stands there, and not in a file of settings or nowhere."""
+    """Tell whether an option is given on the command line, and not by a settings file or by its default."""
     source = ctx.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
@@ -305,10 +336,17 @@ def defaults_of_file(
     tables: str | None = None,
     without: Collection[str] = (),
 ) -> Path | None:
-    """Callback, to be eager, of an option that names a TOML file with settings for the others: a key is an option's
-    name without its dashes, its value what the command line would have, or a list where an option may come several
-    times. The command line goes before the file, and alone has those named in `without`. Under the name `tables` the
-    file may have a list of tables, which the context's `meta` then has as SETTINGS_TABLES. Raises UsageError."""
+    """Read the TOML file that an option names as defaults of the other options. This is an eager callback.
+
+    A key is an option's name without its dashes. A value is the text, number or truth value of the option, or a list
+    if the option may be given several times. The command line takes precedence over the file. A table [policy] may
+    have settings of policies, and its key `name` names the policy.
+
+    Args:
+        tables: The key of a list of tables, which the context's `meta` then has as SETTINGS_TABLES.
+        without: The options that only the command line may give.
+
+    Raises UsageError."""
     if path is None:
         return None
     where = f"{param.opts[0]} {path}"
@@ -343,7 +381,7 @@ def defaults_of_file(
 
 
 def _as_given(what: str, option: Any, value: Any) -> Any:
-    """A setting as the command line would give it."""
+    """Return a value of a settings file in the form that the command line gives it. Raises UsageError."""
     if option.is_flag:
         if not isinstance(value, bool):
             raise UsageError(f"{what} is {value!r}; give true or false")
@@ -357,7 +395,7 @@ def _as_given(what: str, option: Any, value: Any) -> Any:
 
 
 def readable_folder(param: typer.CallbackParam, path: Path | None) -> Path | None:
-    """Callback of an option that names a folder to read from."""
+    """Check an option that names a folder to read from. This is a callback."""
     if path is not None:
         try:
             os.scandir(path).close()
@@ -367,14 +405,14 @@ def readable_folder(param: typer.CallbackParam, path: Path | None) -> Path | Non
 
 
 def writable(param: typer.CallbackParam, path: Path | None) -> Path | None:
-    """Callback of an option that names a file to write."""
+    """Check an option that names a file to write. This is a callback."""
     if path is not None:
         check_writable(param.opts[0], path)
     return path
 
 
 def bearer_token(option: str, path: Path | None) -> str | None:
-    """The token in a file; None without one. Raises UsageError."""
+    """Return the token in a file, or None if no file is given. Raises UsageError."""
     if path is None:
         return None
     with path.open("rb") as file:

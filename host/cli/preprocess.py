@@ -1,4 +1,4 @@
-"""`headrace preprocess`: files through the DPU."""
+"""The command `headrace preprocess`, which turns files into tensors on the DPU."""
 
 import asyncio
 import os
@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     from headrace.host.dpu.preprocessor import Launch
     from headrace.host.dpu.specs import AudioSpec, AudioStage, ImageSpec, ImageStage
 
-app = typer.Typer(help="Run files through the DPU.", add_completion=False, rich_markup_mode=None)
+app = typer.Typer(
+    help="Turn image or audio files into tensors on the DPU.", add_completion=False, rich_markup_mode=None
+)
 
 
 @app.callback(invoke_without_command=True)
@@ -52,6 +54,8 @@ def _help(ctx: typer.Context) -> None:
 
 
 class ImageStage(StrEnum):
+    """The stages of the image CU, in their order."""
+
     DECODE = "decode"
     RESIZE = "resize"
     CROP = "crop"
@@ -59,36 +63,48 @@ class ImageStage(StrEnum):
 
 
 class AudioStage(StrEnum):
+    """The stages of the audio CUs, in their order."""
+
     RESAMPLE = "resample"
     MEL = "mel"
     NORMALIZE = "normalize"
 
 
 class FallbackName(StrEnum):
+    """The treatments of inputs that the DPU does not take."""
+
     CPU = "cpu"
     RAISE = "raise"
 
 
-class SoundType(StrEnum):
+class AudioTensorType(StrEnum):
+    """The types of audio tensors."""
+
     FLOAT32 = "float32"
     FLOAT16 = "float16"
 
 
-class TensorType(StrEnum):
+class ImageTensorType(StrEnum):
+    """The types of image tensors."""
+
     FLOAT32 = "float32"
     FLOAT16 = "float16"
     INT8 = "int8"
 
 
 Xclbin = Annotated[Path | None, typer.Option(callback=readable, help="Use this container instead of building one.")]
-OutFolder = Annotated[Path, typer.Option("--out", help="Folder for one .npy a file.")]
-OnUnsupported = Annotated[FallbackName, typer.Option(help="What to do with inputs that the DPU cannot take.")]
+OutFolder = Annotated[Path, typer.Option("--out", help="Folder for the results, one .npy file for each input file.")]
+OnUnsupported = Annotated[
+    FallbackName,
+    typer.Option(help="Inputs that the DPU cannot take go to the CPU (cpu), or fail (raise)."),
+]
 Wave = Annotated[
-    Path | None, typer.Option(callback=writable, help="hw_emu: write a VCD waveform of the one file's request.")
+    Path | None,
+    typer.Option(callback=writable, help="With hw_emu and one file, write a VCD waveform of its request to this file."),
 ]
 
 
-@app.command("image", cls=Command, short_help="JPEG files to tensors, one .npy a file.")
+@app.command("image", cls=Command, short_help="Turn JPEG files into tensors, one .npy file each.")
 def preprocess_image(
     files: Annotated[list[Path], typer.Argument(help="JPEG files.")],
     out_folder: OutFolder,
@@ -96,10 +112,10 @@ def preprocess_image(
     xclbin: Xclbin = None,
     image_cus: ImageCus = 4,
     stage: Annotated[ImageStage, typer.Option(help="The last stage to run.")] = ImageStage.NORMALIZE,
-    resize_short: Annotated[int, typer.Option(help="Shorter side after resize, pixels.")] = 256,
-    crop: Annotated[tuple[int, int], typer.Option(help="Width and height of the crop, pixels.")] = (224, 224),
+    resize_short: Annotated[int, typer.Option(help="Length of the shorter side after resize (pixels).")] = 256,
+    crop: Annotated[tuple[int, int], typer.Option(help="Width and height of the crop (pixels).")] = (224, 224),
     orient: Orient = False,
-    dtype: Annotated[TensorType, typer.Option(help="Type of the normalized tensor.")] = TensorType.FLOAT32,
+    dtype: Annotated[ImageTensorType, typer.Option(help="Type of the normalized tensor.")] = ImageTensorType.FLOAT32,
     fallback: OnUnsupported = FallbackName.CPU,
     launch: LaunchOption = LaunchName.SINGLE,
     xrt: XrtOption = None,
@@ -108,10 +124,12 @@ def preprocess_image(
     wave: Wave = None,
     as_json: Json = False,
 ) -> None:
-    """Write each file's image as .npy: HWC uint8 RGB up to the crop, CHW after normalize.
+    """Turn JPEG files into tensors, one .npy file each.
 
-    On hw_emu it tells the clocks that each took, with single starts. A file that fails is reported with its reason and
-    the others still succeed (exit status 1)."""
+    Up to the stage crop, an array is uint8 RGB with the axes height, width, channel. After normalize it has the axes
+    channel, height, width. With hw_emu and --launch single, the output also tells the clocks of each file.
+
+    If a file fails, the output gives the reason, and the other files are still written. The exit status is then 1."""
     from headrace.host.dpu.preprocessor import Launch
     from headrace.host.dpu.specs import Damaged, ImageSpec, ImageStage
 
@@ -140,7 +158,7 @@ def preprocess_image(
     _tell(stage, outcomes, as_json, orient)
 
 
-@app.command("audio", cls=Command, short_help="WAV and FLAC files to tensors, one .npy a file.")
+@app.command("audio", cls=Command, short_help="Turn WAV and FLAC files into tensors, one .npy file each.")
 def preprocess_audio(
     files: Annotated[list[Path], typer.Argument(help="WAV or FLAC files.")],
     out_folder: OutFolder,
@@ -149,22 +167,27 @@ def preprocess_audio(
     mel_cus: MelCus = 1,
     norm_cus: NormCus = 1,
     stage: Annotated[AudioStage, typer.Option(help="The last stage to run.")] = AudioStage.NORMALIZE,
-    mels: Annotated[int, typer.Option(help="Bands of the mel spectrogram.")] = 80,
-    preemphasis: Annotated[float, typer.Option(help="Of the sample before; 0 for none.")] = 0.97,
+    mels: Annotated[int, typer.Option(help="Number of bands of the mel spectrogram.")] = 80,
+    preemphasis: Annotated[
+        float, typer.Option(help="Pre-emphasis: the share of the sample before that is subtracted. 0 leaves it out.")
+    ] = 0.97,
     normalize_over: Annotated[
-        NormalizeOver, typer.Option(help="Frames of mean and deviation: nemo leaves out the last one, which becomes 0.")
+        NormalizeOver,
+        typer.Option(help="Frames that give mean and deviation. nemo leaves out the last frame, and sets it to 0."),
     ] = NormalizeOver.NEMO,
-    dtype: Annotated[SoundType, typer.Option(help="Type of the normalized tensor.")] = SoundType.FLOAT32,
+    dtype: Annotated[AudioTensorType, typer.Option(help="Type of the normalized tensor.")] = AudioTensorType.FLOAT32,
     resampler: ResamplerOption = None,
     fallback: OnUnsupported = FallbackName.CPU,
     xrt: XrtOption = None,
     wave: Wave = None,
     as_json: Json = False,
 ) -> None:
-    """Write each file's sound as .npy: samples at 16 kHz after resample, then bands x frames.
+    """Turn WAV and FLAC files into tensors, one .npy file each.
 
-    A mel spectrogram is in natural logarithms of power. On hw_emu it tells the clocks that each took. A file that fails
-    is reported with its reason and the others still succeed (exit status 1)."""
+    After resample, an array has the samples at 16 kHz. After mel and normalize it has the axes band, frame. The mel
+    spectrogram is the natural logarithm of power. With hw_emu, the output also tells the clocks of each file.
+
+    If a file fails, the output gives the reason, and the other files are still written. The exit status is then 1."""
     from headrace.host.dpu.specs import AudioSpec, AudioStage
     from headrace.host.dpu.units.audio_cu import check
 
@@ -204,7 +227,9 @@ def _preprocess(
     xrt: XrtName | None,
     launch: "Launch | None" = None,
 ) -> list[dict[str, Any]]:
-    """The outcomes, by the container `xclbin` or the one that `build` makes for `target`. Raises UsageError."""
+    """Preprocess files with the container `xclbin`, or with the one that `build` makes for `target`.
+
+    Returns the outcome of each file, in the order of the files. Raises UsageError."""
     from headrace.host.dpu.files import preprocess_files
     from headrace.host.dpu.preprocessor import Fallback, Launch
     from headrace.host.xrt import Api
@@ -215,8 +240,8 @@ def _preprocess(
     if wave is not None and xrt is XrtName.REAL:
         raise UsageError("--wave: the real XRT shows no signals; use --xrt emulation")
     if wave is not None and len(files) != 1:
-        raise UsageError(f"--wave: a waveform is of one request; give one file, not {len(files)}")
-    # A file that is missing is reported beside the good ones; a folder or a pipe was never meant.
+        raise UsageError(f"--wave: a waveform shows one request; give one file, not {len(files)}")
+    # A missing file is reported with the results of the good ones. A folder or a pipe is bad usage.
     unreadable = [file for file in files if why_unreadable(file)]
     strange = [file for file in unreadable if os.path.exists(file) and not os.path.isfile(file)]
     if strange or len(unreadable) == len(files):
@@ -242,7 +267,7 @@ def _preprocess(
 
 
 def _tell(stage: StrEnum, outcomes: Sequence[dict[str, Any]], as_json: bool, oriented: bool = False) -> None:
-    """Raises typer.Exit if a file failed."""
+    """Print the outcome of each file. Raises typer.Exit if a file failed."""
     if as_json:
         show_json({"stage": stage.value, "files": outcomes})
     else:

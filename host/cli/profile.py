@@ -1,4 +1,4 @@
-"""`headrace profile`: latency by batch size, measured."""
+"""The command `headrace profile`, which measures a network's latency by batch size."""
 
 import asyncio
 import contextlib
@@ -18,6 +18,7 @@ from headrace.bitstreams.whole_file import replacing
 from headrace.host.cli.console import err, out, progress, tell
 from headrace.host.cli.options import (
     AllowNonfinite,
+    HelpAll,
     Json,
     ReadMemory,
     check_writable,
@@ -25,6 +26,7 @@ from headrace.host.cli.options import (
     on_command_line,
     readable,
 )
+from headrace.host.cli.setting_options import group_options
 from headrace.host.workers.networks.foreign.rules import MEMORY_MIB, FileRules
 
 CPU_FILE = "cpu-preprocessing.json"
@@ -34,69 +36,88 @@ CPU_FILE = "cpu-preprocessing.json"
 def profile(
     ctx: typer.Context,
     model: Annotated[
-        str, typer.Option(help="A torchvision network by name, or module:function; with --nodes a step model too.")
+        str,
+        typer.Option(help="A torchvision network by name, or module:function. With --nodes also a step model."),
     ] = ("mobilenet_v3_small"),
     cell: Annotated[
         str | None,
         typer.Option(
-            help="A cell in place of a network: lstm, encoder, decoder, leaf, inner, transformer-encoder or -decoder."
+            help="A cell in place of a network: lstm, encoder, decoder, leaf, inner, transformer-encoder or "
+            "transformer-decoder."
         ),
     ] = None,
     hidden: Annotated[
-        int, typer.Option(min=1, max=8192, help="Hidden size of --cell, and of transformer, seq2seq and lstm.")
+        int,
+        typer.Option(
+            min=1, max=8192, help="Hidden size of --cell and of the step models transformer, seq2seq and lstm."
+        ),
     ] = 1024,
     weights: Annotated[
-        Path | None, typer.Option(callback=readable, help="A state_dict file; fixed random weights without.")
+        Path | None, typer.Option(callback=readable, help="A state_dict file [fixed random weights].")
     ] = None,
     allow_nonfinite_weights: AllowNonfinite = False,
     read_memory_mib: ReadMemory = MEMORY_MIB,
     input_shape: Annotated[
-        str | None, typer.Option(help="3x299x299 or ids=1..128:int64, say; what the network tells if not given.")
+        str | None,
+        typer.Option(
+            help="Shape of the input, as in 3x299x299 or ids=1..128:int64 [the shape that the network states]."
+        ),
     ] = None,
     nodes: Annotated[
-        bool, typer.Option("--nodes", help="Measure every node of the network too, for policies that schedule nodes.")
+        bool,
+        typer.Option("--nodes", help="Also measure each node of the network, for policies that schedule nodes."),
     ] = False,
     workers: Annotated[
-        int | None, typer.Option(min=1, max=64, help="Workers; one per MIG device or core by default.")
+        int | None, typer.Option(min=1, max=64, help="Number of workers [one for each MIG device or core].")
     ] = None,
-    max_batch: Annotated[int, typer.Option(min=1, max=1024, help="Largest batch to try.")] = 128,
+    max_batch: Annotated[int, typer.Option(min=1, max=1024, help="Largest batch to measure.")] = 128,
     lengths: Annotated[
         str | None,
         typer.Option(
-            help="Where inputs vary in length: 2.5,5,15, say, in seconds of sound, else in what the inputs count; some "
-            "up to the longest without."
+            help="Input lengths to measure, by comma, as in 2.5,5,15. They are seconds for audio, and elements of the "
+            "input otherwise [some lengths up to the longest]."
         ),
     ] = None,
     limit_s: Annotated[
-        float, typer.Option(min=1, max=86400, help="Most time to measure several lengths for; all are at batch 1.")
+        float,
+        typer.Option(
+            min=1, max=86400, help="Time limit (s) for measuring several lengths. Batch 1 is measured at every length."
+        ),
     ] = 300.0,
     cpu_preprocessing: Annotated[
         bool,
-        typer.Option("--cpu-preprocessing", help="In place of a network: what preprocessing costs on this CPU."),
+        typer.Option("--cpu-preprocessing", help="Measure the preprocessing on this CPU in place of a network."),
     ] = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The profile to write.")] = None,
     as_json: Json = False,
+    help_all: HelpAll = False,
 ) -> None:
-    """Measure a network's latency by batch size and find its knee.
+    """Measure a network's latency by batch size, and find the knee of its throughput.
 
-    Batch 1, 2, 4 ... with all workers busy, until throughput grows by less than 5 %. The knee is the last batch size
-    before that step. Where inputs vary in length, that at several lengths. With --cell all batch sizes are measured.
-    All is measured three times, and points whose rounds disagree are told of. With --nodes the network is cut into
-    nodes, and what a batch changes in a request's results is told. With --cpu-preprocessing it is the seconds of a core
-    that photos, by pixels and bytes, and sounds, by seconds, take, on one core and with all at work: what
-    `headrace simulate --preprocess cpu:...` counts with."""
+    Batches of 1, 2, 4 ... run with all workers busy, until throughput grows by less than 5 %. The knee is the last
+    batch size before that step. If inputs vary in length, several lengths are measured. With --cell, all batch sizes
+    are measured. Everything is measured three times; the command warns if the rounds of a point disagree.
+
+    With --nodes the network is cut into nodes. The output then also tells whether a request's results differ alone and
+    in a batch.
+
+    With --cpu-preprocessing the command measures the processor time of images (by pixels and bytes) and audio (by
+    seconds), on one core and with all cores busy. `headrace simulate --preprocess cpu:...` uses these costs."""
     if cpu_preprocessing:
         for param in ctx.command.params:
             name = str(param.name)
             if on_command_line(ctx, name) and name not in ("cpu_preprocessing", "output", "as_json"):
-                raise UsageError(f"--cpu-preprocessing measures no network: leave out {param.opts[0]}, or it")
+                raise UsageError(
+                    f"--cpu-preprocessing measures no network: leave out {param.opts[0]}, or leave out "
+                    "--cpu-preprocessing"
+                )
         _profile_cpu(output or Path(CPU_FILE), as_json)
         return
     if lengths is not None and (nodes or cell is not None):
-        raise UsageError("--lengths is for networks as a whole: leave out --nodes and --cell, or it")
+        raise UsageError("--lengths is for networks as a whole: leave out --nodes and --cell, or leave out --lengths")
     wanted = None if lengths is None else _numbers(lengths)
     if nodes and cell is not None:
-        raise UsageError("--nodes is for networks, which --cell is not: leave one of them out")
+        raise UsageError("--nodes is for networks, and --cell gives a cell: leave one of them out")
     from headrace.host.workers.devices import worker_devices
     from headrace.host.workers.inspection.parent import is_step_model, node_model, step_nodes
     from headrace.host.workers.networks.sequence_networks import Network
@@ -112,7 +133,7 @@ def profile(
     rules = FileRules(allow_nonfinite=allow_nonfinite_weights, memory_mib=read_memory_mib)
     with progress() as shown, contextlib.redirect_stdout(sys.stderr):  # a user's network may print
         what = f"profiling {name} on {count} workers"
-        bar = shown.add_task(what, total=None)  # it ends at the knee
+        bar = shown.add_task(what, total=None)  # the number of points is unknown: the measurement ends at the knee
 
         def on_point(point: ProfilePoint) -> None:
             at = f"length {point.length:g}, " if point.length > 1 else ""
@@ -168,6 +189,7 @@ def profile(
 
 
 def _profile_cpu(path: Path, as_json: bool) -> None:
+    """Measure the preprocessing on this CPU, and write and print its costs. Raises UsageError."""
     from headrace.host.demo.inputs.audio import demo_audio
     from headrace.host.demo.inputs.images import demo_images
     from headrace.host.dpu.cpu_profiling import measure_cpu
@@ -176,14 +198,14 @@ def _profile_cpu(path: Path, as_json: bool) -> None:
     check_writable("-o", path)
     where = machine()
     source = f"headrace profile --cpu-preprocessing, {where['cpu']}, {where['cores']} cores, {date.today()}"
-    photos, sounds = demo_images(), demo_audio(tell)
+    images, clips = demo_images(), demo_audio(tell)
     with progress() as shown:
         bar = shown.add_task("profiling preprocessing on the CPU", total=None)
 
         def on_part(part: str) -> None:
             shown.update(bar, description=f"profiling preprocessing on the CPU: {part}")
 
-        measured = measure_cpu([photo.jpeg for photo in photos], [sound.data for sound in sounds], source, on_part)
+        measured = measure_cpu([image.jpeg for image in images], [clip.data for clip in clips], source, on_part)
     fits = {"image": measured.image, "sound": measured.audio}
     text = measured.costs.to_json(
         machine=where, rounds=measured.rounds, fits={kind: asdict(fit) for kind, fit in fits.items()}
@@ -194,9 +216,9 @@ def _profile_cpu(path: Path, as_json: bool) -> None:
         print(text, end="")
     else:
         table = Table(title=f"preprocessing on {where['cpu']}, {where['cores']} cores", title_justify="left")
-        for heading in ("", "files", "one core, ms", "all cores, ms", "ratio", "rounds differ by", "costs are off by"):
+        for heading in ("", "files", "one core, ms", "all cores, ms", "ratio", "rounds differ by", "costs err by"):
             table.add_column(heading, justify="right" if heading else "left")
-        contention = {"image": measured.costs.image.contention, "sound": measured.costs.sound.contention}
+        contention = {"image": measured.costs.image.contention, "sound": measured.costs.audio.contention}
         for kind, fit in fits.items():
             table.add_row(
                 kind,
@@ -208,17 +230,19 @@ def _profile_cpu(path: Path, as_json: bool) -> None:
                 f"{fit.error:.1%}",
             )
         out.print(table)
-        image, sound = measured.costs.image, measured.costs.sound
+        of_image, of_audio = measured.costs.image, measured.costs.audio
         out.print(
-            f"A photo: {image.image_s * 1e6:.0f} us, {image.pixel_s * 1e9:.2f} ns a pixel, "
-            f"{image.byte_s * 1e9:.2f} ns a byte of its file. "
-            f"A sound: {sound.clip_s * 1e6:.0f} us, {sound.second_s * 1e6:.0f} us a second.\n"
-            "All figures are medians over files, of processor time; those of the table of files as they are."
+            f"An image costs {of_image.image_s * 1e6:.0f} us, {of_image.pixel_s * 1e9:.2f} ns for each pixel, and "
+            f"{of_image.byte_s * 1e9:.2f} ns for each byte of its file. "
+            f"An audio file costs {of_audio.clip_s * 1e6:.0f} us, and {of_audio.second_s * 1e6:.0f} us for each "
+            "second.\n"
+            "All figures are medians of processor time over the files. Those in the table are for whole files."
         )
     tell(f"wrote {path}")
 
 
 def _numbers(text: str) -> list[float]:
+    """Return the lengths of --lengths. Raises UsageError."""
     try:
         found = [float(part) for part in text.split(",")]
     except ValueError:
@@ -243,9 +267,43 @@ def _nodes_table(nodes: NodeLatencies) -> Table:
 
 
 def _difference(found: Mapping[str, Any]) -> str:
+    """Say whether a request's results differ alone and in a batch."""
     if found["first_node"] is None:
         return "A request's results are the same bits alone and in a batch."
     return (
-        f"A request's results in a batch differ from those alone by at most {found['largest']:.1e} of the largest, "
-        f"from {found['first_node']} on."
+        f"A request's results in a batch differ from those alone by at most {found['largest']:.1e} of the largest "
+        f"value, from node {found['first_node']} on."
     )
+
+
+group_options(
+    profile,
+    {
+        "Network": [
+            "model",
+            "cell",
+            "hidden",
+            "weights",
+            "input_shape",
+            "allow_nonfinite_weights",
+            "read_memory_mib",
+        ],
+        "Measurement": ["nodes", "workers", "max_batch", "lengths", "limit_s", "cpu_preprocessing"],
+    },
+    first=(
+        "model",
+        "cell",
+        "hidden",
+        "weights",
+        "input_shape",
+        "nodes",
+        "workers",
+        "max_batch",
+        "lengths",
+        "cpu_preprocessing",
+        "output",
+        "as_json",
+        "help_all",
+        "help",
+    ),
+)

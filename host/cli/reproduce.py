@@ -1,6 +1,5 @@
-"""`headrace reproduce`: a paper's evaluation again."""
+"""The command `headrace reproduce`, which repeats the evaluation of a paper or a study of this project."""
 
-import importlib
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -10,43 +9,39 @@ from rich.table import Table
 
 from headrace.host.cli.console import Stages, out, progress, tell
 from headrace.host.cli.options import Json, Ray, command, make_folder
+from headrace.sim.experiments.experiment import NAMES
+from headrace.sim.experiments.reproduce import reproduce as run
 
-
-class Paper(StrEnum):
-    """Each has a module of its name in sim/experiments."""
-
-    LAZYBATCHING = "lazybatching"
-    SMDP = "smdp"
-    BATCHMAKER = "batchmaker"
-    PREBA = "preba"
-    PARVAGPU = "parvagpu"
+Name = StrEnum("Name", [(name.upper(), name) for name in NAMES])  # typer reads the choices from it
 
 
 @command
 def reproduce(
-    paper: Annotated[Paper, typer.Argument(help="Whose evaluation.")],
+    experiment: Annotated[Name, typer.Argument(help="The evaluation or the study.")],
     figure: Annotated[str, typer.Option(help="Figures by comma, or all.")] = "all",
     quick: Annotated[bool, typer.Option("--quick", help="A few seconds: fewer runs.")] = False,
     out_folder: Annotated[Path | None, typer.Option("--out", help="Folder for plots, CSV files and the table.")] = None,
     ray: Ray = None,
     as_json: Json = False,
 ) -> None:
-    """Run a paper's evaluation again; ends with a table of its numbers beside what came out."""
-    # Only the one that is asked for: each loads much.
-    experiments = importlib.import_module(f"headrace.sim.experiments.{paper.value}.runs")
-    figures = experiments.FIGURES if figure == "all" else tuple(name.strip() for name in figure.split(","))
-    folder = out_folder or Path("out/reproduce") / paper.value
+    """Run a paper's evaluation, or a study of this project, again.
+
+    It ends with a table: the paper's numbers with the measured ones, or the results of the study."""
+    figures = None if figure == "all" else [each.strip() for each in figure.split(",")]
+    folder = out_folder or Path("out/reproduce") / experiment.value
     make_folder("--out", folder)
-    scale = experiments.QUICK if quick else experiments.FULL
     with progress() as shown:
-        claims = experiments.reproduce(figures, folder, scale, Stages(shown), ray)
+        scale = "quick" if quick else "full"
+        report = run(experiment.value, out=folder, scale=scale, figures=figures, ray=ray, progress=Stages(shown))
     if as_json:
         print((folder / "table.json").read_text(), end="")
+    elif report.tables:
+        print("\n".join(report.tables))
     else:
-        table = Table(title=f"{paper.value}{' (quick)' if quick else ''}", title_justify="left")
+        table = Table(title=f"{experiment.value}{' (quick)' if quick else ''}", title_justify="left")
         for heading in ("figure", "what", "paper", "measured", "ratio", "note"):
             table.add_column(heading, justify="right" if heading in ("paper", "measured", "ratio") else "left")
-        for claim in claims:
+        for claim in report.claims:
             table.add_row(claim.figure, claim.claim, claim.given, claim.shown, claim.compared, claim.note)
         out.print(table)
     tell(f"wrote {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")

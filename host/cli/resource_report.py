@@ -1,4 +1,4 @@
-"""`headrace build --report`: runs the synthesis with progress shown, and prints its tables."""
+"""The report of `headrace build --report`: run the synthesis with progress, and print its tables."""
 
 import re
 from collections import defaultdict
@@ -19,7 +19,9 @@ LISTED_MEMORY_BITS = 1024
 
 
 def run_report(cache: Path, cycles_per_image: int) -> dict[str, Any]:
-    """Synthesise what has changed since the last time, with a bar for each unit on stderr."""
+    """Return the resource report. Units that changed since the last report are synthesised, with a progress bar each.
+
+    `cache` is the folder of former results."""
     with progress() as shown:
         bars: dict[str, Any] = {}
 
@@ -36,8 +38,11 @@ def run_report(cache: Path, cycles_per_image: int) -> dict[str, Any]:
 
 
 def card_limits(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """For the report's clock and the one that the image CU's estimated delay supports: the CUs for its rate by what a
-    launch takes, and by the tensors' format what limits a card, the least first. Empty without an image CU."""
+    """Return what limits the rate of a card, for each clock, launch and tensor format.
+
+    The clocks are the report's, and the one that the estimated delay of the image CU supports. A row has the number of
+    CUs that reach the report's rate, and by tensor format the limits of a card, the lowest first. The list is empty if
+    the report has no image CU."""
     found = [row for row in report["units"] if row["unit"] == "image_cu" and row["error"] is None]
     if not found or found[0]["abc9_delay_ps"] is None:
         return []
@@ -59,6 +64,7 @@ def card_limits(report: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def print_report(report: dict[str, Any]) -> None:
+    """Print the report as tables and lines."""
     rows = [row for row in report["units"] if row["error"] is None]
     units = [row for row in rows if row["part_of"] is None]
     if rows:
@@ -74,13 +80,13 @@ def print_report(report: dict[str, Any]) -> None:
             show(f"{row['unit']}: warning: {warning}")
         if row["soft_multipliers"]:
             sizes = ", ".join(f"{m['a']}x{m['b']} ({m['source'].rpartition('/')[2]})" for m in row["soft_multipliers"])
-            show(f"{row['unit']}: multiplied in LUTs: {sizes}")
+            show(f"{row['unit']}: multipliers in LUTs: {sizes}")
     for row in report["units"]:
         if row["error"] is not None:
             show(row["error"])
     if report["missing_units"]:
         show(f"no RTL yet: {', '.join(report['missing_units'])}")
-    show(f"by {report['tool']}; nothing was placed or routed, and delays are estimates")
+    show(f"synthesised by {report['tool']}; nothing was placed or routed, and delays are estimates")
 
 
 def _name(row: dict[str, Any]) -> str:
@@ -107,9 +113,9 @@ def _print_resources(rows: list[dict[str, Any]]) -> None:
 def _print_shares(report: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     cus, cycles = report["cus"], report["cycles_per_image"]
     title = (
-        f"per cent of an {report['card']['name']}: one CU / all CUs / PREBA's Table 1\n"
+        f"share of an {report['card']['name']}, %: one CU / all CUs / PREBA's Table 1\n"
         f"{cus} image CUs reach {report['target_images_per_s']:,} images/s at {report['clock_mhz']} MHz"
-        f" and {cycles:,} clocks an image; audio units are in one CU"
+        f" and {cycles:,} clocks per image; audio units are in one CU"
     )
     table = _table(title, "unit", *(COLUMNS[kind] for kind in U55C))
     for row in rows:
@@ -124,8 +130,9 @@ def _print_shares(report: dict[str, Any], rows: list[dict[str, Any]]) -> None:
 def _print_limits(report: dict[str, Any]) -> None:
     target, rows = report["target_images_per_s"], report["card_limits"]
     title = (
-        f"image CUs for {target:,} images/s of {report['cycles_per_image']:,} clocks, and what ends one "
-        f"{report['card']['name']} first, by tensors: images/s, and CUs where these are what ends"
+        f"image CUs that reach {target:,} images/s of {report['cycles_per_image']:,} clocks each\n"
+        f"and the lowest limit of one {report['card']['name']} by tensor format: images/s, the part that limits, "
+        "and its CUs"
     )
     table = _table(title, "clock", "launch", "images/s of a CU", "CUs", *TENSOR_BYTES)
     for row in rows:
@@ -140,9 +147,9 @@ def _print_limits(report: dict[str, Any]) -> None:
     out.print(table)
     every = {limit["name"]: limit for row in rows[:1] for name in TENSOR_BYTES for limit in row["limits"][name]}
     cus = ", ".join(f"{limit['name']} {limit['cus']}" for limit in every.values() if limit["cus"] is not None)
-    show(f"most CUs by {cus}")
+    show(f"largest number of CUs by {cus}")
     for other in OTHERS:
-        show(f"beside it {other.name}: {other.images_s:,.0f} images/s ({other.of}; {other.source})")
+        show(f"for comparison, {other.name}: {other.images_s:,.0f} images/s ({other.of}; {other.source})")
 
 
 def _limit(limit: dict[str, Any]) -> str:
@@ -151,8 +158,8 @@ def _limit(limit: dict[str, Any]) -> str:
 
 
 def _print_paths(rows: list[dict[str, Any]]) -> None:
-    title = "longest path between registers: LUTs, adder chains (CARRY4 in them), MUXF, multipliers on it"
-    table = _table(title, "unit", "LUT", "carry", "MUXF", "DSP", "most LUTs", "abc9's delay", "from", "to")
+    title = "longest path between registers: its LUTs, adder chains (with their CARRY4), MUXF and multipliers"
+    table = _table(title, "unit", "LUT", "carry", "MUXF", "DSP", "max LUTs", "abc9's delay", "from", "to")
     for row in rows:
         if not row["longest_paths"]:
             continue
@@ -165,7 +172,7 @@ def _print_paths(rows: list[dict[str, Any]]) -> None:
 
 
 def _print_memories(rows: list[dict[str, Any]]) -> None:
-    """Those of a generate loop in one line."""
+    """Print the memories of each unit. Equal memories of a generate loop share a line."""
     table = _table(f"memories of more than {LISTED_MEMORY_BITS} bits", "unit", "memory", "words x width", "in", "cells")
     for row in rows:
         groups: dict[tuple[Any, ...], list[str]] = defaultdict(list)

@@ -1,11 +1,11 @@
 """Options of the command line that are made from settings (batching/settings.py).
 
-A setting stands once, in its class. A command that takes it gets an option of its name, help text and range from there,
-and the value by the setting's name in `given(ctx)`. Options of advanced settings are shown by `--help-all` only.
+A setting stands once, in its class. A command that takes the setting gets an option with its name, help and range.
+`given(ctx)` then has the value by the setting's name. `--help-all` alone shows the options of advanced settings.
 """
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,11 +14,20 @@ import typer
 from typer.core import TyperCommand
 
 from headrace.batching import UsageError
-from headrace.batching.registry import find_policy, policy_names
+from headrace.batching.registry import PolicyEntry, find_policy, policy_names
 from headrace.batching.settings import Setting, option, parse_assignments, settings_of
 from headrace.host.cli.options import GIVEN, command
 
 POLICY_SETTINGS = "Settings of policies (also as --set NAME=VALUE)"
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        rich_help_panel="Policy",
+        metavar="NAME=VALUE",
+        help="A setting of the policy, as in coverage=0.95. `headrace policies NAME` lists them.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +50,11 @@ def add_settings(
     """Add options for settings to a command, in front of its own options.
 
     Args:
-        panels: By heading of the help, classes of settings and choices.
-        former: Former names of settings: hidden options that are other names of the present ones.
+        panels: Classes of settings and choices, by heading of the help.
+        former: Present names of settings by their former names. Options take the former names as well.
         without: Names of settings that get no option.
-        only: Names of the settings that get one, if not all do."""
-    wanted: dict[str, _Wanted] = {}
+        only: Names of the settings that get an option. None stands for all."""
+    wanted: dict[str, _NewOption] = {}
     others: dict[str, list[str]] = {}
     for old, new in (former or {}).items():
         others.setdefault(new, []).append(option(old))
@@ -55,7 +64,7 @@ def add_settings(
             found = [member] if isinstance(member, Choice) else settings_of(member)
             for each in found:
                 if each.name not in wanted and each.name not in skipped and (chosen is None or each.name in chosen):
-                    wanted[each.name] = _Wanted(each, panel, tuple(others.get(each.name, ())))
+                    wanted[each.name] = _NewOption(each, panel, tuple(others.get(each.name, ())))
     taken_by.params[:0] = _options(list(wanted.values()))
 
 
@@ -63,20 +72,34 @@ def add_policy_settings(taken_by: TyperCommand) -> None:
     """Add an option for each setting of each known policy. They are shown by `--help-all`."""
     present = {param.name for param in taken_by.params}
     by_name: dict[str, tuple[Setting, list[str]]] = {}
-    for name in policy_names():
-        for each in find_policy(name).settings:
+    for entry in usable_policies():
+        for each in entry.settings:
             if each.name not in present:
-                by_name.setdefault(each.name, (each, []))[1].append(name)
+                by_name.setdefault(each.name, (each, []))[1].append(entry.name)
     taken_by.params += _options(
         [
-            _Wanted(each, POLICY_SETTINGS, text=f"{', '.join(policies)}: {help_text(each)}", advanced=True)
+            _NewOption(each, POLICY_SETTINGS, text=f"{', '.join(policies)}: {help_text(each)}", advanced=True)
             for each, policies in by_name.values()
         ]
     )
 
 
+def usable_policies() -> Iterator[PolicyEntry]:
+    """Yield the policies that can be loaded. A broken package shows its error only where its policy is named."""
+    for name in policy_names():
+        try:
+            entry = find_policy(name)
+        except UsageError:
+            continue
+        yield entry
+
+
 def group_options(taken_by: TyperCommand, panels: Mapping[str, Iterable[str]], first: Iterable[str]) -> None:
-    """Put a command's options under headings of its help, and let `--help-all` alone show all but the `first`."""
+    """Group a command's options in its help. Without `--help-all`, the help shows only the `first` options.
+
+    Args:
+        panels: Names of parameters by heading, in the order of the help. Other parameters keep their heading.
+        first: Names of the parameters that the help always shows."""
     shown = set(first)
     headings = {name: panel for panel, names in panels.items() for name in names}
     for param in taken_by.params:
@@ -84,6 +107,8 @@ def group_options(taken_by: TyperCommand, panels: Mapping[str, Iterable[str]], f
             param.rich_help_panel = panel  # type: ignore[attr-defined]
         if param.name not in shown:
             param.advanced = True  # type: ignore[attr-defined]
+    order = {panel: number for number, panel in enumerate(panels)}
+    taken_by.params.sort(key=lambda param: order.get(getattr(param, "rich_help_panel", None) or "", len(order)))
 
 
 def mark_advanced(taken_by: TyperCommand, *names: str) -> None:
@@ -126,11 +151,11 @@ def help_text(setting: Setting) -> str:
         text += f": {', '.join(setting.choices)}"
     default = setting.default
     shown = f"{default:g}" if isinstance(default, float) else "yes" if default is True else default
-    return text + ("." if default is None or default is False else f" [{shown}].")
+    return text + ("." if default is None or default is False or default == "" else f" [{shown}].")
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _NewOption:
     """An option to make: for a setting or a choice, under a heading, with other names."""
 
     of: Setting | Choice
@@ -140,7 +165,7 @@ class _Wanted:
     advanced: bool = False
 
 
-def _options(wanted: Iterable[_Wanted]) -> list[Any]:
+def _options(wanted: Iterable[_NewOption]) -> list[Any]:
     """Return options as Typer makes them: all at once, because each call of Typer takes a millisecond."""
 
     def takes(**values: Any) -> None:
@@ -165,7 +190,7 @@ def _keep(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> None:
         ctx.meta.setdefault(GIVEN, {})[param.name] = value
 
 
-def _parameter(wanted: _Wanted) -> inspect.Parameter:
+def _parameter(wanted: _NewOption) -> inspect.Parameter:
     each = wanted.of
     kind: type = str
     names, values = (

@@ -1,4 +1,6 @@
-"""`headrace smdp`: the optimal batch for every queue length. Times in ms, energies in mJ and so powers in W."""
+"""The command `headrace smdp`, which computes the optimal batch size for every queue length.
+
+Times are in ms, energies in mJ, and so powers in W."""
 
 import dataclasses
 import time
@@ -32,38 +34,68 @@ QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
 class Method(StrEnum):
+    """The solvers: policy iteration, and relative value iteration."""
+
     PI = "pi"
     RVI = "rvi"
 
 
 @command
 def smdp(
-    tau: Annotated[str | None, typer.Option(help="ALPHA,TAU0: a batch of b takes ALPHA b + TAU0 ms.")] = None,
-    zeta: Annotated[str | None, typer.Option(help="BETA,ZETA0: and BETA b + ZETA0 mJ.")] = None,
-    bmax: Annotated[int | None, typer.Option(min=1, max=4096, help="Largest batch [32, or the profile's].")] = None,
+    tau: Annotated[
+        str | None, typer.Option(help="Latency of a batch of size b, as ALPHA,TAU0: it is ALPHA b + TAU0 ms.")
+    ] = None,
+    zeta: Annotated[
+        str | None, typer.Option(help="Energy of a batch of size b, as BETA,ZETA0: it is BETA b + ZETA0 mJ.")
+    ] = None,
+    bmax: Annotated[
+        int | None, typer.Option(min=1, max=4096, help="Largest batch [32, or the largest of the profile].")
+    ] = None,
     profile: Annotated[
         Path | None, typer.Option(callback=readable, help="Latencies from `headrace profile`, in place of --tau.")
     ] = None,
-    busy_w: Annotated[float | None, typer.Option(help="W of a busy server, in place of --zeta.")] = None,
-    rho: Annotated[float | None, typer.Option(help="Load: arrivals by what batches of --bmax serve.")] = None,
-    rate_rps: Annotated[float | None, typer.Option(help="Arrivals/s, in place of --rho.")] = None,
-    mmpp: Annotated[
-        str | None, typer.Option(help="RPS0,RPS1,MS0,MS1: bursty arrivals, two rates and how long each lasts.")
+    busy_w: Annotated[float | None, typer.Option(help="Power (W) of a busy server, in place of --zeta.")] = None,
+    rho: Annotated[
+        float | None,
+        typer.Option(help="Load: the arrival rate divided by the rate that batches of --bmax serve."),
     ] = None,
-    servers: Annotated[int, typer.Option(min=1, max=1024, help="Identical servers; approximate above 1.")] = 1,
-    w1: Annotated[float | None, typer.Option(help="Cost of a ms of mean latency [1].")] = None,
-    w2: Annotated[float | None, typer.Option(help="Cost of a W of mean power [0].")] = None,
-    smax: Annotated[int | None, typer.Option(help="Truncate the queue here [chosen].")] = None,
-    overflow_cost: Annotated[float | None, typer.Option(help="c_o, abstract cost of a ms beyond it [chosen].")] = None,
-    method: Annotated[Method, typer.Option(help="Policy iteration, or relative value iteration.")] = Method.PI,
-    eps: Annotated[float | None, typer.Option(help="Where relative value iteration stops [0.01].")] = None,
-    slo_ms: Annotated[float | None, typer.Option(help="Least power with mean latency up to this.")] = None,
-    slo_quantile: Annotated[float | None, typer.Option(help="The same for this quantile of the latency.")] = None,
+    rate_rps: Annotated[
+        float | None, typer.Option(help="Arrival rate (requests/s) of all servers, in place of --rho.")
+    ] = None,
+    mmpp: Annotated[
+        str | None,
+        typer.Option(
+            help="Bursty arrivals, as RPS0,RPS1,MS0,MS1: two rates (requests/s) and their mean durations (ms)."
+        ),
+    ] = None,
+    servers: Annotated[
+        int, typer.Option(min=1, max=1024, help="Number of identical servers. The solution is approximate above 1.")
+    ] = 1,
+    w1: Annotated[float | None, typer.Option(help="Weight of 1 ms of mean latency [1].")] = None,
+    w2: Annotated[float | None, typer.Option(help="Weight of 1 W of mean power [0].")] = None,
+    smax: Annotated[
+        int | None, typer.Option(help="Longest queue of the model, in requests [chosen by the solver].")
+    ] = None,
+    overflow_cost: Annotated[
+        float | None,
+        typer.Option(help="Abstract cost c_o of 1 ms with a queue beyond --smax [chosen by the solver]."),
+    ] = None,
+    method: Annotated[
+        Method, typer.Option(help="Solver: policy iteration (pi) or relative value iteration (rvi).")
+    ] = Method.PI,
+    eps: Annotated[float | None, typer.Option(help="Span at which relative value iteration stops [0.01].")] = None,
+    slo_ms: Annotated[
+        float | None, typer.Option(help="Minimise power while the mean latency is at most this (ms).")
+    ] = None,
+    slo_quantile: Annotated[
+        float | None, typer.Option(help="Apply --slo-ms to this quantile of the latency, in place of the mean.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """The optimal batch for every queue length, by a semi-Markov decision process: least w1 latency + w2 power.
+    """Compute the optimal batch size for every queue length, by a semi-Markov decision process.
 
-    `policy` lists the batch to serve by requests waiting, 0 to wait for more; its last entry is the overflow state."""
+    The solution minimises w1 times the mean latency plus w2 times the mean power. The result `policy` lists the batch
+    size by the number of waiting requests. 0 means to wait for more. The last entry is for the overflow state."""
     service = _service(tau, zeta, bmax, profile, busy_w)
     arrivals = _arrivals(service, servers, rho, rate_rps, mmpp)
     began = time.perf_counter()
@@ -77,7 +109,7 @@ def smdp(
         target = Target(slo_ms, slo_quantile)
         with progress() as shown:
             stages = Stages(shown)
-            stages.stage("searching the weight of power; solved")
+            stages.stage("searching for the weight of power; models solved")
             solution = least_power(service, float(arrivals), target, servers, stages.step)  # type: ignore[arg-type]
     else:
         if slo_quantile is not None:
@@ -88,7 +120,7 @@ def smdp(
     if w2 and not service.energy.any():
         warn("--w2 has no effect: no energies are given (--zeta, or --busy-w)")
     if solution.waits_for_ever:
-        warn("it is cheapest never to serve: raise --smax or --overflow-cost, or leave both out")
+        warn("the cheapest policy never serves: raise --smax or --overflow-cost, or leave both out")
     result = _as_json(solution, solve_ms)
     if None in (result["latency_quantiles_ms"] or {}).values():
         warn(f"the queue outgrows --smax {solution.s_max}: raise it, or leave out --smax and --overflow-cost")
@@ -99,6 +131,7 @@ def smdp(
 
 
 def _numbers(option: str, text: str, names: str) -> list[float]:
+    """Return the numbers of an option's text; `names` says how many there are. Raises UsageError."""
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:
@@ -109,6 +142,7 @@ def _numbers(option: str, text: str, names: str) -> list[float]:
 
 
 def _leave_out(why: str, given: dict[str, Any]) -> None:
+    """Raise UsageError if one of these options is given."""
     named = [option for option, value in given.items() if value is not None]
     if named:
         raise UsageError(f"{why}; leave out {', '.join(named)}")
@@ -117,6 +151,7 @@ def _leave_out(why: str, given: dict[str, Any]) -> None:
 def _service(
     tau: str | None, zeta: str | None, bmax: int | None, profile: Path | None, busy_w: float | None
 ) -> BatchService:
+    """Return the latencies and energies of batches. Raises UsageError."""
     if (tau is None) == (profile is None):
         raise UsageError("give the latencies, by --tau ALPHA,TAU0 or by --profile FILE")
     if zeta is not None and busy_w is not None:
@@ -142,7 +177,7 @@ def _service(
 def _arrivals(
     service: BatchService, servers: int, rho: float | None, rate_rps: float | None, mmpp: str | None
 ) -> float | Mmpp2:
-    """In requests/ms."""
+    """Return the arrivals of all servers: a rate in requests/ms, or a bursty process. Raises UsageError."""
     if sum(value is not None for value in (rho, rate_rps, mmpp)) != 1:
         raise UsageError("give the arrivals by one of --rho, --rate-rps and --mmpp")
     if mmpp is not None:
@@ -158,10 +193,11 @@ def _arrivals(
 
 
 def _solve(model: Smdp, smax: int | None, overflow_cost: float | None, method: Method, eps: float | None) -> Solution:
+    """Return the solution. The truncation is chosen if it is not given. Raises UsageError."""
     if method is Method.PI and eps is not None:
-        raise UsageError("--eps is for --method rvi; policy iteration is exact")
+        raise UsageError("--eps is for --method rvi: leave it out, because policy iteration is exact")
     if (smax is None) != (overflow_cost is None):
-        raise UsageError("give --smax and --overflow-cost together, or neither and both are chosen")
+        raise UsageError("give --smax and --overflow-cost together, or leave both out to have them chosen")
     if smax is None or overflow_cost is None:
         chosen = solve(model)
         if method is Method.PI:
@@ -171,7 +207,7 @@ def _solve(model: Smdp, smax: int | None, overflow_cost: float | None, method: M
         return policy_iteration(model, smax, overflow_cost)
     solution = relative_value_iteration(model, smax, overflow_cost, 0.01 if eps is None else eps)
     if not solution.converged:
-        warn(f"relative value iteration had not come within --eps after {solution.iterations} iterations")
+        warn(f"relative value iteration did not reach --eps in {solution.iterations} iterations; raise --eps")
     return solution
 
 
@@ -199,7 +235,9 @@ def _as_json(solution: Solution, solve_ms: float) -> dict[str, Any]:
 
 
 def _quantiles(solution: Solution) -> dict[str, float | None]:
-    """None where the truncation hides it: by Markov's inequality p99 is at most 100 times the mean."""
+    """Return quantiles of the latency (ms). A quantile is None if the truncation of the queue hides it.
+
+    The search need not go far: by Markov's inequality p99 is at most 100 times the mean."""
     found: dict[str, float | None] = dict.fromkeys(QUANTILES)
     for means in (4, 8, 16, 32, 64, 128):
         tail = LatencyTail(solution, means * solution.latency)
@@ -238,4 +276,5 @@ def _print(solution: Solution, result: dict[str, Any]) -> None:
 
 
 def _text(actions: list[int], state: int) -> list[str]:
+    """Return the batch of each phase in words, for `state` waiting requests."""
     return ["wait" if action == 0 else "all" if action == state else str(action) for action in actions]

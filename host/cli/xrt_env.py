@@ -1,4 +1,4 @@
-"""`headrace xrt-env`: what programs need to use a container through the real XRT."""
+"""The command `headrace xrt-env`, which writes the environment for programs that use the real XRT."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,16 +16,18 @@ def xrt_env(
     container: Annotated[Path, typer.Argument(help="An .xclbin for sw_emu or hw_emu.")],
     folder: Annotated[Path, typer.Option("-o", "--output", help="The folder to write.")],
 ) -> None:
-    """Write a folder whose setup.sh makes programs with XRT find the emulated card."""
+    """Write a folder with a setup.sh. After it is sourced, programs that use XRT find the emulated card."""
     from headrace.host.xrt.shim.environment import EMULATED, XrtMissing, write_environment
 
     check_readable("FILE", container)
     content = read_container("FILE", container)
     if content.mode not in EMULATED:
-        raise UsageError(f"FILE {container} is for a card (mode {content.mode.name}); XRT emulates sw_emu and hw_emu")
+        raise UsageError(
+            f"FILE {container} is for a card (mode {content.mode.name}); give a container for sw_emu or hw_emu"
+        )
     try:
         setup = write_environment(content, folder)
     except (XrtMissing, OSError) as error:
         raise UsageError(f"-o {folder}: {error}") from error
-    tell(f"wrote {folder}; `. {setup}`, then start the program")
+    tell(f"wrote {folder}; run `. {setup}`, then start the program")
     out.print(str(setup), soft_wrap=True)

@@ -1,17 +1,18 @@
 """The demo's options. They are checked before anything is built, loaded or started."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from headrace.batching import POLICIES, Profile, UsageError, find_policy
+from headrace.batching import POLICIES, Profile, UsageError, find_policy, policy_with
+from headrace.batching.registry import PolicySettings
 from headrace.host.demo.inputs.images import ImageFile
 from headrace.host.workers.networks.foreign.rules import ANY_FILE, FileRules
 from headrace.host.xrt import Api
 
 BEFOREHAND = "beforehand"  # the tensors are made before the run, so that the run loads the workers alone
 PREPROCESSORS = (BEFOREHAND, "cpu", "dpu")
-DEMO_POLICIES = tuple(name for name in POLICIES if find_policy(name).tasks != "cells")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,9 @@ class DemoOptions:
     The demo cuts networks into nodes if a policy schedules nodes, or if a profile has latencies of nodes. `whole`
     keeps a network in one piece if it cannot be cut. Without `rate_rps` the demo chooses the loads (load.py). Without
     `requests` a run takes a few seconds.
+
+    `settings` are settings of policies by name, as texts or values. Each policy takes those that it has, and at least
+    one policy must have each of them.
 
     Raises UsageError."""
 
@@ -40,16 +44,16 @@ class DemoOptions:
     npus: int = 0  # simulated NPUs instead of workers
     whole: bool = False
     policies: Sequence[str] = ("serial", "graph", "preba")
+    settings: Mapping[str, Any] = field(default_factory=dict)
     preprocessors: Sequence[str] = PREPROCESSORS
-    window_s: float = 0.005
-    max_batch: int = 32
+    max_batch: int = 32  # largest batch to profile, and the limit of policies that have one
     slo_s: float = 0.5
     drain_timeout_s: float = 120.0  # after a run's last arrival; requests without an answer then count as failed
     seed: int = 0
     api: Api | None = None  # which XRT the DPU uses, as in `xrt.api_for`
 
     def __post_init__(self) -> None:
-        check_names("policies", self.policies, DEMO_POLICIES)
+        self._check_policies()
         check_names("preprocessors", self.preprocessors, PREPROCESSORS)
         check_names("models", self.models)
         for name, given in (("weights", self.weights), ("input shapes", self.input_shapes)):
@@ -66,6 +70,30 @@ class DemoOptions:
         if self.rate_rps is not None and not 0 < self.rate_rps < math.inf:
             raise UsageError(f"the rate is {self.rate_rps} requests/s; give a rate above 0, or none to have one chosen")
 
+    def _check_policies(self) -> None:
+        check_names("policies", self.policies)
+        entries = [find_policy(name) for name in self.policies]
+        for entry in entries:
+            if entry.tasks == "cells":
+                taken = [name for name in POLICIES if find_policy(name).tasks != "cells"]
+                raise UsageError(
+                    f"policies: {entry.name!r} serves networks of cells, and the demo has none; choose from "
+                    f"{', '.join(taken)}, or give module:Class"
+                )
+        known = dict.fromkeys(each.name for entry in entries for each in entry.settings)
+        for name in self.settings:
+            if name not in known:
+                raise UsageError(
+                    f"--set {name}: none of the policies {', '.join(self.policies)} has this setting; known are "
+                    f"{', '.join(known) or 'none'}"
+                )
+        for name in self.policies:
+            self.policy(name)
+
+    def policy(self, name: str) -> PolicySettings:
+        """Return a policy with those of the settings that it has. Raises UsageError."""
+        return policy_with(name, **{"max_batch": self.max_batch, **self.settings})
+
 
 def check_names(what: str, names: Sequence[str], known: Sequence[str] = ()) -> None:
     """Check that there is at least one name, that none occurs twice, and that all are among `known` if it is given.
@@ -75,7 +103,6 @@ def check_names(what: str, names: Sequence[str], known: Sequence[str] = ()) -> N
     if not names:
         raise UsageError(f"no {what} given; name at least one")
     if unknown:
-        fault = "serves networks of cells, and the demo has none" if unknown[0] in POLICIES else "is not one of them"
-        raise UsageError(f"{what}: {unknown[0]!r} {fault}; choose from {', '.join(known)}")
+        raise UsageError(f"{what}: {unknown[0]!r} is not one of them; choose from {', '.join(known)}")
     if len(set(names)) < len(names):
         raise UsageError(f"{what} {', '.join(names)}: name each once")

@@ -54,9 +54,9 @@ class ModelSettings:
         default=None, help="Crop images to a square of this size, the network's input.", ge=1, le=65535
     )
     mean: tuple[float, ...] | None = setting(
-        default=None, help="Subtract R,G,B from pixels of 0 to 1, as in 0.5,0.5,0.5.", ge=0
+        default=None, help="Subtract R,G,B from pixels of 0 to 1, as in 0.5,0.5,0.5.", ge=0, count=3
     )
-    std: tuple[float, ...] | None = setting(default=None, help="Then divide by R,G,B.", ge=1e-6)
+    std: tuple[float, ...] | None = setting(default=None, help="Then divide by R,G,B.", ge=1e-6, count=3)
     policy: str = setting(default="preba", help=f"{', '.join(policy_names())}, or module:Class.")
     preprocess: str = setting(
         default="cpu",
@@ -94,9 +94,6 @@ class ModelSettings:
                 f"--model {self.name + '=' + self.source!r}: give each model a name of letters, digits and . _ - :, as "
                 "in NAME=resnet50"
             )
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            if values is not None and len(values) != 3:
-                raise UsageError(f"--{name}: give three numbers, for red, green and blue, as in 0.5,0.5,0.5")
         parsed_workers(self.workers)
         if self.sha256 is not None and not self.source.endswith(EXPORTED):
             raise UsageError(f"model {self.name!r}: sha256 is for a file {EXPORTED}, and its source is {self.source!r}")
@@ -149,7 +146,10 @@ def with_settings(base: ModelSettings, table: Mapping[str, Any], where: str) -> 
     policy = given.get("policy", base.policy)
     if not isinstance(policy, str):
         raise UsageError(f"{where}: policy is {repr(policy)[:LONGEST_NAME]}; give a text")
-    known = settings_of_policies(policy)
+    try:
+        known = settings_of_policies(policy)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
     for name, value in given.items():
         key = name.replace("_", "-")
         what = f"{where}: {key} is"
@@ -183,6 +183,8 @@ def settings_of_policies(policy: str) -> dict[str, Setting]:
 def _read(known: Setting, value: Any, what: str) -> Any:
     if known.name == "workers" and type(value) is int:
         value = str(value)
+    if value is None:
+        raise UsageError(f"{what} None; {known.allowed()}")
     if isinstance(value, str) and (not value or "\0" in value):
         raise UsageError(f"{what} {repr(value)[:LONGEST_NAME]}; give a text")
     if isinstance(value, str) and known.kind in (bool, int, float) and not known.many:

@@ -1,1 +1,1 @@
-"""The papers' evaluations, run again: a plot and a CSV file a figure, and a table of their numbers beside ours."""
+"""Run the papers' evaluations, and studies of this project, again: CSV files, plots, and tables of numbers."""

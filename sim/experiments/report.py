@@ -1,4 +1,4 @@
-"""What every reproduction writes: CSV files, plots, and one table of paper, measured and ratio."""
+"""Write the results of a reproduction: CSV files, and a table of paper, measured and ratio."""
 
 import csv
 import json
@@ -10,8 +10,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A number of the paper beside what came out here. `note` says how it is measured, or why it differs. Where the
-    paper gives only a bound, `bound` is ">" or "<", and what was measured keeps it or does not."""
+    """A number of the paper with the number measured here.
+
+    `note` says how it is measured, or why it differs. Where the paper gives only a bound, `bound` is ">" or "<"."""
 
     figure: str
     claim: str
@@ -23,19 +24,19 @@ class Claim:
 
     @property
     def ratio(self) -> float | None:
-        """Measured by paper; None where either is zero or missing, or the paper gives a bound."""
+        """Return measured by paper; None if either is zero or missing, or if the paper gives a bound."""
         return self.measured / self.paper if self.measured and self.paper and not self.bound else None
 
     @property
     def kept(self) -> bool | None:
-        """Whether what was measured keeps the bound; None if there is none."""
+        """Return whether the measured number keeps the bound; None if there is none."""
         if self.measured is None or not self.bound:
             return None
         return self.measured > self.paper if self.bound == ">" else self.measured < self.paper
 
     @property
     def given(self) -> str:
-        """What the paper says."""
+        """Return the paper's number in words."""
         return f"{self.bound} {self.paper:g} {self.unit}".strip()
 
     @property
@@ -46,7 +47,7 @@ class Claim:
 
     @property
     def shown(self) -> str:
-        """What was measured, with as many digits as the paper has (and at least three)."""
+        """Return the measured number with as many digits as the paper has, and at least three."""
         if self.measured is None:
             return "-"
         digits = sum(character.isdigit() for character in f"{self.paper:g}".lstrip("0."))
@@ -55,7 +56,7 @@ class Claim:
 
 
 def write_rows(path: Path, rows: Sequence[Any]) -> Path:
-    """Dataclass instances of one kind as CSV; list fields are left out."""
+    """Write dataclass instances of one class as CSV, without fields that hold tuples."""
     names = [field.name for field in fields(rows[0]) if not isinstance(getattr(rows[0], field.name), tuple)]
     with path.open("w", newline="") as file:
         out = csv.writer(file)
@@ -66,7 +67,7 @@ def write_rows(path: Path, rows: Sequence[Any]) -> Path:
 
 
 def write_claims(folder: Path, claims: Iterable[Claim]) -> list[Path]:
-    """table.md and table.json in `folder`."""
+    """Write table.md and table.json in `folder`."""
     claims = list(claims)
     lines = ["| figure | what | paper | measured | measured / paper | note |", "| --- | --- | --- | --- | --- | --- |"]
     for claim in claims:

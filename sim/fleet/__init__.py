@@ -1,1 +1,1 @@
-"""Many equal servers behind a router, in one run."""
+"""Simulate many equal servers behind a router, in one run."""

@@ -1,6 +1,8 @@
-"""Who of the servers gets the next request, told nothing but how many requests each has. All take O(1) a request.
+"""Routers: they choose the server of the next request by the number of requests that each server has. All take O(1)
+time for a request.
 
-This file is compiled (setup.py)."""
+This file is compiled (setup.py).
+"""
 
 import random
 from collections import deque
@@ -13,22 +15,24 @@ ROUTERS = ("random", "round-robin", "least-outstanding", "power-of-two", "join-i
 
 
 class Router:
-    """Sends to any of the servers that are up, each as likely. The others differ in `pick`, and in what they keep for
-    it. `outstanding` is by server, of those up and those not."""
+    """A router that picks any server that is up, with equal probability. Subclasses override `pick` and the state that
+    it needs.
+
+    `outstanding` has the number of requests by server, for servers that are up and for those that are not."""
 
     def __init__(self, servers: int, seed: int) -> None:
         self.outstanding: list[int] = [0] * servers
         self.up: list[int] = []
-        self._place: list[int] = [-1] * servers  # in `up`
+        self._place: list[int] = [-1] * servers  # the place of each server in `up`
         self._rng: random.Random = random.Random(seed)
 
     def add(self, server: int) -> None:
-        """It takes requests from now on."""
+        """Send requests to this server from now on."""
         self._place[server] = len(self.up)
         self.up.append(server)
 
     def remove(self, server: int) -> None:
-        """It takes no more; it may still have some."""
+        """Send no more requests to this server. It may still have some."""
         place, last = self._place[server], self.up.pop()
         if last != server:
             self.up[place] = last
@@ -36,11 +40,11 @@ class Router:
         self._place[server] = -1
 
     def changes(self, server: int, by: int) -> None:
-        """It has so many more requests, or fewer."""
+        """Note that a server has this many more requests, or fewer."""
         self.outstanding[server] += by
 
     def pick(self) -> int:
-        """One that is up; there must be one."""
+        """Return a server that is up; at least one must be."""
         return self._any()
 
     def _any(self) -> int:
@@ -62,13 +66,15 @@ class RoundRobin(Router):
 
 
 class LeastOutstanding(Router):
-    """Join the shortest queue; of those equally short any, each as likely. Servers stand in buckets by how many
-    requests they have; as that changes by one at a time, so does the lowest bucket that is not empty."""
+    """Join the shortest queue, and among equally short ones any with equal probability.
+
+    Servers stand in buckets by the number of their requests. That number changes by one at a time, and so does the
+    lowest bucket that is not empty."""
 
     def __init__(self, servers: int, seed: int) -> None:
         super().__init__(servers, seed)
         self._buckets: list[list[int]] = [[]]
-        self._at: list[int] = [0] * servers  # where in its bucket
+        self._at: list[int] = [0] * servers  # the place of each server in its bucket
         self._least: int = 0
 
     def add(self, server: int) -> None:
@@ -111,7 +117,7 @@ class LeastOutstanding(Router):
 
 
 class PowerOfTwo(Router):
-    """The one with fewer requests of two that are drawn (Mitzenmacher 2001)."""
+    """Draw two servers and pick the one with fewer requests (Mitzenmacher 2001)."""
 
     def pick(self) -> int:
         one = int(self._rng.random() * len(self.up))
@@ -125,11 +131,12 @@ class PowerOfTwo(Router):
 
 
 class JoinIdle(Router):
-    """Join-idle-queue (Lu et al. 2011) with one dispatcher: who has been idle longest, and any if nobody is."""
+    """Join-idle-queue (Lu et al. 2011) with one dispatcher: pick the server that has been idle longest, or any if none
+    is idle."""
 
     def __init__(self, servers: int, seed: int) -> None:
         super().__init__(servers, seed)
-        self._idle: deque[int] = deque()  # may hold some that are not, or not up
+        self._idle: deque[int] = deque()  # it may hold servers that are not idle, or not up
         self._queued: list[bool] = [False] * servers
 
     def add(self, server: int) -> None:

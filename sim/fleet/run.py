@@ -1,11 +1,16 @@
-"""The events of a fleet: arrivals, a router, the way to a server and its preprocessing, its turns, and the way back.
+"""The events of a fleet: arrivals, the router, the way to a server and its preprocessing, its turns, and the way back.
 
-All servers share one clock and two heaps, of their turns and of what is on its way. A turn is of one server, so what a
-request costs does not depend on how many there are. At each instant first servers die, come back, start or stop, then
-requests come to the router, then to servers, and then each server that something happened to has its turn.
+All servers share one clock and two heaps: one of their turns, one of requests and answers on their way. A turn is of
+one server, so the cost of a request does not depend on the number of servers. At each instant the run takes these steps
+in order:
 
-The router counts a request from when it sends it until the answer is back at it, and knows at once who is up. Nothing
-is kept of a request that has been answered. This file is compiled (setup.py).
+1. Servers die, come back, start or stop.
+2. Requests come to the router.
+3. Requests come to servers.
+4. Each server that something happened to has its turn.
+
+The router counts a request from its sending until the answer is back, and knows at once which servers are up. The run
+keeps nothing of a request after its answer. This file is compiled (setup.py).
 """
 
 import heapq
@@ -31,13 +36,13 @@ from headrace.sim.fleet.routers import Router, make_router
 from headrace.sim.fleet.settings import Fleet
 from headrace.sim.interrupt import look_for_signals
 
-DIES, MAY_DIE, UP, STARTED = 0, 1, 2, 3  # what changes
-ANY = -1  # in place of the number of a life: whichever it is
-BACK = -1  # in place of the number of a step: an answer, on its way to the router
+DIES, MAY_DIE, UP, STARTED = 0, 1, 2, 3  # the kinds of changes
+ANY = -1  # in place of the number of a life: any life
+BACK = -1  # in place of the number of a step: an answer on its way to the router
 
 
 class _Call:
-    """A request, and how long each step of preprocessing takes for it."""
+    """A request, and the seconds that each step of preprocessing takes for it."""
 
     def __init__(self, request: Request, seconds: list[float]) -> None:
         self.request: Request = request
@@ -45,7 +50,8 @@ class _Call:
 
 
 class _Site(Outcome):
-    """A server's place in the fleet. `server` is a new one after each stop or failure, `life` counts the ends."""
+    """The place of a server in the fleet. `server` is a new one after each stop or failure, and `life` counts these
+    ends."""
 
     def __init__(self, number: int, tally: Tally, steps: list[int]) -> None:
         super().__init__(0)
@@ -54,12 +60,12 @@ class _Site(Outcome):
         self.life: int = 0
         self.turn_at: float = math.inf
         self.due: bool = False
-        self.under_way: dict[int, _Call] = {}  # on the way to it, or in it
-        self.answered: list[Request] = []  # in this turn
-        self.free: list[list[float]] = []  # of each step of preprocessing: when each of its servers is
+        self.under_way: dict[int, _Call] = {}  # requests on the way to it, or in it
+        self.answered: list[Request] = []  # requests answered in this turn
+        self.free: list[list[float]] = []  # for each step of preprocessing, when each of its servers is free
         self.steps: list[int] = steps
-        self.on_since: float = -1.0  # it starts or runs
-        self.leaves: bool = False  # it stops behind what it has
+        self.on_since: float = -1.0  # since when it starts or runs; -1 if it does not
+        self.leaves: bool = False  # it stops after its requests
         self._tally: Tally = tally
 
     def comes(self, request: Request, now: float) -> None:
@@ -73,9 +79,11 @@ class _Site(Outcome):
 
 
 class FleetRun:
-    """One run, from `run` to what is reported of it. `tally` has the requests as the router sees them, the workers of
-    all servers in the order of the servers. `step_servers` and `seconds` tell of preprocessing: the servers of each
-    step, and how long each step takes for each request of a block."""
+    """One run of a fleet, and what is reported of it.
+
+    `tally` has the requests as the router sees them, and the workers of all servers in the order of the servers.
+    `step_servers` has the number of servers of each step of preprocessing. `seconds` returns how long each step takes
+    for each request of a block."""
 
     def __init__(
         self,
@@ -94,8 +102,8 @@ class FleetRun:
         self.step_busy_s: list[float] = [0.0] * len(step_servers)
         self.rerouted: int = 0
         self.failures: int = 0
-        self.on_s: float = 0.0  # all servers together
-        self.first: float = math.inf  # arrival
+        self.on_s: float = 0.0  # the seconds of all servers together
+        self.first: float = math.inf  # the time of the first arrival
         self._fleet: Fleet = fleet
         self._new_policy: Callable[[], Policy] = new_policy
         self._times: Times = times
@@ -109,19 +117,20 @@ class FleetRun:
         self._lives: random.Random = random.Random(seed + 2)
         self._sites: list[_Site] = [_Site(number, self.tally, step_servers) for number in range(fleet.servers)]
         self._busy_s: list[float] = [0.0] * (workers * fleet.servers)
-        self._turns: list[tuple[float, int]] = []  # may hold some that were put off, or brought forward
-        self._ways: list[tuple[float, int, int, int, int, _Call]] = []  # when, who, to which step of which life of whom
-        self._changes: list[tuple[float, int, int, int, float]] = []  # when, what, of which life of whom, for how long
+        self._turns: list[tuple[float, int]] = []  # it may hold turns that were put off, or brought forward
+        self._ways: list[tuple[float, int, int, int, int, _Call]] = []  # time, request, step, server, life
+        self._changes: list[tuple[float, int, int, int, float]] = []  # time, kind, server, life, duration
         self._due: list[_Site] = []
         self._now: float = 0.0
-        self._running: int = 0  # servers that start or take requests
-        self._off: list[int] = []  # the next to start last
+        self._running: int = 0  # the number of servers that start or take requests
+        self._off: list[int] = []  # the servers that are off; the next to start is last
         self._scaled_at: float = -math.inf
         self._begin()
 
     def run(self, blocks: Iterator[Arrivals]) -> None:
-        """Serve all arrivals to the end. Raises PolicyError if a policy breaks a rule, or leaves requests waiting with
-        nothing to wait for."""
+        """Serve all arrivals to the end.
+
+        Raises PolicyError if a policy breaks a rule, or leaves requests waiting though nothing more will happen."""
         ledger = self.tally.ledger
         block = next_block(blocks)
         seconds: list[list[float]] = [] if block is None else self._seconds(block)
@@ -171,7 +180,7 @@ class FleetRun:
         self.tally.worker_busy_s = self._busy_s
 
     def outstanding(self) -> list[int]:
-        """By server, as the router counts."""
+        """Return the number of requests by server, as the router counts."""
         return self._router.outstanding
 
     def _begin(self) -> None:
@@ -196,7 +205,7 @@ class FleetRun:
         return min(upcoming, self._ways[0][0]) if self._ways else upcoming
 
     def _send(self, call: _Call) -> None:
-        """From the router to a server."""
+        """Send a request from the router to a server."""
         if not self._router.up:
             self._fails(call.request)
             return
@@ -210,12 +219,12 @@ class FleetRun:
             self._submit(site, call.request, False)
 
     def _goes_on(self, call: _Call, step: int, number: int, life: int) -> None:
-        """It has come to a step, behind the last of which is the server; or it is an answer."""
+        """Move a request to its next step, or to the server after the last step; or take an answer at the router."""
         site = self._sites[number]
         if step == BACK:
             self._is_answered(site, call.request)
         elif life != site.life:
-            pass  # that server has died, and the request has been sent again
+            pass  # the server has died, and the request was sent again
         elif step == len(site.steps):
             self.ready_after.add(self._now - call.request.arrival)
             self._submit(site, call.request, True)
@@ -239,7 +248,7 @@ class FleetRun:
     def _turn(self, site: _Site) -> None:
         site.due = False
         server = site.server
-        if server is None:  # it has stopped at this instant
+        if server is None:  # the server has stopped at this instant
             return
         server.turn(self._now)
         at = server.upcoming()
@@ -248,7 +257,7 @@ class FleetRun:
             if at < math.inf:
                 heapq.heappush(self._turns, (at, site.number))
         elif at <= self._now:
-            heapq.heappush(self._turns, (at, site.number))  # popped for this turn
+            heapq.heappush(self._turns, (at, site.number))  # the entry was popped for this turn
         if at == math.inf and server.in_flight > 0:
             raise server.left_waiting()
         if site.answered:
@@ -284,7 +293,7 @@ class FleetRun:
         self._running += 1
 
     def _stops(self, site: _Site) -> None:
-        """What it did is counted."""
+        """Stop a server and count what it did."""
         server = site.server
         if site.on_since >= 0.0:
             self.on_s += self._now - max(site.on_since, min(self.first, self._now))
@@ -313,7 +322,7 @@ class FleetRun:
             if site.server is not None:
                 self._dies(site, for_s)
         elif what == STARTED:
-            if life == site.life:  # it has not died since
+            if life == site.life:  # the server has not died since
                 self._router.add(number)
         elif self._fleet.autoscale is None:
             self._boots(site)
@@ -323,7 +332,9 @@ class FleetRun:
             self._scale()
 
     def _may_die(self, number: int) -> None:
-        """Next; one that is off then does not. Exponential times are as long from any instant, its start too."""
+        """Draw the next failure of a server. A server that is off at that time does not die.
+
+        Exponential times have no memory, so they may be drawn from any instant, also from the start of the run."""
         mtbf_s, mttr_s = self._fleet.mtbf_s, self._fleet.mttr_s
         assert mtbf_s is not None and mttr_s is not None
         at, for_s = self._now + self._lives.expovariate(1.0 / mtbf_s), self._lives.expovariate(1.0 / mttr_s)

@@ -1,4 +1,4 @@
-"""A simulated run of a fleet: what `simulate` is for one server."""
+"""Simulate a fleet, as `simulate` does for one server."""
 
 import gc
 import time
@@ -31,14 +31,32 @@ def simulate_fleet(
     preprocessor: Preprocessor | None = None,
     sizes: Sizes = input_lengths,
 ) -> Simulation:
-    """Serve all arrivals with servers that have a policy of `new_policy`, `workers` workers and the preprocessor each.
+    """Serve all arrivals with servers that have a new policy, workers and a preprocessor each.
 
-    No request is kept, so the result is as that of arrivals in blocks: mean and maximum are exact, percentiles
-    to 0.3 %. It has in `fleet` the number of `servers`, the `router`, `failures`, how often requests were
-    `rerouted`, and `server_hours`, of servers that start, serve or finish what they have, from the first arrival to
-    the last end.
-    `utilization` is of all servers over the whole run, whether they were up or not; `preprocess_ms` counts from the
-    router. The order of requests that are ready at one instant is that of their arrival. Raises UsageError."""
+    No request is kept, so mean and maximum are exact and percentiles are within 0.3 %, as for arrivals in blocks.
+    Requests that are ready at one instant are taken in the order of arrival.
+
+    Args:
+        fleet: The servers, the router, failures and scaling.
+        new_policy: Returns a new policy for each server.
+        arrivals: All requests together, or blocks of them.
+        times: Node latencies by model, one mapping for all workers or one for each worker of a server.
+        workers: The workers of each server.
+        seed: The router, the network and failures draw from it.
+        busy_power_w: The power of a busy worker.
+        cell_models: The networks of cells by model, for a policy whose tasks are of cells.
+        preprocessor: The steps of preprocessing that each server has.
+        sizes: Returns the size of each request, by which the steps take their time.
+
+    Returns:
+        The run. Its key `fleet` has the number of `servers`, the `router`, `failures`, how often requests were
+            `rerouted`, and `server_hours`. These are the hours of servers that start, serve or finish their requests,
+            from the first arrival to the last end. `utilization` is that of all servers over the whole run, whether
+            they were up or not. `preprocess_ms` counts from the router.
+
+    Raises:
+        UsageError: A step of preprocessing has no valid time for a request.
+    """
     began = time.perf_counter()
     known = dict(times) if isinstance(times, Mapping) else [dict(own) for own in times]
     steps = () if preprocessor is None else preprocessor.steps
@@ -47,11 +65,11 @@ def simulate_fleet(
         if not steps:
             return []
         sized = sizes(block)
-        found = [np.asarray(step.service_s(sized), dtype=np.float64) for step in steps]
-        for step, taken in zip(steps, found, strict=True):
+        by_step = [np.asarray(step.service_s(sized), dtype=np.float64) for step in steps]
+        for step, taken in zip(steps, by_step, strict=True):
             if taken.shape != sized.shape or not (np.isfinite(taken).all() and (taken >= 0).all()):
                 raise UsageError(f"preprocessing step {step.name!r} must take a time of 0 s or more for each request")
-        return [taken.tolist() for taken in found]
+        return [taken.tolist() for taken in by_step]
 
     run = FleetRun(
         fleet,

@@ -1,1 +1,1 @@
-"""Latencies of hardware that is modelled or measured: the only thing in the simulator that knows any."""
+"""Latencies of modelled and measured hardware. No other room of the simulator knows any."""

@@ -1,15 +1,16 @@
-"""Preprocessing on the host's cores: what a photo and a second of sound cost, and the cores that are left for it.
+"""Preprocessing on the host's cores: the cost of an image and of a second of audio, and the cores that are left for it.
 
-Costs come from `headrace profile --cpu-preprocessing`, which writes a file that this reads; MEASURED are those of one
-such run. They always carry a label, as PREBA's server was slower by far than what is measured here (preba_cpu.py): a
-result is of one labelled set of costs, and never of a mixture.
+`headrace profile --cpu-preprocessing` measures costs and writes the file that this module reads. MEASURED has the costs
+of one such run. Costs always carry a label, because PREBA's server was slower by far than the machine measured here
+(preba_cpu.py). A result is of one labelled set of costs, and never of a mixture.
 
-Of PREBA's server (EPYC 7502, 32 cores; Section 5) some cores do other work: each server process launches kernels while
-its batch runs, for which an eager framework takes a core. `taken` cores are kept free for that. The paper's Fig. 9 has
-the CPU's utilization end at some 90 %, which is observed and nothing that a model may be given: a machine that shares
-all its cores out reaches 100 %. Utilization ends below that where cores are kept for processes that do not use them all
-the time. With n processes that are busy for a share s of it, it ends at (cores - n + n s) / cores (`utilization`): 90 %
-of 32 cores takes seven cores that are busy for 54 % of the time, or three that are not busy at all.
+Some cores of PREBA's server (EPYC 7502, 32 cores; Section 5) do other work. Each server process launches kernels while
+its batch runs, and an eager framework needs a core for that. The model keeps `taken` cores free for these processes.
+
+In the paper's Fig. 9 the CPU's utilization ends at some 90 %. That is an observation, and no parameter of this model: a
+machine that shares out all its cores reaches 100 %. Utilization ends below that where cores are kept for processes that
+do not use them all the time. With n processes, busy for a share s of the time, it ends at (cores - n + n s) / cores
+(`utilization`). For 90 % of 32 cores, seven kept cores are busy for 54 % of the time, or three are not busy at all.
 """
 
 import json
@@ -18,19 +19,21 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from headrace.batching.errors import UsageError
-from headrace.sim.hardware.inputs import Inputs, Photo, Values
+from headrace.sim.hardware.inputs import Inputs, KnownImage, Values
 from headrace.sim.hardware.pcie import A100_LINK, Link, to_device
 from headrace.sim.preprocessing import Preprocessor, Step
 
 FORMAT: Final = "headrace-cpu-preprocessing"
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_CORES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class ImageCost:
-    """Seconds of one core, nothing else running: `photo_s` for any photo, and for each pixel and byte of its file.
-    `contention` is how many times as long it takes with every core at work."""
+    """Seconds of one core while nothing else runs: a fixed part for each image, and a part for each pixel and byte of
+    its file.
+
+    `contention` is the factor by which this grows with every core at work."""
 
     image_s: float
     pixel_s: float = 0.0
@@ -40,7 +43,8 @@ class ImageCost:
 
 @dataclass(frozen=True, slots=True)
 class AudioCost:
-    """As ImageCost: for any sound, and for each of its seconds."""
+    """Seconds of one core: a fixed part for each clip, and a part for each second of audio. `contention` is as in
+    ImageCost."""
 
     clip_s: float
     second_s: float
@@ -49,15 +53,16 @@ class AudioCost:
 
 @dataclass(frozen=True, slots=True)
 class CpuCosts:
-    """`label` is what results are told by; `source` says where the numbers are from. Raises UsageError."""
+    """A labelled set of costs. Results report the `label`, and `source` says where the numbers come from. Raises
+    UsageError for numbers that cannot be."""
 
     label: str
     image: ImageCost
-    sound: AudioCost
+    audio: AudioCost
     source: str
 
     def __post_init__(self) -> None:
-        for what, cost in (("image", self.image), ("sound", self.sound)):
+        for what, cost in (("image", self.image), ("audio", self.audio)):
             numbers = asdict(cost)
             for name, value in numbers.items():
                 if not (math.isfinite(value) and 0 <= value < 1e6):
@@ -70,19 +75,19 @@ class CpuCosts:
             raise UsageError("costs of the CPU need a label, such as measured")
 
     def seconds(self, inputs: Inputs, sizes: Values) -> Values:
-        """Of a core, for each request, with every core at work: at low load that is rather too much."""
+        """Return the seconds of a core for each request, with every core at work. At low load this is too much."""
         if inputs.kind == "image":
             work = self.image.pixel_s * inputs.pixels(sizes) + self.image.byte_s * inputs.file_bytes(sizes)
             return self.image.contention * (self.image.image_s + work)
-        return self.sound.contention * (self.sound.clip_s + self.sound.second_s * inputs.seconds(sizes))
+        return self.audio.contention * (self.audio.clip_s + self.audio.second_s * inputs.seconds(sizes))
 
     def to_json(self, **more: Any) -> str:
-        """A file for `from_json`, which ignores `more` (the machine, how well rounds agree)."""
+        """Return the text of a file for `from_json`, which ignores `more` (the machine, how well rounds agree)."""
         return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self), **more}, indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> "CpuCosts":
-        """What `to_json` wrote. Raises UsageError that names what is wrong."""
+        """Return the costs that `to_json` wrote. Raises UsageError that names the error in the text."""
         try:
             body = json.loads(text)
             if body["format"] != FORMAT:
@@ -90,8 +95,8 @@ class CpuCosts:
             if body["version"] != VERSION:
                 raise UsageError(f"version {body['version']!r} is not {VERSION}; measure it again")
             image = ImageCost(**{name: _number(value) for name, value in body["image"].items()})
-            sound = AudioCost(**{name: _number(value) for name, value in body["sound"].items()})
-            return cls(_text(body["label"]), image, sound, _text(body["source"]))
+            audio = AudioCost(**{name: _number(value) for name, value in body["audio"].items()})
+            return cls(_text(body["label"]), image, audio, _text(body["source"]))
         except UsageError as error:
             raise UsageError(f"not what `headrace profile --cpu-preprocessing` wrote: {error}") from error
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
@@ -99,9 +104,9 @@ class CpuCosts:
 
 
 # `headrace profile --cpu-preprocessing`, medians of three runs on two cores of a virtual machine (AMD EPYC, family 26),
-# 2026-11-22: 36 photos, whose times these costs are off by 12 % (median), and 32 sounds, 3 %. Rounds differed by 9 and
-# 22 %; contention was 1.008 to 1.044 and 1.000 to 1.028. What 32 cores do to each other cannot be measured on two.
-# Since then a sparse filterbank takes some fifth off a sound's time; cores of this cost never were what bound sounds.
+# 2026-11-22. The costs are off by 12 % (median) for 36 images, and by 3 % for 32 clips. Rounds differed by 9 and 22 %;
+# contention was 1.008 to 1.044 and 1.000 to 1.028. Two cores cannot show how 32 cores slow each other down. Since then
+# a sparse filterbank takes about a fifth off a clip's time. At this cost, cores never limited audio.
 MEASURED: Final = CpuCosts(
     "measured",
     ImageCost(image_s=93e-6, pixel_s=2.17e-9, byte_s=9.43e-9, contention=1.015),
@@ -128,16 +133,27 @@ def cpu_preprocessor(
     costs: CpuCosts,
     *,
     taken: int = 0,
-    photos: tuple[Photo, ...] = (),
+    images: tuple[KnownImage, ...] = (),
     gpu_link: Link = A100_LINK,
 ) -> Preprocessor:
-    """`cores` of the machine, of which `taken` are kept for other work; then the tensor's way to the GPU. Raises
-    UsageError."""
+    """Return a preprocessor of CPU cores, followed by the tensor's way to the GPU.
+
+    Args:
+        kind: "image" or "audio".
+        cores: The cores of the machine.
+        costs: The seconds that a core takes.
+        taken: The cores that are kept for other work.
+        images: Images at hand, if sizes are numbers of these.
+        gpu_link: The PCIe link of the GPU.
+
+    Raises:
+        UsageError: No core is left for preprocessing.
+    """
     if not 1 <= cores <= MAX_CORES:
         raise UsageError(f"{cores} CPU cores; give 1 to {MAX_CORES}")
     if not 0 <= taken < cores:
         raise UsageError(f"{taken} of {cores} CPU cores are taken by other work: leave at least 1 for preprocessing")
-    inputs = Inputs(kind, photos)
+    inputs = Inputs(kind, images)
 
     def seconds(sizes: Values) -> Values:
         return costs.seconds(inputs, sizes)
@@ -147,7 +163,9 @@ def cpu_preprocessor(
 
 
 def utilization(cores: int, preprocessing: float, other: float) -> float:
-    """Of all cores of a CPU, `preprocessing` and `other` being cores that are busy on average. Raises UsageError."""
+    """Return the utilization of a CPU. On average, `preprocessing` and `other` of its `cores` are busy.
+
+    Raises UsageError if that is more than there are."""
     if not (preprocessing >= 0 and other >= 0 and preprocessing + other <= cores * (1 + 1e-9)):
-        raise UsageError(f"{preprocessing:g} + {other:g} cores are busy of {cores}: there are no more than that")
+        raise UsageError(f"{preprocessing:g} + {other:g} cores are busy; the CPU has only {cores}")
     return min(1.0, (preprocessing + other) / cores)

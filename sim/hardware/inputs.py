@@ -1,7 +1,7 @@
-"""What the size of a request stands for where it is preprocessed: bytes of its file, of its tensor, and work.
+"""The meaning of a request's size in preprocessing: bytes of its file, bytes of its tensor, and work.
 
-A size is the seconds of a sound, or the pixels of a photo. Of photos that are at hand more is known than that: there a
-size is the photo's number among them, from 0.
+A size is the seconds of a clip, or the pixels of an image. For images at hand more is known. There the size is the
+number of the image among them, from 0.
 """
 
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ from headrace.sim.hardware.dpu.image import image_cu_cycles
 from headrace.sim.hardware.dpu.jpeg import read_jpeg_work
 
 Values = NDArray[np.float64]
-KINDS: Final = ("image", "sound")
+KINDS: Final = ("image", "audio")
 
-# ILSVRC-2012's training set: 1,281,167 files in 138 GB are 108 KB a file; the size that most of them have.
+# ILSVRC-2012's training set has 1,281,167 files in 138 GB, 108 KB a file. This is its most frequent size.
 TYPICAL_PIXELS: Final = 500 * 375
 TYPICAL_FILE_BYTES: Final = 110_000
-# Clocks of image_cu for a photo of which no more is known than pixels and bytes. Two pixels a clock of those that the
-# crop needs (resized to 256, cropped to 224: 329 rows of 336 columns of TYPICAL_PIXELS, in whole blocks and MCUs), or
-# one Huffman symbol a clock if that is slower, of which photos have some 1.4 a byte (long codes count twice); headers
-# and the way through the units. Beside `image_cu_cycles` of eight photos of scikit-learn's and scikit-image's at
-# 500x375, 4:2:0 and 4:4:4, quality 60 to 98: 21 % off at most, where both take about as long, and 1 % too few on
-# average. `photo_of` has the clocks of a file.
+# The clocks of image_cu for an image of which only pixels and bytes are known. The units take two pixels a clock of
+# those that the crop needs (resized to 256, cropped to 224: 329 rows of 336 columns of TYPICAL_PIXELS, in whole blocks
+# and MCUs). If it is slower, they take one Huffman symbol a clock; photos have some 1.4 symbols a byte (long codes
+# count twice). Headers and the way through the units are added. The estimate was compared with `image_cu_cycles` for
+# eight photos of scikit-learn and scikit-image at 500x375, 4:2:0 and 4:4:4, quality 60 to 98. It is 21 % off at most,
+# where both limits are about equal, and 1 % too low on average. `image_of` returns the clocks of a file.
 PIXELS_A_CLOCK: Final = 2.0
 NEEDED: Final = 329 * 336 / TYPICAL_PIXELS
 SYMBOLS_A_BYTE: Final = 1.4
@@ -34,19 +34,19 @@ CLOCKS_PER_IMAGE: Final = 3000.0
 
 IMAGE_TENSOR_BYTES: Final = 3 * 224 * 224 * 4  # float32
 
-# LibriSpeech's: 16-bit samples at 16 kHz, here in WAV files, and NeMo's 80 mel bands each 10 ms.
+# LibriSpeech has 16-bit samples at 16 kHz, here in WAV files. NeMo has 80 mel bands each 10 ms.
 SAMPLE_RATE: Final = 16000
 SAMPLE_BYTES: Final = 2
 WAV_HEADER_BYTES: Final = 44
 HOP: Final = 160
 MELS: Final = 80
 MEL_BYTES: Final = 4
-ROW_BYTES: Final = 16  # of a row of the tensor: whole words of device memory
+ROW_BYTES: Final = 16  # the rows of the tensor have whole words of device memory
 
 
 @dataclass(frozen=True, slots=True)
-class Photo:
-    """One that is at hand. `clocks` are those of image_cu, from start to done. Raises UsageError."""
+class KnownImage:
+    """An image at hand. `clocks` are those of image_cu, from start to done. Raises UsageError for numbers below 1."""
 
     pixels: int
     file_bytes: int
@@ -55,47 +55,48 @@ class Photo:
     def __post_init__(self) -> None:
         if min(self.pixels, self.file_bytes, self.clocks) < 1:
             raise UsageError(
-                f"a photo of {self.pixels} pixels and {self.file_bytes} bytes that takes {self.clocks} clocks: each "
+                f"an image of {self.pixels} pixels and {self.file_bytes} bytes that takes {self.clocks} clocks: each "
                 "must be at least 1"
             )
 
 
-def image_of(jpeg: bytes) -> Photo:
-    """By the cycle model. Raises UsageError for a file that the image CU does not take."""
+def image_of(jpeg: bytes) -> KnownImage:
+    """Return what the cycle model says of a JPEG file. Raises UsageError for a file that the image CU does not take."""
     work = read_jpeg_work(jpeg)
-    return Photo(work.width * work.height, len(jpeg), image_cu_cycles(work))
+    return KnownImage(work.width * work.height, len(jpeg), image_cu_cycles(work))
 
 
 def estimated_clocks(pixels: Values, file_bytes: Values) -> Values:
-    """Of image_cu, from start to done, of photos that nobody has looked into."""
+    """Return the clocks of image_cu, from start to done, for images of which only pixels and bytes are known."""
     return np.maximum(NEEDED * pixels / PIXELS_A_CLOCK, SYMBOLS_A_BYTE * file_bytes) + CLOCKS_PER_IMAGE
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """All requests of a run: of one of KINDS, and with `photos` those at hand. Raises UsageError, as do its methods for
-    a size that there is not."""
+    """The inputs of a run: their kind, one of KINDS, and the images at hand, if any.
+
+    The constructor raises UsageError for an unknown kind. Methods raise it for a size that cannot be."""
 
     kind: str
-    photos: tuple[Photo, ...] = ()
+    images: tuple[KnownImage, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise UsageError(f"there is no preprocessing of {self.kind!r}; choose from {', '.join(KINDS)}")
-        if self.photos and self.kind != "image":
-            raise UsageError(f"photos are given, but what is preprocessed is {self.kind}: leave them out")
+        if self.images and self.kind != "image":
+            raise UsageError(f"images are given, but the inputs are {self.kind}: leave them out")
 
     def pixels(self, sizes: Values) -> Values:
-        if not self.photos:
+        if not self.images:
             return self._checked(sizes)
-        return self._of_images(sizes, [photo.pixels for photo in self.photos])
+        return self._of_images(sizes, [image.pixels for image in self.images])
 
     def file_bytes(self, sizes: Values) -> Values:
-        if self.kind == "sound":
+        if self.kind == "audio":
             return WAV_HEADER_BYTES + SAMPLE_BYTES * self.samples(sizes)
-        if not self.photos:
+        if not self.images:
             return self._checked(sizes) * (TYPICAL_FILE_BYTES / TYPICAL_PIXELS)
-        return self._of_images(sizes, [photo.file_bytes for photo in self.photos])
+        return self._of_images(sizes, [image.file_bytes for image in self.images])
 
     def tensor_bytes(self, sizes: Values) -> Values:
         if self.kind == "image":
@@ -103,12 +104,12 @@ class Inputs:
         return MELS * ROW_BYTES * np.ceil(self.frames(sizes) * MEL_BYTES / ROW_BYTES)
 
     def image_clocks(self, sizes: Values) -> Values:
-        if self.photos:
-            return self._of_images(sizes, [photo.clocks for photo in self.photos])
+        if self.images:
+            return self._of_images(sizes, [image.clocks for image in self.images])
         return estimated_clocks(sizes, self.file_bytes(sizes))
 
     def seconds(self, sizes: Values) -> Values:
-        """Of sound."""
+        """Return the seconds of audio of each request."""
         return self._checked(sizes)
 
     def samples(self, sizes: Values) -> Values:
@@ -119,12 +120,12 @@ class Inputs:
 
     def _checked(self, sizes: Values) -> Values:
         if not (np.isfinite(sizes).all() and (sizes > 0).all()):
-            what = "seconds of sound" if self.kind == "sound" else "pixels"
+            what = "seconds of audio" if self.kind == "audio" else "pixels"
             raise UsageError(f"sizes of requests are {what}, each above 0")
         return sizes
 
     def _of_images(self, sizes: Values, values: Sequence[int]) -> Values:
         numbers = sizes.astype(np.int64)
         if not ((numbers == sizes).all() and (numbers >= 0).all() and (numbers < len(values)).all()):
-            raise UsageError(f"sizes of requests are numbers of photos, 0 to {len(values) - 1}")
+            raise UsageError(f"sizes of requests are numbers of images, 0 to {len(values) - 1}")
         return np.array(values, np.float64)[numbers]

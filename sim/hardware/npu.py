@@ -13,24 +13,26 @@ from headrace.batching.graphs.model_graph import MatMul, ModelGraph, resolve
 
 
 def output_stationary_cycles(m: int, k: int, n: int, rows: int, columns: int) -> int:
-    """Cycles of (m x k) @ (k x n) where each processing element keeps one output: every fold takes k cycles and the
-    skew of both operands through the array (SCALE-Sim)."""
+    """Return the cycles of (m x k) @ (k x n) where each processing element keeps one output (SCALE-Sim).
+
+    Every fold takes k cycles, and the skew of both operands through the array."""
     return ceil(m / rows) * ceil(n / columns) * (k + rows + columns - 2) - 1
 
 
 def weight_stationary_cycles(
     m: int, k: int, n: int, rows: int, columns: int, *, products: int = 1, load_cycles: float | None = None
 ) -> float:
-    """Cycles of `products` (m x k) @ (k x n) where each processing element keeps one weight. A fold is one tile of
-    rows x columns weights; a tile that k or n does not fill takes as long as a full one.
+    """Return the cycles of `products` (m x k) @ (k x n) where each processing element keeps one weight.
 
-    Without `load_cycles`, SCALE-Sim's: every fold is filled with weights in `rows` cycles, streams m rows of input, and
-    takes as many cycles more as the skew and the drain of the array, before the next begins.
+    A fold is one tile of rows x columns weights. A tile that k or n does not fill takes as long as a full one.
 
-    With `load_cycles` each processing element has a second weight register, into which the tile of the next fold is
-    loaded in so many cycles while this one streams. Rows of the next fold then follow those of this one without a gap,
-    so a fold takes max(m, load_cycles), the last one m, and the array is filled and drained once. One fold alone takes
-    what it takes without."""
+    Without `load_cycles` the count is SCALE-Sim's. Every fold is filled with weights in `rows` cycles and streams m
+    rows of input. It ends with the skew and the drain of the array, before the next fold begins.
+
+    With `load_cycles` each processing element has a second weight register. The tile of the next fold is loaded into it
+    in this many cycles while the current one streams. Rows of the next fold then follow without a gap. So a fold takes
+    max(m, load_cycles), the last one m, and the array is filled and drained once. A single fold takes the same time as
+    without `load_cycles`."""
     folds = products * ceil(k / rows) * ceil(n / columns)
     fill_and_drain = 2 * rows + columns - 2
     if load_cycles is None:
@@ -40,27 +42,29 @@ def weight_stationary_cycles(
 
 @dataclass(frozen=True, slots=True)
 class Npu:
-    """Table I; elements are one byte. `dataflow` is "ws" or "os".
+    """The NPU of Table I. Elements are one byte. `dataflow` is "ws" (weight-stationary) or "os" (output-stationary).
 
-    The bandwidth is that of all 8 memory channels. The 4 MB weight memory does not appear: it holds the tiles of now
-    and next, and weights stream through it once for a sub-batch however many there are.
+    The bandwidth is that of all 8 memory channels. The 4 MB weight memory does not appear: it holds the current tile
+    and the next, and weights stream through it once for a sub-batch of any size.
 
-    `double_buffered_weights` (weight-stationary dataflow): whether an array loads the next tile while it computes with
-    this one, as Google's TPU does (Jouppi et al., ISCA 2017, Section 2), after which the paper models its NPU. How fast
-    a tile is loaded the paper does not say, but its figures do. A row a cycle, as in SCALE-Sim, is 90 GB/s here, a
-    quarter of what the memory gives, and a step of GNMT takes 1.4 ms: 27 ms for 19 steps, where Table II has 7.2, and
-    a sentence of 80 words would take 113 ms, where Fig. 15 has nobody later than 40. At the memory's rate a step takes
-    0.36 ms. So the array takes weights as fast as memory gives them: 514 bytes, four rows, a cycle, 32 cycles a tile.
+    `double_buffered_weights` (weight-stationary dataflow) tells whether an array loads the next tile while it computes
+    with the current one. Google's TPU does this (Jouppi et al., ISCA 2017, Section 2), and the paper models its NPU
+    after it. The paper does not say how fast a tile is loaded, but its figures do. At a row a cycle, as in SCALE-Sim,
+    weights come at 90 GB/s, a quarter of the memory's rate. A step of GNMT then takes 1.4 ms, so 19 steps take 27 ms,
+    where Table II has 7.2. A sentence of 80 words would take 113 ms, where Fig. 15 has no request later than 40. At the
+    memory's rate a step takes 0.36 ms. So the array takes weights as fast as memory gives them: 514 bytes, four rows, a
+    cycle, 32 cycles a tile.
 
-    These 32 cycles are the bytes of the operator's memory time (`NpuLatency`) seen from the array, not bytes on top:
-    where tiles are full, 32 cycles a fold is that time. They say more where the sum does not: tiles that are padded,
-    and products whose second operand lies in the activation memory (attention), which the array must load all the same.
+    These 32 cycles are the bytes of the operator's memory time (`NpuLatency`) as the array sees them, not bytes on top.
+    Where tiles are full, 32 cycles a fold is that time. They add to it in two cases. One is padded tiles. The other is
+    products whose second operand lies in the activation memory (attention), because the array must load it as well.
 
-    What follows: up to 32 rows of input share the load of a tile, so as many requests of a recurrent network take as
-    long as one; beyond, a fold takes as many cycles as it has rows. In the batch, an operator's cycles are a maximum of
-    straight lines that do not start below zero, so a batch never takes longer than its parts and throughput never falls
-    with it. The one exception is a step where activations outgrow their memory, which computing on them hides for
-    products of Table I's proportions. (In output-stationary dataflow throughput falls where rows begin a new fold.)"""
+    Consequences: up to 32 rows of input share the load of a tile, so as many requests of a recurrent network take as
+    long as one. Beyond, a fold takes as many cycles as it has rows. As a function of the batch, an operator's cycles
+    are a maximum of straight lines that do not start below zero. So a batch never takes longer than its parts, and
+    throughput never falls as the batch grows. There is one exception: a step where activations outgrow their memory.
+    Computing hides that step for products of Table I's proportions. In output-stationary dataflow throughput falls
+    where rows begin a new fold."""
 
     rows: int = 128
     columns: int = 128
@@ -85,12 +89,13 @@ class Npu:
 
     @property
     def load_cycles(self) -> float:
-        """Cycles in which a tile of weights is loaded: at the memory's rate, or a row a cycle where that is faster."""
+        """Return the cycles in which a tile of weights is loaded: at the memory's rate, or a row a cycle where that is
+        faster."""
         tile_bytes = self.rows * self.columns
         return min(self.rows, tile_bytes * self.frequency_hz / self.bandwidth_bytes_per_s)
 
     def compute_cycles(self, m: int, k: int, n: int, products: int = 1) -> float:
-        """Cycles of `products` independent (m x k) @ (k x n), one after the other."""
+        """Return the cycles of `products` independent (m x k) @ (k x n), one after the other."""
         if self.dataflow == "os":
             return products * output_stationary_cycles(m, k, n, self.rows, self.columns)
         load = self.load_cycles if self.double_buffered_weights else None
@@ -98,10 +103,12 @@ class Npu:
 
 
 class NpuLatency:
-    """`LatencyModel` of `graph` on `npu`. A node is the sum of its operators. Memories are double-buffered, so each
-    takes the longer of computing and of moving its bytes: weights once for the sub-batch, and inputs and outputs if
-    they do not fit the activation memory; latency plus bytes by bandwidth. What a node does between products
-    (activations, pooling, norms) is done on the way to memory and takes no time of its own."""
+    """The `LatencyModel` of `graph` on `npu`. The time of a node is the sum of its operators.
+
+    Memories are double-buffered, so each operator takes the longer of computing and of moving its bytes. Weights move
+    once for the sub-batch. Inputs and outputs move if they do not fit the activation memory. Moving takes the access
+    latency, plus bytes by bandwidth. The work between products (activations, pooling, norms) is done on the way to
+    memory and takes no time of its own."""
 
     def __init__(self, graph: ModelGraph, npu: Npu = Npu()) -> None:
         self.graph = graph
@@ -114,10 +121,11 @@ class NpuLatency:
     def _operator_cycles(self, op: MatMul, batch: int, length: float) -> float:
         npu = self.npu
         m, k, n = (resolve(dim, length) for dim in (op.m, op.k, op.n))
-        # Small groups stand side by side on the array's diagonal, as many as fit.
+        # Small groups lie next to each other on the array's diagonal, as many as fit.
         packed = min(op.groups, max(1, min(npu.rows // k, npu.columns // n)))
         products = ceil(op.groups / packed)
-        # Trained weights are shared: the sub-batch's rows are stacked. Otherwise each request has products of its own.
+        # Trained weights are shared, so the rows of the sub-batch are stacked. Without weights, each request has
+        # products of its own.
         stacked, products = (batch, products) if op.weights else (1, products * batch)
         compute = npu.compute_cycles(m * stacked, k * packed, n * packed, products)
         weights = op.groups * k * n

@@ -1,17 +1,18 @@
 """The GPU's own JPEG decoders (NVJPG) as preprocessing: they decode, and the slice's SMs do the rest.
 
-With MIG an instance has the engines of its profile and can use no other's (mig.py): on an A100 the one engine belongs
-to 7g.40gb or 1g.5gb+me, and all other instances have none, which is what PREBA argues from; on H100 and H200 each of
-seven 1g instances has one. They take baseline files only, and no sound.
+With MIG an instance has the engines of its profile and can use no others (mig.py). On an A100 the one engine belongs to
+7g.40gb or 1g.5gb+me, and all other instances have none; PREBA argues from that. On H100 and H200 each of seven 1g
+instances has one engine. The engines take baseline files only, and no audio.
 
-An A100's engine does some 5,000 photos of ImageNet a second (NVIDIA/DALI issue 5362: 100 % of the load on the hardware
-decoder). That is of a whole pipeline; torchvision had 7,800 a second of 551x676 from an A100 in batches of 1,000
-(pytorch/vision pull request 8496), so `engine_images_s` may be given. For Hopper's engines no such figure was found:
-each is taken to be as fast as A100's one. Engines are charged in proportion to pixels.
+An A100's engine decodes some 5,000 images of ImageNet a second (NVIDIA/DALI issue 5362: 100 % of the load on the
+hardware decoder). That number is of a whole pipeline. torchvision had 7,800 images a second of 551x676 from an A100 in
+batches of 1,000 (pytorch/vision pull request 8496), so `engine_images_s` is a parameter. No such number was found for
+Hopper's engines: each is taken to be as fast as the A100's. The time of an engine is proportional to the pixels.
 
-Behind the engine a photo takes three kernels of the slice: YCbCr to RGB, resize, crop and normalize. They take the time
-to launch them and to move their bytes through the slice's share of memory. Here they run beside the network, as if its
-SMs were others, which flatters this way of preprocessing by what `kernels_s` tells, some 40 us a photo of a 1g slice.
+After the engine an image takes three kernels of the slice: YCbCr to RGB, resize, crop and normalize. They take the time
+to launch them and to move their bytes through the slice's share of memory. The model lets them run at the same time as
+the network, as if they had SMs of their own. That favours this way of preprocessing by `kernels_s`, some 40 us an image
+on a 1g slice.
 """
 
 from collections.abc import Sequence
@@ -19,21 +20,21 @@ from typing import Final
 
 from headrace.batching.errors import UsageError
 from headrace.sim.hardware.gpu.mig import Gpu, Instance
-from headrace.sim.hardware.inputs import IMAGE_TENSOR_BYTES, TYPICAL_PIXELS, Inputs, Photo, Values
+from headrace.sim.hardware.inputs import IMAGE_TENSOR_BYTES, TYPICAL_PIXELS, Inputs, KnownImage, Values
 from headrace.sim.hardware.pcie import gpu_link, to_device
 from headrace.sim.preprocessing import Preprocessor, Step
 
 ENGINE_IMAGES_S: Final = 5000.0
 KERNELS: Final = 3
-LAUNCH_S: Final = 10e-6  # of a kernel, from Python: as gpu_slice.py's PREBA
-# Bytes of each source pixel: YCbCr 4:2:0 read, RGB written and read again.
+LAUNCH_S: Final = 10e-6  # the launch of a kernel from Python, as PREBA of gpu/slice.py
+# The bytes of each source pixel: YCbCr 4:2:0 is read, RGB is written and read again.
 SOURCE_BYTES: Final = 1.5 + 3 + 3
-RESIZED_BYTES: Final = 256 * 341 * 3  # written, of a photo of 4:3; the window of it is read again
+RESIZED_BYTES: Final = 256 * 341 * 3  # written for an image of 4:3, whose window is read again
 WINDOW_BYTES: Final = 224 * 224 * 3
 
 
 def kernels_s(pixels: Values, bandwidth_bytes_s: float) -> Values:
-    """Of a slice's SMs, for a photo."""
+    """Return the seconds of a slice's SMs for each image."""
     moved = SOURCE_BYTES * pixels + RESIZED_BYTES + WINDOW_BYTES + IMAGE_TENSOR_BYTES
     return KERNELS * LAUNCH_S + moved / bandwidth_bytes_s
 
@@ -44,15 +45,27 @@ def nvjpg_preprocessor(
     instances: Sequence[Instance],
     *,
     engine_images_s: float = ENGINE_IMAGES_S,
-    photos: tuple[Photo, ...] = (),
+    images: tuple[KnownImage, ...] = (),
 ) -> Preprocessor:
-    """`engine_images_s`: of TYPICAL_PIXELS each. Which of the instances a photo goes to is not followed: their engines
-    have one queue. Raises UsageError, also for instances without an engine."""
-    if kind == "sound":
-        raise UsageError("nvjpg decodes JPEG, and nothing of sound: preprocess it with cpu or dpu")
-    inputs = Inputs(kind, photos)
+    """Return a preprocessor of the JPEG engines of the given instances.
+
+    The engines share one queue: the model does not follow which instance takes an image.
+
+    Args:
+        kind: "image"; the engines take nothing else.
+        gpu: The GPU.
+        instances: Its instances, each with an engine.
+        engine_images_s: What an engine decodes a second of images of TYPICAL_PIXELS.
+        images: Images at hand, if sizes are numbers of these.
+
+    Raises:
+        UsageError: An instance has no engine, or the inputs are audio.
+    """
+    if kind == "audio":
+        raise UsageError("nvjpg decodes JPEG and no audio: preprocess with cpu or dpu")
+    inputs = Inputs(kind, images)
     if not instances:
-        raise UsageError(f"nvjpg is a part of {gpu.name}'s instances: give some")
+        raise UsageError(f"nvjpg needs instances of {gpu.name}: give one or more")
     without = sorted({each.profile.name for each in instances if not each.profile.jpeg_engines})
     if without:
         having = ", ".join(name for name, profile in gpu.profiles.items() if profile.jpeg_engines)
@@ -63,7 +76,7 @@ def nvjpg_preprocessor(
     if not 1 <= engine_images_s <= 1e6:
         raise UsageError(f"{engine_images_s:g} images/s an engine; give 1 to 1e6")
     engines = sum(each.profile.jpeg_engines for each in instances)
-    # The slowest slice's, as which of them takes a photo is not followed.
+    # The bandwidth of the slowest slice, because the model does not follow which slice takes an image.
     bandwidth = min(gpu.bandwidth_of(each.profile) for each in instances)
 
     def decode(sizes: Values) -> Values:

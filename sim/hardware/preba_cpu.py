@@ -1,7 +1,7 @@
-"""What PREBA's numbers imply that its CPU spends on preprocessing, worked out from those the paper prints.
+"""The seconds that PREBA's CPU spends on preprocessing, derived from the numbers that the paper prints.
 
-The paper (arXiv 2411.19114) gives no time for a photo or a clip. What follows from others of its numbers is a
-derivation, and each row of `derivation` says which it is.
+The paper (arXiv 2411.19114) gives no time for an image or a clip. Each row of `derivation` says whether the paper
+prints a number, or how it follows from others.
 """
 
 from dataclasses import dataclass
@@ -14,36 +14,39 @@ from headrace.sim.hardware.inputs import HOP, IMAGE_TENSOR_BYTES, MEL_BYTES, MEL
 CORES: Final = 32  # Section 5: an AMD EPYC 7502
 IMAGE_PCIE_BYTES_S: Final = 6.13e9  # Section 4.2, MobileNet, between CPU and DPU
 AUDIO_PCIE_BYTES_S: Final = 0.9e9  # Section 4.2, CitriNet
-CITRINET_CORES: Final = 393  # Section 3.3: that keep up with 1g.5gb(7x)
+CITRINET_CORES: Final = 393  # Section 3.3: the cores that keep up with 1g.5gb(7x)
 CLIP_S: Final = 2.5  # Section 3, "fixed at 2.5 sec"
-LOST_BY_CPU: Final = 0.756  # Section 3.3, Fig. 8: of the throughput of 1g.5gb(7x), on average over six models
-SERVERS: Final = 7  # of 1g.5gb(7x): processes that launch kernels, for each of which a core is kept
+LOST_BY_CPU: Final = 0.756  # Section 3.3, Fig. 8: the lost share of 1g.5gb(7x)'s throughput, on average over six models
+SERVERS: Final = 7  # the processes of 1g.5gb(7x) that launch kernels; a core is kept for each
 # ---- ours ----
-# Samples go to the DPU as float32 at 22,050 Hz, what librosa loads by default (as many bytes as 16 bits at 44.1 kHz).
+# Samples go to the DPU as float32 at 22,050 Hz, as librosa loads them by default. These are as many bytes as 16 bits at
+# 44.1 kHz.
 CLIP_SAMPLE_RATE: Final = 22050
 CLIP_SAMPLE_BYTES: Final = 4
 
 
 def images_per_s() -> float:
-    """Each moves its file to the DPU and a float32 tensor back."""
+    """Return the images/s of Section 4.2's traffic. Each image moves its file to the DPU and a float32 tensor back."""
     return IMAGE_PCIE_BYTES_S / (TYPICAL_FILE_BYTES + IMAGE_TENSOR_BYTES)
 
 
 def clips_per_s(sample_rate: int = CLIP_SAMPLE_RATE, sample_bytes: int = CLIP_SAMPLE_BYTES) -> float:
-    """Each moves its samples to the DPU and the float32 mel spectrogram of 16 kHz back."""
+    """Return the clips/s of Section 4.2's traffic. Each clip moves its samples to the DPU and the float32 mel
+    spectrogram of 16 kHz back."""
     frames = int(CLIP_S * SAMPLE_RATE) // HOP + 1
     return AUDIO_PCIE_BYTES_S / (CLIP_S * sample_rate * sample_bytes + frames * MELS * MEL_BYTES)
 
 
 def clip_core_s() -> float:
-    """Of one core, for a clip: 393 cores keep up with what crosses PCIe."""
+    """Return the seconds of one core for a clip: 393 cores keep up with the clips that cross PCIe."""
     return CITRINET_CORES / clips_per_s()
 
 
 def image_core_s(taken: int = SERVERS) -> float:
-    """Of one core, for a photo. No number of cores is printed for images; so the average loss over six models is taken
-    for that of MobileNet, whose rate follows from PCIe, with `taken` of the 32 cores at other work. What this cost says
-    of that average is therefore circular."""
+    """Return the seconds of one core for an image, with `taken` of the 32 cores at other work.
+
+    The paper prints no number of cores for images. So the average loss over six models is taken for that of MobileNet,
+    whose rate follows from PCIe. What this cost says of that average is therefore circular."""
     return (CORES - taken) / ((1 - LOST_BY_CPU) * images_per_s())
 
 
@@ -57,7 +60,7 @@ PAPER_IMPLIED: Final = CpuCosts(
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """A number with whether the paper prints it, and how it comes about."""
+    """A number of the derivation: whether the paper prints it, and how it follows."""
 
     what: str
     value: float
@@ -67,7 +70,7 @@ class Derived:
 
 
 def derivation() -> tuple[Derived, ...]:
-    """From the paper's numbers to PAPER_IMPLIED, in order."""
+    """Return the steps from the paper's numbers to PAPER_IMPLIED, in order."""
     int16 = clips_per_s(SAMPLE_RATE, 2)
     return (
         Derived("PCIe, MobileNet", IMAGE_PCIE_BYTES_S / 1e9, "GB/s", True, "Section 4.2"),

@@ -1,4 +1,4 @@
-"""Measured profiles from files: the one reader that the simulator and the commands share."""
+"""Read measured profiles from files, for the simulator and the commands."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from headrace.sim.text_files import read_text
 
 
 def read_profile(path: Path) -> Profile:
-    """What `headrace profile` wrote. Raises UsageError."""
+    """Return the profile that `headrace profile` wrote. Raises UsageError for any other file."""
     where = f"--profile {path}"
     text = read_text(where, path)
     try:

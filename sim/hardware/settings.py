@@ -1,4 +1,4 @@
-"""What simulated requests run on: an NPU, a GPU cut into MIG slices, measured latencies, or a V100 with cells."""
+"""The hardware of a simulation: an NPU, a GPU cut into MIG slices, measured latencies, or a V100 with cells."""
 
 from headrace.batching.settings import setting, settings
 from headrace.sim.hardware.gpu.mig import GPUS

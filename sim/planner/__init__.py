@@ -1,1 +1,1 @@
-"""The server that meets a target at the least cost, found by simulation."""
+"""Find the server that meets a target at the least cost, by simulation."""

@@ -1,12 +1,13 @@
-"""Which GPUs in which partition, and which slice for which model: a mixed-integer linear program, nothing simulated.
+"""Which GPUs in which partition, and which slice for which model: a mixed-integer linear program without simulation.
 
-What is known of a slice is an `Option`: a profile for a model, the rate that it holds within the model's SLO, and what
-its requests take of the server's CPU or DPU card at that rate. At lower rates they take so much less. Servers have one
-GPU each, one or two CPUs, and a card or none; every slice that serves keeps a core for its server process.
+An `Option` has all that is known of a slice: a profile for a model, and the rate that it holds within the model's SLO.
+It also has the part of the server's CPU or DPU card that its requests take at that rate. At lower rates they take
+proportionally less. Servers have one GPU each, one or two CPUs, and a card or none. Every slice that serves keeps a
+core for its server process.
 
-The program is solved for all servers as one pool first, whose cores and CUs any slice may use: this is a bound, and
+The program is first solved for all servers as one pool, whose cores and CUs any slice may use. This is a bound, and
 small however many GPUs there are. Then the slices are given to servers, in the partitions that the bound chose. If that
-costs more than the bound, or does not go, the program is solved with variables of their own for each server.
+costs more than the bound, or is not possible, the program is solved with separate variables for each server.
 """
 
 import ctypes
@@ -30,22 +31,32 @@ from headrace.sim.planner.target import LEAST, MAX_GPUS
 from headrace.sim.system import cost
 from headrace.sim.system.system import CORES
 
-if TYPE_CHECKING:  # the functions that use scipy load it, so that the help of a command does not
+if TYPE_CHECKING:  # the functions that use scipy load it, so that the help of a command needs no scipy
     from scipy.optimize import LinearConstraint
 
 CARD_CUS: Final = max(CUS)
-LIMIT_S: Final = 10.0  # of one program
-CLOSED: Final = 1e-6  # a gap that is none
-EVEN: Final = 1e-3  # of the objective: what slices of a model that are equally busy may cost
-SEPARATE: Final = 6  # servers; of more, programs of each server's own do not close in time, and the pool's bound stays
+LIMIT_S: Final = 10.0  # the time limit of one program
+CLOSED: Final = 1e-6  # a gap below this counts as none
+EVEN: Final = 1e-3  # the share of the objective that equally busy slices of a model may cost
+SEPARATE: Final = 6  # with more servers, programs of each server's own do not close in time, and the pool's bound stays
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A slice of `profile` for `model` holds `capacity_rps` with inputs prepared in this `way` ("cpu", "dpu", "nvjpg",
-    "ideal"), and at that rate takes so many `cores` for them, beside that of its server process, and `cus` of a card,
-    and draws `watts` more than idle, the CPU and the card with it. `batch` is the largest, `parameters` are those
-    of `policy`, by their names in `Scenario`. Raises UsageError."""
+    """A slice of `profile` for `model`, which holds `capacity_rps` with inputs prepared in this `way`.
+
+    Attributes:
+        way: "cpu", "dpu", "nvjpg" or "ideal".
+        cores: The cores that prepare inputs at that rate, without the one of the slice's server process.
+        cus: The CUs of a card at that rate.
+        watts: The power above idle at that rate, with that of the CPU and the card.
+        batch: The largest batch.
+        policy: The policy.
+        parameters: Its parameters, by their names in `Scenario`.
+
+    Raises:
+        UsageError: A number is out of range.
+    """
 
     model: str
     profile: str
@@ -66,8 +77,9 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class ServerPlan:
-    """`slices` of the GPU, each with what it is for (None: idle); `rates_rps` of each. It has so many `cpus`, and a
-    `card` or none."""
+    """A server: the `slices` of its GPU, each with its option (None: idle), and the `rates_rps` of each.
+
+    It has this number of `cpus`, and a `card` or none."""
 
     partition: tuple[str, ...]
     slices: tuple[tuple[str, Option | None], ...]
@@ -78,8 +90,10 @@ class ServerPlan:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """`usd` over the servers' time with energy, `watts` on average. `gap`: the objective is at most so much, relative
-    to it, above the least possible; 0 if it is that."""
+    """Servers for all rates.
+
+    `usd` is over the servers' time with energy, `watts` is the average. The objective is at most the share `gap` of
+    itself above the optimum."""
 
     servers: tuple[ServerPlan, ...]
     usd: float
@@ -89,8 +103,9 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """All rates may grow `factor` times on the same slices; then `binds` is exhausted: "slices", which are those of
-    the model `of`, or "cpu" or "cus", where `of` is the number of the server."""
+    """All rates may grow by `factor` on the same slices; then `binds` is exhausted.
+
+    It is "slices" of the model `of`, or "cpu" or "cus" of the server number `of`."""
 
     factor: float
     binds: str
@@ -99,22 +114,25 @@ class Headroom:
 
 @cache
 def _different(gpu: str, profiles: frozenset[str]) -> tuple[tuple[str, ...], ...]:
-    """Full partitions, but for those of which another has as many slices of each of `profiles`, and more of one."""
-    found: dict[tuple[tuple[str, int], ...], tuple[str, ...]] = {}
+    """Return full partitions, without those that another one dominates.
+
+    One dominates another if it has as many slices of each of `profiles`, and more of one."""
+    by_count: dict[tuple[tuple[str, int], ...], tuple[str, ...]] = {}
     for parts in partitions(gpu_named(gpu), full=True):
         names = tuple(each.name for each in parts)
-        found.setdefault(tuple(sorted(Counter(name for name in names if name in profiles).items())), names)
-    counts = {key: Counter(dict(key)) for key in found}
+        by_count.setdefault(tuple(sorted(Counter(name for name in names if name in profiles).items())), names)
+    counts = {key: Counter(dict(key)) for key in by_count}
     return tuple(
         names
-        for key, names in found.items()
-        if not any(other != key and counts[key] <= counts[other] for other in found)
+        for key, names in by_count.items()
+        if not any(other != key and counts[key] <= counts[other] for other in by_count)
     )
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """HiGHS 1.12 writes a line for debugging to stdout at times, whatever it is told (its issue 2783)."""
+    """Keep HiGHS 1.12 from writing to stdout: at times it writes a line for debugging despite its options (its issue
+    2783)."""
     flush = ctypes.CDLL(None).fflush
     flush(None)
     kept = os.dup(1)
@@ -130,7 +148,7 @@ def _quiet() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Prices:
-    """Of one server's parts, and of a watt over its time: the weights of the objective, "usd" or "watts"."""
+    """The prices of one server's parts, and of a watt over its time: the weights of the objective, "usd" or "watts"."""
 
     server: tuple[float, float]
     cpu: tuple[float, float]
@@ -156,7 +174,7 @@ class _Prices:
 
 @dataclass(slots=True)
 class _Solved:
-    """By group, and in it by partition or option."""
+    """A solution: arrays by group, and in it by partition or option."""
 
     objective: float
     bound: float
@@ -170,7 +188,7 @@ class _Solved:
 
 @dataclass(slots=True)
 class _Rows:
-    """Of a constraint matrix: low <= row x <= high."""
+    """The rows of a constraint matrix: low <= row x <= high."""
 
     entries: list[tuple[int, int, float]] = field(default_factory=list)
     low: list[float] = field(default_factory=list)
@@ -194,10 +212,10 @@ class _Rows:
 
 
 class _Program:
-    """The rates on groups of servers, each group with the cores and CUs of all of its servers together.
+    """The rates on groups of servers; each group has the cores and CUs of all of its servers together.
 
-    Columns: the scale of the rates, a utilization for each model, and for each group the servers in each partition, the
-    second CPUs, the cards, and for each option its slices and their rate."""
+    Columns are the scale of the rates and a utilization for each model. For each group follow the servers in each
+    partition, the second CPUs, the cards, and for each option its slices and their rate."""
 
     def __init__(self, gpu: str, options: Sequence[Option], rates: Mapping[str, float], prices: _Prices) -> None:
         self.options, self.rates, self.prices = options, rates, prices
@@ -205,16 +223,18 @@ class _Program:
 
     def solve(
         self,
-        groups: Sequence[int],  # servers, at most
+        groups: Sequence[int],  # the greatest number of servers in each group
         objective: str,  # "usd", "watts", "gpus", "scale" (of the rates, the largest), "even"
         *,
         exactly: int | None = None,  # servers in all
-        chosen: Sequence[int] | None = None,  # of each group of one server its partition
+        chosen: Sequence[int] | None = None,  # for groups of one server, the partition of each
         slices: NDArray[np.float64] | None = None,
-        within: tuple[str, float] | None = None,  # another objective, at most
+        within: tuple[str, float] | None = None,  # another objective, and its greatest value
         parts: bool = True,  # cores and CUs are limited
     ) -> _Solved | None:
-        """None if it does not go. Raises HeadraceError if it is not known in LIMIT_S whether it goes."""
+        """Return the optimum, or None if there is no solution.
+
+        Raises HeadraceError if this is not known within LIMIT_S."""
         from scipy.optimize import Bounds, milp
 
         models, width = list(self.rates), len(self.partitions) + 2 + 2 * len(self.options)
@@ -249,7 +269,7 @@ class _Program:
             if chosen is not None:
                 low[at + chosen[number]] = 1.0
             elif objective != "even" and number and size == groups[number - 1] == 1:
-                # Equal servers in one order only.
+                # Equal servers come in one order only.
                 order = {at + y + p: p + 1.0 for p in range(len(self.partitions))}
                 rows.add({**order, **{column - width: -value for column, value in order.items()}}, high=0.0)
             for profile in dict.fromkeys(option.profile for option in self.options):
@@ -323,27 +343,28 @@ class _Program:
         )
 
     def on_servers(self, count: int, objective: str, exactly: int | None) -> tuple[_Solved, float] | None:
-        """The best with up to `count` servers, or `exactly` so many, each with parts of its own; and its gap."""
+        """Return the best solution with up to `count` servers, or with `exactly` this number, each with separate parts;
+        and its gap."""
         pooled = self.solve([count], objective, exactly=exactly)
         if pooled is None:
             return None
         bound = pooled.bound
         chosen = [p for p, number in enumerate(pooled.partitions[0]) for _ in range(int(number))]
-        found = self.solve([1] * len(chosen), objective, chosen=chosen)
-        if found is None or (found.objective > bound * (1 + CLOSED) and count <= SEPARATE):
-            apart = None
+        solved = self.solve([1] * len(chosen), objective, chosen=chosen)
+        if solved is None or (solved.objective > bound * (1 + CLOSED) and count <= SEPARATE):
+            separate = None
             try:
-                apart = self.solve([1] * count, objective, exactly=exactly)
+                separate = self.solve([1] * count, objective, exactly=exactly)
             except HeadraceError:
-                if found is None:
+                if solved is None:
                     raise
-            if apart is not None:
-                bound = max(bound, apart.bound)
-                if found is None or apart.objective < found.objective:
-                    found = apart
-        if found is None:
+            if separate is not None:
+                bound = max(bound, separate.bound)
+                if solved is None or separate.objective < solved.objective:
+                    solved = separate
+        if solved is None:
             return None
-        return found, max(0.0, 1 - bound / found.objective)
+        return solved, max(0.0, 1 - bound / solved.objective)
 
 
 def allocate(
@@ -355,26 +376,37 @@ def allocate(
     least: str,
     prices: Mapping[str, float],
 ) -> Allocation:
-    """Servers that hold `rates` (1/s, by model) with at most `gpus` GPUs (None: as many as it takes, up to MOST_GPUS),
-    at the `least` of LEAST; `prices` as `cost.given_prices` has them. Raises UsageError that says what binds, and by
-    how much, and HeadraceError if it takes too long."""
+    """Return servers that hold `rates`.
+
+    Args:
+        gpu: The name of the GPU.
+        options: What slices can do.
+        rates: The rates (1/s) by model.
+        gpus: The greatest number of GPUs; None for as many as it takes, up to MAX_GPUS.
+        least: What is minimized, one of LEAST.
+        prices: The prices of parts, as `cost.given_prices` returns them.
+
+    Raises:
+        UsageError: The rates cannot be held. The text says what binds, and by how much.
+        HeadraceError: The solution takes too long.
+    """
     _check(gpu, options, rates, gpus, least)
-    most = MAX_GPUS if gpus is None else gpus
+    max_gpus = MAX_GPUS if gpus is None else gpus
     program = _Program(gpu, options, rates, _Prices.of(gpu, prices))
-    fewest = program.solve([most], "gpus")
+    fewest = program.solve([max_gpus], "gpus")
     if fewest is None:
-        raise _too_much(program, gpu, most)
+        raise _too_much(program, gpu, max_gpus)
     objective = "watts" if least == "power" else "usd"
     solved = None
     if least == "gpus":
-        for count in range(round(fewest.objective), most + 1):
+        for count in range(round(fewest.objective), max_gpus + 1):
             solved = program.on_servers(count, objective, count)
             if solved is not None:
                 break
     else:
-        # A bound first: so many servers could matter, as more of them alone cost more than what is found with fewer.
+        # A bound comes first. More servers matter only while these alone cost less than the best solution so far.
         count = round(fewest.objective)
-        while count <= most:
+        while count <= max_gpus:
             another = program.on_servers(count, objective, None)
             if another is not None and (solved is None or another[0].objective < solved[0].objective):
                 solved = another
@@ -383,7 +415,7 @@ def allocate(
             if solved is not None and count * basic >= solved[0].objective:
                 break
     if solved is None:
-        raise _too_much(program, gpu, most)
+        raise _too_much(program, gpu, max_gpus)
     return _allocation(program, *solved, objective)
 
 
@@ -407,11 +439,11 @@ def _check(gpu: str, options: Sequence[Option], rates: Mapping[str, float], gpus
             raise UsageError(f"an option is for {option.model}, which has no rate: leave it out, or give its rate")
 
 
-def _too_much(program: _Program, gpu: str, most: int) -> UsageError:
-    """Why `most` GPUs cannot do it."""
-    held = program.solve([most], "scale")
-    slices = program.solve([most], "scale", parts=False)
-    assert held is not None and slices is not None  # of a scale of 0
+def _too_much(program: _Program, gpu: str, max_gpus: int) -> UsageError:
+    """Return the error that says why `max_gpus` GPUs are too few."""
+    held = program.solve([max_gpus], "scale")
+    slices = program.solve([max_gpus], "scale", parts=False)
+    assert held is not None and slices is not None  # a scale of 0 is always a solution
     ways = {option.way for option in program.options}
     cpu_binds = slices.scale > held.scale * (1 + CLOSED)
     part = f"the {' and '.join(name for way, name in (('cpu', 'CPU cores'), ('dpu', 'CUs')) if way in ways)}"
@@ -420,17 +452,17 @@ def _too_much(program: _Program, gpu: str, most: int) -> UsageError:
     model = max(alone, key=lambda name: alone[name])
     more = program.solve([MAX_GPUS], "gpus")
     takes = f"--gpus {round(more.objective)} or more" if more is not None else f"more than {MAX_GPUS} GPUs"
-    if held.scale >= 1:  # in one pool, but not by server
-        takes, binds = f"--gpus {most + 1}", f"{part} bind: together they are enough, but not in each server"
+    if held.scale >= 1:  # the pool can do it, but no assignment to servers can
+        takes, binds = f"--gpus {max_gpus + 1}", f"{part} bind: together they are enough, but not in each server"
     return UsageError(
-        f"--gpus {most}: {most} x {gpu} hold {100 * min(1.0, held.scale):.3g} % of these rates at most; {binds}; the "
-        f"largest part is {model} at {program.rates[model]:g}/s, which alone takes {alone[model]:.3g} GPUs. "
-        f"Give {takes}, or lower rates"
+        f"--gpus {max_gpus}: {max_gpus} x {gpu} hold {100 * min(1.0, held.scale):.3g} % of these rates at most; "
+        f"{binds}; the largest part is {model} at {program.rates[model]:g}/s, which alone takes {alone[model]:.3g} "
+        f"GPUs. Give {takes}, or lower rates"
     )
 
 
 def _gpus_alone(program: _Program, model: str) -> float:
-    """What the slices that serve it take of GPUs, by the best partition, cores and CUs aside."""
+    """Return how many GPUs the slices for the model take, in the best partition, without regard to cores and CUs."""
     of = [option for option in program.options if option.model == model]
     best = max(
         sum(max((option.capacity_rps for option in of if option.profile == name), default=0.0) for name in names)
@@ -449,7 +481,7 @@ def _allocation(program: _Program, solved: _Solved, gap: float, objective: str) 
         slices=solved.slices[used],
         within=(objective, solved.objective * (1 + EVEN)),
     )
-    assert even is not None  # what was solved is such a one
+    assert even is not None  # the solution itself fulfils these constraints
     servers = []
     usd = watts = 0.0
     for number, choice in enumerate(chosen):
@@ -485,12 +517,14 @@ def _allocation(program: _Program, solved: _Solved, gap: float, objective: str) 
 
 
 def headroom(servers: Sequence[ServerPlan], rates: Mapping[str, float]) -> Headroom:
-    """By a linear program, in which the slices of a model may share its rate in another way than they do. Its dual
-    tells what each limit has to do with the factor; the one that has most is told."""
+    """Return how far all rates can grow, by a linear program in which the slices of a model may share its rate in
+    another way.
+
+    Its dual tells how much each limit bears on the factor. The limit with the greatest share is named."""
     from scipy.optimize import linprog
 
     places = [(number, option) for number, server in enumerate(servers) for _, option in server.slices if option]
-    # Columns: the factor, and the rate of each slice.
+    # The columns are the factor, and the rate of each slice.
     parts: dict[tuple[str, int], tuple[list[float], float]] = {}
     for number, server in enumerate(servers):
         here = [option if at == number else None for at, option in places]
@@ -499,17 +533,17 @@ def headroom(servers: Sequence[ServerPlan], rates: Mapping[str, float]) -> Headr
         parts["cpu", number] = [0.0, *cores], CORES * server.cpus - sum(option is not None for option in here)
         parts["cus", number] = [0.0, *cus], CARD_CUS * server.card
     served = [[rate, *(-float(option.model == model) for _, option in places)] for model, rate in rates.items()]
-    most = [option.capacity_rps for _, option in places]
+    capacities = [option.capacity_rps for _, option in places]
     done = linprog(
         [-1.0, *[0.0] * len(places)],
         A_ub=[*(row for row, _ in parts.values()), *served],
         b_ub=[*(there for _, there in parts.values()), *[0.0] * len(served)],
-        bounds=[(0, None), *((0, each) for each in most)],
+        bounds=[(0, None), *((0, each) for each in capacities)],
     )
     weights: dict[tuple[str, str | int], float] = {}
     for (part, number), price, (_, there) in zip(parts, done.ineqlin.marginals, parts.values(), strict=False):
         weights[part, number] = -price * there
-    for (_, option), price, each in zip(places, done.upper.marginals[1:], most, strict=True):
+    for (_, option), price, each in zip(places, done.upper.marginals[1:], capacities, strict=True):
         weights["slices", option.model] = weights.get(("slices", option.model), 0.0) - price * each
     binds, of = max(weights, key=lambda limit: weights[limit])
     return Headroom(float(done.x[0]), binds, of)

@@ -1,4 +1,4 @@
-"""What a server can do at most, and what a request takes at least, before anything is simulated."""
+"""Bounds before any simulation: the greatest rate of a server, and the least time of a request."""
 
 import contextlib
 import math
@@ -21,18 +21,25 @@ from headrace.sim.scenario import Scenario
 from headrace.sim.system import cost
 from headrace.sim.system.system import System
 
-BATCHES: Final = (1, 2, 4)  # largest ones, in Batch_knee of the smallest slice
+BATCHES: Final = (1, 2, 4)  # the largest batches, in Batch_knee of the smallest slice
 LARGEST: Final = 256
-# Of the throughput of the best power of two: what a batch between two of them, or lengths that vary, may have more.
+# A batch between two powers of two, or varying lengths, may have this much more throughput than the best power of two.
 SLACK: Final = 1.05
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Of a server, before anything is simulated: what each part can do (1/s), its slices at the knee; what they can do
-    in batches of up to 1, 2, 4 ... requests; and the latency at the target's quantile if every request were alone (ms).
-    `typical` is mean input and output by model, and `shares` what it has of all requests; `batches` are the largest
-    ones of policies that are told them, if they fit the slices' memory."""
+    """The bounds of a server.
+
+    Attributes:
+        capacity_rps: The greatest rate of each part; of slices, at the knee.
+        slices_rps: The greatest rate of the slices in batches of up to 1, 2, 4 ... requests.
+        batches: The largest batches for policies that take one, if they fit the slices' memory.
+        alone_ms: The latency at the target's quantile if every request were alone.
+        typical: The mean lengths of input and output by model.
+        shares: The share of all requests by model.
+        system: The server.
+    """
 
     capacity_rps: Mapping[str, float]
     slices_rps: tuple[float, ...]
@@ -43,13 +50,13 @@ class Bounds:
     system: System
 
     def max_rps(self, batch: int | None) -> float:
-        """No policy does more in batches of up to `batch`; None: to the knee, as of `preba`."""
+        """Return a rate that no policy exceeds in batches of up to `batch`; None is for the knee, as for `preba`."""
         slices = self.capacity_rps["slices"] if batch is None else self.slices_rps[batch.bit_length() - 1]
         return min([SLACK * slices, *[rate for part, rate in self.capacity_rps.items() if part != "slices"]])
 
     @property
     def able_rps(self) -> float:
-        """No policy with any of the parameters that are tried does more."""
+        """Return a rate that no policy exceeds with any of the parameters that are tried."""
         return max(self.max_rps(batch) for batch in (None, *self.batches))
 
     @property
@@ -62,8 +69,9 @@ _PART = {"cpu": "cpu", "nvjpg": "nvjpg", "resize": "slices", "image cu": "cus", 
 
 @cache
 def bounds(scenario: Scenario, quantile: float) -> Bounds:
-    """Of what a scenario tells of the server and of the requests, whatever their rate. Raises UsageError for hardware
-    that cannot be, or that the model does not fit."""
+    """Return the bounds of a scenario's server for its requests, at any rate.
+
+    Raises UsageError for hardware that cannot be, or that the model does not fit."""
     system, known = server_of(scenario)
     shares = rate_shares(scenario)
     typical = {name: mean_lengths(of) for name, of in known.items()}
@@ -89,8 +97,8 @@ def _batches(system: System, typical: Mapping[str, tuple[float, int]], longest: 
     profiles = system.profiles()
     each = [profiles] if isinstance(profiles, dict) else profiles
     knees = [of[name].knee(length).batch for of in each for name, (length, _) in typical.items()]
-    found = sorted({min(knees) * factor for factor in BATCHES} | {max(knees)})
-    return tuple(batch for batch in found if batch <= LARGEST and fits(system, batch, longest))
+    batches = sorted({min(knees) * factor for factor in BATCHES} | {max(knees)})
+    return tuple(batch for batch in batches if batch <= LARGEST and fits(system, batch, longest))
 
 
 def _check_fits(system: System, batch: int, longest: Mapping[str, float]) -> None:
@@ -100,7 +108,7 @@ def _check_fits(system: System, batch: int, longest: Mapping[str, float]) -> Non
 
 
 def fits(system: System, batch: int, longest: Mapping[str, float]) -> bool:
-    """Whether all slices hold a batch of such, of the `longest` inputs by model."""
+    """Return whether all slices hold a batch of the `longest` inputs by model."""
     try:
         _check_fits(system, batch, longest)
     except UsageError:
@@ -111,7 +119,8 @@ def fits(system: System, batch: int, longest: Mapping[str, float]) -> bool:
 def _slices_rps(
     system: System, typical: Mapping[str, tuple[float, int]], shares: Mapping[str, float]
 ) -> tuple[float, ...]:
-    """In batches of up to 1, 2, 4 ... LARGEST of requests for one model, as far as a slice has memory."""
+    """Return the rate of the slices in batches of up to 1, 2, 4 ... LARGEST requests for one model, as far as a slice
+    has memory."""
     total = [0.0] * LARGEST.bit_length()
     for times in system.times():
         best = 0.0
@@ -139,8 +148,8 @@ def _alone_s(system: System, model: str, inputs: NDArray[np.float64], outputs: i
     kinds = {each.profile.name: times[model] for each, times in zip(system.slices, system.times(), strict=True)}
     different, places = np.unique(inputs, return_inverse=True)
     fastest = [min(times.whole(1, length, outputs) for times in kinds.values()) for length in different.tolist()]
-    found: NDArray[np.float64] = total + np.array(fastest)[places]
-    return found
+    seconds: NDArray[np.float64] = total + np.array(fastest)[places]
+    return seconds
 
 
 def bounds_of(target: Target, hardware: Hardware) -> Bounds:
@@ -148,7 +157,7 @@ def bounds_of(target: Target, hardware: Hardware) -> Bounds:
 
 
 def idle(target: Target, hardware: Hardware) -> tuple[float, float]:
-    """Dollars and watts of all servers, doing nothing."""
+    """Return dollars and watts of all servers when they do nothing."""
     system = bounds_of(target, hardware).system
     watts = sum(system.machine().power_w({}).values())
     prices = system.prices_usd

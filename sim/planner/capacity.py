@@ -1,10 +1,10 @@
-"""What one slice holds within an SLO, by simulation: the options of `allocate`.
+"""The rate that one slice holds within an SLO, by simulation: the options of `allocate`.
 
-For every profile that differs, and every way of preparing inputs, the largest rate at which a slice alone, with a short
-list of policies, has the target's share of requests in time: by bisection with common random numbers, first of all
-policies with inputs that cost nothing, then of the best ones in each way, then of the best one in long runs. Cores and
-CUs are as many as are busy for LOAD of the time at that rate, or in bursts of it. Several slices that share a queue
-hold at least as much each.
+The search goes over every profile that differs and every way of preparing inputs. For each it finds the greatest rate
+at which a slice alone, with a short list of policies, has the target's share of requests in time. It bisects with
+common random numbers: first all policies with inputs that cost nothing, then the best ones in each way, then the best
+one in long runs. A slice gets as many cores and CUs as are busy for LOAD of the time at that rate, or in bursts of it.
+Several slices that share a queue hold at least as much each.
 """
 
 import math
@@ -23,12 +23,12 @@ from headrace.sim.planner.trials import Measured, Run, Trial
 from headrace.sim.system.system import CORES
 from headrace.sim.workload.traffic import burst_rates
 
-LOAD: Final = 0.8  # of the time that cores and CUs are busy: with more, requests wait for them
+LOAD: Final = 0.8  # the share of the time that cores and CUs are busy; with more, requests wait for them
 POLICIES: Final = ("preba", "graph")
-KEPT: Final = 2  # settings that are tried in each way
-LEAST: Final = 0.02  # of what bounds allow; a slice that holds less is no use
-HALVINGS: Final = (6, 5, 4)  # of the three bisections: to 6 %, to 12 %, and to 2 %
-AROUND: Final = (0.8, 1.15)  # what the second one found, the third looks
+KEPT: Final = 2  # the settings that are tried in each way
+LEAST: Final = 0.02  # the share of the bound below which a slice is of no use
+HALVINGS: Final = (6, 5, 4)  # the halvings of the three bisections: to 6 %, to 12 %, and to 2 %
+AROUND: Final = (0.8, 1.15)  # the third bisection looks around the result of the second
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,9 @@ class _Slice:
     settings: Candidate
 
     def candidate(self, rate_rps: float) -> Candidate:
-        """With what the rate takes of cores or CUs, and one more: beside others it has the spare ones of a server."""
+        """Return the settings with the cores or CUs that the rate needs, and one more.
+
+        Next to others, the slice has the spare ones of its server."""
         return replace(self.settings, hardware=Hardware(1, self.profile, self.preprocess(rate_rps)))
 
     def preprocess(self, rate_rps: float) -> str:
@@ -55,21 +57,22 @@ class _Slice:
                 return self.way
 
     def needed(self, rate_rps: float) -> float:
-        """Cores or CUs."""
+        """Return the cores or CUs that the rate needs."""
         if self.way not in ("cpu", "dpu"):
             return 0.0
-        # One core is kept by the slice's server process.
+        # The slice's server process keeps one core.
         name, least = ("cpu", "cpu:2") if self.way == "cpu" else ("cus", "dpu:1")
         one = bounds_of(self.target, Hardware(1, self.profile, least)).capacity_rps[name]
         return self.peak * rate_rps / one / LOAD
 
     @property
     def peak(self) -> float:
-        """Of the rate, in a burst."""
+        """Return the rate in a burst, as a factor of the mean."""
         return max(burst_rates(1.0)) if self.target.traffic == "mmpp" else 1.0
 
     def max_rps(self) -> float:
-        """By its bounds, with all cores or CUs that a server can have. Raises UsageError for what cannot be."""
+        """Return the bound on the rate with all cores or CUs that a server can have. Raises UsageError for hardware
+        that cannot be."""
         widest = {"cpu": f"cpu:{CORES * max(SOCKETS)}", "dpu": f"dpu:{CARD_CUS}"}.get(self.way, self.way)
         known = bounds_of(self.target, Hardware(1, self.profile, widest))
         able = known.able_rps if known.alone_ms <= self.target.slo_ms else 0.0
@@ -93,15 +96,16 @@ def ways_of(target: Target) -> list[str]:
 
 
 def options_of(targets: Sequence[Target], run: Run) -> list[Option]:
-    """Of slices of every profile for the model of each target, whatever its rate. Raises UsageError for a model that no
-    slice serves within its SLO."""
+    """Return the options of slices of every profile for the model of each target, at any rate.
+
+    Raises UsageError for a model that no slice serves within its SLO."""
     settings = _settings(targets)
     for target in targets:
         if not any(each.target == target for each, _ in settings):
             raise _unserved(target)
-    found = _bisected("policies", settings, run, (LEAST, 1.0), HALVINGS[0], short=True)
+    held_rates = _bisected("policies", settings, run, (LEAST, 1.0), HALVINGS[0], short=True)
     ranked: dict[tuple[str, str], list[tuple[float, _Slice]]] = {}
-    for each, held in found:
+    for each, held in held_rates:
         ranked.setdefault((each.target.model, each.profile), []).append((held.rate_rps, each))
     ways = []
     for of in ranked.values():
@@ -111,16 +115,16 @@ def options_of(targets: Sequence[Target], run: Run) -> list[Option]:
                 for way in ways_of(each.target)
                 for profile in _alike(each, way)
             ]
-    able = [(each, min(1.05 * rate, most)) for each, rate in ways if (most := _able(each))]
-    found = _bisected("preprocessing", able, run, (2 * LEAST, 1.0), HALVINGS[1], short=True)
+    able = [(each, min(1.05 * rate, limit_rps)) for each, rate in ways if (limit_rps := _able(each))]
+    held_rates = _bisected("preprocessing", able, run, (2 * LEAST, 1.0), HALVINGS[1], short=True)
     best: dict[tuple[str, str, str], tuple[float, _Slice]] = {}
-    for each, held in found:
+    for each, held in held_rates:
         key = each.target.model, each.profile, each.way
         best[key] = max(best.get(key, (0.0, each)), (held.rate_rps, each), key=lambda pair: pair[0])
     low, high = AROUND
     last = [(each, min(high * rate, _able(each))) for rate, each in best.values()]
-    found = _bisected("capacity", last, run, (low / high, 1.0), HALVINGS[2], short=False)
-    options = [option for each, held in found for option in _options(each, held)]
+    held_rates = _bisected("capacity", last, run, (low / high, 1.0), HALVINGS[2], short=False)
+    options = [option for each, held in held_rates for option in _options(each, held)]
     for target in targets:
         if not any(option.model == target.model for option in options):
             raise _unserved(target)
@@ -128,8 +132,8 @@ def options_of(targets: Sequence[Target], run: Run) -> list[Option]:
 
 
 def _settings(targets: Sequence[Target]) -> list[tuple[_Slice, float]]:
-    """Every setting on every kind of slice with inputs that cost nothing, and what bounds allow it."""
-    found = []
+    """Return every setting on every kind of slice with inputs that cost nothing, and the rate that bounds allow it."""
+    settings = []
     for target in targets:
         shapes = set()
         for profile in gpu_named(target.gpu).profiles.values():
@@ -139,15 +143,15 @@ def _settings(targets: Sequence[Target]) -> list[tuple[_Slice, float]]:
             hardware = Hardware(1, profile.name, "ideal")
             try:
                 candidates = settings_of(target, hardware)
-            except UsageError:  # it does not fit
+            except UsageError:  # the model does not fit the slice
                 continue
             known = bounds_of(target, hardware)
             for candidate in candidates:
                 batch = dict(candidate.parameters).get("max_batch")
-                most = known.max_rps(None if batch is None else int(batch))
+                limit_rps = known.max_rps(None if batch is None else int(batch))
                 if candidate.policy in POLICIES and known.alone_ms <= target.slo_ms:
-                    found.append((_Slice(target, profile.name, "ideal", candidate), most))
-    return found
+                    settings.append((_Slice(target, profile.name, "ideal", candidate), limit_rps))
+    return settings
 
 
 def _shape(profile: InstanceProfile, way: str) -> tuple[int, int, int]:
@@ -155,7 +159,7 @@ def _shape(profile: InstanceProfile, way: str) -> tuple[int, int, int]:
 
 
 def _alike(each: _Slice, way: str) -> list[str]:
-    """Profiles that differ in nothing but what matters to `way`."""
+    """Return the profiles that differ only in what matters to `way`."""
     profiles = gpu_named(each.target.gpu).profiles
     alike = [name for name, of in profiles.items() if _shape(of, "ideal") == _shape(profiles[each.profile], "ideal")]
     return list({_shape(profiles[name], way): name for name in reversed(alike)}.values())
@@ -164,7 +168,7 @@ def _alike(each: _Slice, way: str) -> list[str]:
 def _able(each: _Slice) -> float:
     try:
         return each.max_rps()
-    except UsageError:  # without JPEG engines
+    except UsageError:  # the slice has no JPEG engines
         return 0.0
 
 
@@ -177,9 +181,10 @@ def _bisected(
     *,
     short: bool,
 ) -> list[tuple[_Slice, _Held]]:
-    """The largest rate that each holds, between two shares of the one given; without those that hold none."""
-    low = [between[0] * most for _, most in slices]
-    high = [between[1] * most for _, most in slices]
+    """Return the greatest rate that each slice holds, between two shares of the given one. Slices that hold none are
+    left out."""
+    low = [between[0] * limit_rps for _, limit_rps in slices]
+    high = [between[1] * limit_rps for _, limit_rps in slices]
     held: dict[int, _Held] = {}
 
     def try_at(rates: Mapping[int, float], stage: str) -> None:
@@ -202,7 +207,7 @@ def _bisected(
 
 
 def _options(each: _Slice, held: _Held) -> list[Option]:
-    """Of all profiles that are alike."""
+    """Return the options of all profiles that are alike."""
     profiles = gpu_named(each.target.gpu).profiles
     needed = each.needed(held.rate_rps)
     settings = each.candidate(held.rate_rps)
@@ -227,7 +232,8 @@ def _options(each: _Slice, held: _Held) -> list[Option]:
 
 
 def busy_parts(preprocess: str, used: Mapping[str, float]) -> dict[str, float]:
-    """Cores that are busy, the share of the GPU, and of a card of CARD_CUS, from a simulation's `part_utilization`."""
+    """Return the cores that are busy, the share of the GPU, and that of a card of CARD_CUS, from a simulation's
+    `part_utilization`."""
     way, _, count = preprocess.partition(":")
     cores = int(count) if way == "cpu" else CORES
     busy = {"cpu": used["cpu"] * cores, "gpu": used["gpu"]}
@@ -237,7 +243,7 @@ def busy_parts(preprocess: str, used: Mapping[str, float]) -> dict[str, float]:
 
 
 def watts_of(gpu: str, preprocess: str, used: Mapping[str, float]) -> float:
-    """What it draws above idle."""
+    """Return the watts above idle."""
     busy = busy_parts(preprocess, used)
     parts = {part.name: part.busy_w - part.idle_w for part in power.server(gpu, fpga=True).parts}
     return parts["cpu"] * busy["cpu"] / CORES + parts["gpu"] * busy["gpu"] + parts["fpga"] * busy.get("fpga", 0.0)

@@ -1,4 +1,4 @@
-"""The commands that do what is planned: simulate it, partition the GPU, serve."""
+"""Write the commands that carry out a plan: simulate it, partition the GPU, serve."""
 
 import shlex
 from typing import Final
@@ -11,7 +11,7 @@ from headrace.sim.scenario import Scenario
 from headrace.sim.system.card import cus_of
 from headrace.sim.zoo.traced import traced
 
-# What `headrace serve --model` calls networks that are not torchvision's.
+# The names in `headrace serve --model` of networks that are not torchvision's.
 _OWN: Final = {
     "conformer": "headrace.host.workers.networks.zoo.conformer:conformer_ctc",
     "conformer_small": "headrace.host.workers.networks.zoo.conformer:conformer_ctc_small",
@@ -22,7 +22,7 @@ _PARAMETERS: Final = ("window_ms", "bucket_s")  # of policies, for `headrace ser
 
 
 def command(scenario: Scenario) -> str:
-    """What simulates it."""
+    """Return the command that simulates a scenario."""
     words = ["headrace", "simulate"]
     for name, value in scenario.given().items():
         if isinstance(value, bool):
@@ -33,8 +33,9 @@ def command(scenario: Scenario) -> str:
 
 
 def mig(scenario: Scenario) -> str:
-    """What cuts the GPU so, once it is in MIG mode and empty (MIG User Guide, Creating GPU Instances, where profiles go
-    by name too)."""
+    """Return the command that partitions the GPU, once it is in MIG mode and empty.
+
+    The MIG User Guide, "Creating GPU Instances", allows profiles by name."""
     assert isinstance(scenario.hardware, MigGpu)
     instances = partition(gpu_named(scenario.hardware.gpu), scenario.hardware.partition or "")
     largest = sorted((each.profile for each in instances), key=lambda of: (-of.sms, -of.memory_slices))
@@ -43,8 +44,10 @@ def mig(scenario: Scenario) -> str:
 
 
 def serve(scenario: Scenario) -> tuple[str | None, str | None]:
-    """What serves it on a machine that is partitioned so, a worker a slice, and what to know of that; None and why not
-    where `headrace serve` cannot."""
+    """Return the command that serves the scenario with a worker for each slice, and a note about it.
+
+    The machine must be partitioned already. Where `headrace serve` cannot do it, the command is None and the note says
+    why."""
     if scenario.preprocess.preprocess == "nvjpg":
         return None, "headrace serve has no nvjpg; give --preprocess cpu, or decode in front of it"
     texts = [

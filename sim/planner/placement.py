@@ -1,15 +1,14 @@
 """Several models, each on slices of its own, on one GPU or on several: the cheapest servers, found by simulation.
 
-What a slice holds for each model is simulated (capacity.py); a mixed-integer linear program finds the servers
-(allocate.py). The slices of a server that are alike, and for the same model in the same way, are a piece: they share a
-queue. A piece has cores or CUs of its server to itself, so that it is simulated alone, which is exact but for PCIe,
-whose load is told. A server's cores and CUs are all given to its pieces, by what these need: they are paid for.
+capacity.py simulates the rate that a slice holds for each model, and a mixed-integer linear program finds the servers
+(allocate.py). Equal slices of a server, for the same model in the same way, are a piece: they share a queue. A piece
+has cores or CUs of its server to itself, so that it is simulated alone. This is exact except for PCIe, whose load is
+reported. All cores and CUs of a server are given to its pieces, by their needs, because they are paid for.
 
 Every piece is simulated with fresh seeds, and must hold its target with the upper end of its interval. Where one does
 not, its slices are taken to hold less, and the program is solved again.
 
-Models may share all slices instead, which is `search.plan` of equal servers. Both are searched, and the better one
-wins.
+Models may share all slices instead. That is `search.plan` of equal servers. Both are searched, and the better one wins.
 """
 
 import contextlib
@@ -30,16 +29,17 @@ from headrace.sim.planner.trials import Measured, Run, Trial, interval
 from headrace.sim.system import cost
 from headrace.sim.system.system import CORES
 
-LOWER: Final = 0.95  # of what a slice did not hold, what it is taken to hold
+LOWER: Final = 0.95  # a slice is taken to hold this share of the rate that it did not hold
 TRIES: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """`slices` of a server, for `target`, which has their rate: as `measured` with one seed, and `quantile_ms` with
-    fresh ones, with the ends of its 95 % interval. They hold up to about `most_rps`, where
-    `binds` ends it (search.Plan has what that may be). `used` is the share of what each part given to the piece can do,
-    and of the SLO."""
+    """`slices` of a server for `target`, which has their rate.
+
+    They are `measured` with one seed. `quantile_ms` is the latency with fresh ones, with the ends of its 95 % interval.
+    They hold up to about `max_rps`, where `binds` ends it (see search.Plan). `used` is the share of the capacity of
+    each part that the piece has, and of the SLO."""
 
     target: Target
     candidate: Candidate
@@ -53,7 +53,8 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class PlacedServer:
-    """`used` by the pieces together, of what the server has: "cpu", "gpu", "fpga" as their power goes by, "pcie"."""
+    """A server with its pieces. `used` is the share that all pieces use of the server's "cpu", "gpu", "fpga" and
+    "pcie"."""
 
     plan: ServerPlan
     pieces: tuple[Piece, ...]
@@ -64,9 +65,11 @@ class PlacedServer:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """`gap` as of Allocation. `used`: "slices" of the model whose are the fullest, of the rate that they hold; "cpu",
-    "cus" and "pcie" of the server where these are. `headroom` is what is exhausted first as all rates grow, which may
-    be the "pcie" of a server, too."""
+    """Servers for all models.
+
+    `gap` is as in Allocation. `used` has "slices" for the model whose slices are the fullest, and "cpu", "cus" and
+    "pcie" for the server where these are. `headroom` says what is exhausted first as all rates grow, which may also be
+    the "pcie" of a server."""
 
     servers: tuple[PlacedServer, ...]
     cost_usd: float
@@ -77,7 +80,7 @@ class Placement:
 
     @property
     def binds(self) -> str:
-        """As of Plan: where it is slices, what ends the rate of most of the model's."""
+        """Return what binds, as in Plan. For slices it is what ends the rate of most slices of the model."""
         if self.headroom.binds != "slices":
             return self.headroom.binds
         ends: Counter[str] = Counter()
@@ -90,9 +93,11 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """For `targets`, one a model: `own`, slices of their own, or the reason why there is none; and `shared` likewise.
-    `runners_up` have other ways of preparing inputs than `own`. `next_usd` is what NEXT times all
-    rates cost more by the program alone, with slices of their own on `next_servers`; None if that does not go."""
+    """The answer for `targets`, one for each model.
+
+    `own` has slices of their own, or the reason why there are none, and `shared` likewise. `runners_up` prepare inputs
+    in other ways than `own`. `next_usd` is the extra cost of NEXT times all rates by the program alone, with slices of
+    their own on `next_servers`; None if that is not possible."""
 
     targets: tuple[Target, ...]
     own: Placement | str
@@ -116,8 +121,10 @@ def _value(target: Target, placement: Placement) -> tuple[float, ...]:
 
 
 def place(targets: Sequence[Target], run: Run) -> Placed:
-    """All targets have the same GPU, `gpus`, `least` and budget. Raises UsageError for what cannot be, and
-    HeadraceError if nothing that was simulated holds the targets; both say what binds, and by how much."""
+    """Return the best servers for several models.
+
+    All targets have the same GPU, `gpus`, `least` and budget. Raises UsageError for what cannot be, and HeadraceError
+    if nothing that was simulated holds the targets. Both say what binds, and by how much."""
     count = 0
 
     def counted(text: str, trials: Sequence[Trial]) -> list[Measured]:
@@ -143,10 +150,10 @@ def place(targets: Sequence[Target], run: Run) -> Placed:
 
 
 def _shared(targets: Sequence[Target], run: Run) -> Answer | str:
-    """All models on all slices."""
+    """Return the best plan with all models on all slices, or the reason why there is none."""
     one = targets[0]
     if len({tuple(ways_of(target)) for target in targets}) > 1:
-        return "images, sounds and texts do not share slices: their inputs are prepared in ways of their own"
+        return "images, audio and texts do not share slices: their inputs are prepared in different ways"
     target = replace(
         one,
         model=",".join(target.model for target in targets),
@@ -179,19 +186,21 @@ class _Placing:
         return allocate(self._one.gpu, options, rates, gpus=self._one.gpus, least=self._one.least, prices=self._prices)
 
     def placements(self) -> list[Placement]:
-        """The best first: with any ways of preparing inputs, and with each one alone where that differs. The program
-        takes energy to be in proportion to rates, and simulation tells which of them draws least."""
+        """Return placements, the best first: with any ways of preparing inputs, and with each way alone where that
+        differs.
+
+        The program takes energy to be in proportion to rates. Simulation tells which placement draws least."""
         self.allocation, best = self._confirmed_with(self._ways)
-        found = [best]
+        placements = [best]
         for way in self._ways if len(self._ways) > 1 else ():
             with contextlib.suppress(HeadraceError):
                 allocation, placement = self._confirmed_with((way,))
                 if allocation.servers != self.allocation.servers:
-                    found.append(placement)
-        return sorted(found, key=lambda each: _value(self._one, each))
+                    placements.append(placement)
+        return sorted(placements, key=lambda each: _value(self._one, each))
 
     def _confirmed_with(self, ways: Collection[str]) -> tuple[Allocation, Placement]:
-        """What these ways allow, confirmed with fresh seeds."""
+        """Return the best allocation that uses these ways, confirmed with fresh seeds."""
         for attempt in range(TRIES):
             allocation = self._allocate([option for option in self._options if option.way in (*ways, "ideal")])
             budget = self._one.budget_usd
@@ -220,14 +229,14 @@ class _Placing:
         )
 
     def following(self) -> Allocation | None:
-        """For NEXT times the rates, by the program."""
+        """Return the program's allocation for NEXT times the rates; None if there is none."""
         try:
             return self._allocate(self._options, NEXT)
         except HeadraceError:
             return None
 
     def _pieces(self, server: ServerPlan) -> list[tuple[Option, float, Target, Candidate]]:
-        """Its option, the rate of one of its slices, its target, and what is to be simulated."""
+        """Return the pieces of a server: option, rate of one of its slices, target, and the candidate to simulate."""
         rates: dict[Option, list[float]] = {}
         for (_, option), rate in zip(server.slices, server.rates_rps, strict=True):
             if option is not None:
@@ -237,15 +246,15 @@ class _Placing:
         given: dict[Option, int] = {}
         for way, all_there in (("cpu", CORES * server.cpus - serving), ("dpu", CARD_CUS)):
             given |= shared_out(all_there, {option: need for option, need in needed.items() if option.way == way})
-        found = []
+        pieces = []
         for option, of in rates.items():
             count = len(of)
             prepared = {"cpu": f"cpu:{given.get(option, 0) + count}", "dpu": f"dpu:{given.get(option, 0)}"}
             hardware = Hardware(1, f"{option.profile}:{count}", prepared.get(option.way, option.way))
-            # Rounded: pieces that are alike but for the solver's last digits are simulated once.
+            # The rate is rounded, so that pieces which differ only in the solver's last digits are simulated once.
             target = self._targets[option.model].at(float(f"{sum(of):.6g}"))
-            found.append((option, sum(of) / count, target, Candidate(hardware, option.policy, option.parameters)))
-        return found
+            pieces.append((option, sum(of) / count, target, Candidate(hardware, option.policy, option.parameters)))
+        return pieces
 
     def _simulate(self, allocation: Allocation, text: str) -> None:
         seeds = range(FRESH + 1)
@@ -317,13 +326,13 @@ class _Placing:
         slices = sum(int(part.partition(":")[2]) for part in candidate.hardware.partition.split(","))
         used = {part: target.rate_rps / can for part, can in known.capacity_rps.items()}
         used["slo"] = measured.quantile_ms / target.slo_ms
-        most = option.capacity_rps * slices
-        binds = what_binds(known, most, measured.batch_size_mean)
-        return Piece(target, candidate, slices, measured, self._confirmed(target, candidate), used, most, binds)
+        max_rps = option.capacity_rps * slices
+        binds = what_binds(known, max_rps, measured.batch_size_mean)
+        return Piece(target, candidate, slices, measured, self._confirmed(target, candidate), used, max_rps, binds)
 
 
 def _lowered(option: Option, missed_rps: float) -> Option:
-    """As it does not hold that rate, with what it takes at a lower one."""
+    """Return the option at a lower rate, with what it takes there, because it does not hold this one."""
     share = LOWER * min(1.0, missed_rps / option.capacity_rps)
     return replace(
         option,
@@ -335,7 +344,9 @@ def _lowered(option: Option, missed_rps: float) -> Option:
 
 
 def shared_out(number: int, needed: Mapping[Option, float]) -> dict[Option, int]:
-    """`number` of equal things by what each needs, 1 at least: those first that have the least of their need."""
+    """Return how many of `number` equal things each option gets, at least 1, by its need.
+
+    Each one goes to the option that has the least share of its need."""
     given = dict.fromkeys(needed, 1)
     for _ in range(number - len(needed) if needed else 0):
         given[min(needed, key=lambda option: given[option] / max(needed[option], 1e-9))] += 1

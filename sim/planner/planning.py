@@ -8,7 +8,7 @@ from headrace.sim.planner import commands, search
 from headrace.sim.planner.search import Answer, Plan
 from headrace.sim.planner.target import Candidate, Target
 from headrace.sim.planner.trials import Measured, Trial, measure
-from headrace.sim.sweeps.sweep import sweep_workers
+from headrace.sim.sweeps.sweep import worker_pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def plan(
     else:
         assert rate_rps is not None
         wanted = Target(model, rate_rps, slo_ms, gpu, **target)
-    with sweep_workers(ray=ray) as workers:
+    with worker_pool(ray=ray) as workers:
 
         def run(text: str, trials: Sequence[Trial]) -> list[Measured]:
             return workers.sweep(measure, trials, lambda: None)

@@ -1,12 +1,11 @@
-"""A day of several models, each on slices of its own: which servers when, and what changing them costs.
+"""A day of several models, each on slices of its own: which servers are used when, and what each change costs.
 
-What a slice holds is known (`Option`). The mixed-integer program of allocate.py finds servers for the rates of each
-interval, and for the highest of each model together; each of those is a plan for all intervals whose rates it holds,
-its slices of a model being equally busy. The schedule is found, and counted, as in schedule.py: servers change one
-after another, a slice stays that is of the same profile in the same place for the same option, and models that what is
-left cannot hold are late until their queues have gone, or the server that is changing then is back, all others not at
-all. What the target allows to be late is of
-the requests of all models together.
+The rate of a slice is known (`Option`). The mixed-integer program of allocate.py finds servers for the rates of each
+interval, and for the highest of each model together. Each result is a plan for all intervals whose rates it holds, with
+the slices of a model equally busy. The schedule is found, and counted, as in schedule.py. Servers change one after
+another. A slice stays if the same profile is in the same place for the same option. If the remaining slices cannot hold
+a model, its requests are late until their queues have gone, or until the server that changes then is back. The requests
+of all other models are in time. The target's allowance counts the requests of all models together.
 """
 
 import math
@@ -37,13 +36,13 @@ from headrace.sim.system import cost
 from headrace.sim.system.system import CORES
 from headrace.sim.workload.day import Interval
 
-FRESH: Final = 1  # the seed of what confirms
+FRESH: Final = 1  # the seed of confirming runs
 Servers = tuple[ServerPlan, ...]  # in order, without rates
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Slices of a server for one option, and what is to be simulated of them alone."""
+    """The slices of a server for one option, and the simulation of them alone."""
 
     option: Option
     target: Target
@@ -57,7 +56,9 @@ def rotate(
     run: Run,
     repartition_s: float = REPARTITION_S,
 ) -> DayAnswer[Servers]:
-    """`targets` by model have the same GPU and `gpus`. Raises UsageError for rates that these do not hold."""
+    """Return the best schedule of a day. `targets`, by model, have the same GPU and `gpus`.
+
+    Raises UsageError for rates that these GPUs do not hold."""
     return _Rotation(targets, options, day, run, repartition_s).answer()
 
 
@@ -82,21 +83,22 @@ class _Rotation:
             if holds(self.plans[plan], day[interval].rates_rps):
                 usd, watts = self._bill(self.plans[plan], day[interval].rates_rps)
                 self.usd[interval, plan], self.watts[interval, plan] = usd, watts
-        self.nearest: dict[tuple[int, int], float] = {}  # latency at the quantile, of the model nearest to its SLO
+        # the latency at the quantile of the model nearest to its SLO, by interval and plan
+        self.nearest: dict[tuple[int, int], float] = {}
 
     def _plans(self) -> list[Servers]:
-        most = {model: max(each.rates_rps[model] for each in self.day) for model in self.targets}
-        rates = [most, *(dict(interval.rates_rps) for interval in self.day)]
+        max_rates = {model: max(each.rates_rps[model] for each in self.day) for model in self.targets}
+        rates = [max_rates, *(dict(interval.rates_rps) for interval in self.day)]
         different = list({tuple(sorted(each.items())): each for each in rates}.values())
         prices = cost.given_prices(None)
-        found = [
+        allocations = [
             allocate(self.target.gpu, self.options, each, gpus=self.target.gpus, least="cost", prices=prices)
             for each in different
         ]
-        return list(dict.fromkeys(in_order(each.servers) for each in found))
+        return list(dict.fromkeys(in_order(each.servers) for each in allocations))
 
     def _bill(self, plan: Servers, rates: Mapping[str, float]) -> tuple[float, float]:
-        """Dollars an hour, and watts."""
+        """Return dollars an hour, and watts."""
         able, total, capex = capacity(plan), 0.0, 0.0
         for server in plan:
             machine = power.server(self.target.gpu, fpga=server.card, cpus=server.cpus)
@@ -145,8 +147,10 @@ class _Rotation:
         return day_schedule(stages, made)
 
     def _confirm(self, pairs: Iterable[tuple[int, int]]) -> bool:
-        """Simulates the pieces of those that were not, with a fresh seed; what does not hold is no plan there any
-        more. False if there was nothing to do."""
+        """Simulate the pieces that were not simulated yet with a fresh seed. A plan that does not hold is no plan there
+        any more.
+
+        Returns False if there was nothing to do."""
         new = [pair for pair in sorted(pairs) if pair not in self.nearest]
         of_each = {pair: pieces(self.targets, self.plans[pair[1]], self.day[pair[0]].rates_rps) for pair in new}
         different = list(dict.fromkeys(piece for of in of_each.values() for piece in of))
@@ -202,7 +206,8 @@ class _Rotation:
         pairs: Sequence[tuple[int, int]],
         changing: Sequence[tuple[int, int]],
     ) -> float:
-        """As of schedule.py, of each model; servers that come are there, and those that go have not gone."""
+        """Return the late requests as in schedule.py, of each model. Servers that come are there, and those that go
+        have not gone."""
         gone, there = ({pair[side] for pair in pairs} for side in (0, 1))
         other = capacity(
             [
@@ -232,22 +237,22 @@ class _Rotation:
 
 
 def in_order(servers: Iterable[ServerPlan]) -> Servers:
-    """Without rates, so that equal ones are equal."""
+    """Return the servers in order and without rates, so that equal plans are equal."""
     return tuple(sorted((replace(server, rates_rps=()) for server in servers), key=repr))
 
 
 def capacity(servers: Iterable[ServerPlan]) -> defaultdict[str, float]:
-    """What slices hold, by model (1/s)."""
-    found: defaultdict[str, float] = defaultdict(float)
+    """Return the rate that slices hold, by model (1/s)."""
+    rates: defaultdict[str, float] = defaultdict(float)
     for server in servers:
         for _, option in server.slices:
             if option is not None:
-                found[option.model] += option.capacity_rps
-    return found
+                rates[option.model] += option.capacity_rps
+    return rates
 
 
 def holds(servers: Servers, rates: Mapping[str, float]) -> bool:
-    """With all slices of a model equally busy."""
+    """Return whether the servers hold the rates, with all slices of a model equally busy."""
     able = capacity(servers)
     if any(rate > able[model] * (1 + 1e-9) for model, rate in rates.items()):
         return False
@@ -261,8 +266,8 @@ def holds(servers: Servers, rates: Mapping[str, float]) -> bool:
 
 
 def pieces(targets: Mapping[str, Target], servers: Servers, rates: Mapping[str, float]) -> list[Piece]:
-    """With the cores and CUs that they need at these rates, and one more."""
-    able, found = capacity(servers), []
+    """Return the pieces with the cores and CUs that they need at these rates, and one more."""
+    able, parts = capacity(servers), []
     for server in servers:
         for option, count in Counter(option for _, option in server.slices if option is not None).items():
             share = rates[option.model] / able[option.model]
@@ -273,8 +278,8 @@ def pieces(targets: Mapping[str, Target], servers: Servers, rates: Mapping[str, 
             rate = float(f"{count * share * option.capacity_rps:.6g}")
             hardware = Hardware(1, f"{option.profile}:{count}", way)
             target = replace(targets[option.model], rate_rps=rate)
-            found.append(Piece(option, target, Candidate(hardware, option.policy, option.parameters)))
-    return found
+            parts.append(Piece(option, target, Candidate(hardware, option.policy, option.parameters)))
+    return parts
 
 
 def same_parts(one: ServerPlan, other: ServerPlan) -> bool:
@@ -282,7 +287,7 @@ def same_parts(one: ServerPlan, other: ServerPlan) -> bool:
 
 
 def capacity_left(gpu: str, before: ServerPlan, after: ServerPlan) -> defaultdict[str, float]:
-    """Of the slices that stay as a server goes from one to the other."""
+    """Return the rate of the slices that stay as a server changes from one plan to the other."""
     if not same_parts(before, after):
         return capacity([])
     instances = []
@@ -294,8 +299,9 @@ def capacity_left(gpu: str, before: ServerPlan, after: ServerPlan) -> defaultdic
 
 
 def matched(gpu: str, first: Servers, last: Servers) -> list[tuple[int, int]]:
-    """Which server becomes which, so that the most slices stay."""
-    from scipy.optimize import linear_sum_assignment  # a fifth of a second, for a day's schedule alone
+    """Return which server becomes which, so that the most slices stay."""
+    # it takes a fifth of a second to load, and only a day's schedule needs it
+    from scipy.optimize import linear_sum_assignment
 
     kept = np.zeros((len(first), len(last)))
     for i, before in enumerate(first):

@@ -1,18 +1,18 @@
-"""A day of several rates: which plan when, what going from one to another costs, and what the best that never changes.
+"""A day of several rates: which plan is used when, what each change costs, and the best plan that never changes.
 
-What is counted, in dollars of a day: of every server in use its price by the hour, over the time of cost.py, and its
-energy. One that is not in use is free for others. A day is like the next: from its last plan it goes back to its first.
+Dollars of a day count the price by the hour of every server in use, over the time of cost.py, and its energy. A server
+that is not in use is free for others. A day is like the next: from its last plan it returns to its first.
 
-Plans. At some of the day's rates, the highest first, the search finds the best hardware and a policy for it; each of
-those, with any number of servers up to --gpus, is a plan for all rates that simulation shows it to hold. Which is in
-use when is a shortest path around the day. Late are those requests that a plan has late anyway, and those that come
-while slices are away: together no more than the target allows of the day's requests.
+Plans. At some of the day's rates, the highest first, the search finds the best hardware and a policy for it. Each of
+those, with any number of servers up to --gpus, is a plan for all rates that simulation shows it to hold. The schedule
+is a shortest path around the day. Late requests are those that a plan has late anyway, and those that come while slices
+are away. Together they are at most what the target allows of the day's requests.
 
-Going from one plan to another. Instances of MIG are made and removed while others of the same GPU serve (NVIDIA's
-maintainers in k8s-device-plugin, issue 992), so those stay that are of the same profile in the same place. A DPU with
-another number of units has another bitstream, and all that it feeds is away; a server of other parts is another server.
-Servers change one after another, on that side of the hour where fewer requests are late; those that are added come
-first, and a GPU within --gpus that is to spare takes the place of the one that changes. If what is left cannot hold the
+Changes from one plan to another. Instances of MIG are made and removed while others of the same GPU serve (NVIDIA's
+maintainers in k8s-device-plugin, issue 992). So an instance stays if the same profile is in the same place. A DPU with
+another number of units has another bitstream, and everything that it feeds is away. A server of other parts is another
+server. Servers change one after another, on that side of the hour where fewer requests are late. Added servers come
+first, and a spare GPU within --gpus takes the place of the one that changes. If the remaining slices cannot hold the
 target, every request is late until slices are back and have worked off the queue (a fluid bound: none is dropped).
 Another policy, or another way of preprocessing by the same parts, takes no time.
 """
@@ -38,26 +38,27 @@ from headrace.sim.planner.trials import interval as ends_of
 from headrace.sim.system.cost import HOURS_A_YEAR, YEARS
 from headrace.sim.workload.day import Interval
 
-# Seconds for which a slice is away: its process stops, its instance goes, another comes, and a process has a model in
-# it. The average of MISO (Li et al., SoCC 2022), which moves jobs of training on A100s from one partition to another:
-# the default of --overhead in its artifact, github.com/boringlee24/socc22-miso, run.py. MIG itself takes little of it,
-# 0.16 to 0.24 s to make an instance and 0.20 to 0.22 s to remove one, one after another (for GPUs of seven slices in
-# github.com/artecs-group/RL_MIG_scheduler, RL_agent_versions/direct_reconfig/utils.py).
+# The seconds for which a slice is away: its process stops, its instance goes, another comes, and a process has a model
+# in it. This is the average of MISO (Li et al., SoCC 2022), which moves training jobs on A100s from one partition to
+# another. It is the default of --overhead in its artifact, github.com/boringlee24/socc22-miso, run.py. MIG itself takes
+# little of it: 0.16 to 0.24 s to make an instance and 0.20 to 0.22 s to remove one, one after another (for GPUs of
+# seven slices in github.com/artecs-group/RL_MIG_scheduler, RL_agent_versions/direct_reconfig/utils.py).
 REPARTITION_S: Final = 30.0
-LEVELS: Final = 6  # rates of the day at which is searched, the highest among them
-OF_EACH: Final = 2  # pieces of hardware
-SATURATED: Final = 1.5  # of what bounds say that a server may do: its queue never ends
+LEVELS: Final = 6  # the number of the day's rates at which the search runs, the highest among them
+OF_EACH: Final = 2  # the pieces of hardware taken from each search
+SATURATED: Final = 1.5  # a load, as a share of a server's bound, at which its queue never ends
 
 Array = NDArray[np.float64]
 Plan = TypeVar("Plan")  # servers in use
-Place = tuple[int, int, int]  # interval, plan in the one before it, plan in it
+Place = tuple[int, int, int]  # interval, plan in the interval before, plan in it
 
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[Plan]):
-    """From one plan to another at `hour`, just before it if `early`. `servers` of them change one after another, for
-    `seconds` in all, for which `late` requests are late that were not; `usd` is for servers beyond those of the
-    plans."""
+    """A change from one plan to another at `hour`, just before it if `early`.
+
+    `servers` of them change one after another, for `seconds` in all. `late` further requests are late meanwhile. `usd`
+    is for servers beyond those of the plans."""
 
     hour: float
     early: bool
@@ -71,8 +72,10 @@ class Change(Generic[Plan]):
 
 @dataclass(frozen=True, slots=True)
 class Stage(Generic[Plan]):
-    """A plan for an interval. `late` is the share of its requests, without those of changes, and `quantile_ms` the
-    latency at the target's quantile; all figures are means of runs with fresh seeds."""
+    """A plan for an interval.
+
+    `late` is the share of its requests, without those of changes. `quantile_ms` is the latency at the target's
+    quantile. All figures are means of runs with fresh seeds."""
 
     interval: Interval
     plan: Plan
@@ -84,7 +87,7 @@ class Stage(Generic[Plan]):
 
 @dataclass(frozen=True, slots=True)
 class Schedule(Generic[Plan]):
-    """`late` is the share of the day's requests."""
+    """The stages of a day and the changes between them. `late` is the share of the day's requests."""
 
     stages: tuple[Stage[Plan], ...]
     changes: tuple[Change[Plan], ...]
@@ -94,7 +97,8 @@ class Schedule(Generic[Plan]):
 
 @dataclass(frozen=True, slots=True)
 class DayAnswer(Generic[Plan]):
-    """`static` is the best that never changes; `best` is the same if nothing that changes costs less."""
+    """The answer for a day. `static` is the best plan that never changes; `best` is the same if no changing schedule
+    costs less."""
 
     target: Target
     best: Schedule[Plan]
@@ -105,7 +109,8 @@ class DayAnswer(Generic[Plan]):
 
 @dataclass(frozen=True, slots=True)
 class _Ability:
-    """Of a server: the rate up to which it holds the target, and what it does if more than enough is waiting."""
+    """The abilities of a server: the rate up to which it holds the target, and its rate if more than enough requests
+    wait."""
 
     holds_rps: float
     max_rps: float
@@ -117,8 +122,10 @@ NOTHING: Final = _Ability(0.0, 0.0)
 def plan_day(
     target: Target, day: Sequence[Interval], run: Run, repartition_s: float = REPARTITION_S
 ) -> DayAnswer[Candidate]:
-    """Each interval takes the place of `target`'s rate. Raises UsageError for what bounds rule out at the highest, and
-    HeadraceError if nothing that was simulated holds the target all day."""
+    """Return the best schedule of a day. Each interval takes the place of `target`'s rate.
+
+    Raises UsageError for what bounds rule out at the highest rate, and HeadraceError if nothing that was simulated
+    holds the target all day."""
     return _Day(target, day, run, repartition_s).answer()
 
 
@@ -140,21 +147,21 @@ class _Day:
         return self._run(text, trials)
 
     def _plans(self) -> list[Candidate]:
-        """All that may be in use at some time."""
+        """Return all plans that may be in use at some time."""
         different = sorted(dict.fromkeys(self.targets), key=lambda each: each.rate_rps)
         places = np.linspace(len(different) - 1, 0, min(LEVELS, len(different))).round().astype(int)
-        found: dict[tuple[str, str], Candidate] = {}
+        plans: dict[tuple[str, str], Candidate] = {}
         for place in places.tolist():
             for plan in search.leading(different[place], self.run, OF_EACH):
-                found.setdefault((plan.hardware.partition, plan.hardware.preprocess), one_of(plan))
-        return [with_servers(one, servers) for one in found.values() for servers in range(1, self.target.gpus + 1)]
+                plans.setdefault((plan.hardware.partition, plan.hardware.preprocess), one_of(plan))
+        return [with_servers(one, servers) for one in plans.values() for servers in range(1, self.target.gpus + 1)]
 
     def _trial(self, interval: int, plan: Candidate, seed: int) -> Trial:
         target, servers = self.targets[interval], plan.hardware.servers
         return Trial(plan.scenario(target, target.requests(servers), seed), target.quantile, servers)
 
     def _measured(self) -> dict[tuple[int, int], Measured]:
-        """By interval and plan, of those that hold the target."""
+        """Return the measurements by interval and plan, of those that hold the target."""
         pairs = [
             (interval, number)
             for interval, target in enumerate(self.targets)
@@ -166,8 +173,8 @@ class _Day:
         return {pair: each for pair, each in measured if each.quantile_ms <= self.target.slo_ms}
 
     def _abilities(self, servers: Collection[Candidate]) -> dict[Candidate, _Ability]:
-        """Of one server each."""
-        target = self.target  # of which only the mix of models matters
+        """Return the abilities of each single server."""
+        target = self.target  # only the target's mix of models matters here
         able = {each: bounds_of(target, each.hardware).able_rps for each in servers}
         low, high = dict.fromkeys(able, 0.0), dict(able)
         requests = math.ceil(target.requests(1) / FACTOR)
@@ -182,10 +189,10 @@ class _Day:
             for each, measured in zip(able, held, strict=True):
                 (low if measured.quantile_ms <= target.slo_ms else high)[each] = middle[each]
         flooded = [(each, SATURATED * rate) for each, rate in able.items()]
-        most = self.run("what servers do at most", trials(flooded))
+        saturated = self.run("what servers do at most", trials(flooded))
         return {
             each: _Ability(low[each], max(low[each], measured.requests / measured.span_s))
-            for each, measured in zip(able, most, strict=True)
+            for each, measured in zip(able, saturated, strict=True)
         }
 
     def answer(self) -> DayAnswer[Candidate]:
@@ -202,7 +209,7 @@ class _Day:
                 )
 
     def _schedules(self, changes: Mapping[Place, Change[Candidate]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The cheapest, and the cheapest that never changes; of plans as they are known by now."""
+        """Return the cheapest schedule, and the cheapest that never changes, by what is known of plans now."""
         shape = len(self.day), len(self.plans)
         usd, late = np.full(shape, math.inf), np.zeros(shape)
         for (interval, plan), measured in self.measured.items():
@@ -211,7 +218,7 @@ class _Day:
         return cheapest_and_static(self.target, self.day, usd, late, changes)
 
     def _changes(self) -> dict[Place, Change[Candidate]]:
-        """By interval, plan in the one before it, and plan in it."""
+        """Return the changes by interval, plan in the interval before, and plan in it."""
         count = len(self.plans)
         return {
             (interval, before, after): self._change(interval, before, after)
@@ -223,8 +230,8 @@ class _Day:
     def _change(self, interval: int, before: int, after: int) -> Change[Candidate]:
         first, last = self.plans[before], self.plans[after]
         servers = 0 if stays(self.target, first, last) else min(first.hardware.servers, last.hardware.servers)
-        most = max(first.hardware.servers, last.hardware.servers)
-        spare = servers > 0 and most < self.target.gpus
+        max_servers = max(first.hardware.servers, last.hardware.servers)
+        spare = servers > 0 and max_servers < self.target.gpus
         more = abs(first.hardware.servers - last.hardware.servers) + spare
         seconds = self.repartition_s * (servers + (more > 0))
         usd = max(
@@ -232,7 +239,7 @@ class _Day:
             for place in (((interval - 1) % len(self.day), before), (interval, after))
         )
         sides = [
-            (self._late(side, first, last, servers, most - (not spare)), side.rate_rps)
+            (self._late(side, first, last, servers, max_servers - (not spare)), side.rate_rps)
             for side in (self.day[interval - 1], self.day[interval])
         ]
         return Change(
@@ -247,8 +254,9 @@ class _Day:
         )
 
     def _late(self, interval: Interval, first: Candidate, last: Candidate, servers: int, others: int) -> float:
-        """Requests of the interval that are late as `servers` change one after another while `others` serve; infinite
-        if the queue then lasts longer than the interval."""
+        """Return the requests of the interval that are late as `servers` change one after another while `others` serve.
+
+        It is infinite if the queue then lasts longer than the interval."""
         rate, away_s = interval.rate_rps, servers * self.repartition_s
         one, other = self.abilities[one_of(first)], self.abilities[one_of(last)]
         left = _Ability(others * min(one.holds_rps, other.holds_rps), others * min(one.max_rps, other.max_rps))
@@ -257,14 +265,15 @@ class _Day:
             left = NOTHING if staying is None else self.abilities[staying]
         if not servers or rate <= left.holds_rps:
             return 0.0
-        most = last.hardware.servers * other.max_rps
+        max_rps = last.hardware.servers * other.max_rps
         queue = max(0.0, rate - left.max_rps) * away_s
-        late_s = away_s + (queue / (most - rate) if most > rate else math.inf)
+        late_s = away_s + (queue / (max_rps - rate) if max_rps > rate else math.inf)
         return rate * late_s if late_s <= 3600 * interval.hours else math.inf
 
     def _confirm(self, pairs: Iterable[tuple[int, int]]) -> bool:
-        """Runs those with fresh seeds of which that is not known, and forgets those that do not hold; False if there
-        was nothing to do."""
+        """Run the pairs of interval and plan with fresh seeds that were not run yet, and forget those that do not hold.
+
+        Returns False if there was nothing to do."""
         new = [pair for pair in sorted(pairs) if pair not in self.confirmed]
         seeds = range(1, search.FRESH + 1)
         trials = [self._trial(interval, self.plans[plan], seed) for interval, plan in new for seed in seeds]
@@ -308,8 +317,10 @@ class _Day:
 def cheapest_and_static(
     target: Target, day: Sequence[Interval], usd: Array, late: Array, changes: Mapping[Place, Change[Plan]]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The plan in each interval of what is cheapest, and of what is and never changes. `usd` and late requests are by
-    interval and plan, and infinite dollars those of a plan that does not hold. Raises HeadraceError if none does."""
+    """Return the plan in each interval of the cheapest schedule, and of the cheapest that never changes.
+
+    `usd` and `late` (requests) are by interval and plan. A plan that does not hold costs infinite dollars. Raises
+    HeadraceError if no schedule holds."""
     shape = *usd.shape, usd.shape[1]
     change_usd, change_late = np.zeros(shape), np.zeros(shape)
     for place, change in changes.items():
@@ -334,7 +345,7 @@ def day_schedule(stages: Sequence[Stage[Plan]], changes: Sequence[Change[Plan]])
 
 
 def at(target: Target, interval: Interval) -> Target:
-    """Of an interval's rates."""
+    """Return the target at an interval's rates."""
     shares = ",".join(map(str, interval.rates_rps.values())) if len(interval.rates_rps) > 1 else None
     return replace(target.at(interval.rate_rps), shares=shares)
 
@@ -348,17 +359,17 @@ def with_servers(plan: Candidate, servers: int) -> Candidate:
 
 
 def one_of(plan: Candidate) -> Candidate:
-    """Of its servers."""
+    """Return the candidate with one server."""
     return with_servers(plan, 1)
 
 
 def stays(target: Target, before: Candidate, after: Candidate) -> bool:
-    """Whether a server goes from one to the other without losing a slice."""
+    """Return whether a server changes from one candidate to the other without losing a slice."""
     return before.hardware.partition == after.hardware.partition and same_machine(target, before, after)
 
 
 def same_machine(target: Target, before: Candidate, after: Candidate) -> bool:
-    """Of the same parts, with the same bitstream."""
+    """Return whether both candidates have the same parts and the same bitstream."""
     first, last = before.hardware, after.hardware
     dpus = {each.preprocess for each in (first, last) if each.preprocess.startswith("dpu")}
     parts = [sorted(bounds_of(target, each).system.parts()) for each in (first, last)]
@@ -366,7 +377,7 @@ def same_machine(target: Target, before: Candidate, after: Candidate) -> bool:
 
 
 def left_of(target: Target, before: Candidate, after: Candidate) -> Candidate | None:
-    """What goes on serving of a server as the other instances are made; None if nothing does."""
+    """Return the part of a server that goes on serving while other instances are made; None if nothing does."""
     if not same_machine(target, before, after):
         return None
     gpu = gpu_named(target.gpu)
@@ -389,16 +400,17 @@ def left_of(target: Target, before: Candidate, after: Candidate) -> Candidate | 
 def cheapest_cycle(
     usd: Array, late: Array, change_usd: Array, change_late: Array, allowance: float
 ) -> tuple[int, ...] | None:
-    """A state for each interval, the last being followed by the first, of the least cost among those with at most
-    `allowance` late; None if there is none. `usd` and `late` are by interval and state (infinite cost: cannot be),
-    those of changes by interval, state before it and state in it.
+    """Return a state for each interval of least total cost, with at most `allowance` late; None if there is none.
 
-    Best first: partial cycles in the order of what they cost and must still cost at least, which is exact for all but
-    the allowance. Of those that are in the same state, with the same first one, that cost more a later one must have
-    fewer late."""
+    The first interval follows the last. `usd` and `late` are by interval and state, with infinite cost for a state that
+    cannot be. The costs of changes are by interval, state before it and state in it.
+
+    The search is best first: it takes partial cycles in the order of their cost and of what they must still cost at
+    least. That is exact for everything but the allowance. Among partial cycles with the same first state, in the same
+    state now, a later one costs more. It goes on only if it has fewer late."""
     intervals, states = usd.shape
     cost_to_go, late_to_go = _to_go(usd, change_usd), _to_go(late, change_late)
-    allowance *= 1 + 1e-9  # of rounding
+    allowance *= 1 + 1e-9  # the tolerance is for rounding
     least_late: dict[tuple[int, int, int], float] = {}
     waiting: list[tuple[float, float, float, tuple[int, ...]]] = [
         (float(usd[0, state] + cost_to_go[state, 0, state]), float(late[0, state]), float(usd[0, state]), (state,))
@@ -425,11 +437,13 @@ def cheapest_cycle(
 
 
 def _to_go(of: Array, change: Array) -> Array:
-    """The least from the end of an interval to that of the day and on to its first state: by that, interval, state."""
+    """Return the least cost from the end of an interval to the end of the day and on to its first state.
+
+    The array is by first state, interval and state."""
     intervals, states = of.shape
-    found = np.empty((states, intervals, states))
-    found[:, -1] = change[0].T
+    least = np.empty((states, intervals, states))
+    least[:, -1] = change[0].T
     for interval in range(intervals - 2, -1, -1):
-        then = found[:, interval + 1] + of[interval + 1]  # by first state, and that of the next interval
-        found[:, interval] = (change[interval + 1][None] + then[:, None]).min(axis=2)
-    return found
+        then = least[:, interval + 1] + of[interval + 1]  # by first state, and state of the next interval
+        least[:, interval] = (change[interval + 1][None] + then[:, None]).min(axis=2)
+    return least

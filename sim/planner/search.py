@@ -1,27 +1,28 @@
-"""The cheapest server that meets a target: a GPU's partition, what prepares its inputs, and the policy.
+"""The cheapest server that meets a target: a GPU's partition, the preprocessing of its inputs, and the policy.
 
-Pure search: it says what is to be simulated, and whoever calls it has that run, on one core or on all (`Run`).
+The search is pure: it says what is to be simulated, and its caller runs that, on one core or on all (`Run`).
 
-The space. Hardware is a number of equal servers, each with one GPU in a full partition (to which no instance could be
-added) and one way of preprocessing; each takes an equal share of the arrivals, of which a Poisson process's are again
-one, as are those of bursts; a trace is dealt out in turns. Settings are a policy with its parameters: windows are
-shares of the SLO, largest batches multiples of the knee of the smallest slice. Networks for texts have nothing to be
-preprocessed, all others never "ideal".
+The space. Hardware is a number of equal servers. Each has one GPU in a full partition (to which no instance could be
+added) and one way of preprocessing. Each takes an equal share of the arrivals: a share of a Poisson process, or of
+bursts, is again one, and a trace is dealt out in turns. Settings are a policy with its parameters. Windows are shares
+of the SLO, and largest batches are multiples of the knee of the smallest slice. Networks for texts have nothing to
+preprocess; all others never use "ideal".
 
-The search. What is bought comes first: levels of hardware that costs the same, the cheapest first; a level's floor is
-what it costs idle, and once enough plans are cheaper than the floors that are left, the search ends. In a level,
-bounds strike out hardware whose parts cannot do the rate, or where a request takes too long even alone. What is left
-races by successive halving (Jamieson, Talwalkar, AISTATS 2016) with common random numbers: every round is longer and
-has the same arrivals for all. What surely misses the target is dropped; of the others those that have enough surely
-cheaper ones before them that surely hold it. Surely is by batch means (Law, Simulation Modeling and Analysis, 9.5.3):
-requests of a queue are not independent, so the share of late ones is told from that of consecutive parts of the run. A
-run stops where more requests are late than the last round allows in all: what it would go on to be cannot hold. If
-what was sure misses the target in a longer round after all, what it had displaced comes back. The winner is simulated
-again with fresh seeds, and must hold the target with the upper end of its interval; if it does not, the next one is
-tried.
+The search. The price comes first: hardware that costs the same is a level, and the cheapest level comes first. A
+level's floor is its cost when idle. Once enough plans are cheaper than the floors that are left, the search ends. In a
+level, bounds strike out hardware whose parts cannot do the rate, or where a request takes too long even alone. The
+others race by successive halving (Jamieson, Talwalkar, AISTATS 2016) with common random numbers: every round is longer
+and has the same arrivals for all. A candidate that surely misses the target is dropped. Of the others, a candidate is
+dropped if enough surely cheaper ones surely hold the target.
 
-No search library: levels and bounds leave some hundred candidates, a simulation of which takes milliseconds, and
-nothing in a list of partitions and policies is smooth, which a library's model of the objective could use.
+Certainty comes from batch means (Law, Simulation Modeling and Analysis, 9.5.3). Requests of a queue are not
+independent, so the share of late ones is estimated from consecutive parts of the run. A run stops once more requests
+are late than the last round allows in all. If a candidate that was sure misses the target in a longer round after all,
+the candidates that it displaced come back. The winner is simulated again with fresh seeds, and must hold the target
+with the upper end of its interval. If it does not, the next one is tried.
+
+The search uses no library. Levels and bounds leave some hundred candidates, each of which takes milliseconds to
+simulate. Nothing in a list of partitions and policies is smooth, so a library's model of the objective would not help.
 """
 
 import math
@@ -37,28 +38,32 @@ from headrace.sim.machine import server_of
 from headrace.sim.planner.bounds import Bounds, bounds_of, idle
 from headrace.sim.planner.space import hardware_of, settings_of
 from headrace.sim.planner.target import Candidate, Hardware, Target
-from headrace.sim.planner.trials import Measured, Run, Trial, interval, most_late, most_of
+from headrace.sim.planner.trials import Measured, Run, Trial, interval, max_held, max_late
 from headrace.sim.system import cost
 from headrace.sim.workload.lengths import Fixed
 
-SURE_SPANS: Final = 20  # that a run lasts before it can be sure: a queue that grows by a twentieth shows by then
-SETTINGS: Final = 2  # on the same hardware that go on if both surely hold: one, and one should it fail with fresh seeds
-# Draws of two plans of a level differ by so much, over the root of the requests, until it is sure which is less. A
-# guess with room to spare: in the few cases that were looked at (the small spaces of the tests, and four models on 20
-# pieces of hardware) none needed more than six tenths of it. That is no bound: another model or load may need more, and
-# the best then draws a little more than another plan of the same price.
+# the SLOs that a run lasts before it can be sure: a queue that grows by a twentieth shows by then
+SURE_SPANS: Final = 20
+# settings on the same hardware that continue if both surely hold: one, and one in case it fails with fresh seeds
+SETTINGS: Final = 2
+# The power of two plans of a level may differ by this share, over the root of the requests, until it is sure which is
+# less. This is a guess with room to spare. In the few cases that were studied (the small spaces of the tests, and four
+# models on 20 pieces of hardware) none needed more than six tenths of it. It is no bound: another model or load may
+# need more. The best then draws a little more than another plan of the same price.
 NEAR: Final = 0.2
 RUNNERS_UP: Final = 3
-FRESH: Final = 5  # seeds, 1 and up; 0 is that of the search
-BINDS: Final = 0.9  # a part that is used so far at that rate is what binds
+FRESH: Final = 5  # the number of fresh seeds, 1 and up; the search has seed 0
+BINDS: Final = 0.9  # a part that is used to this share is the one that binds
 NEXT: Final = 1.1
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`candidate` as `measured` in the last round; it holds up to about `most_rps` in all, where `binds` ends
-    it: "cpu", "cus", "nvjpg", "pcie", "slices", "launch" (slices, which mostly wait for launches) or "slo". `used` is
-    the share of what each part can do at the target's rate (in full batches), and of the SLO."""
+    """A `candidate` as `measured` in the last round.
+
+    It holds up to about `max_rps` in all, where `binds` ends it: "cpu", "cus", "nvjpg", "pcie", "slices", "launch"
+    (slices, which mostly wait for launches) or "slo". `used` is the share of each part's capacity at the target's rate
+    (in full batches), and of the SLO."""
 
     candidate: Candidate
     measured: Measured
@@ -69,9 +74,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`quantile_ms` is the best's with fresh seeds, with the ends of its 95 % interval. `next_usd` is what
-    NEXT times the rate would cost more, and `next_plan` what would do it; None if nothing does. `simulated` counts
-    runs, `struck` hardware that bounds excluded."""
+    """The answer to a target.
+
+    `quantile_ms` is the best plan's latency with fresh seeds, with the ends of its 95 % interval. `next_usd` is the
+    extra cost of NEXT times the rate, and `next_plan` the plan for it; None if there is none. `simulated` counts runs,
+    `struck` hardware that bounds excluded."""
 
     target: Target
     best: Plan
@@ -84,7 +91,7 @@ class Answer:
 
 
 def objective(target: Target, servers: int, usd: float, watts: float) -> tuple[float, ...]:
-    """Rounded, that sums of the same in another order are equal."""
+    """Return the sort key of a plan. It is rounded, so that sums of the same numbers in another order are equal."""
     usd, watts = round(usd, 6), round(watts, 6)
     match target.least:
         case "power":
@@ -102,22 +109,25 @@ class _Entry:
     candidate: Candidate
     measured: Measured
     objective: tuple[float, ...]
-    surely: bool  # it holds the target
+    surely: bool  # whether it surely holds the target
     never: bool
 
 
 class _Search:
-    """For `target`; `room` is how many different pieces of hardware are wanted of those that hold it."""
+    """The search for `target`. `room` is how many different pieces of hardware that hold it are wanted."""
 
     def __init__(self, target: Target, run: Run, room: int) -> None:
         self.target, self._run, self.room = target, run, room
         self.simulated = self.struck = 0
-        self.nearest: tuple[int, _Entry] | None = None  # to the target, of those that came as far: rounds left, entry
+        # the entry nearest to the target, of those that came as far, with the rounds that were left
+        self.nearest: tuple[int, _Entry] | None = None
         hardware, refused = hardware_of(target)
         if not hardware:
-            raise UsageError(f"--model {target.model} on {target.gpu}: {refused[-1]}")  # on the largest slice
+            # the reason for the largest slice
+            raise UsageError(f"--model {target.model} on {target.gpu}: {refused[-1]}")
         self._check_latency(hardware)
-        # Else a longer round does not begin with the requests of a shorter one: lengths are drawn all at once.
+        # Otherwise a longer round does not begin with the requests of a shorter one, because lengths are drawn all at
+        # once.
         _, lengths = server_of(target.on(hardware[0]))
         self._lengths_alike = all(isinstance(each, Fixed) for each in lengths.values())
         within = [each for each in hardware if self._within(each)]
@@ -158,13 +168,13 @@ class _Search:
         able = [each for each in hardware if bounds_of(target, each).alone_ms <= target.slo_ms]
         best = max(able, key=lambda each: each.servers * bounds_of(target, each).able_rps)
         one = bounds_of(target, best)
-        most = best.servers * one.able_rps
-        if most < target.rate_rps:
+        max_rps = best.servers * one.able_rps
+        if max_rps < target.rate_rps:
             raise UsageError(
                 f"{target.asked} is more than {target.gpus} x {target.gpu} can serve: "
-                f"{one.binds} binds at about {most:.4g}/s with {best.partition} and "
+                f"{one.binds} binds at about {max_rps:.4g}/s with {best.partition} and "
                 f"{best.preprocess}, "
-                f"{target.rate_rps / most:.2f} times too little; "
+                f"{target.rate_rps / max_rps:.2f} times too little; "
                 f"give --gpus {math.ceil(target.rate_rps / one.able_rps)} or a lower rate"
             )
         enough = [each for each in able if each.servers * bounds_of(target, each).able_rps >= target.rate_rps]
@@ -176,10 +186,11 @@ class _Search:
 
     def missed(self) -> HeadraceError:
         target, nearest = self.target, self.nearest
-        assert nearest is not None  # bounds left something, and that was simulated
+        assert nearest is not None  # bounds left some hardware, and that was simulated
         candidate = nearest[1].candidate
         hardware = candidate.hardware
-        (measured,) = self.run("the nearest", [(candidate, 1.0, target.requests(hardware.servers), 0)])  # to its end
+        # this run goes to its end
+        (measured,) = self.run("the nearest", [(candidate, 1.0, target.requests(hardware.servers), 0)])
         server = f"{target.gpu}, {hardware.partition}, {hardware.preprocess}, {candidate.policy}"
         known = bounds_of(target, hardware)
         used = target.rate_rps / (hardware.servers * known.capacity_rps[known.binds])
@@ -194,41 +205,46 @@ class _Search:
     def run(
         self, text: str, trials: Sequence[tuple[Candidate, float, int, int]], beyond: int | None = None
     ) -> list[Measured]:
-        """Of candidates at so many times the target's rate: numbers of requests, seeds. A run stops once it is
-        certain that the target is missed by a run of `beyond` requests, of which its own are the first."""
+        """Run candidates, each with a factor on the target's rate, a number of requests and a seed.
+
+        A run stops once it is certain that a run of `beyond` requests, which begins with its own, misses the target."""
         self.simulated += len(trials)
         jobs = []
         for candidate, faster, requests, seed in trials:
             target = self.target.at(faster * self.target.rate_rps)
             scenario = candidate.scenario(target, requests, seed)
-            late = None if beyond is None else most_late(beyond, target.quantile)
+            late = None if beyond is None else max_late(beyond, target.quantile)
             jobs.append(Trial(scenario, target.quantile, candidate.hardware.servers, late))
         return self._run(text, jobs)
 
     def held(self) -> Iterator[list[_Entry]]:
-        """Those that hold the target in the last round, the best first, from as many levels as may matter to `room`.
-        Again and again, each time without the first, until there are none."""
-        found: list[_Entry] = []
-        while True:
-            while self._levels and self._levels[0][0] < self._threshold(found):
-                _, hardware = self._levels.pop(0)
-                found = sorted([*found, *self._race(hardware)], key=lambda entry: entry.objective)
-            if not found:
-                return
-            yield found
-            found = found[1:]
+        """Yield the candidates that hold the target in the last round, the best first, from as many levels as may
+        matter to `room`.
 
-    def _threshold(self, found: Sequence[_Entry]) -> tuple[float, ...]:
-        """What is dearer does not matter any more."""
-        best = first_of_each(found)
+        Each further list leaves out the first candidate of the one before, until none is left."""
+        holding: list[_Entry] = []
+        while True:
+            while self._levels and self._levels[0][0] < self._threshold(holding):
+                _, hardware = self._levels.pop(0)
+                holding = sorted([*holding, *self._race(hardware)], key=lambda entry: entry.objective)
+            if not holding:
+                return
+            yield holding
+            holding = holding[1:]
+
+    def _threshold(self, holding: Sequence[_Entry]) -> tuple[float, ...]:
+        """Return the objective above which a level does not matter any more."""
+        best = first_of_each(holding)
         return best[self.room - 1].objective if len(best) >= self.room else (math.inf,)
 
     def _race(self, hardware: Sequence[Hardware]) -> list[_Entry]:
-        """Those of a level that hold the target in the last round. What seemed sure and was not has wrongly displaced
-        others: the race is then run again without trust in it, and simulates what was not simulated before."""
+        """Return the candidates of a level that hold the target in the last round.
+
+        A candidate that seemed sure and was not has wrongly displaced others. The race then runs again without trust in
+        it, and simulates only what was not simulated before."""
         target = self.target
         racing = [candidate for each in hardware for candidate in settings_of(target, each) if self._able(candidate)]
-        servers = hardware[0].servers  # of all of a level
+        servers = hardware[0].servers  # all hardware of a level has as many
         ways = ", ".join(dict.fromkeys(each.preprocess for each in hardware))
         text = f"{servers} x {target.gpu}, {ways}, {target.rate_rps:g}/s"
         known: dict[tuple[Candidate, int], Measured] = {}
@@ -264,13 +280,13 @@ class _Search:
             failed |= trusted & out
 
     def _able(self, candidate: Candidate) -> bool:
-        """By its largest batch."""
+        """Return whether bounds allow the rate with the candidate's largest batch."""
         return self.target.rate_rps <= self._max_rps(candidate)
 
     def _max_rps(self, candidate: Candidate) -> float:
         batch = dict(candidate.parameters).get("max_batch")
-        most = bounds_of(self.target, candidate.hardware).max_rps(None if batch is None else int(batch))
-        return candidate.hardware.servers * most
+        max_rps = bounds_of(self.target, candidate.hardware).max_rps(None if batch is None else int(batch))
+        return candidate.hardware.servers * max_rps
 
     def _entry(self, candidate: Candidate, measured: Measured) -> _Entry:
         target, budget = self.target, self.target.budget_usd
@@ -291,8 +307,9 @@ class _Search:
         return measured.quantile_ms <= self.target.slo_ms and (budget is None or measured.cost_usd <= budget)
 
     def confirmed(self, candidate: Candidate) -> tuple[float, float, float]:
-        """The latency at the quantile with FRESH seeds (ms), and the ends of its 95 % confidence interval. Of a trace
-        the mean of all servers, the least and the most."""
+        """Return the latency at the quantile with FRESH seeds (ms), and the ends of its 95 % confidence interval.
+
+        For a trace, return the mean of all servers, the minimum and the maximum."""
         servers, whole = candidate.hardware.servers, self.target.replay is not None
         seeds = range(servers) if whole else range(1, FRESH + 1)
         runs = [(candidate, 1.0, self.target.requests(servers), seed) for seed in seeds]
@@ -301,16 +318,17 @@ class _Search:
         return (float(np.mean(values)), min(values), max(values)) if whole else interval(values)
 
     def following(self, held: Sequence[_Entry]) -> _Entry | None:
-        """The best of them for NEXT times the rate; None if none holds it. What was cheaper by a level, and did not
-        hold the rate, does not hold more."""
+        """Return the best candidate for NEXT times the rate; None if none holds it.
+
+        Candidates that are cheaper by a level and do not hold the rate do not hold a greater one."""
         trials = [(entry.candidate, NEXT, entry.measured.requests, 0) for entry in held]
         measured = self.run("a tenth more", trials)
-        found = [self._entry(each.candidate, values) for each, values in zip(held, measured, strict=True)]
-        able = [entry for entry in found if entry.measured.quantile_ms <= self.target.slo_ms]
+        entries = [self._entry(each.candidate, values) for each, values in zip(held, measured, strict=True)]
+        able = [entry for entry in entries if entry.measured.quantile_ms <= self.target.slo_ms]
         return min(able, key=lambda entry: entry.objective, default=None)
 
     def plans(self, entries: Sequence[_Entry]) -> list[Plan]:
-        """How far each could go, and what then binds."""
+        """Return how far each candidate could go, and what then binds."""
         rate = self.target.rate_rps
         able = [self._max_rps(entry.candidate) for entry in entries]
 
@@ -322,8 +340,8 @@ class _Search:
             measured = self.run("up to which rate plans hold", trials)
             return [each.quantile_ms <= self.target.slo_ms for each in measured]
 
-        most = most_of([1.0] * len(entries), [ends / rate for ends in able], hold)
-        return [self._plan(entry, rate * faster) for entry, faster in zip(entries, most, strict=True)]
+        factors = max_held([1.0] * len(entries), [ends / rate for ends in able], hold)
+        return [self._plan(entry, rate * faster) for entry, faster in zip(entries, factors, strict=True)]
 
     def _plan(self, entry: _Entry, max_rps: float) -> Plan:
         known, servers = bounds_of(self.target, entry.candidate.hardware), entry.candidate.hardware.servers
@@ -334,7 +352,7 @@ class _Search:
 
 
 def what_binds(known: Bounds, max_rps: float, batch_size_mean: float) -> str:
-    """What ends the rate of a server at `most_rps`."""
+    """Return what ends the rate of a server at `max_rps`."""
     if max_rps / known.capacity_rps[known.binds] < BINDS:
         return "slo"
     if known.binds == "slices" and known.system.launch_share(round(batch_size_mean), known.typical, known.shares) > 0.5:
@@ -348,16 +366,19 @@ def _miss(near: tuple[int, _Entry]) -> tuple[int, float, float]:
 
 
 def first_of_each(entries: Iterable[_Entry]) -> list[_Entry]:
-    """Of each hardware the first."""
-    found: dict[Hardware, _Entry] = {}
+    """Return the first entry of each hardware."""
+    first: dict[Hardware, _Entry] = {}
     for entry in entries:
-        found.setdefault(entry.candidate.hardware, entry)
-    return list(found.values())
+        first.setdefault(entry.candidate.hardware, entry)
+    return list(first.values())
 
 
 def still_racing(entries: Iterable[_Entry], hardware: int, settings: int, near: float) -> list[_Entry]:
-    """Those that go to the next round: that do not have enough before them that surely hold and draw less by more than
-    the share `near` (what is bought is of one price): `settings` on the same hardware, or some on `hardware` others."""
+    """Return the entries that go to the next round.
+
+    An entry drops out if enough others surely hold the target and draw less power by more than the share `near`; the
+    price within a level is the same. Enough are `settings` entries on the same hardware, or entries on `hardware` other
+    pieces."""
     ordered = sorted(entries, key=lambda entry: entry.measured.power_w)
     kept: list[_Entry] = []
     holding: Counter[Hardware] = Counter()
@@ -373,8 +394,10 @@ def still_racing(entries: Iterable[_Entry], hardware: int, settings: int, near: 
 
 
 def plan(target: Target, run: Run) -> Answer:
-    """Raises UsageError for what bounds rule out, and HeadraceError if nothing that was simulated holds the target;
-    both say what binds, and by how much."""
+    """Return the cheapest plan for a target.
+
+    Raises UsageError for a target that bounds rule out, and HeadraceError if nothing that was simulated holds it. Both
+    say what binds, and by how much."""
     search = _Search(target, run, 1 + RUNNERS_UP)
     for held in search.held():
         fresh = search.confirmed(held[0].candidate)
@@ -397,7 +420,7 @@ def plan(target: Target, run: Run) -> Answer:
 
 
 def leading(target: Target, run: Run, room: int) -> list[Candidate]:
-    """The best `room` pieces of hardware by the search alone, each with its best setting. Raises as `plan`."""
+    """Return the best `room` pieces of hardware by the search alone, each with its best setting. Raises as `plan`."""
     search = _Search(target, run, room)
     for held in search.held():
         return [entry.candidate for entry in first_of_each(held)[:room]]
@@ -405,7 +428,7 @@ def leading(target: Target, run: Run, room: int) -> list[Candidate]:
 
 
 def cheapest(target: Target, run: Run) -> _Entry | None:
-    """What is best by the search alone, without fresh seeds and runners-up; None if nothing is."""
+    """Return the best entry of the search alone, without fresh seeds and runners-up; None if nothing holds."""
     try:
         return next(_Search(target, run, 1).held(), [None])[0]
     except UsageError:
@@ -413,11 +436,12 @@ def cheapest(target: Target, run: Run) -> _Entry | None:
 
 
 def by_rate(target: Target, run: Run, rates: Sequence[float]) -> list[tuple[float, Candidate, float, float]]:
-    """Rate, the best by the search alone, its dollars and watts; without those that nothing serves. Budgets are put
-    aside."""
-    found = []
+    """Return rate, candidate, dollars and watts of the best by the search alone, for each rate that something serves.
+
+    Budgets are ignored."""
+    best = []
     for rate in rates:
         entry = cheapest(replace(target.at(rate), budget_usd=None), run)
         if entry is not None:
-            found.append((rate, entry.candidate, entry.measured.cost_usd, entry.measured.power_w))
-    return found
+            best.append((rate, entry.candidate, entry.measured.cost_usd, entry.measured.power_w))
+    return best

@@ -1,4 +1,4 @@
-"""What is tried: hardware, and settings of policies on it."""
+"""The search space: hardware, and settings of policies on it."""
 
 from collections import Counter
 from dataclasses import replace
@@ -14,10 +14,10 @@ from headrace.sim.system.system import CORES
 from headrace.sim.workload.settings import Workload
 from headrace.sim.zoo.traced import traced
 
-CUS: Final = (1, 2, 4, 8)  # of each kind, as far as a card has room for them
-SOCKETS: Final = (1, 2)  # of CORES each: fewer cores are not cheaper, they come with their CPU
-WINDOWS: Final = (0.0, 1 / 16, 1 / 4)  # of `graph`, in shares of the SLO
-BUCKETS_S: Final = (2.5, 5.0)  # of sounds; the first is PREBA's
+CUS: Final = (1, 2, 4, 8)  # CUs of each kind, as far as a card has room for them
+SOCKETS: Final = (1, 2)  # CPUs of CORES each; fewer cores are not cheaper, because they come with their CPU
+WINDOWS: Final = (0.0, 1 / 16, 1 / 4)  # the windows of `graph`, as shares of the SLO
+BUCKETS_S: Final = (2.5, 5.0)  # the buckets of audio; the first is PREBA's
 
 
 def preprocessings(target: Target) -> list[str]:
@@ -30,12 +30,12 @@ def preprocessings(target: Target) -> list[str]:
 
 
 def hardware_of(target: Target) -> tuple[list[Hardware], list[str]]:
-    """All that can be, whatever it can do; and why not of what cannot be."""
-    found, refused = [], []
+    """Return all hardware that can be, whatever its rate, and the reasons why other hardware cannot."""
+    possible, refused = [], []
     gpu = gpu_named(target.gpu)
     alike: set[tuple[object, ...]] = set()
     for profiles, way in product(partitions(gpu, full=True), preprocessings(target)):
-        # Profiles that differ in nothing but JPEG engines are one where these do nothing.
+        # Profiles that differ only in JPEG engines count as one where these are not used.
         shape = way, *sorted((p.sms, p.memory_slices, p.jpeg_engines * (way == "nvjpg")) for p in profiles)
         if shape in alike:
             continue
@@ -46,28 +46,30 @@ def hardware_of(target: Target) -> tuple[list[Hardware], list[str]]:
             if (excess := too_many(bounds_of(target, one).system.preprocessor)) is not None:
                 raise UsageError(f"{way}: {excess}")
         except UsageError as error:
-            if way != "nvjpg":  # which most partitions of an A100 have not
+            if way != "nvjpg":  # most partitions of an A100 have no engines for nvjpg
                 refused.append(str(error))
             continue
-        found += [replace(one, servers=servers) for servers in range(1, target.gpus + 1)]
-    return found, refused
+        possible += [replace(one, servers=servers) for servers in range(1, target.gpus + 1)]
+    return possible, refused
 
 
 def settings_of(target: Target, hardware: Hardware) -> list[Candidate]:
-    """The policies and parameters that are tried on it."""
+    """Return the policies and parameters that are tried on the hardware."""
     known = bounds_of(target, hardware)
-    sound = any(network.step_s is not None for network in known.system.networks)
-    buckets: list[tuple[tuple[str, float], ...]] = [(("bucket_s", width),) for width in BUCKETS_S] if sound else [()]
-    found = [Candidate(hardware, policy, bucket) for policy in ("preba", "preba-lazy") for bucket in buckets]
+    takes_audio = any(network.step_s is not None for network in known.system.networks)
+    buckets: list[tuple[tuple[str, float], ...]] = (
+        [(("bucket_s", width),) for width in BUCKETS_S] if takes_audio else [()]
+    )
+    candidates = [Candidate(hardware, policy, bucket) for policy in ("preba", "preba-lazy") for bucket in buckets]
     for batch in known.batches:
         largest = ("max_batch", batch)
-        found += [
+        candidates += [
             Candidate(hardware, "graph", (("window_ms", float(f"{share * target.slo_ms:.4g}")), largest))
             for share in WINDOWS
         ]
-        found.append(Candidate(hardware, "smdp", (largest,)))
+        candidates.append(Candidate(hardware, "smdp", (largest,)))
         if target.traffic == "mmpp":
-            found.append(Candidate(hardware, "smdp", (largest, ("by_phase", True))))
-    ends = dict.fromkeys([*known.batches[:1], *known.batches[-1:]])  # by far the longest to simulate
-    found += [Candidate(hardware, "lazy", (("max_batch", batch),)) for batch in ends]
-    return found
+            candidates.append(Candidate(hardware, "smdp", (largest, ("by_phase", True))))
+    ends = dict.fromkeys([*known.batches[:1], *known.batches[-1:]])  # `lazy` takes by far the longest to simulate
+    candidates += [Candidate(hardware, "lazy", (("max_batch", batch),)) for batch in ends]
+    return candidates

@@ -1,4 +1,4 @@
-"""What is asked of a plan, and what a plan is."""
+"""The target of a plan, and the hardware and policies that a plan chooses from."""
 
 import math
 from dataclasses import dataclass, replace
@@ -14,35 +14,38 @@ from headrace.sim.workload.replay import mean_rps
 LEAST: Final = ("cost", "power", "gpus")
 TRAFFICS: Final = ("poisson", "mmpp")
 MAX_GPUS: Final = 64
-QUANTILES: Final = (0.5, 0.999)  # beyond them runs of LONGEST requests say too little
+QUANTILES: Final = (0.5, 0.999)  # outside of these, runs of LONGEST requests say too little
 
 ROUNDS: Final = 4
-FACTOR: Final = 3  # from one round to the next
-SHORTEST, LONGEST = 20_000, 100_000  # requests of the last round
-SPANS: Final = 100  # of the SLO that it lasts at least, up to LONGEST
-# Of mmpp, a burst and a lull each, that a round lasts at least: each of the fewest parts that doubt is told from (5 in
-# trials.py, the most doubt of all) has two and a half then, over which what the process remembers (exp(-2 t / burst_s))
-# is gone, and the means of neighbours correlate by 0.06. Of the last round so have each of 20 parts, and three times
-# that if it is not too long.
+FACTOR: Final = 3  # the growth of requests from one round to the next
+SHORTEST, LONGEST = 20_000, 100_000  # the requests of the last round, at least and at most
+SPANS: Final = 100  # the SLOs that the last round lasts at least, up to LONGEST
+# The cycles of mmpp, each a burst and a lull, that a round lasts at least. Doubt is estimated from 5 parts or more
+# (trials.py). With 5, each part has two and a half cycles. Over these the memory of the process (exp(-2 t / burst_s))
+# is gone, and the means of neighbours correlate by 0.06. In the last round each of 20 parts has as many, and three
+# times that if it is not too long.
 FEW_CYCLES: Final = 13
 CYCLES: Final = 50
-LONGEST_OF_BURSTS: Final = 1_000_000  # requests; as many cycles as in other last rounds, if these are enough for them
+LONGEST_OF_BURSTS: Final = 1_000_000  # the requests of a last round with bursts, at most
 
 
 def least_requests(slo_ms: float, rate_rps: float, late: float) -> int:
-    """Of a server's last round, if the share `late` may be."""
+    """Return the requests of a server's last round, if the share `late` may be late."""
     return round(min(LONGEST, max(SHORTEST, SPANS * slo_ms / 1e3 * rate_rps, 200 / late)))
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Of all requests, `model` being as in `Scenario`, the share `quantile` within `slo_ms`, with at most `gpus` GPUs
-    and, if given, `budget_usd`. `least` is one of LEAST: dollars over the servers' time (cost.py), watts, or GPUs and
-    then dollars. The others as in `Scenario`; `traffic` is "poisson" or "mmpp". Raises UsageError.
+    """The target of a plan.
+
+    The share `quantile` of all requests for `model` must end within `slo_ms`, on at most `gpus` GPUs and, if given, for
+    at most `budget_usd`. `least` says what the plan minimizes, one of LEAST: dollars over the servers' time (cost.py),
+    watts, or GPUs and then dollars. `traffic` is "poisson" or "mmpp". The other fields are as in `Scenario`. Raises
+    UsageError.
 
     The requests of a `replay` are all that there are: no seed draws others. So the trace is played whole, in one round,
-    each of some equal servers taking turns; there is no doubt of its share of late ones. `of_trace` makes such a
-    target, whose rate is the trace's mean; another rate is the same trace, played faster."""
+    and equal servers take turns at its requests. The share of late requests is then exact. `of_trace` makes such a
+    target. Its rate is the trace's mean, and another rate is the same trace, played faster."""
 
     model: str
     rate_rps: float
@@ -92,7 +95,7 @@ class Target:
 
     @classmethod
     def of_trace(cls, model: str, slo_ms: float, gpu: str, trace: str, **others: Any) -> "Target":
-        """Of the requests in the file `trace`, and `others` as they are above. Raises UsageError."""
+        """Return the target for the requests in the file `trace`; `others` are further fields. Raises UsageError."""
         arrivals = trace_of(Scenario.of(model=model, accelerator=gpu, replay=trace))
         rate_rps = mean_rps(arrivals)
         lasts_s = len(arrivals.arrival) / rate_rps
@@ -103,41 +106,41 @@ class Target:
         return cls(model, rate_rps, slo_ms, gpu, replay=trace, **others)
 
     def at(self, rate_rps: float) -> "Target":
-        """The same at another rate."""
+        """Return the same target at another rate."""
         return replace(self, rate_rps=rate_rps, replay_speed=self.replay_speed * (rate_rps / self.rate_rps))
 
     def rounds(self, servers: int) -> list[int]:
-        """How many requests one of the servers gets in each round, rising."""
+        """Return the number of requests that one of the servers gets in each round, rising."""
         if self.replay is not None:
             return [len(trace_of(self._load()).arrival) // servers]
         least, last = 1, least_requests(self.slo_ms, self.rate_rps / servers, self.late)
         if self.traffic == "mmpp":
             least = self._cycles(FEW_CYCLES, servers)
-            most = min(LONGEST_OF_BURSTS, self._cycles(FACTOR * CYCLES, servers))
-            last = max(last, self._cycles(CYCLES, servers), most)
+            longest = min(LONGEST_OF_BURSTS, self._cycles(FACTOR * CYCLES, servers))
+            last = max(last, self._cycles(CYCLES, servers), longest)
         lengths = [math.ceil(last / FACTOR**left) for left in reversed(range(ROUNDS))]
         return [least, *(each for each in lengths if each > FACTOR / 2 * least)] if lengths[0] < least else lengths
 
     def requests(self, servers: int) -> int:
-        """Of the last round."""
+        """Return the number of requests of the last round."""
         return self.rounds(servers)[-1]
 
     def _cycles(self, count: int, servers: int) -> int:
-        """Requests in so many bursts and lulls."""
+        """Return the number of requests in this many bursts and lulls."""
         return math.ceil(count * 2 * self.burst_s * self.rate_rps / servers)
 
     @property
     def late(self) -> float:
-        """The share of requests that may be."""
+        """Return the share of requests that may be late."""
         return 1 - self.quantile
 
     @property
     def asked(self) -> str:
-        """The rate, as it was asked for."""
+        """Return the rate in the user's words."""
         return f"--rate-rps {self.rate_rps:g}" if self.replay is None else f"--replay's mean of {self.rate_rps:.4g}/s"
 
     def _load(self) -> Scenario:
-        """What is true of the requests at any rate."""
+        """Return the part of the scenario that holds at any rate."""
         return Scenario.of(
             model=self.model,
             accelerator=self.gpu,
@@ -150,7 +153,7 @@ class Target:
         )
 
     def on(self, hardware: "Hardware") -> Scenario:
-        """And of the server."""
+        """Return the part of the scenario that holds at any rate, with the server."""
         return self._load().having(
             partition=hardware.partition,
             preprocess=hardware.preprocess,
@@ -161,7 +164,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """`servers` of one GPU each."""
+    """A number of equal `servers` with one GPU each."""
 
     servers: int
     partition: str
@@ -170,14 +173,14 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """`parameters` of the policy by their names in `Scenario`."""
+    """Hardware with a policy. `parameters` are those of the policy, by their names in `Scenario`."""
 
     hardware: Hardware
     policy: str
     parameters: tuple[tuple[str, float], ...] = ()
 
     def scenario(self, target: Target, requests: int, seed: int = 0) -> Scenario:
-        """Of one of the servers. Of a trace it gets a share, and not a number of requests."""
+        """Return the scenario of one of the servers. For a trace it gets a share and not a number of requests."""
         servers = self.hardware.servers
         load: dict[str, Any] = {"rate_rps": target.rate_rps / servers, "requests": requests, "traffic": target.traffic}
         if target.replay is not None:

@@ -1,4 +1,4 @@
-"""Simulations that a search asks for, and what they tell of a target."""
+"""The simulations that a search asks for, and what they say of a target."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from headrace.batching.errors import OutOfMemory, Unstable
 from headrace.sim.run import run_scenario
 from headrace.sim.scenario import Scenario
 
-# Quantiles, one-sided 99.5 %, of a normal variate, and of Student's t by the parts of a run, for batch means.
+# Quantiles for batch means, one-sided 99.5 %: of a normal variate, and of Student's t by the number of parts of a run.
 SURE: Final = 2.576
 SURE_OF_PARTS: Final = {20: 2.861, 10: 3.250, 5: 4.604}
 T_95: Final = (12.706, 4.303, 3.182, 2.776, 2.571)  # two-sided 95 % of Student's t, by degrees of freedom
@@ -21,26 +21,30 @@ HALVINGS: Final = 7
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A simulation that is to be run, by `measure`: to its end, or until more than `most_late` are late."""
+    """A simulation that `measure` runs to its end, or until more than `max_late` requests are late."""
 
     scenario: Scenario
     quantile: float
     servers: int
-    most_late: int | None = None
+    max_late: int | None = None
 
 
-def most_late(requests: int, quantile: float) -> int:
-    """With more of so many late, the latency at the quantile is beyond the SLO whatever the others have; it lies
-    between two of them, as np.quantile has it, and with more even the first of the two is late."""
+def max_late(requests: int, quantile: float) -> int:
+    """Return the number of late requests up to which the latency at the quantile can be within the SLO.
+
+    The quantile lies between two requests, as np.quantile has it. With more late requests, even the earlier of the two
+    is late."""
     return requests - 1 - math.floor((requests - 1) * quantile - 1e-6)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """`quantile_ms` is the latency at the target's quantile, `late` the share of requests beyond the SLO and `doubt`
-    how far off that may be; `low_ms` and `high_ms` are the ends of the interval of the quantile that this leaves.
-    `power_w` and `cost_usd` are of all servers together, over their time; 0 where they are no GPU's, as
-    `part_utilization` of a server's "cpu", "gpu" and "fpga" is empty."""
+    """The measurements of a trial.
+
+    `quantile_ms` is the latency at the target's quantile. `late` is the share of requests beyond the SLO, and `doubt`
+    its possible error. `low_ms` and `high_ms` are the ends of the interval of the quantile that follows. `power_w` and
+    `cost_usd` are of all servers together, over their time. They are 0 without a GPU. `part_utilization` of a server's
+    "cpu", "gpu" and "fpga" is empty then."""
 
     requests: int
     quantile_ms: float
@@ -54,18 +58,22 @@ class Measured:
     cost_usd: float
     batch_size_mean: float
     part_utilization: Mapping[str, float]
-    stopped: bool = False  # more were late than the trial allows; all else is of the requests until then
+    # more requests were late than the trial allows; the other fields are of the requests until then
+    stopped: bool = False
 
 
-Run = Callable[[str, Sequence[Trial]], list[Measured]]  # what they are, for a progress display; results in their order
+# it takes words for a progress display, and returns results in the order of the trials
+Run = Callable[[str, Sequence[Trial]], list[Measured]]
 
 
 def measure(trial: Trial) -> Measured:
-    """What cannot be run is told by latencies without end: `smdp` by phase where there is no stable one, and `preba`
-    whose curves end before its inputs do, so that its batches of the longest do not fit a slice."""
+    """Run a trial.
+
+    A scenario that cannot run has infinite latencies. This happens with `smdp` by phase if no stable policy exists. It
+    also happens with `preba` if its curves end before its inputs do: batches of the longest then do not fit a slice."""
     scenario = trial.scenario
     try:
-        done, _ = run_scenario(scenario, most_late=trial.most_late)
+        done, _ = run_scenario(scenario, max_late=trial.max_late)
     except (OutOfMemory, Unstable):
         never = math.inf
         return Measured(
@@ -99,28 +107,32 @@ def measure(trial: Trial) -> Measured:
 
 
 def doubt_of(late: NDArray[np.bool_], allowed: float) -> float:
-    """How far the share of late requests may be off that of an endless run. By batch means, the most that they give
-    with few parts or many: of a queue near saturation parts must be long to be independent. No less than if requests
-    were independent and as many late as are allowed, for a run without a late one tells little if it is short."""
-    found = SURE * math.sqrt(allowed * (1 - allowed) / len(late))
+    """Return the possible error of the share of late requests, against an endless run.
+
+    The estimate takes batch means, and of these the greatest error with few parts or many: parts of a queue near
+    saturation must be long to be independent. The error is at least that of independent requests of which as many are
+    late as are allowed. A short run without a late request says little."""
+    doubt = SURE * math.sqrt(allowed * (1 - allowed) / len(late))
     for parts, sure in SURE_OF_PARTS.items():
         means = np.array([part.mean() for part in np.array_split(late, parts)])
-        found = max(found, sure * float(means.std(ddof=1)) / math.sqrt(parts))
-    return found
+        doubt = max(doubt, sure * float(means.std(ddof=1)) / math.sqrt(parts))
+    return doubt
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """The mean of 2 to 6 runs with seeds of their own, and the ends of its 95 % confidence interval."""
+    """Return the mean of 2 to 6 runs with seeds of their own, and the ends of its 95 % confidence interval."""
     mean = float(np.mean(values))
     half = T_95[len(values) - 2] * float(np.std(values, ddof=1)) / math.sqrt(len(values))
     return mean, mean - half, mean + half
 
 
-def most_of(
+def max_held(
     low: Sequence[float], high: Sequence[float], hold: Callable[[Sequence[float]], Sequence[bool]]
 ) -> list[float]:
-    """Of several searches side by side, the most at which each still holds, by halving the ratio of its ends HALVINGS
-    times; `low` is taken to hold. `hold` is asked for all at once."""
+    """Return, for several searches side by side, the greatest value at which each still holds.
+
+    Each search halves the ratio of its ends HALVINGS times; `low` is taken to hold. `hold` is asked for all searches at
+    once."""
     low, high = list(low), [max(ends) for ends in zip(low, high, strict=True)]
     for _ in range(HALVINGS):
         middle = [math.sqrt(pair[0] * pair[1]) for pair in zip(low, high, strict=True)]

@@ -1,15 +1,16 @@
-"""The parameters of policies on a given machine: of those that hold a target, the least latency at its quantile.
+"""The parameters of policies on a given machine: of those that hold a target, the ones with the least latency at its
+quantile.
 
-The space (`choices`): largest batches are powers of two up to where they bring no more throughput, or take longer than
-the SLO; windows are shares of the SLO; buckets, growth at the knee, steps assumed of a decoder, tasks ahead and what
-power is worth are short lists around the defaults, which are always among them.
+The space (`choices`). Largest batches are powers of two, up to the size at which they bring no more throughput or take
+longer than the SLO. Windows are shares of the SLO. Buckets, growth at the knee, assumed steps of a decoder, tasks ahead
+and the worth of power are short lists around the defaults, which are always among them.
 
 The search. Bounds strike out batches too small for the rate. The others race in rounds that grow by FACTOR, with the
 same arrivals for all (common random numbers). A run knows its latency at the quantile within an interval, by batch
-means (trials.py); of each policy, settings whose interval begins where that of the best one has ended are dropped. So
-the last round has a few, and its best is what an exhaustive search finds, but for what a short run was surely wrong
-about. The best of all policies is simulated again with fresh seeds; where the interval of that goes beyond the SLO, the
-next policy's best is tried.
+means (trials.py). Of each policy, settings are dropped whose interval begins after that of the best one has ended. So
+the last round has a few settings. Its best is that of an exhaustive search, unless a short run was surely wrong about a
+setting. The best of all policies is simulated again with fresh seeds. Where its interval goes beyond the SLO, the next
+policy's best is tried.
 """
 
 import math
@@ -30,23 +31,24 @@ from headrace.sim.machine import machine_of, max_batch_of, mean_lengths, rate_sh
 from headrace.sim.planner.bounds import LARGEST, SLACK, fits
 from headrace.sim.planner.search import FRESH
 from headrace.sim.planner.target import FACTOR, QUANTILES, ROUNDS, least_requests
-from headrace.sim.planner.trials import Measured, Run, Trial, interval, most_of
+from headrace.sim.planner.trials import Measured, Run, Trial, interval, max_held
 from headrace.sim.scenario import Scenario
 
-Parameters = tuple[tuple[str, float | bool | str], ...]  # of a policy, by their names in `Scenario`
+Parameters = tuple[tuple[str, float | bool | str], ...]  # the parameters of a policy, by their names in `Scenario`
 
-WINDOWS: Final = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)  # of `graph`, in shares of the SLO
+WINDOWS: Final = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)  # the windows of `graph`, as shares of the SLO
 KNEE_GROWTHS: Final = (KNEE_GROWTH, 1.1, 1.2, 1.4)
-BUCKETS_S: Final = (1.25, 2.5, 5.0, 10.0)  # of sounds
+BUCKETS_S: Final = (1.25, 2.5, 5.0, 10.0)  # the buckets of audio
 BUCKET_WIDTHS: Final = (5, 10, 20, 40)
 COVERAGES: Final = (0.5, 0.8, 0.9, 0.99)
 CELL_BATCHES: Final = (16, 32, 64, 128, 256, 512)
 MAX_TASKS: Final = (1, 2, 3, 5, 8)
-WORTHS: Final = (0.0, 0.1, 0.3, 1.0)  # of the power of a busy worker, in the time that a request takes alone
-GROWS: Final = 1.01  # throughput, from a power of two to the next one that is tried
-ALIKE: Final = 1.01  # latencies
-ALONE: Final = 500  # requests, of which one alone is judged
-SLOWEST: Final = 1 / 64  # of the rate, down to which settings are looked for that hold
+# the worth of power: shares of a busy worker's power, in the time that a request takes alone
+WORTHS: Final = (0.0, 0.1, 0.3, 1.0)
+GROWS: Final = 1.01  # the least growth of throughput from one power of two to the next
+ALIKE: Final = 1.01  # latencies within this factor count as equal
+ALONE: Final = 500  # the requests from which the latency of one alone is estimated
+SLOWEST: Final = 1 / 64  # the least share of the rate at which the search looks for settings that hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """`setting` as `measured` in the last round that it came to, of so many left to come."""
+    """A `setting` as `measured` in the last round that it came to; `left` rounds were still to come."""
 
     setting: Setting
     measured: Measured
@@ -69,9 +71,10 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The best of a policy beside its defaults, each with the rate up to which it holds the target: below the one
-    that is asked for where it does not hold that, 0 if it is less than SLOWEST of it, and None where the load has no
-    rate."""
+    """The best setting of a policy and its defaults, each with the rate up to which it holds the target.
+
+    The rate is below the requested one where the setting does not hold that, and 0 if it is less than SLOWEST of it. It
+    is None where the load has no rate."""
 
     best: Tried
     usual: Tried
@@ -85,8 +88,10 @@ class Tuned:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """`policies`, the best first; `quantile_ms` is the best's with fresh seeds, with the ends of its 95 % interval.
-    `tried` are all settings; `struck` counts those that bounds excluded, `simulated` runs."""
+    """The answer: `policies`, the best first.
+
+    `quantile_ms` is the best policy's latency with fresh seeds, with the ends of its 95 % interval. `tried` are all
+    settings. `struck` counts those that bounds excluded, `simulated` runs."""
 
     scenario: Scenario
     quantile: float
@@ -98,14 +103,16 @@ class Tuning:
 
 
 def policies_for(scenario: Scenario, text: str) -> list[str]:
-    """Those named in `text` by comma; of "all" those that can serve the machine, without `oracle`, which knows what no
-    server does. Raises UsageError."""
+    """Return the policies named in `text`, by comma.
+
+    "all" stands for those that can serve the machine, without `oracle`, which knows more than any server. Raises
+    UsageError."""
     if text.strip() == "all":
         return [name for name in policy_names() if name != "oracle" and _serves(scenario.having(policy=name))]
     names = list(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
-        if name not in policy_names():
-            raise UsageError(f"--tune {text!r}: choose from {', '.join(policy_names())}, or all")
+        if name not in policy_names() and ":" not in name:
+            raise UsageError(f"--tune {text!r}: choose from {', '.join(policy_names())}, or all, or give module:Class")
         machine_of(scenario.having(policy=name))
     return names
 
@@ -119,7 +126,7 @@ def _serves(scenario: Scenario) -> bool:
 
 
 class _Known:
-    """What bounds tell of a machine under one policy."""
+    """The bounds of a machine under one policy."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.machine = machine_of(scenario)
@@ -132,14 +139,14 @@ class _Known:
         self.batches = CELL_BATCHES if self.of_cells else (1,) if alone else tuple(self._batches())
 
     def _batches(self) -> Iterator[int]:
-        """The first is 1, whatever it takes."""
-        most = min((profile.points[-1].batch for profile in self.machine.profiles.values()), default=LARGEST)
+        """Yield the largest batches to try. The first is 1, at any latency."""
+        max_batch = min((profile.points[-1].batch for profile in self.machine.profiles.values()), default=LARGEST)
         system, before, batch = self.machine.system, 0.0, 1
         longest = {
             model: float(known.sample(ALONE, np.random.default_rng(0))[0].max())
             for model, known in self.machine.lengths.items()
         }
-        while batch <= most and (batch == 1 or system is None or fits(system, batch, longest)):
+        while batch <= max_batch and (batch == 1 or system is None or fits(system, batch, longest)):
             rate = batch / self.batch_s(self.machine.times, batch)
             slow = self.batch_s(self.machine.times, batch) > self.slo_s
             if batch > 1 and (slow or rate < GROWS * before):
@@ -148,45 +155,46 @@ class _Known:
             before, batch = rate, 2 * batch
 
     def batch_s(self, times: Mapping[str, NodeTimes], batch: int) -> float:
-        """Of a batch of one model or another, of its mean lengths."""
+        """Return the mean seconds of a batch for one model, over the models, at mean lengths."""
         return sum(self.shares[model] * times[model].whole(batch, *length) for model, length in self.typical.items())
 
     def able_rps(self, batch: int | None = None) -> float:
-        """No policy does more in batches of up to `batch`, of any size if None."""
+        """Return a rate that no policy exceeds in batches of up to `batch`, of any size if None."""
         if self.of_cells:
-            return math.inf  # a request has as many cells as it likes
-        machine, found = self.machine, 0.0
+            return math.inf  # the number of a request's cells has no bound
+        machine, rate_rps = self.machine, 0.0
         of_each = [machine.times] * machine.workers if machine.system is None else machine.system.times()
         powers = [each for each in self.batches if batch is None or each <= batch]
         for times in of_each:
-            found += max(power / self.batch_s(times, power) for power in powers)
+            rate_rps += max(power / self.batch_s(times, power) for power in powers)
         if machine.system is not None:
             parts = machine.system.capacity_rps(self.typical, self.shares)
-            found = min(found, *list(parts.values())[:-1], math.inf)  # the last are the slices
-        return SLACK * found
+            rate_rps = min(rate_rps, *list(parts.values())[:-1], math.inf)  # the last entry is that of the slices
+        return SLACK * rate_rps
 
     def alone_ms(self, quantile: float) -> float:
-        """What that share of the requests takes at the least."""
+        """Return the latency at the quantile if every request were alone."""
         if self.of_cells:
             return 0.0
-        found: list[float] = []
+        seconds: list[float] = []
         for model, known in self.machine.lengths.items():
             inputs, outputs = known.sample(ALONE, np.random.default_rng(0))
             each = [times[model] for times in self._kinds()]
-            found += [
+            seconds += [
                 min(times.whole(1, length, steps) for times in each)
                 for length, steps in zip(inputs.tolist(), outputs.tolist(), strict=True)
             ]
-        return float(np.quantile(found, quantile)) * 1e3 + self.overhead_ms
+        return float(np.quantile(seconds, quantile)) * 1e3 + self.overhead_ms
 
     def _kinds(self) -> Sequence[Mapping[str, NodeTimes]]:
-        """The node times of each kind of worker."""
+        """Return the node times of each kind of worker."""
         system = self.machine.system
         return [self.machine.times] if system is None else list({id(t): t for t in system.times()}.values())
 
 
 def choices(scenario: Scenario) -> list[Parameters]:
-    """What is tried for `scenario.policy`. Raises UsageError for what cannot be simulated."""
+    """Return the parameters that are tried for `scenario.policy`. Raises UsageError for a scenario that cannot be
+    simulated."""
     known = _Known(scenario)
     machine, policy = known.machine, scenario.entry.name
     decodes = any(len(times.sections.decoder) > 0 for times in machine.times.values())
@@ -194,14 +202,14 @@ def choices(scenario: Scenario) -> list[Parameters]:
     varies = len(
         {length for of in machine.lengths.values() for length in of.sample(ALONE, np.random.default_rng(0))[0]}
     )
-    sounds = any(profile.step_s is not None for profile in profiles) or (
+    takes_audio = any(profile.step_s is not None for profile in profiles) or (
         machine.system is not None and any(network.step_s is not None for network in machine.system.networks)
     )
     batches: dict[str, Sequence[Any]] = {"max_batch": known.batches}
     coverage = {"coverage": COVERAGES} if decodes else {}
     buckets: dict[str, Sequence[Any]] = {}
     if varies > 1:
-        buckets = {"bucket_s": BUCKETS_S} if sounds else {"bucket_width": BUCKET_WIDTHS}
+        buckets = {"bucket_s": BUCKETS_S} if takes_audio else {"bucket_width": BUCKET_WIDTHS}
     knees = {**buckets, **({"merge_buckets": (True, False)} if buckets else {}), "knee_growth": KNEE_GROWTHS}
     space: dict[str, Sequence[Any]]
     match policy:
@@ -225,8 +233,8 @@ def choices(scenario: Scenario) -> list[Parameters]:
             space = {**batches, **weights}
         case "deferred" | "earliest-deadline":
             space = {**batches, **coverage}
-        case _:
-            space = batches
+        case _:  # the limit on the batch is the only setting whose values are known to make sense for every policy
+            space = batches if any(each.name == "max_batch" for each in scenario.entry.settings) else {}
     return [tuple(zip(space, values, strict=True)) for values in product(*space.values())]
 
 
@@ -235,7 +243,7 @@ def _rounded(value: float) -> float:
 
 
 def usual(scenario: Scenario) -> Setting:
-    """The policy with the parameters that `headrace simulate` has without being told."""
+    """Return the policy with the default parameters of `headrace simulate`."""
     names = {name for parameters in choices(scenario) for name, _ in parameters}
     default: dict[str, Any] = {each.name: each.default for each in settings_of(type(scenario.policy))}
     own = tuple((name, default[name]) for name in sorted(names))
@@ -243,15 +251,15 @@ def usual(scenario: Scenario) -> Setting:
 
 
 def _settings(scenario: Scenario) -> tuple[list[Setting], int]:
-    """Those that bounds leave, and how many they struck out."""
+    """Return the settings that bounds leave, and how many they struck out."""
     known, rate = _Known(scenario), _rate(scenario)
-    found = []
+    settings = []
     every = choices(scenario)
     for parameters in every:
         values: dict[str, Any] = dict(parameters)
         if rate is None or rate <= known.able_rps(values.get("max_batch")):
-            found.append(Setting(scenario.entry.name, parameters, scenario.having(**values)))
-    return found, len(every) - len(found)
+            settings.append(Setting(scenario.entry.name, parameters, scenario.having(**values)))
+    return settings, len(every) - len(settings)
 
 
 def _rate(scenario: Scenario) -> float | None:
@@ -267,9 +275,9 @@ class _Tuner:
         return self._run(text, [Trial(scenario, self.quantile, 1) for scenario in scenarios])
 
     def race(self, settings: Sequence[Setting], requests: int) -> list[Tried]:
-        """All of them, each as measured in the last round that it came to."""
+        """Return all settings, each as measured in the last round that it came to."""
         alive, done = list(settings), []
-        # A trace is as long as it is.
+        # A trace has a fixed length, so there is one round.
         for left in reversed(range(1 if settings and _rate(settings[0].scenario) is None else ROUNDS)):
             count = math.ceil(requests / FACTOR**left)
             text = f"{len(alive)} settings: {count} requests"
@@ -282,7 +290,7 @@ class _Tuner:
         return done
 
     def max_rps(self, tried: Sequence[Tried], requests: int) -> list[float]:
-        """Up to which each holds the target. See `Tuned`."""
+        """Return the rates up to which the settings hold the target. See `Tuned`."""
         settings = [each.setting for each in tried]
         low, high = [], []
         for each in tried:
@@ -302,9 +310,12 @@ class _Tuner:
                 of.quantile_ms <= each.scenario.workload.slo_ms for of, each in zip(measured, settings, strict=True)
             ]
 
-        found = most_of(low, high, hold)
+        highest = max_held(low, high, hold)
         held = [each.measured.quantile_ms <= each.setting.scenario.workload.slo_ms for each in tried]
-        return [most if holds or most > least else 0.0 for most, least, holds in zip(found, low, held, strict=True)]
+        return [
+            max_rps if holds or max_rps > least else 0.0
+            for max_rps, least, holds in zip(highest, low, held, strict=True)
+        ]
 
     def confirmed(self, setting: Setting, requests: int) -> tuple[float, float, float]:
         scenarios = [setting.scenario.having(requests=requests, seed=seed) for seed in range(1, FRESH + 1)]
@@ -312,7 +323,7 @@ class _Tuner:
 
 
 def still_racing(tried: Sequence[Tried]) -> Iterator[Tried]:
-    """Those that may still be the best of their policy: their interval begins before the best one's ends."""
+    """Yield the settings that may be the best of their policy: their interval begins before the best one's ends."""
     ends: dict[str, float] = {}
     for each in tried:
         policy = each.setting.policy
@@ -328,14 +339,16 @@ def _beats(usual: Tried, tried: Sequence[Tried]) -> bool:
 
 
 def best_of_each(tried: Sequence[Tried]) -> list[Tried]:
-    """The best of each policy, of those in the last round. A latency within ALIKE of the least is as good: then the
-    largest batch allowed is what can take most when more comes."""
-    found: dict[str, list[Tried]] = {}
+    """Return the best setting of each policy, of those in the last round.
+
+    Latencies within ALIKE of the least count as equal. Among these the setting with the largest batch is the best,
+    because it can take the most requests when more come."""
+    by_policy: dict[str, list[Tried]] = {}
     for each in tried:
         if each.left == 0:
-            found.setdefault(each.setting.policy, []).append(each)
+            by_policy.setdefault(each.setting.policy, []).append(each)
     best = []
-    for of_one in found.values():
+    for of_one in by_policy.values():
         least_ms = min(each.measured.quantile_ms for each in of_one)
         alike = [each for each in of_one if each.measured.quantile_ms <= ALIKE * least_ms]
         best.append(max(alike, key=lambda each: max_batch_of(each.setting.scenario)))
@@ -343,9 +356,18 @@ def best_of_each(tried: Sequence[Tried]) -> list[Tried]:
 
 
 def tune(scenario: Scenario, policies: Iterable[str], quantile: float, run: Run) -> Tuning:
-    """Of `scenario`, with its `sla_ms` as the target for the share `quantile` of requests, the best parameters of each
-    of the `policies`. Raises UsageError for what bounds rule out, and HeadraceError if nothing that was simulated holds
-    the target; both say what binds, and by how much."""
+    """Return the best parameters of each of the `policies` for a scenario.
+
+    Args:
+        scenario: The machine and its load. Its `sla_ms` is the target latency.
+        policies: The names of the policies.
+        quantile: The share of requests that must end within the target.
+        run: Runs simulations.
+
+    Raises:
+        UsageError: Bounds rule out the target. The text says what binds, and by how much.
+        HeadraceError: Nothing that was simulated holds the target. The text says the same.
+    """
     low, high = QUANTILES
     if not low <= quantile <= high:
         raise UsageError(f"--slo-quantile {quantile:g}: give {low:g} to {high:g}")
@@ -376,12 +398,12 @@ def tune(scenario: Scenario, policies: Iterable[str], quantile: float, run: Run)
     else:
         raise _missed(scenario, quantile, best[0], known)
     order = [holding[0], *(each for each in best if each is not holding[0])]
-    most: list[float | None] = [None] * (2 * len(order))
+    max_rates: list[float | None] = [None] * (2 * len(order))
     if rate is not None:
         both = order + [usual_of[each.setting.policy] for each in order]
-        most = list(tuner.max_rps(both, requests))
+        max_rates = list(tuner.max_rps(both, requests))
     tuned = tuple(
-        Tuned(each, usual_of[each.setting.policy], most[number], most[len(order) + number])
+        Tuned(each, usual_of[each.setting.policy], max_rates[number], max_rates[len(order) + number])
         for number, each in enumerate(order)
     )
     return Tuning(scenario, quantile, tuned, fresh, tuple(tried), struck, tuner.simulated)

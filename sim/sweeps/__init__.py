@@ -1,1 +1,1 @@
-"""Many runs of work, side by side on this machine or on a cluster, and what was found kept."""
+"""Run many jobs side by side, on this machine or on a cluster, and keep their results."""

@@ -1,7 +1,8 @@
-"""A sweep's workers on the nodes of a Ray cluster.
+"""The workers of a sweep on the nodes of a Ray cluster.
 
-Every node has Headrace installed, in the version that asks: nothing is sent but jobs, and a node with other code
-refuses them. Ray itself runs again what was on a node or in a worker that is lost."""
+Every node has Headrace installed, in the version of the caller. Only jobs are sent, and a node with other code refuses
+them. Ray itself runs jobs again whose node or worker is lost.
+"""
 
 import logging
 import os
@@ -18,9 +19,10 @@ from typing import Any, Final, TypeVar
 from headrace.batching.errors import HeadraceError, UsageError
 from headrace.sim.sweeps.journal import code_version
 
-os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # it would tell its makers of every cluster; read when ray is loaded
-os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # or it warns of a change to come in what jobs see of GPUs
-os.environ["RAY_DEDUP_LOGS_SKIP_REGEX"] = ".*"  # or it prints on stdout, amidst the results, that nodes are lost
+# Ray would report every cluster to its makers; it reads this when it is loaded
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # Ray would warn of a future change in how jobs see GPUs
+os.environ["RAY_DEDUP_LOGS_SKIP_REGEX"] = ".*"  # Ray would print on stdout, between the results, that nodes are lost
 try:
     import ray
     from ray.exceptions import RayError, RayTaskError
@@ -30,20 +32,22 @@ except ImportError as missing:
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
-ATTEMPTS: Final = 5  # at a job whose node or worker is lost
-AHEAD: Final = 2  # jobs handed over for each core, that none waits for the next; not more, for all are remembered
-REACH_S: Final = 5.0  # for a head node to take a connection,
-ANSWER_S: Final = 30.0  # and to tell that it is one; it takes seconds to load what asks
-LOCAL_STARTS: Final = 3  # of a cluster of our own: Ray waits 30 s for its node, which is too short on a busy machine
+ATTEMPTS: Final = 5  # the attempts at a job whose node or worker is lost
+AHEAD: Final = 2  # the jobs sent for each core, so that no core waits; Ray remembers all of them
+REACH_S: Final = 5.0  # the time for a head node to accept a connection
+ANSWER_S: Final = 30.0  # the time for it to answer as a head; the command that asks takes seconds to load
+LOCAL_STARTS: Final = 3  # the starts of a cluster of our own: Ray waits 30 s for its node, too short on a busy machine
 
 
 @dataclass
 class Cluster:
-    version: str = field(default_factory=code_version)  # of the code that nodes must have
+    version: str = field(default_factory=code_version)  # the version of the code that nodes must have
 
     def run(self, work: Callable[[Job], Result], jobs: Sequence[tuple[int, Job]]) -> Iterator[tuple[int, Result]]:
-        """Raises what `work` raises, and HeadraceError if a job's worker or node was lost ATTEMPTS times, or the
-        cluster with them. Jobs that run then, or at Ctrl-C, end with the connection to the cluster: `ray.cancel` would
+        """Run jobs and yield their numbers with their results, as they end.
+
+        Raises what `work` raises. Raises HeadraceError if a job's worker or node was lost ATTEMPTS times, or the
+        cluster with them. Jobs that run then, or at Ctrl-C, end with the connection to the cluster. `ray.cancel` would
         abort this process if one of them ends meanwhile (Ray's task_manager.cc: "that was not pending")."""
         following = iter(jobs)
         remote = _run.options(max_retries=ATTEMPTS - 1)
@@ -54,7 +58,8 @@ class Cluster:
                 at[remote.remote(self.version, work, job)] = number
             if not at:
                 return
-            done, _ = ray.wait(list(at), timeout=1.0)  # in turns: Ctrl-C is taken between them, and nodes may come
+            # the wait is in turns, so that Ctrl-C is handled between them and nodes may come
+            done, _ = ray.wait(list(at), timeout=1.0)
             for each in done:
                 number = at.pop(each)
                 error, result = _got(each, number)
@@ -64,14 +69,14 @@ class Cluster:
 
 
 def _cores() -> int:
-    found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    return int(found.get("CPU", 0))
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return int(resources.get("CPU", 0))
 
 
 def _got(reference: Any, number: int) -> tuple[Exception | None, Any]:
     try:
-        found: tuple[Exception | None, Any] = ray.get(reference)
-    except RayTaskError as error:  # `_run` takes what jobs raise, so the node could not even load it, or pickle it
+        outcome: tuple[Exception | None, Any] = ray.get(reference)
+    except RayTaskError as error:  # `_run` returns the errors of jobs, so the node could not load or pickle it
         raise HeadraceError(
             f"a node of the Ray cluster could not do job {number}; see whether Headrace is installed there: "
             f"{str(error.cause).splitlines()[0]}"
@@ -81,7 +86,7 @@ def _got(reference: Any, number: int) -> tuple[Exception | None, Any]:
             f"job {number} was lost with its node or its process {ATTEMPTS} times; see whether memory was short: "
             f"{str(error).splitlines()[0]}"
         ) from error
-    return found
+    return outcome
 
 
 @ray.remote(num_cpus=1)
@@ -100,9 +105,15 @@ def _run(version: str, work: Callable[[Any], Any], job: Any) -> tuple[Exception 
 
 @contextmanager
 def cluster(address: str) -> Iterator[Cluster]:
-    """`address`: "local" starts a cluster of this machine's cores and ends it behind the sweep; "auto" is the one that
-    this machine is a node of, HOST:PORT the one with that head, of which it must be a node, too. Raises UsageError if
-    there is none, one with another Python or Ray, or a node that does not start."""
+    """Connect to a Ray cluster for the duration of the context.
+
+    Args:
+        address: "local" starts a cluster of this machine's cores and ends it after the sweep. "auto" is the cluster
+            that this machine is a node of. HOST:PORT is the one with that head; this machine must be a node of it, too.
+
+    Raises:
+        UsageError: There is no such cluster, it has another Python or Ray, or its node does not start.
+    """
     if address not in ("local", "auto"):
         _reach(address)
     starts = LOCAL_STARTS if address == "local" else 1
@@ -110,8 +121,8 @@ def cluster(address: str) -> Iterator[Cluster]:
         try:
             _init(address)
             break
-        except Exception as error:  # of several classes; a node that does not start in time is a bare Exception
-            ray.shutdown()  # of what it had begun
+        except Exception as error:  # Ray raises several classes; a node that does not start in time is a bare Exception
+            ray.shutdown()  # end the parts that have started
             reason = " ".join(str(error).split())
             if start < starts and "timed out" in reason:
                 continue
@@ -131,14 +142,15 @@ def _init(address: str) -> None:
 
 
 def _reach(address: str) -> None:
-    """Raises UsageError at once where Ray would try for a minute."""
+    """Raise UsageError at once if the head does not answer. Ray itself would try for a minute."""
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise UsageError(f"--ray {address}: give local, auto, or HOST:PORT of a cluster's head")
     try:
         socket.create_connection((host, int(port)), timeout=REACH_S).close()
-        # Whoever listens need not be Ray. Its own command asks; in a process that can be ended, for it may wait long.
-        asked = subprocess.run(
+        # The listener need not be Ray. Ray's own command checks it, in a process that can be ended, because it may wait
+        # long.
+        check = subprocess.run(
             [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -147,5 +159,5 @@ def _reach(address: str) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         reason = f"no answer in {ANSWER_S:g} s" if isinstance(error, subprocess.TimeoutExpired) else error
         raise UsageError(f"--ray {address}: {reason}; give the head of a Ray cluster") from error
-    if asked.returncode:
+    if check.returncode:
         raise UsageError(f"--ray {address}: it does not answer as the head of a Ray cluster of this release does")

@@ -1,4 +1,4 @@
-"""Results of a sweep's jobs, kept on disk as they come: a second start runs only the rest."""
+"""Keep the results of a sweep's jobs on disk as they come, so that a second start runs only the rest."""
 
 import hashlib
 import json
@@ -17,20 +17,22 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-_DIGEST = b"headrace.records.sha256"  # in the metadata of the Parquet file
-SOURCES = (".py", ".json", ".csv")  # what results are made by
+_DIGEST = b"headrace.records.sha256"  # the key in the metadata of the Parquet file
+SOURCES = (".py", ".json", ".csv")  # the files that determine results
 
 
 @dataclass
 class Journal(Generic[Result]):
-    """Of jobs and results that are dataclasses of plain values, the results of the class `kind`.
+    """The results of jobs. Jobs and results are dataclasses of plain values, and results have the class `kind`.
 
-    They lie in `path`, a Parquet file: `version` of the code, `key`, a column for each setting and, its name behind
-    "result.", for each thing found (of a field `result` the things in it), and `record`, the row as JSON, from which
-    results are the same to the bit. Its pages have checksums, and its records a digest: a damaged file is refused.
-    Parquet cannot be appended to. So what comes is appended to a file of such records beside it, and `close` makes
-    both one: a crash costs what it comes amidst, and no more. What another version of the code found is not taken,
-    nor what was found from files that have changed since; nor a line that was cut short. For one sweep at a time.
+    They lie in `path`, a Parquet file with these columns: `version` of the code, `key`, one for each setting, one for
+    each field of the result, and `record`. The names of result columns begin with "result."; the contents of a field
+    `result` take its place. `record` is the row as JSON, from which results are the same to the bit. The file's pages
+    have checksums, and its records a digest: a damaged file is refused.
+
+    Nothing can be appended to a Parquet file. So new records are appended to a second file of JSON lines, and `close`
+    merges both. A crash costs only the jobs that are running. The journal ignores results of another version of the
+    code, results from files that have changed since, and lines that were cut short. One sweep at a time may use it.
     Raises UsageError if a file cannot be read, or is another's, and if pyarrow is missing."""
 
     path: Path
@@ -53,7 +55,7 @@ class Journal(Generic[Result]):
         return self.path.with_suffix(".jsonl")
 
     def _rows(self) -> Iterator[dict[str, Any]]:
-        """Of both files, those that can be read."""
+        """Yield the rows of both files that can be read."""
         try:
             kept = _records(self.path) if self.path.exists() else []
             lines: list[bytes] = self._log.read_bytes().splitlines() if self._log.exists() else []
@@ -80,7 +82,7 @@ class Journal(Generic[Result]):
         return self._found.get(self._key(job))
 
     def keep(self, job: Any, result: Result) -> None:
-        """On disk when this returns, but for the kernel's part. Raises UsageError if it cannot be."""
+        """Write a result to disk before returning; the kernel may still hold it. Raises UsageError if writing fails."""
         key = self._key(job)
         self._found[key] = result
         row = {"version": code_version(), "key": key, "job": _plain(job), "result": asdict(result)}  # type: ignore[call-overload]
@@ -98,11 +100,11 @@ class Journal(Generic[Result]):
         return hashlib.sha256(json.dumps([type(job).__name__, settings, files], sort_keys=True).encode()).hexdigest()
 
     def close(self) -> None:
-        """Everything is in the Parquet file, which is the old one or the new one whenever this is cut short."""
+        """Merge all results into the Parquet file. If this is interrupted, the file is the old one or the new one."""
         if not self._log.exists():
             return
         rows = {(row.get("version"), row.get("key")): row for row in self._rows()}
-        # Not in the order in which they ended: the same runs make the same file.
+        # The order is not that of their ends, so that the same runs make the same file.
         ordered = sorted(rows.values(), key=lambda row: json.dumps([row.get("version"), row.get("job")]))
         new = self.path.with_suffix(".new")
         try:
@@ -116,24 +118,29 @@ class Journal(Generic[Result]):
             raise UsageError(f"{self.path}: {error}") from error
 
 
-def _plain(job: Any) -> dict[str, Any]:
-    """Return a job as plain values by name. A job that is composed of settings has its own flat names (`flat`)."""
-    flat = getattr(job, "flat", None)
+def _plain(value: Any) -> Any:
+    """Return a job, or a part of one, as plain values.
+
+    A job that is composed of settings has its own flat names (`flat`)."""
+    flat = getattr(value, "flat", None)
     if flat is not None:
         return dict(flat())
-    return {
-        each.name: _plain(value) if is_dataclass(value := getattr(job, each.name)) else value for each in fields(job)
-    }
+    if is_dataclass(value):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 @dataclass(frozen=True)
 class _Rows:
-    rows: list[tuple[str, dict[str, Any]]]  # the name of each one's class, and its fields
+    rows: list[tuple[str, dict[str, Any]]]  # the name of each row's class, and its fields
 
 
 class RowJournal(Generic[Result]):
-    """As Journal, of jobs whose results are rows: lists of dataclasses of the classes `kinds`, which hold plain values
-    and tuples of them."""
+    """A journal of jobs whose results are rows: lists of dataclasses of the classes `kinds`.
+
+    The rows hold plain values and tuples of them."""
 
     def __init__(self, path: Path, kinds: Sequence[type[Any]]) -> None:
         self._journal = Journal(path, _Rows)
@@ -149,12 +156,12 @@ class RowJournal(Generic[Result]):
         return len(self._journal)
 
     def known(self, job: Any) -> list[Result] | None:
-        found = self._journal.known(job)
-        if found is None:
+        kept = self._journal.known(job)
+        if kept is None:
             return None
         return [
             self._kinds[kind](**{name: tuple(each) if isinstance(each, list) else each for name, each in row.items()})
-            for kind, row in found.rows
+            for kind, row in kept.rows
         ]
 
     def keep(self, job: Any, result: list[Result]) -> None:
@@ -179,7 +186,8 @@ def _records(path: Path) -> list[str]:
         table = pq.read_table(path, columns=["record"], page_checksum_verification=True)
         records = [str(text) for text in table["record"].to_pylist()]
         digest = (table.schema.metadata or {}).get(_DIGEST)
-        if digest is not None and digest != _digest_of(records):  # pages have checksums, the file's directory has none
+        # pages have checksums, but the file's directory has none
+        if digest is not None and digest != _digest_of(records):
             raise pa.ArrowInvalid("the digest of its records is another")
         return records
     except (pa.ArrowException, KeyError, OSError, UnicodeDecodeError) as error:
@@ -214,23 +222,23 @@ def _table(rows: Sequence[dict[str, Any]]) -> "pa.Table":
 
 def _found(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of the result. The contents of a field `result` take its place in the names of columns."""
-    found = dict(row.get("result") or {})
-    inner = found.get("result")
+    fields = dict(row.get("result") or {})
+    inner = fields.get("result")
     if isinstance(inner, dict):
-        del found["result"]
-        found |= inner
-    return found
+        del fields["result"]
+        fields |= inner
+    return fields
 
 
 def _flat(prefix: str, value: Any) -> dict[str, Any]:
-    """Names of what is nested have dots."""
-    found: dict[str, Any] = {}
+    """Return nested values under names with dots."""
+    flat: dict[str, Any] = {}
     for name, each in value.items() if isinstance(value, dict) else ():
         if isinstance(each, dict):
-            found |= _flat(f"{prefix}{name}.", each)
+            flat |= _flat(f"{prefix}{name}.", each)
         else:
-            found[prefix + name] = each
-    return found
+            flat[prefix + name] = each
+    return flat
 
 
 def _column(values: list[Any]) -> "pa.Array":
@@ -238,7 +246,7 @@ def _column(values: list[Any]) -> "pa.Array":
 
     try:
         return pa.array(values)
-    except pa.ArrowException:  # of several kinds
+    except pa.ArrowException:  # it raises several kinds
         return pa.array([None if value is None else json.dumps(value) for value in values])
 
 
@@ -251,8 +259,10 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _contents(text: str, results: Path) -> str | None:
-    """Of a file that a setting names; of a folder, what there is in it and when it was written; None of any other text,
-    such as a model's name that the folder of the results happens to have."""
+    """Return what identifies the contents of a file or folder that a setting names; None for any other text.
+
+    A folder is identified by its entries, their sizes and times. A text may be a model's name that the folder of the
+    results happens to contain; it gives None as well."""
     path = Path(text)
     try:
         if path.is_dir():
@@ -274,9 +284,9 @@ def _digest(path: Path, size: int, written_ns: int) -> str:
 
 @cache
 def code_version() -> str:
-    """Of batching and sim, whose results these are."""
-    found = hashlib.sha256()
+    """Return a digest of the sources of batching and sim, which determine the results."""
+    digest = hashlib.sha256()
     for folder in (Path(batching.__file__).parent, Path(sim.__file__).parent):
         for path in sorted(each for each in folder.rglob("*") if each.suffix in SOURCES):
-            found.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
-    return found.hexdigest()[:16]
+            digest.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]

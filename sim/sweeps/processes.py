@@ -1,8 +1,8 @@
-"""A sweep's workers on this machine, one a core.
+"""The workers of a sweep on this machine, one for each core.
 
-Each is this file, run as a module in a process of its own, which takes jobs from a connection. However the sweep ends
-(all done, an error, Ctrl-C), it kills its workers, and the kernel does where it cannot. So nothing needs to be told to
-stop, and a job need not be one that listens. What a worker was at when it died, another does again.
+Each worker is this file, run as a module in a process of its own, which takes jobs from a connection. When the sweep
+ends (all done, an error, Ctrl-C), it kills its workers, and the kernel does where it cannot. So a job needs no way to
+be stopped. If a worker dies, another one runs its job again.
 """
 
 import ctypes
@@ -22,8 +22,8 @@ from headrace.batching.errors import HeadraceError
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
-PR_SET_PDEATHSIG: Final = 1  # of prctl(2)
-ATTEMPTS: Final = 3  # at a job: one may have taken too much memory beside others, but hardly every time
+PR_SET_PDEATHSIG: Final = 1  # the option of prctl(2)
+ATTEMPTS: Final = 3  # the attempts at a job: one may take too much memory next to others, but hardly every time
 
 
 class Processes:
@@ -36,12 +36,12 @@ class Processes:
             self._add()
 
     def _add(self) -> Connection:
-        # Not by fork: a progress display has threads, and a lock that one of them held would stay locked in the child.
-        # numpy's BLAS has a thread for every core; with a process on every core as well, they wait for each other, and
-        # that takes many times as long.
+        # This does not fork. A progress display has threads, and a lock that one of them holds would stay locked in the
+        # child. numpy's BLAS has a thread for every core. With a process on every core as well, the threads wait for
+        # each other, which takes many times as long.
         ours, theirs = Pipe()
         with theirs:
-            # In a process group of its own: Ctrl-C is the sweep's business.
+            # The worker has a process group of its own, because the sweep handles Ctrl-C.
             self._workers[ours] = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
@@ -64,15 +64,17 @@ class Processes:
             connection.close()
 
     def run(self, work: Callable[[Job], Result], jobs: Sequence[tuple[int, Job]]) -> Iterator[tuple[int, Result]]:
-        """Raises what `work` raises, and HeadraceError if a job's worker has died ATTEMPTS times."""
+        """Run jobs and yield their numbers with their results, as they end.
+
+        Raises what `work` raises, and HeadraceError if a job's worker has died ATTEMPTS times."""
         following = iter(jobs)
-        at: dict[Connection, tuple[int, Job]] = {}  # the jobs that are at work
+        at: dict[Connection, tuple[int, Job]] = {}  # the jobs that run, by worker
         deaths: Counter[int] = Counter()
 
         def give(worker: Connection, numbered: tuple[int, Job] | None) -> None:
             if numbered is not None:
                 at[worker] = numbered
-                with suppress(ConnectionError):  # it died idle: `recv` will tell
+                with suppress(ConnectionError):  # the worker died while idle; `recv` will notice
                     worker.send((work, numbered[1]))
 
         for worker in list(self._workers):
@@ -91,7 +93,7 @@ class Processes:
                             f"the process at job {number} died {ATTEMPTS} times; see whether memory was short"
                         ) from lost
                     dead = self._workers.pop(ready)
-                    dead.kill()  # what closed its end may yet be ending
+                    dead.kill()  # the process has closed its end, and may still be ending
                     dead.wait(timeout=5.0)
                     ready.close()
                     give(self._add(), numbered)
@@ -104,18 +106,18 @@ class Processes:
 
 @contextmanager
 def processes(count: int) -> Iterator[Processes]:
-    found = Processes(count)
+    workers = Processes(count)
     try:
-        found.start()
-        yield found
+        workers.start()
+        yield workers
     finally:
-        found.close()
+        workers.close()
 
 
 def _serve(connection: Connection, parent: int) -> None:
-    """Do jobs until there are none to come. Dies with its parent, at whatever it is."""
+    """Run jobs until no more come. The process dies with its parent, whatever it is doing."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before that took effect
+    if os.getppid() != parent:  # the parent died before prctl took effect
         return
     while True:
         try:

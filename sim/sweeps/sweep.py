@@ -1,17 +1,15 @@
-"""The runs of figures, searches and grids, side by side, with progress: on this machine's cores or on a Ray cluster.
+"""Run the jobs of figures, searches and grids side by side, with progress: on this machine's cores or on a Ray cluster.
 
-Where a job runs changes nothing in its result, and results come in the order of their jobs, whatever the order in which
-they end. So a sweep is the same on one core and on a cluster that loses nodes."""
+The place where a job runs changes nothing in its result. Results come in the order of their jobs, whatever the order in
+which these end. So a sweep gives the same on one core and on a cluster that loses nodes.
+"""
 
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from headrace.batching.errors import UsageError
-from headrace.sim.sweeps.journal import RowJournal
 from headrace.sim.sweeps.processes import processes
 
 Job = TypeVar("Job")
@@ -21,33 +19,33 @@ Result = TypeVar("Result")
 class Progress(Protocol):
     def stage(self, text: str, total: int | None = None) -> None: ...
 
-    def skip(self, count: int) -> None: ...  # so many of the stage's steps were done before it began
+    def skip(self, count: int) -> None: ...  # this number of the stage's steps was done before it began
 
     def step(self) -> None: ...
 
 
-class Pool(Protocol):
-    """Who does the jobs: sim/sweeps/processes.py, sim/sweeps/cluster.py."""
+class Backend(Protocol):
+    """The processes that run jobs: sim/sweeps/processes.py, sim/sweeps/cluster.py."""
 
     def run(
         self, work: Callable[[Job], Result], jobs: Sequence[tuple[int, Job]]
-    ) -> Iterator[tuple[int, Result]]: ...  # with their numbers, as they end
+    ) -> Iterator[tuple[int, Result]]: ...  # it yields results with the numbers of their jobs, as they end
 
 
 class Keeper(Protocol[Result]):
-    """What remembers results: sim/sweeps/journal.py."""
+    """The memory for results: sim/sweeps/journal.py."""
 
     def known(self, job: Any) -> Result | None: ...
 
     def keep(self, job: Any, result: Result) -> None: ...
 
 
-class SweepWorkers:
-    """Workers that stay, and keep what they have loaded and cached, for as many sweeps as are wanted. After an error
-    they are of no further use."""
+class WorkerPool:
+    """Workers that keep what they have loaded and cached, for any number of sweeps. After an error they are of no
+    further use."""
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
 
     def sweep(
         self,
@@ -57,8 +55,10 @@ class SweepWorkers:
         journal: Keeper[Result] | None = None,
         skip: Callable[[int], None] = lambda count: None,
     ) -> list[Result]:
-        """As `sweep`. What `journal` knows is not run, and what is run it keeps. `skip` is told first how many jobs it
-        knows, for which `step` is not called."""
+        """Run a sweep as the function `sweep` does.
+
+        Jobs that `journal` knows are not run, and the results of all others are kept there. `skip` first receives the
+        number of jobs that are known; `step` is not called for these."""
         results: dict[int, Result] = {}
         if journal is not None:
             for number, job in enumerate(jobs):
@@ -66,7 +66,7 @@ class SweepWorkers:
                     results[number] = known
             skip(len(results))
         rest = [(number, job) for number, job in enumerate(jobs) if number not in results]
-        for number, result in self._pool.run(work, rest):
+        for number, result in self._backend.run(work, rest):
             results[number] = result
             if journal is not None:
                 journal.keep(jobs[number], result)
@@ -75,53 +75,30 @@ class SweepWorkers:
 
 
 @contextmanager
-def sweep_workers(most: int = sys.maxsize, ray: str | None = None) -> Iterator[SweepWorkers]:
-    """`most` workers on this machine, or as many as there are cores; with `ray` all that the cluster at this address
-    has, as sim/sweeps/cluster.py takes it."""
+def worker_pool(max_workers: int = sys.maxsize, ray: str | None = None) -> Iterator[WorkerPool]:
+    """Start workers for the duration of the context.
+
+    Args:
+        max_workers: The greatest number of workers on this machine, which has at most one for each core.
+        ray: The address of a Ray cluster, all of which is used, as `sim.sweeps.cluster.cluster` takes it; None for this
+            machine.
+    """
     if ray is None:
-        with processes(min(len(os.sched_getaffinity(0)), most)) as pool:
-            yield SweepWorkers(pool)
+        with processes(min(len(os.sched_getaffinity(0)), max_workers)) as backend:
+            yield WorkerPool(backend)
         return
     from headrace.sim.sweeps.cluster import cluster  # Ray is an extra, and takes a second to load
 
     with cluster(ray) as nodes:
-        yield SweepWorkers(nodes)
+        yield WorkerPool(nodes)
 
 
 def sweep(
     work: Callable[[Job], Result], jobs: Sequence[Job], step: Callable[[], None], ray: str | None = None
 ) -> list[Result]:
-    """work(job) for every job, in the order of the jobs; `step` is called as each is done.
+    """Return work(job) for every job, in the order of the jobs. `step` is called after each.
 
-    `work` must be a function of a module, and jobs and results what can be pickled. Raises what `work` raises, with the
-    worker's traceback as a note, and HeadraceError if a job's worker dies again and again."""
-    with sweep_workers(len(jobs), ray) as workers:
+    `work` must be a function of a module, and jobs and results must be picklable. Raises what `work` raises, with the
+    worker's traceback as a note. Raises HeadraceError if a job's worker dies again and again."""
+    with worker_pool(len(jobs), ray) as workers:
         return workers.sweep(work, jobs, step)
-
-
-def run_figures(
-    figures: Sequence[str],
-    known: Sequence[str],
-    jobs_for: Callable[[str], Sequence[Job]],
-    run_job: Callable[[Job], list[Result]],
-    progress: Progress,
-    describe: Callable[[Sequence[Job]], str],
-    order: Callable[[Job], Any] = lambda job: 0,
-    ray: str | None = None,
-    *,
-    journal: Path,
-    kinds: Sequence[type[Any]],
-) -> list[tuple[str, list[Result]]]:
-    """The figures with the rows of their jobs; a job that several figures have is run once. `order` is the key by which
-    jobs are begun. Rows, of the classes `kinds`, are kept in the file `journal`, and what is there is not run again.
-    Raises UsageError for a figure that is not among those `known`."""
-    for figure in figures:
-        if figure not in known:
-            raise UsageError(f"--figure {figure}: choose from {', '.join(known)}, all")
-    jobs = sorted(dict.fromkeys(job for figure in figures for job in jobs_for(figure)), key=order)
-    keeper: RowJournal[Result] = RowJournal(journal, kinds)
-    # The journal is closed first: a cluster takes longer to end than a command may after Ctrl-C.
-    with sweep_workers(len(jobs), ray) as workers, keeper as kept:
-        progress.stage(describe(jobs), len(jobs))
-        done = dict(zip(jobs, workers.sweep(run_job, jobs, progress.step, kept, progress.skip), strict=True))
-    return [(figure, [row for job in jobs_for(figure) for row in done[job]]) for figure in figures]

@@ -1,7 +1,7 @@
-"""What a server costs for the requests that it serves (PREBA, Section 6.3): throughput x time / (CAPEX + OPEX).
+"""The cost of a server for the requests that it serves (PREBA, Section 6.3): throughput x time / (CAPEX + OPEX).
 
-CAPEX is what the parts cost, OPEX the energy over their time: three years at 0.139 $/kWh (both the paper's). It gives
-no prices, only where they were seen; PRICES_USD are inputs to be replaced by one's own.
+CAPEX is the price of the parts, OPEX that of the energy over their time: three years at 0.139 $/kWh (both the paper's).
+The paper gives no prices, only where they were seen. Replace PRICES_USD by your own.
 
 - Node: an assumption for SuperMicro's AS-2024S-TR, which the paper names: EPYC 7502 2,600 (AMD's list price at launch,
   in thousands), 256 GB of memory 900, the rest 2,000. A second such CPU has the same price.
@@ -9,9 +9,9 @@ no prices, only where they were seen; PRICES_USD are inputs to be replaced by on
   H200 likewise.
 - Alveo U55C: list price at its launch in 2021.
 
-The paper's own ratio is a check: 3.7 times the throughput is 3.0 times as much a dollar if the DPU makes the server
-dearer by 3.7 / 3.0 - 1, or 23 %; for a card of 4,395 $ all the rest then costs some 19,000 $ in three years. With the
-prices above it is some 15,000 $, and the DPU makes it dearer by about 30 %.
+The paper's own ratio is a check. 3.7 times the throughput is 3.0 times as much a dollar if the DPU makes the server
+dearer by 3.7 / 3.0 - 1, or 23 %. For a card of 4,395 $ all other parts then cost some 19,000 $ in three years. With the
+prices above they cost some 15,000 $, and the DPU makes the server dearer by about 30 %.
 """
 
 import math
@@ -39,8 +39,9 @@ KWH: Final = "kwh"
 
 
 def given_prices(text: str | None) -> dict[str, float]:
-    """PRICES_USD and, as "kwh", USD_A_KWH, with those of `text` in place of some: "node=6000,kwh=0.2". Raises
-    UsageError."""
+    """Return PRICES_USD and, as "kwh", USD_A_KWH, with the prices in `text` in place of some: "node=6000,kwh=0.2".
+
+    Raises UsageError for an unknown name or a price below 0."""
     prices = {**PRICES_USD, KWH: USD_A_KWH}
     for part in [] if text is None else text.split(","):
         name, _, number = part.strip().partition("=")
@@ -51,13 +52,13 @@ def given_prices(text: str | None) -> dict[str, float]:
         except ValueError:
             prices[name] = math.nan
         if not 0 <= prices[name] < 1e9:
-            raise UsageError(f"price {part.strip()!r}: give a number of $ behind the =, 0 or more")
+            raise UsageError(f"price {part.strip()!r}: give a number of $ after the =, 0 or more")
     return prices
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of a server over its time."""
+    """The cost of a server over its time, and the requests that it serves for a dollar."""
 
     capex_usd: float
     opex_usd: float
@@ -73,8 +74,19 @@ def cost(
     years: float = YEARS,
     usd_a_kwh: float = USD_A_KWH,
 ) -> Cost:
-    """`parts` are those bought, by their names in `prices_usd`; `power_w` is that of the server on average. Raises
-    UsageError."""
+    """Return the cost of a server.
+
+    Args:
+        throughput_rps: The requests/s that it serves.
+        power_w: Its average power.
+        parts: The parts that are bought, by their names in `prices_usd`.
+        prices_usd: The price of each part.
+        years: The time over which parts are paid off.
+        usd_a_kwh: The price of energy.
+
+    Raises:
+        UsageError: A part has no price, or a number is out of range.
+    """
     bought = list(parts)
     unknown = sorted(set(bought) - set(prices_usd))
     if unknown:

@@ -1,14 +1,14 @@
-"""The DPU as a server of requests: an Alveo card beside the host, with compute units (CUs) by the cycle models.
+"""The DPU as a server of requests: an Alveo card in the host, with compute units (CUs) by the cycle models.
 
-A request's file crosses PCIe into the card's memory, a CU takes it, and its tensor goes to the host and from there to
-the GPU (PREBA, Section 4.2), or straight to the GPU. An image has one CU for all; a sound goes through CU A (resample
-and mel) and CU B (normalize), each with its own start, so that A has the next request while B finishes this one.
+A request's file crosses PCIe into the card's memory, and a CU takes it. Its tensor goes to the host and from there to
+the GPU (PREBA, Section 4.2), or straight to the GPU. One CU does all of an image. Audio passes CU A (resample and mel)
+and CU B (normalize), each with its own start, so that A has the next request while B finishes this one.
 
-A run of a CU has to be started. Where the runtime starts it when it knows that the one before has ended ("kernel"), the
-CU stands still for as long as that takes: 50 to 100 us on an Alveo U55C with XRT 2022.1 (Xilinx/XRT issue 8687), of
-which the middle is taken. All CUs of this project have `ap_ctrl_chain`, which takes the arguments of the next run while
-one is under way; with starts queued in that way ("queue") what is left is one write to a register over PCIe, some 5 us
-(XRT issue 6590), which is charged to each run although a CU that is busy hides it.
+A run of a CU has to be started. With "kernel", the runtime starts it when it knows that the run before has ended, and
+the CU stands still meanwhile. That takes 50 to 100 us on an Alveo U55C with XRT 2022.1 (Xilinx/XRT issue 8687); the
+model takes the middle. All CUs of this project have `ap_ctrl_chain`, which takes the arguments of the next run during
+the current one. With "queue", starts are queued in that way. One write to a register over PCIe is left, some 5 us (XRT
+issue 6590). It is charged to each run although a busy CU hides it.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ import numpy as np
 
 from headrace.batching.errors import UsageError
 from headrace.sim.hardware.dpu.audio import mel_cu_cycles, norm_cycles
-from headrace.sim.hardware.inputs import HOP, MELS, Inputs, Photo, Values
+from headrace.sim.hardware.inputs import HOP, MELS, Inputs, KnownImage, Values
 from headrace.sim.hardware.pcie import A100_LINK, FPGA_LINK, Link, from_device, peer_to_peer, to_device
 from headrace.sim.preprocessing import Preprocessor, Step
 
@@ -27,7 +27,7 @@ CLOCK_HZ: Final = 300e6  # XRT's default for kernels on these cards; nothing her
 START_S: Final = {"kernel": 75e-6, "queue": 5e-6}
 MAX_CUS: Final = 64
 UNITS: Final = ("image cu", "mel cu", "norm cu")  # the steps that are on the card
-SHORT_HOPS: Final = 10  # beyond these a sound is to mel as one with fewer whole hops, but for their samples
+SHORT_HOPS: Final = 10  # with more hops, only the number of samples changes the clocks of mel
 
 
 def dpu_preprocessor(
@@ -38,13 +38,27 @@ def dpu_preprocessor(
     clock_hz: float = CLOCK_HZ,
     start: str = "kernel",
     to_gpu: str = "host",
-    photos: tuple[Photo, ...] = (),
+    images: tuple[KnownImage, ...] = (),
     link: Link = FPGA_LINK,
     gpu_link: Link = A100_LINK,
 ) -> Preprocessor:
-    """`cus` image CUs; or for sound so many CUs A, and `norm_cus` CUs B, as many without. `start` is one of START_S;
-    `to_gpu`: by the "host", or peer to peer ("p2p"). Raises UsageError."""
-    inputs = Inputs(kind, photos)
+    """Return a preprocessor of compute units on a card, with the transfers before and after them.
+
+    Args:
+        kind: "image" or "audio".
+        cus: The number of image CUs, or of CUs A for audio.
+        norm_cus: The number of CUs B for audio; None for as many as CUs A.
+        clock_hz: The clock of the CUs.
+        start: How a run is started, one of START_S.
+        to_gpu: The way of tensors: through the "host", or peer to peer ("p2p").
+        images: Images at hand, if sizes are numbers of these.
+        link: The PCIe link of the card.
+        gpu_link: The PCIe link of the GPU.
+
+    Raises:
+        UsageError: A setting is out of range.
+    """
+    inputs = Inputs(kind, images)
     if kind == "image" and norm_cus is not None:
         raise UsageError("image CUs do all of an image: give one number of CUs")
     norms = cus if norm_cus is None else norm_cus
@@ -85,15 +99,17 @@ def dpu_preprocessor(
 
 
 def mel_clocks(inputs: Inputs, sizes: Values) -> Values:
-    """Of audio_mel_cu, by seconds of sound at 16 kHz: exactly `mel_cu_cycles`, for which every hop more is a clock a
-    sample more, so that few sounds have to be looked at."""
+    """Return the clocks of audio_mel_cu by seconds of audio at 16 kHz.
+
+    They equal `mel_cu_cycles` exactly. There, every further hop adds one clock for each sample, so that few lengths
+    have to be computed."""
     samples = inputs.samples(sizes)
     short = np.minimum(samples, SHORT_HOPS * HOP + samples % HOP)
     return _each(_mel_clocks, short) + samples - short
 
 
 def norm_clocks(inputs: Inputs, sizes: Values) -> Values:
-    """Of audio_norm_cu, by seconds of sound: `norm_cycles`, kept for each number of frames."""
+    """Return the clocks of audio_norm_cu by seconds of audio: `norm_cycles`, kept for each number of frames."""
     return _each(_norm_clocks, inputs.frames(sizes))
 
 

@@ -1,9 +1,10 @@
-"""How many photos a second one Alveo U55C can preprocess, and what ends it first.
+"""How many images a second one Alveo U55C can preprocess, and which limit it reaches first.
 
-Compute units stop at the card's cells (`card.USABLE` of them) or at its memory ports: each AXI master of a unit takes
-one of the HBM's 32 (AMD PG276). A photo holds its unit for its clocks and, where the host starts a run for each, for
-the launch: 50 to 100 us on a U55C (Xilinx/XRT issue 8687). All units share PCIe, each direction by itself (pcie.py):
-files go to the card, tensors from it. What the host's own threads manage is not in it.
+The cells of the card (`card.USABLE` of them) or its memory ports limit the number of compute units. Each AXI master of
+a unit takes one of the HBM's 32 ports (AMD PG276). An image holds its unit for its clocks. Where the host starts a run
+for each image, it also holds it for the launch: 50 to 100 us on a U55C (Xilinx/XRT issue 8687). All units share PCIe,
+each direction by itself (pcie.py): files go to the card, tensors from it. The limit of the host's own threads is not
+included.
 """
 
 import math
@@ -16,7 +17,7 @@ from headrace.sim.hardware.inputs import IMAGE_TENSOR_BYTES
 from headrace.sim.hardware.pcie import FPGA_LINK
 from headrace.sim.system.card import HBM_PORTS, U55C, USABLE
 
-LAUNCHES_S: Final = (0.0, 50e-6, 100e-6)  # 0: none for a photo, as from a queue in device memory
+LAUNCHES_S: Final = (0.0, 50e-6, 100e-6)  # 0: no launch for an image, as with a queue in device memory
 TENSOR_BYTES: Final = {
     "float32": IMAGE_TENSOR_BYTES,
     "float16": IMAGE_TENSOR_BYTES // 2,
@@ -26,7 +27,7 @@ TENSOR_BYTES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """What decodes JPEG elsewhere, with where that is written."""
+    """Another JPEG decoder, with the source of its rate."""
 
     name: str
     images_s: float
@@ -34,7 +35,7 @@ class Other:
     source: str
 
 
-# Files and sizes differ, and none but ours resizes, crops and normalizes: a place in the order, not a race.
+# Files and sizes differ, and only ours resizes, crops and normalizes. The table shows an order, and no race.
 OTHERS: Final = (
     Other("Vitis jpegDecoder, 1 unit", 1148, "512x512, no RGB; 243 MHz, 24.6 k LUT, 39 DSP", "Vitis Libraries, codec"),
     Other("libjpeg-turbo, a core", 860, "Zen 5, files not named", "a figure given to this project, not measured here"),
@@ -45,7 +46,7 @@ OTHERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Cu:
-    """One compute unit: its cells by kind, AXI masters, clocks from start to start of a photo."""
+    """One compute unit: its cells by kind, AXI masters, and clocks from start to start of an image."""
 
     cells: Mapping[str, float]
     masters: int
@@ -58,7 +59,7 @@ class Cu:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """`cus` compute units fit by `name`; None where the limit is not of units."""
+    """A limit of the card. `cus` compute units fit by `name`; it is None where the limit is not one of units."""
 
     name: str
     images_s: float
@@ -66,18 +67,20 @@ class Limit:
 
 
 def cus_for(rate: float, cu: Cu, launch_s: float) -> int:
-    """Compute units that reach a rate in images/s. Raises UsageError."""
+    """Return the number of compute units that reach a rate in images/s. Raises UsageError for a rate of 0 or less."""
     if not 0 < rate < float("inf") or not 0 <= launch_s < float("inf"):
         raise UsageError("a rate in images/s is above 0, and a launch takes 0 s or more")
-    # A count that reaches the rate but for the last place of a float reaches it.
+    # The tolerance is for rounding: a count that misses the rate by the last place of a float reaches it.
     return math.ceil(rate / cu.images_s(launch_s) * (1 - 1e-12))
 
 
 def limits(cu: Cu, launch_s: float, jpeg_bytes: float, tensor_bytes: float) -> list[Limit]:
-    """Each limit of the card for photos of so many bytes and tensors of so many, the one that binds first in front."""
-    most = {kind.upper(): math.floor(USABLE * have / cu.cells[kind]) for kind, have in U55C.items() if cu.cells[kind]}
-    most["HBM ports"] = HBM_PORTS // cu.masters
-    found = [Limit(name, cus * cu.images_s(launch_s), cus) for name, cus in most.items()]
-    found.append(Limit("PCIe in", 1 / (FPGA_LINK.latency_s + jpeg_bytes / FPGA_LINK.to_device)))
-    found.append(Limit("PCIe out", 1 / (FPGA_LINK.latency_s + tensor_bytes / FPGA_LINK.from_device)))
-    return sorted(found, key=lambda limit: limit.images_s)
+    """Return each limit of the card for images and tensors of these sizes. The one that binds comes first."""
+    max_cus = {
+        kind.upper(): math.floor(USABLE * have / cu.cells[kind]) for kind, have in U55C.items() if cu.cells[kind]
+    }
+    max_cus["HBM ports"] = HBM_PORTS // cu.masters
+    every_limit = [Limit(name, cus * cu.images_s(launch_s), cus) for name, cus in max_cus.items()]
+    every_limit.append(Limit("PCIe in", 1 / (FPGA_LINK.latency_s + jpeg_bytes / FPGA_LINK.to_device)))
+    every_limit.append(Limit("PCIe out", 1 / (FPGA_LINK.latency_s + tensor_bytes / FPGA_LINK.from_device)))
+    return sorted(every_limit, key=lambda limit: limit.images_s)

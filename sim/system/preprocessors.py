@@ -1,10 +1,10 @@
-"""What does the preprocessing, as it is named on a command line.
+"""The preprocessors, by their names on a command line.
 
-ideal                      no time at all
-cpu:CORES[:COSTS]          cores of the host; COSTS is "measured", which is meant without, or "paper-implied"
-dpu:CUS[,CUS][:SETTING]... image CUs, or CUs A and B for sound (as many of B without); SETTINGs are
-                           "queue" (starts are queued), "p2p" (tensors go straight to the GPU)
-nvjpg                      the JPEG engines of the GPU's instances
+ideal                       no time at all
+cpu:CORES[:COSTS]           cores of the host; COSTS is "measured" (the default) or "paper-implied"
+dpu:CUS[,CUS][:SETTING]...  image CUs, or CUs A and B for audio (as many of B without); SETTINGs are
+                            "queue" (starts are queued), "p2p" (tensors go straight to the GPU)
+nvjpg                       the JPEG engines of the GPU's instances
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from typing import Final
 from headrace.batching.errors import UsageError
 from headrace.sim.hardware.cpu import MEASURED, CpuCosts, cpu_preprocessor
 from headrace.sim.hardware.gpu.mig import Gpu, Instance
-from headrace.sim.hardware.inputs import Photo
+from headrace.sim.hardware.inputs import KnownImage
 from headrace.sim.hardware.nvjpg import nvjpg_preprocessor
 from headrace.sim.hardware.pcie import gpu_link
 from headrace.sim.hardware.preba_cpu import PAPER_IMPLIED
@@ -23,25 +23,33 @@ from headrace.sim.preprocessing import Preprocessor
 from headrace.sim.system.dpu_server import dpu_preprocessor
 from headrace.sim.text_files import read_text
 
-FORMS: Final = "ideal, cpu:32, cpu:32:paper-implied, dpu:4, dpu:4,2 (sound), dpu:4:queue:p2p, nvjpg"
+FORMS: Final = "ideal, cpu:32, cpu:32:paper-implied, dpu:4, dpu:4,2 (audio), dpu:4:queue:p2p, nvjpg"
 COSTS: Final = (MEASURED, PAPER_IMPLIED)
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the preprocessing stands beside: `kind` of inputs, the GPU with its instances, `taken` cores of the CPU that
-    do other work, photos that are at hand, sets of costs of the CPU, the first of which is meant without a label."""
+    """The server that a preprocessor is part of.
+
+    Attributes:
+        kind: The kind of inputs.
+        gpu: The GPU.
+        instances: Its instances.
+        taken: The cores of the CPU that do other work.
+        images: The images at hand.
+        costs: Sets of costs of the CPU. The first is the default.
+    """
 
     kind: str
     gpu: Gpu
     instances: Sequence[Instance] = ()
     taken: int = 0
-    photos: tuple[Photo, ...] = ()
+    images: tuple[KnownImage, ...] = ()
     costs: tuple[CpuCosts, ...] = COSTS
 
 
 def parse(text: str, host: Host) -> Preprocessor:
-    """Raises UsageError that says what to change."""
+    """Return the preprocessor that `text` names. Raises UsageError that says what to change."""
     name, *words = text.strip().split(":")
     makers: Mapping[str, Callable[[Sequence[str], Host], Preprocessor]] = {
         "ideal": _ideal,
@@ -58,7 +66,7 @@ def parse(text: str, host: Host) -> Preprocessor:
 
 
 def read_costs(path: Path) -> CpuCosts:
-    """What `headrace profile --cpu-preprocessing` wrote. Raises UsageError."""
+    """Return the costs that `headrace profile --cpu-preprocessing` wrote. Raises UsageError for any other file."""
     text = read_text(str(path), path)
     try:
         return CpuCosts.from_json(text)
@@ -84,7 +92,7 @@ def _cpu(words: Sequence[str], host: Host) -> Preprocessor:
         _count(words[0], "cores"),
         costs[label],
         taken=host.taken,
-        photos=host.photos,
+        images=host.images,
         gpu_link=gpu_link(host.gpu.name),
     )
 
@@ -94,18 +102,18 @@ def _dpu(words: Sequence[str], host: Host) -> Preprocessor:
         raise UsageError("give a number of CUs, such as dpu:4")
     counts = [_count(part, "CUs") for part in words[0].split(",")]
     if len(counts) > 2:
-        raise UsageError("there are two kinds of CUs for sound and one for images: give one number or two")
+        raise UsageError("there are two kinds of CUs for audio and one for images: give one number or two")
     settings = words[1:]
     unknown = [word for word in settings if word not in ("queue", "p2p")]
     if unknown or len(set(settings)) < len(settings):
-        raise UsageError("settings behind the CUs are queue and p2p, each once at most")
+        raise UsageError("settings after the CUs are queue and p2p, each at most once")
     return dpu_preprocessor(
         host.kind,
         counts[0],
         counts[1] if len(counts) > 1 else None,
         start="queue" if "queue" in settings else "kernel",
         to_gpu="p2p" if "p2p" in settings else "host",
-        photos=host.photos,
+        images=host.images,
         gpu_link=gpu_link(host.gpu.name),
     )
 
@@ -113,7 +121,7 @@ def _dpu(words: Sequence[str], host: Host) -> Preprocessor:
 def _nvjpg(words: Sequence[str], host: Host) -> Preprocessor:
     if words:
         raise UsageError("nvjpg takes no settings: its engines are those of the partition")
-    return nvjpg_preprocessor(host.kind, host.gpu, host.instances, photos=host.photos)
+    return nvjpg_preprocessor(host.kind, host.gpu, host.instances, images=host.images)
 
 
 def _count(text: str, what: str) -> int:

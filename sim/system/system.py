@@ -1,11 +1,11 @@
-"""A whole server in one run: what prepares inputs, a GPU cut into slices, and what all of it draws and costs.
+"""A whole server in one run: preprocessing, a GPU cut into slices, and the power and cost of all of it.
 
-The server is PREBA's (Section 5): one CPU, one GPU, and a DPU card where that prepares the inputs. Requests pass the
-preprocessor's steps, wait in the policy and run on a slice. Each slice has a server process of its own, which keeps a
-core of the CPU while a batch runs, as an eager framework launches its kernels from there.
+The server is PREBA's (Section 5): one CPU, one GPU, and a DPU card if that preprocesses the inputs. Requests pass the
+preprocessor's steps, wait in the policy and run on a slice. Each slice has a server process of its own. It keeps a core
+of the CPU while a batch runs, because an eager framework launches its kernels from there.
 
-A policy that knows one set of node times (`lazy`, `smdp`, all but `preba`) is given those of the slowest slice: what it
-predicts is then on the safe side on the others.
+A policy that knows one set of node times (`lazy`, `smdp`, all but `preba`) receives those of the slowest slice. Its
+predictions are then on the safe side for the others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,14 +37,16 @@ from headrace.sim.system.preprocessors import COSTS, Host, parse, read_costs
 from headrace.sim.workload.images import Pixels, draw
 from headrace.sim.zoo.traced import traced
 
-CORES: Final = 32  # of a CPU, EPYC 7502
-SERVER: Final = replace(PREBA, copy_bytes_s=inf)  # inputs are on the GPU when they are preprocessed
+CORES: Final = 32  # the cores of a CPU, EPYC 7502
+SERVER: Final = replace(PREBA, copy_bytes_s=inf)  # after preprocessing, inputs are on the GPU
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """`slices` are those that serve, each a worker, of a GPU with `instances`. A request's photo is one of
-    `photo_pixels`, each as likely, if it has one; `precision` is one of PRECISIONS."""
+    """A server with its networks.
+
+    `slices` are the instances that serve, each a worker, of a GPU with all its `instances`. The image of a request is
+    one of `image_pixels`, each equally likely. `precision` is one of PRECISIONS."""
 
     gpu: Gpu
     instances: tuple[Instance, ...]
@@ -52,7 +54,7 @@ class System:
     networks: tuple[Traced, ...]
     preprocessor: Preprocessor
     cores: int
-    photo_pixels: Pixels
+    image_pixels: Pixels
     precision: str
     prices_usd: Mapping[str, float]
 
@@ -66,31 +68,45 @@ class System:
         preprocess: str = "ideal",
         active_slices: int | None = None,
         cpu_costs: Path | None = None,
-        photo_pixels: int | Pixels,
+        image_pixels: int | Pixels,
         precision: str,
         prices: str | None = None,
     ) -> "System":
-        """`parts` as `mig.partition` takes them, as many of the smallest as fit if None; `preprocess` as
-        `preprocessors.parse` does, and `prices` as `cost.given_prices`. Raises UsageError."""
+        """Return the server that these settings describe.
+
+        Args:
+            accelerator: The name of the GPU.
+            models: The names of traced networks.
+            parts: The partition, as `mig.partition` takes it; None for as many of the smallest slice as fit.
+            preprocess: The preprocessor, as `preprocessors.parse` takes it.
+            active_slices: How many slices serve; None for all.
+            cpu_costs: A file with costs of the CPU.
+            image_pixels: The pixels of all images, or of each of several.
+            precision: One of PRECISIONS.
+            prices: The prices of parts, as `cost.given_prices` takes them.
+
+        Raises:
+            UsageError: A setting is out of range, or the settings do not fit each other.
+        """
         if precision not in PRECISIONS:
             raise UsageError(f"--precision {precision!r}: choose from {', '.join(PRECISIONS)}")
         gpu = gpu_named(accelerator)
         smallest = next(iter(gpu.profiles.values()))
-        instances = partition(gpu, f"{smallest.name}:{smallest.most}" if parts is None else parts)
-        # The largest first: an idle one is offered work before the others.
+        instances = partition(gpu, f"{smallest.name}:{smallest.max_count}" if parts is None else parts)
+        # The largest come first, because an idle one is offered work before the others.
         instances = tuple(sorted(instances, key=lambda each: -each.profile.sms))
         active = len(instances) if active_slices is None else active_slices
         if not 1 <= active <= len(instances):
             raise UsageError(f"--active-slices {active}: give 1 to {len(instances)}, which the partition has")
         networks = tuple(traced(name) for name in models)
-        sounds = [network.name for network in networks if network.step_s is not None]
-        if sounds and len(sounds) < len(networks):
-            raise UsageError(f"--model {','.join(models)}: give networks for sounds, or others, but not both")
+        audio = [network.name for network in networks if network.step_s is not None]
+        if audio and len(audio) < len(networks):
+            raise UsageError(f"--model {','.join(models)}: give networks that take audio, or others, but not both")
         tokens = [network.name for network in networks if network.step_s is None and len(network.graphs) > 1]
         if tokens and preprocess != "ideal":
             raise UsageError(f"--preprocess {preprocess}: {tokens[0]} takes text; give ideal")
         host = Host(
-            "sound" if sounds else "image",
+            "audio" if audio else "image",
             gpu,
             instances[:active],
             taken=active,
@@ -113,20 +129,20 @@ class System:
             networks,
             preprocessor,
             cores,
-            np.atleast_1d(np.asarray(photo_pixels, np.float64)),
+            np.atleast_1d(np.asarray(image_pixels, np.float64)),
             precision,
             prices_usd,
         )
 
     def times(self) -> list[dict[str, NodeTimes]]:
-        """By worker."""
+        """Return the node times by model, for each worker."""
         return [self._times_of(each.profile) for each in self.slices]
 
     def slowest_times(self) -> dict[str, NodeTimes]:
         return self._times_of(min((each.profile for each in self.slices), key=lambda profile: profile.sms))
 
     def profiles(self) -> dict[str, Profile] | list[dict[str, Profile]]:
-        """By worker, or for all if they are equal."""
+        """Return the profiles by model, for each worker, or once for all if they are equal."""
         kinds = {each.profile.name for each in self.slices}
         if len(kinds) == 1:
             return self._profiles_of(self.slices[0].profile, len(self.slices))
@@ -145,8 +161,10 @@ class System:
         }
 
     def sizes(self, seed: int) -> Sizes:
-        """What preprocessing goes by: seconds of sound, or pixels. Photos are drawn by `seed`, in the order of arrival:
-        each request has the same one whether they come together or in blocks."""
+        """Return the function that gives the sizes of requests: seconds of audio, or pixels.
+
+        Images are drawn by `seed`, in the order of arrival. Each request has the same image whether requests come
+        together or in blocks."""
         step_s, rng = (
             self._step_s,
             np.random.default_rng((seed, 3)),
@@ -157,25 +175,31 @@ class System:
             return found
 
         def pixels(arrivals: Arrivals) -> Times:
-            return draw(self.photo_pixels, len(arrivals.models), rng)
+            return draw(self.image_pixels, len(arrivals.models), rng)
 
         return seconds if step_s else pixels
 
     @property
     def _step_s(self) -> dict[str, float]:
-        """Of networks for sounds, by name."""
+        """Return the seconds of a step by name, for the networks that take audio."""
         return {network.name: network.step_s for network in self.networks if network.step_s is not None}
 
     def capacity_rps(self, typical: Mapping[str, tuple[float, int]], shares: Mapping[str, float]) -> dict[str, float]:
-        """What each step of preprocessing, and the slices in full batches, can do of requests that are for each model
-        with a probability (`shares`), of `typical` lengths of input and output. A step's mean time is that of all
-        photos; of sounds it is that of the typical one, for it grows on a line with the seconds."""
+        """Return the greatest rate of each step of preprocessing, and of the slices in full batches.
+
+        A step's mean time is that of all images. For audio it is that of the typical clip, because it grows on a line
+        with the seconds.
+
+        Args:
+            typical: The lengths of input and output by model.
+            shares: The probability of each model.
+        """
         weights = [shares[model] for model in typical]
-        sizes, of = self.photo_pixels, None
+        sizes, of = self.image_pixels, None
         if self._step_s:
             sizes = np.array([length * self._step_s[model] for model, (length, _) in typical.items()])
             of = weights
-        found = {
+        rates = {
             f"{step.name!r} of {self.preprocessor.name}": step.servers
             / float(np.average(step.service_s(sizes), weights=of))
             for step in self.preprocessor.steps
@@ -185,11 +209,11 @@ class System:
         for known in [profiles] if isinstance(profiles, dict) else profiles:
             best = [max(p.throughput_rps for p in known[model].curve(length)) for model, (length, _) in typical.items()]
             total += 1 / sum(weight / rate for weight, rate in zip(weights, best, strict=True))
-        found[f"{len(self.slices)} slices"] = total
-        return found
+        rates[f"{len(self.slices)} slices"] = total
+        return rates
 
     def launch_share(self, batch: int, typical: Mapping[str, tuple[float, int]], shares: Mapping[str, float]) -> float:
-        """Of the time that the slices take for such batches, what launching the kernels adds."""
+        """Return the share of the slices' time, for such batches, that launching the kernels adds."""
         launched = at_once = 0.0
         for each, (model, length) in product(self.slices, typical.items()):
             known = _slice_times(model, self.gpu.name, each.profile.name, self.precision)
@@ -204,15 +228,13 @@ class System:
         return power.server(self.gpu.name, fpga="fpga" in self.parts(), cpus=1 + self.parts().count("cpu"))
 
     def parts(self) -> list[str]:
-        """What is bought, by names in `cost.PRICES_USD`. CPUs have CORES, so that further cores come with a further
+        """Return what is bought, by names in `cost.PRICES_USD`. A CPU has CORES, so further cores come with a further
         CPU."""
         fpga = any(step.name in UNITS for step in self.preprocessor.steps)
         return ["node", *["cpu"] * (ceil(self.cores / CORES) - 1), self.gpu.name, *(["fpga"] if fpga else [])]
 
     def check_memory(self, policy: Policy, longest: Mapping[str, float]) -> None:
-        """Check that every slice holds the largest batch of `policy`, with the `longest` inputs by model.
-
-        Raises OutOfMemory."""
+        """Raise OutOfMemory if a slice does not hold the policy's largest batch of the `longest` inputs by model."""
         precision = PRECISIONS[self.precision]
         for network, each in product(self.networks, {each.profile.name: each for each in self.slices}.values()):
             batch = policy.largest_batch(network.name)
@@ -222,8 +244,9 @@ class System:
                 raise OutOfMemory(f"--partition, --max-batch: {error}") from error
 
     def reported(self, done: Simulation) -> dict[str, Any]:
-        """The result of a run, with how much the parts were used and what they drew on average (`part_utilization`,
-        `power_w`), `energy_j` and `energy_per_request_j`, and what a dollar buys (`cost`)."""
+        """Return the result of a run with the utilization, power, energy and cost of the server.
+
+        It adds `part_utilization`, `power_w` (average), `energy_j`, `energy_per_request_j` and `cost`."""
         result = dict(done.result)
         finished, rate = result["finished"], result["throughput_rps"]
         if not (isinstance(finished, int) and isinstance(rate, float)):

@@ -1,1 +1,1 @@
-"""What is to be served: arrival times, models, lengths, trees."""
+"""Describe what a run serves: arrival times, models, lengths and trees."""

@@ -1,4 +1,4 @@
-"""A day's rates, from a file."""
+"""Read the rates of a day from a file."""
 
 import csv
 import io
@@ -11,13 +11,13 @@ from headrace.batching.errors import UsageError
 from headrace.sim.text_files import read_text
 
 HOURS: Final = 24.0
-MAX_ROWS: Final = 96  # a quarter of an hour each
+MAX_ROWS: Final = 96  # rows of a quarter of an hour each
 RATES: Final = (1e-3, 1e7)  # requests/s
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """From one hour of the day to another; `rates_rps` by model."""
+    """A part of the day from hour `start` to hour `end`, with `rates_rps` by model."""
 
     start: float
     end: float
@@ -29,7 +29,7 @@ class Interval:
 
     @property
     def rate_rps(self) -> float:
-        """Of all models together."""
+        """Return the rate of all models together."""
         return sum(self.rates_rps.values())
 
     @property
@@ -38,8 +38,10 @@ class Interval:
 
 
 def read_day(path: Path, models: Sequence[str]) -> tuple[Interval, ...]:
-    """A CSV file with the header hour,MODEL[,MODEL...]: from each row's hour on, the first being 0, to the next row's,
-    or to 24, each model has the row's requests/s. Raises UsageError that names file and line."""
+    """Read a CSV file with the header hour,MODEL[,MODEL...].
+
+    From the hour of a row until the hour of the next row, or 24, each model has the row's rate in requests/s. The first
+    hour is 0. Raises UsageError that names file and line."""
     columns = ["hour", *models]
     wanted = ",".join(columns)
     hours: list[float] = []

@@ -1,7 +1,7 @@
-"""Lengths: how long a request's input is, in steps or seconds, and how many output steps it has, drawn together.
+"""Draw lengths: how long the input of a request is, in steps or seconds, together with its number of output steps.
 
-A length distribution is a plain function of a random generator; `dec_timesteps` reads the coverage that LazyBatching's
-Algorithm 1 needs off its outputs.
+A length distribution is a plain function of a random generator. `dec_timesteps` computes from the outputs the coverage
+that LazyBatching's Algorithm 1 needs.
 """
 
 import math
@@ -22,8 +22,12 @@ Inputs = NDArray[np.int64] | NDArray[np.float64]
 
 class Lengths(Protocol):
     def sample(self, requests: int, rng: np.random.Generator) -> tuple[Inputs, Steps]:
-        """Lengths of inputs, above 0, in the model's own unit (`Request.input_len`: steps, or seconds of audio), and
-        output steps, at least 1; each of shape (requests,)."""
+        """Draw the lengths of requests.
+
+        Returns:
+            Lengths of inputs, above 0, in the model's own unit (`Request.input_len`: steps, or seconds of audio), and
+                output steps, at least 1. Both have shape (requests,).
+        """
         ...
 
 
@@ -42,9 +46,10 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class LogNormalPair:
-    """Both lengths are log-normal, rounded and drawn again above `longest`; `correlation` is of their logarithms.
+    """Both lengths are log-normal and rounded. A pair with a length above `longest` is drawn again.
 
-    `input_median` and `output_median` in steps; `sigma` is the standard deviation of the logarithm of both."""
+    `input_median` and `output_median` are in steps. `sigma` is the standard deviation of the logarithm of both, and
+    `correlation` that of the logarithms."""
 
     input_median: float
     output_median: float
@@ -64,27 +69,27 @@ class LogNormalPair:
         return inputs[:requests], outputs[:requests]
 
 
-# English to German. LazyBatching (Fig. 11 and Section VI-C) tells of its corpus: 70 % of the English sentences have
-# less than 20 words, dec_timesteps of 10 covers 16 % and of 32 covers 90 % of the German ones, none has more than 80.
-# Two of these fix median and sigma of the German lengths, the third the English median. That both have one sigma, and
-# how closely they go together (long sentences stay long), is our choice.
+# English to German. LazyBatching (Fig. 11 and Section VI-C) says of its corpus: 70 % of the English sentences have less
+# than 20 words. dec_timesteps of 10 covers 16 % of the German ones, and dec_timesteps of 32 covers 90 %; none has more
+# than 80 words. Two of these fix median and sigma of the German lengths, the third the English median. One sigma for
+# both, and the correlation (long sentences stay long), are our choice.
 TRANSLATION = LogNormalPair(input_median=15.0, output_median=17.2, sigma=0.497, correlation=0.9, longest=80)
 
-# Speech for Listen, Attend and Spell; nothing is published of LazyBatching's. One input step is 8 frames of 10 ms.
-# A median of 3 s (a spoken query), 14 characters a second, at most 16 s.
+# Speech for Listen, Attend and Spell. Nothing is published of LazyBatching's. One input step is 8 frames of 10 ms. The
+# median is 3 s (a spoken query), with 14 characters a second, and at most 16 s.
 SPEECH_STEP_S = 0.08
 SPEECH = LogNormalPair(input_median=37.5, output_median=42.0, sigma=0.5, correlation=0.95, longest=200)
 
 
 # WMT-15 Europarl, German to English: mean 24 words, at most 330, 99 % below 100 (BatchMaker, Section 7.1). A log-normal
-# with the first and the last of these has the median and sigma below. Of output lengths the paper says nothing: they
-# are taken to be distributed as the inputs, and to go with them as TRANSLATION's do.
+# distribution with the first and the last of these has the median and sigma below. The paper says nothing of output
+# lengths. They are taken to be distributed as the inputs, and to correlate with them as TRANSLATION's do.
 WMT15 = LogNormalPair(input_median=18.43, output_median=18.43, sigma=0.727, correlation=0.9, longest=330)
 
 
 @dataclass(frozen=True, slots=True)
 class Clipped:
-    """WMT15 with every length cut to `longest` (BatchMaker, Section 7.3). Raises UsageError."""
+    """WMT15 with every length cut to `longest` (BatchMaker, Section 7.3). Raises UsageError for a limit below 1."""
 
     longest: int
 
@@ -99,9 +104,11 @@ class Clipped:
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """Leaves of a binary parse tree of the Stanford Sentiment TreeBank: 215,154 phrases in 11,855 sentences, so 19.1
-    words a sentence on average (Socher et al., EMNLP 2013). That they are normal with a deviation of 9, cut to 2 to 56
-    (which leaves a mean of 19.6), is our choice."""
+    """Leaves of a binary parse tree of the Stanford Sentiment TreeBank.
+
+    The bank has 215,154 phrases in 11,855 sentences, so a sentence has 19.1 words on average (Socher et al., EMNLP
+    2013). Our choice is a normal distribution with a deviation of 9, cut to 2 to 56 words. That leaves a mean of 19.6.
+    """
 
     mean: float = 19.1
     deviation: float = 9.0
@@ -117,10 +124,10 @@ class Sentences:
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """Seconds of audio, one output step each: a mixture of distributions, each given by some of its quantiles.
+    """Seconds of audio, with one output step each: a mixture of distributions, each given by some of its quantiles.
 
-    `parts` are (weight, seconds) each, with seconds at the shares `shares`, which rise from 0 to 1: between two of them
-    all lengths are equally likely. What is below `shortest` or above `longest` is cut to it."""
+    `parts` are pairs of (weight, seconds), with seconds at the shares `shares`, which rise from 0 to 1. Between two
+    shares all lengths are equally likely. A length below `shortest` or above `longest` is cut to it."""
 
     shares: Sequence[float]
     parts: Sequence[tuple[float, Sequence[float]]]
@@ -136,12 +143,13 @@ class Quantiles:
         return np.clip(drawn, self.shortest, self.longest), np.ones(requests, np.int64)
 
 
-# Utterances of LibriSpeech (Panayotov, Chen, Povey and Khudanpur, ICASSP 2015): cut at silences, those for training at
-# any of 0.3 s or more and the others at ends of sentences only, none above 35 s. Synthetic: drawn from the quantiles of
-# train-clean-360 for both clean training sets, whose own differ by 0.2 s, of train-other-500, and of test-clean for the
-# four sets to tune and to test on; weights are utterances. The quantiles are those that icefall tells in
-# egs/librispeech/ASR/local/display_manifest_statistics.py. It trains at speeds of 0.9, 1 and 1.1, and so the first two
-# are of such thirds: longer than the corpus by 0.7 % on average, and a little flatter around their peak at 15 s.
+# Utterances of LibriSpeech (Panayotov, Chen, Povey and Khudanpur, ICASSP 2015). They are cut at silences. Those for
+# training are cut at any silence of 0.3 s or more, the others at ends of sentences only; none is above 35 s. The
+# distribution is synthetic. It is drawn from the quantiles of train-clean-360 for both clean training sets (they differ
+# by 0.2 s), of train-other-500, and of test-clean for the four sets to tune and to test on. Weights are utterances. The
+# quantiles are those in icefall's egs/librispeech/ASR/local/display_manifest_statistics.py. icefall trains at speeds of
+# 0.9, 1 and 1.1, so the first two mix these three speeds. They are longer than the corpus by 0.7 % on average, and a
+# little flatter around their peak at 15 s.
 LIBRISPEECH = Quantiles(
     shares=(0.0, 0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 1.0),
     parts=(
@@ -155,11 +163,11 @@ LIBRISPEECH = Quantiles(
     shortest=1.0,
     longest=35.0,
 )
-# Its sets to tune and to test on alone.
+# The sets to tune and to test on alone.
 LIBRISPEECH_TEST = replace(LIBRISPEECH, parts=LIBRISPEECH.parts[2:])
 
 
-# By name, as `headrace simulate --lengths` takes them.
+# The distributions by name, as `headrace simulate --lengths` takes them.
 LENGTHS: dict[str, Lengths] = {
     "translation": TRANSLATION,
     "speech": SPEECH,
@@ -172,8 +180,10 @@ LENGTHS: dict[str, Lengths] = {
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Seconds of audio as the frames of `step_s` that a spectrogram has of them, each centred on its time (`AudioSpec.
-    frames` in host/dpu/reference/audio.py): graphs count these, and would round seconds."""
+    """Seconds of audio as numbers of spectrogram frames, one each `step_s`, centred on its time.
+
+    Graphs count these frames; seconds would be rounded. The rule is that of `AudioSpec.frames` in
+    host/dpu/reference/audio.py."""
 
     seconds: Lengths
     step_s: float
@@ -185,7 +195,7 @@ class Frames:
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """Lengths in another unit, `factor` of which are one of theirs; not rounded."""
+    """Lengths in another unit, of which `factor` make one of theirs. They are not rounded."""
 
     lengths: Lengths
     factor: float
@@ -197,7 +207,7 @@ class Scaled:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """The empirical distribution of pairs: a request has the lengths of one pair, each as likely as the others."""
+    """The empirical distribution of pairs: a request has the lengths of one pair, and every pair is equally likely."""
 
     inputs: Inputs
     outputs: Steps
@@ -208,8 +218,10 @@ class Corpus:
 
 
 def read_corpus(path: Path) -> Corpus:
-    """A text file, one pair a line: source and target separated by a tab. Words are what blanks separate; where both
-    sides are numbers, they are the lengths themselves. Raises UsageError that names file and line."""
+    """Read a text file with one pair for each line: source and target, separated by a tab.
+
+    Blanks separate words. Where both sides are numbers, they are the lengths themselves. Raises UsageError that names
+    file and line."""
     text = read_text(str(path), path)
     pairs: list[tuple[int, int]] = []
     for number, line in enumerate(text.split("\n"), 1):
@@ -229,9 +241,10 @@ def read_corpus(path: Path) -> Corpus:
 
 
 def read_durations(folder: Path) -> Corpus:
-    """Seconds of the WAV and FLAC files anywhere below `folder`, from their headers. Raises UsageError: of a folder
-    without any, or with one that cannot be read."""
-    import soundfile  # brings libsndfile
+    """Return the seconds of all WAV and FLAC files anywhere below `folder`, from their headers.
+
+    Raises UsageError for a folder without any, or with a file that cannot be read."""
+    import soundfile  # it loads libsndfile
 
     seconds = []
     for path in sorted(folder.rglob("*")):
@@ -248,7 +261,8 @@ def read_durations(folder: Path) -> Corpus:
 
 
 def dec_timesteps(lengths: Lengths, coverage: float = 0.9, samples: int = 100_000) -> int:
-    """The decoder steps within which `coverage` of all outputs end (LazyBatching, Section IV-C)."""
+    """Return the number of decoder steps within which the share `coverage` of all outputs end (LazyBatching, Section
+    IV-C)."""
     if not 0 < coverage <= 1:
         raise UsageError(f"a coverage of {coverage}: give a share above 0 and at most 1")
     _, outputs = lengths.sample(samples, np.random.default_rng(0))

@@ -1,4 +1,4 @@
-"""Traces of arrivals, to be served again as they were, or in part, or faster."""
+"""Traces of arrivals, which a run serves again as they were, in part, or faster."""
 
 import math
 from collections import Counter
@@ -12,22 +12,23 @@ from headrace.batching.errors import UsageError
 from headrace.sim.engine import Arrivals
 from headrace.sim.text_files import header, read_rows
 from headrace.sim.workload.lengths import Corpus
-from headrace.sim.workload.traffic import check_sla
+from headrace.sim.workload.traffic import check_slo
 
 UNITS = {
     f"arrival_{unit}": Decimal(size) for unit, size in (("s", "1"), ("ms", "1e-3"), ("us", "1e-6"), ("ns", "1e-9"))
 }
 TRACE_COLUMNS = (tuple(UNITS), "model", "input_len", "output_len")
-# Seconds. A trace that begins later than EPOCH counts from 1970. Later than LATEST, the year 2100, its unit is another.
+# Seconds. A trace that begins later than EPOCH counts from 1970. If it begins later than LATEST, the year 2100, its
+# unit must be another.
 EPOCH, LATEST = Decimal(10**8), Decimal(4_102_444_800)
 
 
-def read_trace(path: Path, models: Sequence[str], sla_s: float) -> Arrivals:
+def read_trace(path: Path, models: Sequence[str], slo_s: float) -> Arrivals:
     """Read a CSV file with the header arrival_s,model,input_len,output_len, or arrival_ms, arrival_us or arrival_ns.
 
     Times that count from 1970 are counted from the first arrival, without rounding before. Raises UsageError that names
     file and line."""
-    check_sla(sla_s)
+    check_slo(slo_s)
     origin: Decimal | None = None
     arrival: list[float] = []
     names: list[str] = []
@@ -55,18 +56,18 @@ def read_trace(path: Path, models: Sequence[str], sla_s: float) -> Arrivals:
         outputs.append(output_len)
     if not arrival:
         raise UsageError(f"{path} has no requests")
-    return Arrivals(names, arrival, [time + sla_s for time in arrival], inputs, outputs)
+    return Arrivals(names, arrival, [time + slo_s for time in arrival], inputs, outputs)
 
 
 def _seconds(text: str, unit: str) -> Decimal:
     """Return the time in seconds, exactly. Raises ValueError."""
     try:
-        found = Decimal(text) * UNITS[unit]
+        seconds = Decimal(text) * UNITS[unit]
     except ArithmeticError:
-        found = Decimal("nan")
-    if not found.is_finite():
+        seconds = Decimal("nan")
+    if not seconds.is_finite():
         raise ValueError(f"{unit} is {text[:40]}, which is no number")
-    return found
+    return seconds
 
 
 def _origin(where: str, unit: str, first: Decimal) -> Decimal:
@@ -81,8 +82,10 @@ def _origin(where: str, unit: str, first: Decimal) -> Decimal:
 
 
 def every(arrivals: Arrivals, n: int, first: int) -> Arrivals:
-    """Each `n`-th, from number `first` on: what one of `n` equal servers gets that take turns. All `first` below `n`
-    together are the whole again. Raises UsageError if there is none."""
+    """Return each `n`-th request, from number `first` on: the part that one of `n` equal servers gets when they take
+    turns.
+
+    The parts of all `first` below `n` together are the whole trace. Raises UsageError if the part is empty."""
     part = slice(first, None, n)
     if not arrivals.arrival[part]:
         raise UsageError(f"--replay-every {n}: there are only {len(arrivals.arrival)} requests")
@@ -95,16 +98,16 @@ def every(arrivals: Arrivals, n: int, first: int) -> Arrivals:
     )
 
 
-def faster(arrivals: Arrivals, speed: float, sla_s: float) -> Arrivals:
-    """The same requests `speed` times as fast one upon another."""
+def faster(arrivals: Arrivals, speed: float, slo_s: float) -> Arrivals:
+    """Return the same requests, `speed` times as fast after one another."""
     arrival = [time / speed for time in arrivals.arrival]
     return Arrivals(
-        arrivals.models, arrival, [time + sla_s for time in arrival], arrivals.input_len, arrivals.output_len
+        arrivals.models, arrival, [time + slo_s for time in arrival], arrivals.input_len, arrivals.output_len
     )
 
 
 def mean_rps(arrivals: Arrivals) -> float:
-    """Requests/s from the first to the last. Raises UsageError for arrivals that take no time."""
+    """Return the requests/s from the first to the last. Raises UsageError for arrivals that take no time."""
     span_s = arrivals.arrival[-1] - arrivals.arrival[0]
     if not span_s > 0:
         raise UsageError("all requests of the trace arrive at one time; give one that lasts")
@@ -112,12 +115,12 @@ def mean_rps(arrivals: Arrivals) -> float:
 
 
 def counts(arrivals: Arrivals) -> Mapping[str, int]:
-    """Requests by model."""
+    """Return the number of requests by model."""
     return Counter(arrivals.models)
 
 
 def lengths_of(arrivals: Arrivals) -> dict[str, Corpus]:
-    """The lengths that its requests have, by model."""
+    """Return the lengths that the requests have, by model."""
     models = np.array(arrivals.models)
     inputs, outputs = np.array(arrivals.input_len), np.array(arrivals.output_len)
     return {str(name): Corpus(inputs[models == name], outputs[models == name]) for name in np.unique(models)}

@@ -1,6 +1,8 @@
 """Traffic: arrival processes, and the requests that arrive.
 
-An arrival process gives arrival times in seconds, rising, shape (requests,). All here is a function of its seed."""
+An arrival process returns arrival times in seconds, rising, shape (requests,). Everything here is a function of its
+seed.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -12,17 +14,17 @@ from headrace.sim.engine import Arrivals
 from headrace.sim.workload.lengths import Lengths
 
 Times = NDArray[np.float64]
-BLOCK = 1 << 16  # requests
+BLOCK = 1 << 16  # the requests of a block
 
 
 def poisson(rate_rps: float, requests: int, seed: int) -> Times:
-    """A Poisson process of `rate_rps` requests per second."""
+    """Return a Poisson process of `rate_rps` requests/s."""
     _check(requests, rate_rps)
     return np.cumsum(np.random.default_rng(seed).exponential(1.0 / rate_rps, requests))
 
 
 def poisson_blocks(rate_rps: float, requests: int, seed: int, block: int = BLOCK) -> Iterator[Times]:
-    """`poisson`, to the bit, in blocks of at most `block` requests."""
+    """Yield `poisson`, to the bit, in blocks of at most `block` requests."""
     _check(requests, rate_rps)
     rng = np.random.default_rng(seed)
     last = 0.0
@@ -35,14 +37,16 @@ def poisson_blocks(rate_rps: float, requests: int, seed: int, block: int = BLOCK
 
 
 def deterministic(rate_rps: float, requests: int) -> Times:
-    """One request every 1 / `rate_rps` seconds, the first after that time."""
+    """Return one request every 1 / `rate_rps` seconds, the first after that time."""
     _check(requests, rate_rps)
     return np.arange(1, requests + 1) / rate_rps
 
 
 def mmpp2(rates_rps: tuple[float, float], mean_dwell_s: tuple[float, float], requests: int, seed: int) -> Times:
-    """A Markov-modulated Poisson process of two phases: Poisson at `rates_rps[phase]`, and each phase lasts an
-    exponential time of mean `mean_dwell_s[phase]`. It begins in the stationary mix of both phases."""
+    """Return a Markov-modulated Poisson process of two phases.
+
+    In a phase, arrivals are Poisson at `rates_rps[phase]`. Each phase lasts an exponential time of mean
+    `mean_dwell_s[phase]`. The process begins in the stationary mix of both phases."""
     _check(requests, *rates_rps)
     if not all(np.isfinite(dwell) and dwell > 0 for dwell in mean_dwell_s):
         raise UsageError(f"the phases last {mean_dwell_s} s on average; give two times above 0")
@@ -62,35 +66,47 @@ def mmpp2(rates_rps: tuple[float, float], mean_dwell_s: tuple[float, float], req
 
 
 def burst_rates(rate_rps: float) -> tuple[float, float]:
-    """Of a burst and of a lull, for `mmpp2`: where both last as long on average, they make `rate_rps`."""
+    """Return the rates of a burst and of a lull, for `mmpp2`. If both last equally long on average, their mean is
+    `rate_rps`."""
     return 1.8 * rate_rps, 0.2 * rate_rps
 
 
 def generate_blocks(
     arrival: Iterable[Times],
     lengths: Mapping[str, Lengths],
-    sla_s: float,
+    slo_s: float,
     seed: int,
     shares: Sequence[float] | None = None,
 ) -> Iterator[Arrivals]:
-    """`generate` for each block, from a seed of its own: models and lengths are others than of all blocks together."""
-    return (generate(times, lengths, sla_s, seed, number, shares) for number, times in enumerate(arrival))
+    """Yield `generate` for each block, each from a seed of its own. Models and lengths differ from those of all blocks
+    together."""
+    return (generate(times, lengths, slo_s, seed, number, shares) for number, times in enumerate(arrival))
 
 
 def generate(
     arrival: Times,
     lengths: Mapping[str, Lengths],
-    sla_s: float,
+    slo_s: float,
     seed: int,
     block: int | None = None,
     shares: Sequence[float] | None = None,
 ) -> Arrivals:
-    """Requests at the times `arrival`, each of one of the models in `lengths`: of each with a probability of its own
-    (`shares`, in their order, 1 together), or all equally likely.
+    """Return requests at given times, each for one of the models in `lengths`.
 
-    `sla_s` may be inf. Models, lengths and arrivals are drawn independently, each a function of `seed`, and of `block`
-    if it is a number."""
-    check_sla(sla_s)
+    Models, lengths and arrivals are drawn independently.
+
+    Args:
+        arrival: Times of arrival (s), rising, shape (requests,).
+        lengths: The distribution of lengths by model.
+        slo_s: The target latency (s), which may be inf. A request's deadline is its arrival plus this.
+        seed: Everything drawn is a function of it.
+        block: The number of the block, from which the draws also follow; None for all requests together.
+        shares: The probability of each model, in the order of `lengths`, with a sum of 1; None for equal ones.
+
+    Raises:
+        UsageError: The target is not above 0, or the times do not rise.
+    """
+    check_slo(slo_s)
     if not (np.isfinite(arrival).all() and (np.diff(arrival, prepend=0.0) >= 0).all()):
         raise UsageError("the times of arrival must be 0 or more and in rising order")
     models = list(lengths)
@@ -110,15 +126,15 @@ def generate(
     return Arrivals(
         [models[number] for number in chosen.tolist()],
         arrival.tolist(),
-        (arrival + sla_s).tolist(),
+        (arrival + slo_s).tolist(),
         inputs.tolist(),
         outputs.tolist(),
     )
 
 
-def check_sla(sla_s: float) -> None:
-    if not sla_s > 0:  # also refuses NaN
-        raise UsageError(f"the SLA is {sla_s} s; give a time above 0")
+def check_slo(slo_s: float) -> None:
+    if not slo_s > 0:  # also refuses NaN
+        raise UsageError(f"the target latency is {slo_s} s; give a time above 0")
 
 
 def _check(requests: int, *rates_rps: float) -> None:

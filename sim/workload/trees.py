@@ -1,4 +1,4 @@
-"""Trees as cell graphs, drawn at random or read from a file: what a TreeLSTM is served."""
+"""Trees as cell graphs, drawn at random or read from a file. A TreeLSTM serves them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +13,9 @@ LEAF, INNER = 0, 1  # types of cells
 
 
 def random_tree(leaves: int, seed: int) -> CellGraph:
-    """A binary tree whose inner nodes split their leaves anywhere, each place as likely as the others: between the
-    balanced tree and a chain, as parse trees are."""
+    """Return a binary tree whose inner nodes split their leaves at any place with equal probability.
+
+    Such trees lie between the balanced tree and a chain, as parse trees do."""
     rng = np.random.default_rng((seed, leaves))
     cells: list[tuple[int, Sequence[int]]] = [(LEAF, ()) for _ in range(leaves)]
 
@@ -31,7 +32,7 @@ def random_tree(leaves: int, seed: int) -> CellGraph:
 
 
 def complete_tree(leaves: int) -> CellGraph:
-    """`leaves` is a power of two."""
+    """Return the complete binary tree of `leaves` leaves, a power of two."""
     cells: list[tuple[int, Sequence[int]]] = [(LEAF, ()) for _ in range(leaves)]
     level = list(range(leaves))
     while len(level) > 1:
@@ -42,8 +43,10 @@ def complete_tree(leaves: int) -> CellGraph:
 
 
 def read_trees(path: Path) -> list[CellGraph]:
-    """Binary parse trees, one a line, bracketed as in the Stanford Sentiment TreeBank: (3 (2 good) (2 film)). A node
-    with one child is that child. Raises UsageError that names file and line."""
+    """Read binary parse trees, one for each line, bracketed as in the Stanford Sentiment TreeBank: (3 (2 good) (2
+    film)).
+
+    A node with one child counts as that child. Raises UsageError that names file and line."""
     lines = read_text(str(path), path).split("\n")
     trees = []
     for number, line in enumerate(lines, 1):
@@ -58,13 +61,13 @@ def read_trees(path: Path) -> list[CellGraph]:
 
 
 def _parse_tree(parts: Sequence[str]) -> CellGraph:
-    """The words are leaves; cells are numbered children first."""
+    """Return the tree of the parts of a line. Words are leaves, and children have lower numbers than their parents."""
     cells: list[tuple[int, Sequence[int]]] = []
-    open_nodes: list[list[int | str]] = []  # of each open bracket its label or word, and its children's cells
+    open_nodes: list[list[int | str]] = []  # for each open bracket, its label or word, and its children's cells
     root: int | None = None
     for part in parts:
         if root is not None:
-            raise ValueError("something stands behind the tree")
+            raise ValueError("text follows the tree")
         if part == "(":
             open_nodes.append([])
         elif part != ")":

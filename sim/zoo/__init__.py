@@ -1,4 +1,6 @@
-"""The networks of the papers as model graphs with operator shapes: one node a layer, inputs of 224 x 224 for images."""
+"""The networks of the papers as model graphs with operator shapes: one node for each layer, inputs of 224 x 224 for
+images.
+"""
 
 import difflib
 from collections.abc import Callable

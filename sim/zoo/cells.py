@@ -9,7 +9,7 @@ from headrace.batching.request import Request
 from headrace.sim.hardware.v100 import DECODER_FULL_BATCH, FLAT_BATCH, FULL_BATCH, cell_times, tree_times
 from headrace.sim.workload.trees import complete_tree, random_tree
 
-# Shapes repeat after 64 requests of a length, so that runs do not spend their time on growing trees.
+# Shapes repeat after 64 requests of a length, so that runs do not spend their time on making trees.
 _grown = lru_cache(maxsize=1 << 14)(random_tree)
 
 CELL_NETWORKS = ("lstm", "seq2seq", "treelstm")
@@ -18,9 +18,16 @@ CELL_NETWORKS = ("lstm", "seq2seq", "treelstm")
 def tree_lstm(
     name: str = "tree", max_batch: int = 64, complete: int = 0, trees: Sequence[CellGraph] | None = None
 ) -> CellModel:
-    """Every request has a tree of its own with as many leaves as its input is long; or, with `complete`, the complete
-    tree of so many leaves; or the next one of `trees`, over and over. Inner nodes have priority over leaves: they end
-    requests (Section 7.5: batches of 64)."""
+    """Return a TreeLSTM. Every request has a tree of its own with as many leaves as its input is long.
+
+    Inner nodes have priority over leaves, because they end requests (Section 7.5: batches of 64).
+
+    Args:
+        name: The name of the model.
+        max_batch: The maximum batch of both types of cells.
+        complete: Give every request the complete tree of this many leaves; 0 for random trees.
+        trees: Give requests these trees in turn.
+    """
     types = (CellType("leaf", max_batch), CellType("inner", max_batch, priority=1))
     if trees is not None:
         given = list(trees)
@@ -36,7 +43,8 @@ def tree_lstm(
 
 
 def cell_network(name: str, max_batch: int, trees: Sequence[CellGraph] | None = None) -> tuple[CellModel, NodeTimes]:
-    """One of CELL_NETWORKS with the paper's batch limits, or `max_batch` where that is less, and its latencies."""
+    """Return one of CELL_NETWORKS and its latencies. Its batch limits are the paper's, or `max_batch` where that is
+    less."""
     match name:
         case "lstm":
             model = lstm(name, min(max_batch, FULL_BATCH))

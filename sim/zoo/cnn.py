@@ -1,12 +1,15 @@
-"""Convolutional networks: every convolution or fully connected layer is a STATIC node, with the batch norm, activation
-and pooling that follow it. Images are 3 x 224 x 224, outputs 1000 classes."""
+"""Convolutional networks. Every convolution or fully connected layer is a STATIC node.
+
+The node includes the batch norm, activation and pooling that follow the layer. Images are 3 x 224 x 224, outputs 1000
+classes.
+"""
 
 from headrace.batching.graphs.model_graph import MatMul, ModelGraph, Node
 
 
 class _Layers:
-    """Adds layers in order and keeps the size of the square image, so that a layer says no more than the papers' tables
-    do."""
+    """A builder that adds layers in order and keeps the size of the square image, so that a layer needs no more than
+    the papers' tables say."""
 
     def __init__(self, image: int = 224, channels: int = 3) -> None:
         self.nodes: list[Node] = []
@@ -26,7 +29,8 @@ class _Layers:
         norm: bool = True,
         into: int | None = None,
     ) -> None:
-        """A square convolution of `into` channels (of the layer before, if None); padded to keep the size if None."""
+        """Add a square convolution of `into` channels (of the layer before, if None), padded to keep the size if
+        `padding` is None."""
         into = self.channels if into is None else into
         padding = kernel // 2 if padding is None else padding
         size = (self.image + 2 * padding - kernel) // stride + 1
@@ -42,7 +46,7 @@ class _Layers:
         self.image, self.channels = size, out
 
     def pool(self, kernel: int, stride: int, *, padding: int = 0, up: bool = False) -> None:
-        """`up`: a last window that is cut off counts (ceil mode)."""
+        """Add a pooling layer. With `up`, a last window that is cut off counts (ceil mode)."""
         reach = self.image + 2 * padding - kernel
         self.image = (-(-reach // stride) if up else reach // stride) + 1
 
@@ -56,7 +60,8 @@ class _Layers:
 
 
 def resnet50() -> ModelGraph:
-    """He et al. 2016, Table 1, with the stride in the 3 x 3 convolution as torchvision and MLPerf have it."""
+    """Return ResNet-50 (He et al. 2016, Table 1), with the stride in the 3 x 3 convolution as torchvision and MLPerf
+    have it."""
     net = _Layers()
     net.conv("conv1", 64, 7, stride=2)
     net.pool(3, 2, padding=1)
@@ -77,7 +82,7 @@ def resnet50() -> ModelGraph:
 
 
 def vgg16() -> ModelGraph:
-    """Simonyan and Zisserman 2015, Table 1, column D."""
+    """Return VGG-16 (Simonyan and Zisserman 2015, Table 1, column D)."""
     net = _Layers()
     for stage, (convolutions, width) in enumerate(((2, 64), (2, 128), (3, 256), (3, 512), (3, 512)), 1):
         for number in range(convolutions):
@@ -89,7 +94,8 @@ def vgg16() -> ModelGraph:
 
 
 def mobilenet_v1() -> ModelGraph:
-    """Howard et al. 2017, Table 1, width 1.0: depthwise and pointwise convolutions are nodes of their own."""
+    """Return MobileNet (Howard et al. 2017, Table 1, width 1.0). Depthwise and pointwise convolutions are nodes of
+    their own."""
     net = _Layers()
     net.conv("conv1", 32, 3, stride=2)
     layers = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)]
@@ -102,15 +108,16 @@ def mobilenet_v1() -> ModelGraph:
 
 
 def googlenet() -> ModelGraph:
-    """Szegedy et al. 2015, Table 1, without the auxiliary classifiers; batch norm instead of biases, and 3 x 3 in place
-    of the 5 x 5 convolutions, as torchvision has it."""
+    """Return GoogLeNet (Szegedy et al. 2015, Table 1), without the auxiliary classifiers.
+
+    It has batch norm instead of biases, and 3 x 3 in place of the 5 x 5 convolutions, as torchvision has it."""
     net = _Layers()
     net.conv("conv1", 64, 7, stride=2)
     net.pool(3, 2, up=True)
     net.conv("conv2.reduce", 64, 1)
     net.conv("conv2", 192, 3)
     net.pool(3, 2, up=True)
-    # name, then the channels of: 1 x 1; reduce, 3 x 3; reduce, second 3 x 3; after pooling
+    # name, then the channels of: 1 x 1; reduce, 3 x 3; reduce, second 3 x 3; the projection after pooling
     blocks = (
         ("3a", 64, 96, 128, 16, 32, 32),
         ("3b", 128, 128, 192, 32, 96, 64),

@@ -1,4 +1,4 @@
-"""Recurrent encoder-decoders: every layer is a node, which runs once for each input or output step.
+"""Recurrent encoder-decoders. Every layer is a node, which runs once for each input or output step.
 
 The backward direction of a bidirectional layer needs the whole input before its first step. A scheduler sees it as one
 more node of the input step, as LazyBatching does: the number of times that its weights are used is the same.
@@ -8,15 +8,19 @@ from headrace.batching.graphs.model_graph import LENGTH, MatMul, ModelGraph, Nod
 
 
 def _lstm(name: str, kind: NodeKind, into: int, hidden: int, *, times: int = 1, directions: int = 1) -> Node:
-    """One step of an LSTM layer: 4 gates from input and state. A layer that makes `times` steps for one step of the
-    node does so one after the other. Parameters as torch.nn.LSTM counts them, with two biases."""
+    """Return one step of an LSTM layer: 4 gates from input and state.
+
+    A layer that makes `times` steps for one step of the node does so one after the other. Parameters are counted as in
+    torch.nn.LSTM, with two biases."""
     step = MatMul(1, into + hidden, 4 * hidden)
     return Node(name, kind, (step,) * (times * directions), directions * 4 * hidden * (into + hidden + 2))
 
 
 def _attention(name: str, kind: NodeKind, query: int, keys: int, hidden: int) -> Node:
-    """Normalized additive attention over as many keys as the input has steps. The keys' own projection is made once and
-    not again in each step; it is counted among the parameters, as are the score vector and the normalization."""
+    """Return normalized additive attention over as many keys as the input has steps.
+
+    The projection of the keys is made once and not in each step. It is counted among the parameters, as are the score
+    vector and the normalization."""
     project = MatMul(1, query, hidden)
     scores, context = MatMul(1, hidden, LENGTH, weights=False), MatMul(1, LENGTH, keys, weights=False)
     return Node(name, kind, (project, scores, context), query * hidden + keys * hidden + 2 * hidden + 1)
@@ -27,11 +31,12 @@ def _linear(name: str, kind: NodeKind, into: int, out: int) -> Node:
 
 
 def gnmt(vocabulary: int = 32320, hidden: int = 1024) -> ModelGraph:
-    """Google's neural machine translation (Wu et al. 2016) in the size of MLPerf Inference: 4 encoder layers, the first
-    bidirectional, and 4 decoder layers, of which the last three also take in the attention's context. Source and target
-    share one embedding."""
+    """Return Google's neural machine translation (Wu et al. 2016) in the size of MLPerf Inference.
+
+    It has 4 encoder layers, the first bidirectional, and 4 decoder layers. The last three of these also take in the
+    attention's context. Source and target share one embedding."""
     encoder, decoder = NodeKind.ENCODER, NodeKind.DECODER
-    nodes = [Node("embedding", encoder, (), vocabulary * hidden)]  # a row is read a step: no product
+    nodes = [Node("embedding", encoder, (), vocabulary * hidden)]  # a step reads one row, without a product
     nodes += [_lstm(f"encoder1.{way}", encoder, hidden, hidden) for way in ("forward", "backward")]
     nodes += [_lstm(f"encoder{n}", encoder, 2 * hidden if n == 2 else hidden, hidden) for n in (2, 3, 4)]
     nodes += [_lstm("decoder1", decoder, hidden, hidden), _attention("attention", decoder, hidden, hidden, hidden)]
@@ -41,8 +46,10 @@ def gnmt(vocabulary: int = 32320, hidden: int = 1024) -> ModelGraph:
 
 
 def las(filters: int = 40, characters: int = 30) -> ModelGraph:
-    """Listen, Attend and Spell (Chan et al. 2016, Section 4): a listener of a bidirectional LSTM and three pyramid
-    layers of 256 in each direction, each of which halves the time, and a speller of two LSTM layers of 512.
+    """Return Listen, Attend and Spell (Chan et al. 2016, Section 4).
+
+    The listener has a bidirectional LSTM and three pyramid layers of 256 in each direction, each of which halves the
+    time. The speller has two LSTM layers of 512.
 
     One input step is one step of the top layer, that is 8 frames of audio; the layers below make 2, 4 and 8 steps in
     it. One output step is a character."""

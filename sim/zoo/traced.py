@@ -1,7 +1,8 @@
-"""Networks as PyTorch runs them eagerly: every node with its matrix products and all that is launched for it.
+"""Networks as PyTorch runs them eagerly: every node with its matrix products and all kernels that are launched for it.
 
-Traced by scripts/trace_zoo.py from torchvision's networks and this project's own, and kept as data (graphs/): a
-simulator needs no torch."""
+scripts/trace_zoo.py traces torchvision's networks and this project's own. The traces are kept as data (graphs/), so
+that the simulator needs no torch.
+"""
 
 import difflib
 from functools import cache
@@ -34,7 +35,7 @@ TRACED = (
 
 @cache
 def traced(name: str) -> Traced:
-    """One of `TRACED`. Raises UnknownModel."""
+    """Return one of `TRACED`. Raises UnknownModel for any other name."""
     if ":" in name:
         raise UnknownModel(f"--model {name} is a graph of your own; it runs on --accelerator npu")
     if name not in TRACED:

@@ -1,6 +1,9 @@
-"""Transformers: every sub-layer is a node. An encoder sees all input tokens at once, so its nodes are STATIC with as
-many rows as the input is long; a decoder makes one token a step, with the keys and values of earlier steps kept, or,
-without a cache, made again for all tokens so far."""
+"""Transformers. Every sub-layer is a node.
+
+An encoder sees all input tokens at once, so its nodes are STATIC, with as many rows as the input is long. A decoder
+makes one token a step. It keeps the keys and values of earlier steps or, without a cache, makes them again for all
+tokens so far.
+"""
 
 from dataclasses import replace
 
@@ -16,7 +19,7 @@ def _dense(name: str, kind: NodeKind, rows: Dim, into: int, out: int, *, norm: i
 
 
 def _attend(name: str, kind: NodeKind, rows: Dim, width: int, heads: int) -> Node:
-    """Scores and weighted sum of `rows` queries over LENGTH keys and values, by head."""
+    """Return scores and weighted sum of `rows` queries over LENGTH keys and values, by head."""
     head = width // heads
     scores = MatMul(rows, head, LENGTH, groups=heads, weights=False)
     return Node(name, kind, (scores, MatMul(rows, LENGTH, head, groups=heads, weights=False)))
@@ -40,21 +43,24 @@ def _feed_forward(name: str, kind: NodeKind, rows: Dim, width: int, inner: int) 
 def transformer(
     vocabulary: int = 33708, width: int = 512, heads: int = 8, inner: int = 2048, *, cached: bool = True
 ) -> ModelGraph:
-    """Transformer, base model (Vaswani et al. 2017, Table 3): 6 + 6 layers, one embedding shared by source, target and
-    output. The vocabulary is MLPerf's; Table 3 of the paper has 37000.
+    """Return Transformer, base model (Vaswani et al. 2017, Table 3).
 
-    A decoder step attends to all input tokens and to the steps before it, whose number on average over an output as
-    long as its input is half of that; it is taken for all of it, which is on the safe side and next to nothing.
+    It has 6 + 6 layers and one embedding shared by source, target and output. The vocabulary is MLPerf's; Table 3 of
+    the paper has 37000.
 
-    Not `cached`: a step runs the decoder again on all tokens so far, as a plain implementation does, and the output on
-    the last of them. Each step has as many as there are on average: half the input's."""
+    A decoder step attends to all input tokens and to the steps before it. For an output as long as its input, the
+    average number of these is half of that. It is taken for all of it, which is on the safe side and changes almost
+    nothing.
+
+    Without `cached`, a step runs the decoder again on all tokens so far, as a plain implementation does, and the output
+    on the last of them. Each step has as many tokens as there are on average: half the input's."""
     static, decoder = NodeKind.STATIC, NodeKind.DECODER
     rows: Dim = 1 if cached else HALF_LENGTH
     nodes = [Node("embedding", static, (), vocabulary * width)]
     for layer in range(1, 7):
         nodes += _self_attention(f"encoder{layer}", static, LENGTH, width, heads)
         nodes += _feed_forward(f"encoder{layer}", static, LENGTH, width, inner)
-    # Keys and values of the input for all decoder layers: made once.
+    # The keys and values of the input for all decoder layers are made once.
     nodes.append(Node("memory", static, (MatMul(LENGTH, width, 12 * width),), 6 * 2 * width * (width + 1)))
     for layer in range(1, 7):
         name = f"decoder{layer}"
@@ -68,7 +74,7 @@ def transformer(
 
 
 def bert_base(vocabulary: int = 30522, positions: int = 512, width: int = 768) -> ModelGraph:
-    """BERT, base model, uncased (Devlin et al. 2019): 12 encoder layers and the pooler; no task on top."""
+    """Return BERT, base model, uncased (Devlin et al. 2019): 12 encoder layers and the pooler, without a task."""
     static, heads, inner = NodeKind.STATIC, 12, 3072
     embeddings = (vocabulary + positions + 2) * width + _norm(width)
     nodes = [Node("embedding", static, (), embeddings)]
@@ -80,12 +86,12 @@ def bert_base(vocabulary: int = 30522, positions: int = 512, width: int = 768) -
 
 
 def conformer(layers: int = 17, width: int = 512, heads: int = 8, kernel: int = 31, classes: int = 129) -> ModelGraph:
-    """The blocks of Conformer, L (Gulati et al. 2020, Table 1), and its classes, as
-    host/workers/networks/zoo/conformer.py has them.
+    """Return the blocks of Conformer, L (Gulati et al. 2020, Table 1), and its classes.
 
-    A step is 40 ms of sound: four frames of 10 ms, which the convolutions before the blocks make one. These are left
-    out: their rows are not as many as there are steps. Distances are as many as 2 LENGTH - 1, and their keys the same
-    for all of a batch; they are taken for LENGTH of each request."""
+    They are those of host/workers/networks/zoo/conformer.py. A step is 40 ms of audio: four frames of 10 ms, which the
+    convolutions before the blocks make one. These convolutions are left out, because they have another number of rows.
+    There are 2 LENGTH - 1 distances, and their keys are the same for the whole batch. They are taken for LENGTH of each
+    request."""
     static, head = NodeKind.STATIC, width // heads
     nodes = []
     for layer in range(1, layers + 1):

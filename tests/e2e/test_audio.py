@@ -206,7 +206,7 @@ def test_the_demo_runs_sounds_through_both_cus_and_its_trace_shows_them(xclbin, 
 
 def test_photos_and_sounds_are_not_mixed_up(tmp_path):
     for arguments, wording in (
-        ((tmp_path,), "give --audio before it"),
+        ((tmp_path,), "give --audio too"),
         (("--audio", "--images", tmp_path), "--audio and --images"),
         (("--audio", tmp_path), "holds no .wav or .flac"),
         (("--audio", tmp_path / "missing"), "No such file"),

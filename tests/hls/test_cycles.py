@@ -375,7 +375,10 @@ def test_clocks_of_sequential_files_of_several_scans_follow_the_models(groups, r
 
 def test_clocks_of_several_scans_without_huffman_tables_follow_the_models():
     work = check_decode(scans.file_of_several_scans_without_huffman_tables())
-    assert sum(len(headers.standard_tables) for headers in (work.headers, *(scan.behind for scan in work.scans))) == 2
+    assert (
+        sum(len(headers.standard_tables) for headers in (work.headers, *(scan.next_headers for scan in work.scans)))
+        == 2
+    )
 
 
 @pytest.mark.quick(2)

@@ -1,4 +1,4 @@
-"""A small space of partitions and parameters, to place models in."""
+"""A small space of partitions and parameters, in which tests place models."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Progress that is counted and not shown."""
+"""A progress display that counts and shows nothing."""
 
 
 class Counter:

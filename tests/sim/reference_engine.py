@@ -1,4 +1,4 @@
-"""A slow, obvious engine to compare with: it ends every preemptible task at every node and asks again."""
+"""A slow, obvious engine for comparison: it ends every preemptible task at every node and asks again."""
 
 import heapq
 import itertools
@@ -8,8 +8,9 @@ from headrace.batching import Decoding, Task
 
 
 def node_by_node(policy, arrivals, times, workers, drop_late=False):
-    """Returns ({request id: end}, [(worker, node, start, end, request ids)]), one entry a node executed. What was
-    dropped has no end."""
+    """Return ({request id: end}, [(worker, node, start, end, request ids)]), with one entry for each node that runs.
+
+    Dropped requests have no end."""
     from headrace.batching import Request
 
     order = itertools.count()

@@ -1,4 +1,4 @@
-"""Models are placed on slices of their own at the least that trying everything finds."""
+"""Test that the placement of models on slices of their own costs no more than an exhaustive search finds."""
 
 import itertools
 
@@ -31,7 +31,7 @@ def few_partitions():
 
 
 def server_kinds(options):
-    """Every server that can be: its options with their counts, its CPUs, and whether it has a card."""
+    """Return every possible server: its options with their counts, its CPUs, and whether it has a card."""
     kinds = set()
     for names in FEW:
         choices = [[None, *(i for i, option in enumerate(options) if option.profile == name)] for name in names]
@@ -42,8 +42,8 @@ def server_kinds(options):
 
 
 def of_servers(options, rates, servers):
-    """Dollars without energy, and idle watts; and the least watts of work, by a linear program; None if the rates are
-    too much."""
+    """Return dollars without energy, idle watts, and the least watts of work, by a linear program; None if the rates
+    are too high."""
     usd = sum(
         PRICES["node"] + PRICES[GPU] + (cpus - 1) * PRICES["cpu"] + card * PRICES["fpga"] for _, cpus, card in servers
     )

@@ -20,9 +20,9 @@ from headrace.batching import (
     RateTables,
     SerialBatching,
     UsageError,
+    find_policy,
 )
 from headrace.batching.graphs.cell_graph import lstm, seq2seq
-from headrace.batching.registry import CELL_POLICIES
 from headrace.sim.engine import Arrivals, run
 from headrace.sim.simulation import simulate
 from headrace.sim.workload.lengths import Fixed
@@ -30,7 +30,9 @@ from headrace.sim.workload.traffic import generate, poisson
 
 
 class Latency:
-    """`unit` seconds a node for one request, plus `slope` for each further one. Dyadic, so that sums are exact."""
+    """A latency model of `unit` seconds a node for one request, plus `slope` for each further one.
+
+    Its numbers are dyadic, so that sums are exact."""
 
     def __init__(self, unit=1.0, slope=0.0):
         self.unit, self.slope = unit, slope
@@ -62,16 +64,16 @@ def arrivals(times, model="net", deadline=math.inf, inputs=None, outputs=None):
 
 
 def executed_nodes(outcome, times):
-    """The tasks of a run, taken apart into the nodes that they executed."""
+    """Return the nodes that the tasks of a run executed."""
     nodes = []
     for ran in outcome.ran:
         task, known = ran.task, times[ran.task.model]
-        first, behind = known.sections.first[task.start], known.sections.behind[task.start]
+        first, after = known.sections.first[task.start], known.sections.after[task.start]
         length = known.task_length(task)
         for boundary in range(task.start, task.stop):
             begin = ran.started + known.duration(task.batch_size, length, task.start, boundary)
             end = ran.started + known.duration(task.batch_size, length, task.start, boundary + 1)
-            node = boundary if boundary < behind else first + (boundary - first) % (behind - first)
+            node = boundary if boundary < after else first + (boundary - first) % (after - first)
             nodes.append((ran.worker, task.model, node, begin, end, ids(task)))
     return sorted(nodes, key=lambda n: (n[3], n[0]))
 
@@ -150,8 +152,8 @@ def test_a_worker_is_asked_anew_when_another_takes_at_that_instant_what_it_left_
 
 
 def test_a_task_that_goes_on_as_it_was_does_not_end_those_of_other_workers():
-    """Four batches of 40 nodes, and nobody else: each is ended once by the next that comes, and once by the end of each
-    other; they would end each other at every node if to go on were an event."""
+    """There are four batches of 40 nodes, and no other requests. Each is ended once by the next that comes, and once by
+    the end of each other. If to continue were an event, they would end each other at every node."""
     times = {"static": NodeTimes(ModelGraph("static", tuple(Node(f"n{n}") for n in range(40))), Latency(1.0, 0.0))}
     load = Arrivals(["static"] * 4, [0.0, 0.3, 0.55, 0.8], [1e3] * 4, [1.0] * 4, [1] * 4)
     outcome = run(LazyBatching(times, 4, 1), load, times, 4)
@@ -168,8 +170,8 @@ def test_a_task_that_goes_on_as_it_was_does_not_end_those_of_other_workers():
 def test_boundaries_found_by_search_are_those_found_by_walking(data, name, batch, elapsed):
     times = NodeTimes(GRAPHS[name], Latency(0.1, 0.03))
     start = data.draw(st.integers(0, len(GRAPHS[name].nodes) - 1))
-    behind = times.sections.behind[start]
-    end = start + data.draw(st.integers(1, 3000 if times.sections.first[start] < behind else behind - start))
+    after = times.sections.after[start]
+    end = start + data.draw(st.integers(1, 3000 if times.sections.first[start] < after else after - start))
     stop = times.boundary(batch, 1, start, end, elapsed)
     walked = start + 1
     while walked < end and times.duration(batch, 1, start, walked) < elapsed:
@@ -181,8 +183,8 @@ def test_boundaries_found_by_search_are_those_found_by_walking(data, name, batch
 
 
 def boundary_nodes(times, start, stop):
-    first, behind = times.sections.first[start], times.sections.behind[start]
-    return [b if b < behind else first + (b - first) % (behind - first) for b in range(start, stop)]
+    first, after = times.sections.first[start], times.sections.after[start]
+    return [b if b < after else first + (b - first) % (after - first) for b in range(start, stop)]
 
 
 @pytest.mark.parametrize("load", [0.3, 0.7, 0.9])
@@ -201,7 +203,8 @@ def test_mean_wait_of_an_m_d_1_queue_is_pollaczek_and_khinchines(load):
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_littles_law_holds_on_every_run(workers):
-    """Time average of the number in the system = arrivals * mean time in the system, exactly, over a whole run."""
+    """The time average of the number in the system equals arrivals * mean time in the system, exactly, over a whole
+    run."""
     times = {name: NodeTimes(graph, Latency(0.01, 0.001)) for name, graph in GRAPHS.items()}
     steps = dict.fromkeys(GRAPHS, 4)
     policies = [
@@ -217,7 +220,8 @@ def test_littles_law_holds_on_every_run(workers):
 
 
 def test_graph_batching_against_a_schedule_made_by_hand():
-    """Window 5, at most 3, a batch takes 3: {0,1} at 5 by the window, {2,3,4} full but only at 8, {5} at 14."""
+    """The window is 5, the limit 3, and a batch takes 3: {0,1} at 5 by the window, {2,3,4} full but only at 8, {5} at
+    14."""
     times = {"net": NodeTimes(chain("net", 3), Unit())}
     outcome = run(GraphBatching([chain("net", 3)], 5.0, 3), arrivals([0, 4, 6, 6.5, 7, 9]), times, 1, True)
     assert [(ran.started, ran.ended, ids(ran.task)) for ran in outcome.ran] == [
@@ -252,8 +256,8 @@ def test_a_run_is_a_function_of_its_seed():
 
 
 def test_what_has_not_begun_at_its_deadline_is_dropped_then():
-    """Each takes 3. The second begins before its deadline and ends behind it; the third is dropped at 5 and the fourth
-    as it arrives; the fifth could begin at the very time of its deadline, which is too late."""
+    """Each request takes 3. The second begins before its deadline and ends after it. The third is dropped at 5 and the
+    fourth as it arrives. The fifth could begin at the very time of its deadline, which is too late."""
     times = {"net": NodeTimes(chain("net", 3), Unit())}
     load = arrivals([0, 0, 0, 1, 2])
     load.deadline[:] = [9, 4, 5, 0.5, 6]
@@ -276,8 +280,8 @@ def test_all_may_be_too_late():
 
 
 def policy_of(name, workers, max_batch):
-    """A policy of that name for two models, with what an engine needs to drive it."""
-    if name in CELL_POLICIES:
+    """Return a policy of that name for two models, with what an engine needs to drive it."""
+    if find_policy(name).tasks == "cells":
         cells = {"one": lstm("one", max_batch), "two": seq2seq("two", max_batch, max_batch)}
         times = {model: NodeTimes(cell.graph, Latency(0.5, 0.125)) for model, cell in cells.items()}
     else:
@@ -335,7 +339,7 @@ def test_every_policy_drops_what_is_too_late_and_serves_the_rest(name, drawn, wo
     assert len(served) == ledger.finished == len(done.latencies())
     assert served == {number for number, start in enumerate(outcome.started) if start >= 0}
     assert served == {request.id for ran in outcome.ran for request in ran.task.requests}
-    if name not in CELL_POLICIES:  # which may be at work on a request before a task of it is handed out
+    if find_policy(name).tasks != "cells":  # which may be at work on a request before a task of it is handed out
         assert all(outcome.started[number] < load.deadline[number] for number in served)
     late = sum(outcome.finished[number] > load.deadline[number] for number in served)
     assert done.result["sla_violation_rate"] == pytest.approx((late + ledger.dropped) / len(drawn))

@@ -1,4 +1,4 @@
-"""Random runs of the simulator give what they gave when scripts/golden_scenarios.py wrote them down, bit for bit."""
+"""Test that random runs of the simulator give, bit for bit, what scripts/golden_scenarios.py recorded."""
 
 import json
 import runpy

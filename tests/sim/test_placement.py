@@ -1,4 +1,4 @@
-"""What is planned for models on slices of their own is what its pieces do when they are simulated again."""
+"""Test that a plan for models on slices of their own does what its pieces do when they are simulated again."""
 
 from collections import Counter
 
@@ -80,7 +80,7 @@ def test_models_that_slices_of_their_own_do_not_hold_share_them():
 
 
 def given_options(monkeypatch, resnet50_rps):
-    """Known capacities, that of resnet50's slice as it is believed: simulation decides what is true."""
+    """Return known capacities. That of resnet50's slice is only assumed: simulation decides what is true."""
     options = [
         Option(
             "resnet50",

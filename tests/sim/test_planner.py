@@ -1,4 +1,6 @@
-"""The planner's winner is what trying everything finds, its bounds are bounds, and what cannot be served says why."""
+"""Test that the planner's winner is that of an exhaustive search, that its bounds are bounds, and that its errors say
+why.
+"""
 
 import math
 from dataclasses import replace
@@ -16,8 +18,8 @@ from headrace.sim.planner import bounds, search, space
 from headrace.sim.planner import target as target_module
 from headrace.sim.planner.search import plan
 from headrace.sim.planner.target import LEAST, Candidate, Hardware, Target
-from headrace.sim.planner.trials import Trial, doubt_of, measure, most_late
-from headrace.sim.scenario import run_scenario
+from headrace.sim.planner.trials import Trial, doubt_of, max_late, measure
+from headrace.sim.run import run_scenario
 from headrace.sim.system.cost import PRICES_USD
 
 FEW = 2500  # requests of the last round
@@ -28,7 +30,7 @@ def run(text, trials):
 
 
 def make_small(patch, numbers):
-    """A space of a few partitions and parameters."""
+    """Return a space of a few partitions and parameters."""
     few = [parts for number, parts in enumerate(partitions(GPUS["a100-40gb"], full=True)) if number in numbers]
     patch.setattr(space, "partitions", lambda gpu, full: few)
     patch.setattr(space, "CUS", (2,))
@@ -47,7 +49,7 @@ def small(monkeypatch):
 
 
 def exhaustive(target):
-    """Everything that can be, simulated at full length; what it costs, the best first, of what holds the target."""
+    """Simulate everything that can be at full length. Return the cost of all that hold the target, the best first."""
     found = []
     for hardware in space.hardware_of(target)[0]:
         for candidate in space.settings_of(target, hardware):
@@ -175,7 +177,7 @@ def test_large_batches_that_do_not_fit_a_small_slice_leave_the_small_ones(small)
 
 
 def entries_of(rows):
-    """Of (hardware, watts, surely)."""
+    """Return entries from (hardware, watts, surely)."""
     some = measure(
         Trial(
             Candidate(Hardware(1, "7g.40gb", "cpu:32"), "preba").scenario(
@@ -242,7 +244,7 @@ def test_cores_beyond_those_of_a_cpu_come_with_a_second_one():
     scenario = Candidate(Hardware(1, "7g.40gb:1", "cpu:32"), "preba").scenario(
         Target("resnet50", 500, 50, "a100-40gb"), 2000
     )
-    one, two = (run_scenario(replace(scenario, preprocess=way))[0].result for way in ("cpu:32", "cpu:64"))
+    one, two = (run_scenario(scenario.having(preprocess=way))[0].result for way in ("cpu:32", "cpu:64"))
     assert two["cost"]["capex_usd"] == one["cost"]["capex_usd"] + PRICES_USD["cpu"]
     assert two["power_w"]["cpu"] == pytest.approx(one["power_w"]["cpu"] + CPU.idle_w, rel=0.01)
 
@@ -353,7 +355,7 @@ def test_what_stops_early_misses_the_target_in_a_full_run_too(traffic, policy, r
     requests = 4500
     target = Target("resnet50", rate, slo, "a100-40gb", quantile=quantile, traffic=traffic, burst_s=0.1)
     candidate = Candidate(Hardware(1, "7g.40gb:1", way), policy, () if policy == "preba" else (("max_batch", 32),))
-    beyond = most_late(times * requests, quantile)
+    beyond = max_late(times * requests, quantile)
     first = measure(Trial(candidate.scenario(target, requests), quantile, 1, beyond))
     whole = measure(Trial(candidate.scenario(target, times * requests), quantile, 1))
     if first.stopped:
@@ -365,7 +367,7 @@ def test_what_stops_early_misses_the_target_in_a_full_run_too(traffic, policy, r
 
 @given(st.integers(2, 400), st.sampled_from([0.5, 0.9, 0.99, 0.999, 0.87]))
 def test_one_late_request_more_than_are_allowed_is_a_quantile_beyond_the_slo(requests, quantile):
-    late = most_late(requests, quantile) + 1
+    late = max_late(requests, quantile) + 1
     latencies = np.where(np.arange(requests) < late, 1.0 + 1e-6, 0.5)
     assert np.quantile(latencies, quantile) > 1.0
     fewer = np.where(np.arange(requests) < late - 2, 1.0 + 1e-6, 0.5)  # one of two is for the rounding of the quantile
@@ -375,7 +377,7 @@ def test_one_late_request_more_than_are_allowed_is_a_quantile_beyond_the_slo(req
 def test_a_hopeless_run_stops_after_as_many_late_ones_as_are_allowed():
     target = Target("resnet50", 4000, 40, "a100-40gb", quantile=0.9)  # a slice holds some 2500/s
     scenario = Candidate(Hardware(1, "7g.40gb:1", "cpu:32"), "preba").scenario(target, 40_000)
-    stopped = measure(Trial(scenario, 0.9, 1, most_late(40_000, 0.9)))
+    stopped = measure(Trial(scenario, 0.9, 1, max_late(40_000, 0.9)))
     assert stopped.stopped
     assert 4000 < stopped.requests < 4000 + 3 * 1024
 
@@ -397,12 +399,14 @@ def test_only_a_round_that_the_last_one_begins_with_is_stopped_by_what_that_allo
     asked = []
 
     def watched(text, trials):
-        asked.extend((trial.scenario.requests, trial.most_late) for trial in trials if trial.scenario.seed == 0)
+        asked.extend(
+            (trial.scenario.workload.drawn.requests, trial.max_late) for trial in trials if trial.scenario.seed == 0
+        )
         return run(text, trials)
 
     target = Target(model, rate, 100, "a100-40gb", quantile=0.9)
     search._Search(target, watched, 1)._race([Hardware(1, "7g.40gb:1", "cpu:32")])
     *_, last = target.rounds(1)
-    allowed = most_late(last, 0.9)
+    allowed = max_late(last, 0.9)
     assert {late for requests, late in asked if requests == last} <= {allowed}
     assert {late for requests, late in asked if requests < last} == {allowed if early else None}

@@ -1,4 +1,4 @@
-"""Whole runs with a stage before the policy, and on workers that differ."""
+"""Test whole runs with a stage before the policy, and on workers that differ."""
 
 import math
 
@@ -28,7 +28,7 @@ PREPROCESS_KEYS = {"preprocess_ms", "preprocess_utilization"}
 
 
 class Affine:
-    """Seconds a node: `base`, and `slope` for each request."""
+    """A latency model of seconds a node: `base`, and `slope` for each request."""
 
     def __init__(self, base, slope):
         self.base, self.slope = base, slope
@@ -42,7 +42,7 @@ def times(base, slope=0.0):
 
 
 def load(at, sizes, sla=math.inf):
-    """Sizes travel as input lengths, on which no latency here depends."""
+    """Return arrivals whose sizes are their input lengths, on which no latency here depends."""
     count = len(at)
     return Arrivals(
         ["net"] * count, [float(t) for t in at], [t + sla for t in at], [float(s) for s in sizes], [1] * count

@@ -1,4 +1,6 @@
-"""The stage before the policy, against a simulation that goes from instant to instant, and against queueing theory."""
+"""Test the stage before the policy, against a simulation that goes from instant to instant, and against queueing
+theory.
+"""
 
 import math
 
@@ -20,7 +22,7 @@ def constant(seconds):
 
 
 def passed(preprocessor, arrival, sizes, block=None):
-    """Numbers in order of leaving, and when each is ready; the most that waited between blocks."""
+    """Return numbers in order of leaving, when each is ready, and the greatest number that waited between blocks."""
     stations = Stations(preprocessor)
     arrival, sizes = np.asarray(arrival, float), np.asarray(sizes, float)
     step = block or max(1, len(arrival))
@@ -34,8 +36,10 @@ def passed(preprocessor, arrival, sizes, block=None):
 
 
 def instant_by_instant(steps, arrival, sizes):
-    """(ready, number), sorted: at each instant the stations are looked at in order, and each gives its free servers to
-    those who have come, first come (then lower number) first served."""
+    """Return sorted pairs of (ready, number).
+
+    At each instant the stations are visited in order. Each gives its free servers to the requests that have come, first
+    come (then lower number) first served."""
     waiting = [[] for _ in steps] + [[]]
     coming = [[] for _ in steps] + [[]]
     coming[0] = [(at, number) for number, at in enumerate(arrival)]

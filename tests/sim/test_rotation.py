@@ -1,4 +1,4 @@
-"""Models on slices of their own change them over a day when that pays, and what is late meanwhile is counted."""
+"""Test that models on slices of their own change them over a day when that pays, and that late requests are counted."""
 
 import math
 from dataclasses import replace
@@ -31,7 +31,7 @@ def option(model, profile):
 
 
 def server(*slices, cpus=1):
-    """Of (profile, model); None: idle."""
+    """Return a server of pairs (profile, model); None is for idle."""
     found = tuple((profile, option(model, profile) if model else None) for profile, model in slices)
     return ServerPlan(tuple(profile for profile, _ in slices), found, (), cpus, False)
 
@@ -80,7 +80,7 @@ def test_servers_are_matched_so_that_the_most_stays():
 
 @pytest.fixture
 def change_of(monkeypatch):
-    """From one plan to another in the middle of a day of these rates."""
+    """Return the change from one plan to another in the middle of a day of these rates."""
 
     def change(rates, before, after, gpus):
         monkeypatch.setattr(_Rotation, "_plans", lambda self: [in_order(before), in_order(after)])

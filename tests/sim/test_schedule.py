@@ -1,4 +1,4 @@
-"""A day's schedule is what trying all schedules finds, its changes cost no less than simulated ones, and it holds."""
+"""Test a day's schedule against all schedules, and the cost of its changes against simulated ones."""
 
 import math
 from dataclasses import replace
@@ -16,7 +16,7 @@ from headrace.sim.planner import target as target_module
 from headrace.sim.planner.schedule import _Day, cheapest_cycle, left_of, plan_day, stays
 from headrace.sim.planner.target import Candidate, Hardware, Target
 from headrace.sim.planner.trials import Trial, measure
-from headrace.sim.scenario import run_scenario
+from headrace.sim.run import run_scenario
 from headrace.sim.workload.day import Interval
 
 FEW = 3000  # requests of the last round
@@ -29,7 +29,7 @@ def run(text, trials):
 
 @pytest.fixture
 def small(monkeypatch):
-    """A space of few partitions and parameters, of which smaller ones draw less."""
+    """A space of few partitions and parameters, in which smaller ones draw less."""
     few = [parts for number, parts in enumerate(partitions(GPUS["a100-40gb"], full=True)) if number in (0, 8, 41)]
     monkeypatch.setattr(space, "partitions", lambda gpu, full: few)
     for module, name, value in (
@@ -153,15 +153,16 @@ def test_servers_come_and_go_with_the_rate_and_each_interval_holds(small):
 
 
 def served(plan, target, came, folder):
-    """When they came and when they were done, of arrivals at given times."""
+    """Return when arrivals at given times came and when they were done."""
     file = folder / "moment.csv"
     file.write_text("arrival_s,model,input_len,output_len\n" + "".join(f"{time!r},resnet50,1,1\n" for time in came))
-    done, _ = run_scenario(replace(plan.scenario(target, 10), replay=str(file)))
+    done, _ = run_scenario(plan.scenario(target, 10).having(replay=str(file)))
     return done.arrivals.arrays()[0], np.array(done.outcome.finished)
 
 
 def late_in_a_simulation(change, rate, seconds, after_s, folder):
-    """Of a GPU that changes for `seconds`, in which what is left serves, and serves on for `after_s`."""
+    """Return the late requests of a GPU that changes for `seconds`. The remaining slices serve meanwhile, and all serve
+    for `after_s` more."""
     target, slo_s = replace(TARGET, rate_rps=rate), TARGET.slo_ms / 1e3
     random = np.random.default_rng(5)
     waiting = np.sort(random.uniform(0, seconds, round(rate * seconds)))

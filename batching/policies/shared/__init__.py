@@ -1,1 +1,1 @@
-"""What several policies build on: windows, queues, the batch table."""
+"""Mechanisms that several policies use: queues, batching windows, the batch table and single-input times."""

@@ -1,13 +1,23 @@
-"""The BatchTable of LazyBatching (HPCA 2021, Section IV-A, Fig. 10): a stack of sub-batches of one model.
+"""The BatchTable of LazyBatching: a stack of sub-batches of one model.
 
-The sub-batch on top runs. A new one is pushed above it and begins at node 0; when the two topmost stand at the same
-node they are merged. So the stack is ordered by progress, the furthest at the bottom, and the top can always catch up
-with what lies below. Encoder and decoder nodes have the same weights in every step, so requests in different steps
-merge when they stand at the same node of the section; with `equal_timesteps` only if they are in the same step too, as
-if the section were unrolled. The paper states neither. A request leaves the encoder after its own number of steps and
-waits at the node behind for those above it.
+Source: LazyBatching (Choi, Kim, Rhu, HPCA 2021), Section IV-B, Fig. 10.
 
-Rule: this file knows order and position alone; which requests enter, and when, is decided in lazy.py.
+Rules:
+
+1. The sub-batch on top of the stack runs.
+2. A new sub-batch is pushed on top and begins at node 0.
+3. If the two topmost sub-batches stand at the same node, they are merged.
+4. A request leaves the encoder after its own number of steps. It waits at the node after the encoder for the
+sub-batches above it.
+
+So the stack is ordered by progress, with the furthest sub-batch at the bottom. The top can always catch up with the
+sub-batch below.
+
+Encoder and decoder nodes have the same weights in every step. So two requests in different steps can merge when they
+stand at the same node of the section. With `equal_timesteps` they merge only if they are also in the same step, as if
+the section were unrolled. The paper does not say which of the two it means.
+
+This file knows only order and position. lazy.py decides which requests enter, and when.
 """
 
 from collections.abc import Sequence
@@ -17,9 +27,16 @@ from headrace.batching.request import UNTIL_END, Request
 
 
 class SubBatch:
-    """`node` is the next node to run, `clock` the steps run of the section around it, `joined[i]` what the clock stood
-    at when requests[i] entered the section, so that it has run clock - joined[i] steps; both are of no use in a graph
-    without sections, where `joined` is empty."""
+    """Requests that stand at the same node.
+
+    Args:
+        requests: The requests.
+        node: The next node to run.
+        clock: The number of steps that were run of the section around `node`.
+        joined: `joined[i]` is the clock's value when requests[i] entered the section. The request has run clock -
+            joined[i] steps. The list is empty in a graph without sections.
+        sections: The sections of the graph.
+    """
 
     def __init__(
         self, requests: tuple[Request, ...], node: int, clock: int, joined: list[int], sections: Sections
@@ -29,7 +46,7 @@ class SubBatch:
         self.clock: int = clock
         self.joined: list[int] = joined
         self.sections: Sections = sections
-        self.leave: int = UNTIL_END  # what the clock shows when the first request leaves the encoder, if one is ahead
+        self.leave: int = UNTIL_END  # the clock's value when the first request leaves the encoder, if that lies ahead
         if sections.encodes[node]:
             self._set_leave()
 
@@ -40,7 +57,7 @@ class SubBatch:
         self.leave = first
 
     def merge(self, other: "SubBatch") -> None:
-        """Take in `other`, which stands at the same node."""
+        """Add the requests of `other`, which stands at the same node."""
         self.requests = self.requests + other.requests
         if not self.joined:
             return
@@ -49,7 +66,7 @@ class SubBatch:
         self.leave = min(self.leave, other.leave + shift)
 
     def split(self, out: list[bool]) -> tuple[Request, ...]:
-        """Remove and return the requests marked in `out`."""
+        """Remove and return the requests that are marked in `out`."""
         gone: list[Request] = []
         stay: list[Request] = []
         joined: list[int] = []
@@ -66,24 +83,34 @@ class SubBatch:
         return tuple(gone)
 
     def copy(self) -> "SubBatch":
+        """Return an independent copy."""
         return SubBatch(self.requests, self.node, self.clock, self.joined.copy(), self.sections)
 
 
 class BatchTable:
+    """The stack of sub-batches of one worker and one model.
+
+    Args:
+        sections: The sections of the model's graph.
+        equal_timesteps: Whether sub-batches merge only in the same step of a section.
+    """
+
     def __init__(self, sections: Sections, equal_timesteps: bool = False) -> None:
         self.sections: Sections = sections
         self.equal_timesteps: bool = equal_timesteps
-        self.stack: list[SubBatch] = []  # the last is the top
+        self.stack: list[SubBatch] = []  # the last one is the top
         self.size: int = 0  # requests in all sub-batches
-        self.merged: bool = False  # the last push or advance merged the top with what lay below
+        self.merged: bool = False  # whether the last push or advance merged the top with the sub-batch below
 
     def copy(self) -> "BatchTable":
+        """Return an independent copy."""
         table = BatchTable(self.sections, self.equal_timesteps)
         table.stack = [sub_batch.copy() for sub_batch in self.stack]
         table.size = self.size
         return table
 
     def push(self, requests: tuple[Request, ...]) -> None:
+        """Push a new sub-batch of these requests, at node 0."""
         joined = [0] * len(requests) if self.sections.any else []
         self.stack.append(SubBatch(requests, 0, 0, joined, self.sections))
         self.size += len(requests)
@@ -91,13 +118,15 @@ class BatchTable:
         self._merge_top()
 
     def next_stop(self, outputs_known: bool = False) -> int:
-        """The boundary up to which the top may run with nothing to decide: the end of the graph, the node of the
-        sub-batch below, or the step in which the first request leaves its section (for the decoder, which only an
-        oracle can foretell, if `outputs_known`)."""
+        """Return the boundary up to which the top may run without a decision.
+
+        That is the first of three: the end of the graph, the node of the sub-batch below, or the step in which the
+        first request leaves its section. The last one is known for a decoder only if `outputs_known`, which holds for
+        an oracle."""
         top = self.stack[-1]
         sections = self.sections
-        first, behind = sections.first[top.node], sections.behind[top.node]
-        width = behind - first
+        first, after = sections.first[top.node], sections.after[top.node]
+        width = after - first
         if width == 0:
             stop = sections.nodes
         elif not sections.decodes[top.node]:
@@ -112,31 +141,37 @@ class BatchTable:
         if len(self.stack) > 1:
             meet = self.stack[-2].node
             if self.equal_timesteps:
-                if meet < behind:
+                if meet < after:
                     stop = min(stop, meet + (self.stack[-2].clock - top.clock) * width)
-            elif top.node < meet < behind:
+            elif top.node < meet < after:
                 stop = min(stop, meet)
-            elif first <= meet <= top.node:  # both go round in the section: in the next step
+            elif first <= meet <= top.node:  # both repeat the section, so they meet in the next step
                 stop = min(stop, meet + width)
         return stop
 
     def outputs_complete(self, stop: int) -> tuple[Request, ...]:
-        """The requests of the top whose true output is complete when it has run to boundary `stop`. For an oracle."""
+        """Return the requests of the top whose output is complete when the top has run to boundary `stop`.
+
+        Only an oracle may ask, because this reads the true lengths of the outputs."""
         top = self.stack[-1]
         first = self.sections.first[top.node]
         if not self.sections.decodes[top.node] or stop < first:
             return ()
-        clock = top.clock + (stop - first) // (self.sections.behind[top.node] - first)
+        clock = top.clock + (stop - first) // (self.sections.after[top.node] - first)
         pairs = zip(top.requests, top.joined, strict=True)
         return tuple([request for request, joined in pairs if joined + request.output_len <= clock])
 
     def advance(self, stop: int, ended: Sequence[Request]) -> Sequence[Request]:
-        """The top ran up to boundary `stop`, where the outputs of `ended` were complete. Returns the requests that have
-        now run the whole graph."""
+        """Record that the top ran up to boundary `stop`, and return the requests that have now run the whole graph.
+
+        Args:
+            stop: The boundary that the top reached.
+            ended: The requests whose output was complete there.
+        """
         top = self.stack[-1]
         sections = self.sections
-        first, behind = sections.first[top.node], sections.behind[top.node]
-        width = behind - first
+        first, after = sections.first[top.node], sections.after[top.node]
+        width = after - first
         finished: Sequence[Request] = ()
         self.merged = False
         if stop < first or width == 0:
@@ -150,27 +185,28 @@ class BatchTable:
             top.node = first + (stop - first) % width
             if decodes and ended:
                 if len(ended) == len(top.requests):
-                    finished = self._leave([True] * len(ended), behind)
+                    finished = self._leave([True] * len(ended), after)
                 else:
                     ids = {request.id for request in ended}
-                    finished = self._leave([request.id in ids for request in top.requests], behind)
+                    finished = self._leave([request.id in ids for request in top.requests], after)
             elif not decodes and top.clock >= top.leave:
                 left = [top.clock >= top.joined[p] + steps(r.input_len) for p, r in enumerate(top.requests)]
-                finished = self._leave(left, behind)
+                finished = self._leave(left, after)
         self.size -= len(finished)
         self._merge_top()
         return finished
 
-    def _leave(self, out: list[bool], behind: int) -> Sequence[Request]:
-        """Move the requests of the top that are marked in `out` to the node behind their section."""
+    def _leave(self, out: list[bool], after: int) -> Sequence[Request]:
+        """Move the marked requests of the top to the node after their section. Return those that have run the whole
+        graph."""
         gone = self.stack[-1].split(out)
         if not self.stack[-1].requests:
             self.stack.pop()
-        if behind == self.sections.nodes:
+        if after == self.sections.nodes:
             return gone
-        ahead = SubBatch(gone, behind, 0, [0] * len(gone), self.sections)
+        ahead = SubBatch(gone, after, 0, [0] * len(gone), self.sections)
         place = len(self.stack)
-        while place > 0 and self.stack[place - 1].node < behind:
+        while place > 0 and self.stack[place - 1].node < after:
             place -= 1
         if place > 0 and self._together(self.stack[place - 1], ahead):
             self.stack[place - 1].merge(ahead)
@@ -180,7 +216,7 @@ class BatchTable:
         return ()
 
     def _together(self, one: SubBatch, other: SubBatch) -> bool:
-        """Whether they stand where they can be merged."""
+        """Return whether two sub-batches stand where they can be merged."""
         return one.node == other.node and (not self.equal_timesteps or one.clock == other.clock)
 
     def _merge_top(self) -> None:

@@ -1,20 +1,25 @@
-"""Whole-graph batching by deadline: the mechanism that `earliest-deadline` and `deferred` share.
+"""Whole-graph batching by deadline: the mechanism of `earliest-deadline` and `deferred`.
 
-Each model has a line, the earliest deadline first, and the times of its batches are known. A batch is the first of the
-line and as many behind it as leave the first in time:
+Each model has a queue with the earliest deadline first, and the times of its batches are known. A batch consists of the
+first request of the queue and as many after it as leave the first one in time. Two rules limit it:
 
-- It has at most the target of its first request: the largest batch that runs, and of which the next one runs, within
-  what that request had left when it entered: (1 + 1 / workers) * latency(batch) <= that. Nexus (Shen et al., SOSP 2019)
-  has this for one worker, where a request may just have missed a batch and waits for that to end; with more of them
-  running in turn the wait is that much shorter (Symphony, Chen et al., 2023, arXiv 2308.07470).
-- Early drop (Nexus, its sliding window): who is so late that the batch would be smaller with it than without it is
-  passed over. Nexus drops those; so does a driver here that is told to drop what is late, as soon as they cannot be
-  met alone (`latest_start`, as Clockwork does: Gujarati et al., OSDI 2020). Else they run when that delays nobody
-  who can be met.
+1. Target batch size. Let B be the time that the first request had left when it entered. The batch must satisfy (1 + 1 /
+workers) * latency(batch) <= B. Then the batch and the wait for a worker fit into B. Source: Nexus (Shen et al., SOSP
+2019) for one worker, where a request may just have missed a batch and must wait for its end. With several workers that
+take turns the wait is shorter by that factor: Symphony (Chen et al., 2023, arXiv 2308.07470).
+2. Early drop. A request is passed over if it is so late that the batch would be smaller with it than without it.
+Source: the sliding window of Nexus. Nexus drops such requests. Here they run later, when that delays no request that
+can still meet its deadline.
 
-A prediction is taken to last `MARGIN` longer than it says: batches that run scatter, and these policies leave no time
-to spare. Outputs are taken to be `dec_timesteps` long, as only the run itself will tell. Every request is passed over
-at most once; beside that a decision looks at no more than a batch of each model, however many wait.
+A driver can be set to drop late requests. It then drops a request as soon as it could not meet its deadline even alone
+(`latest_start`). Source: Clockwork (Gujarati et al., OSDI 2020).
+
+Beyond the papers:
+
+- A prediction is extended by the share `MARGIN`. Real batches scatter, and these policies leave no spare time.
+- Outputs are assumed to have `dec_timesteps` steps, because only the run shows their true length.
+- Each request is passed over at most once. Apart from that, a decision looks at no more than one batch of each model,
+  however many requests wait.
 """
 
 import math
@@ -31,18 +36,29 @@ from headrace.batching.policies.shared.single_input import SingleInputTimes, ass
 from headrace.batching.request import DEADLINE, FULL, IDLE, Request, Task
 
 MARGIN = 0.1
-_KEEP = 64  # places of entries that have left, before they are given up; few, as a fleet has many lines
+_KEEP = 64  # entries that have left are kept up to this number; it is small, because a fleet has many queues
+_GONE: Final = Request(-1, "", 0.0)  # stands where a request has left
 
 
 def due_of(request: Request) -> float:
-    """By what (s) a line is ordered: the deadline; for who has none, when others with one have overtaken it for long
+    """Return the time (s) by which the queue is ordered.
+
+    That is the deadline. A request without a deadline gets the time at which later requests have overtaken it for long
     enough."""
     return request.deadline if request.deadline < math.inf else request.arrival + MAX_WAIT_S
 
 
 class DeadlineQueue:
-    """What waits for one model, by `due` and then in order of entry; entries before `head` have left. `passed` has
-    those that were passed over."""
+    """The waiting requests of one model, by due time and then by order of entry.
+
+    Entries before `head` have left. `passed` has the requests that were passed over.
+
+    Args:
+        times: The node latencies of the model.
+        dec_timesteps: The number of decoder steps that is assumed for every output.
+        max_batch: The largest batch.
+        workers: The number of workers.
+    """
 
     def __init__(self, times: NodeTimes, dec_timesteps: int, max_batch: int, workers: int) -> None:
         check_max_batch(max_batch)
@@ -54,8 +70,8 @@ class DeadlineQueue:
         self.due: list[float] = []
         self.since: list[float] = []
         self.head: int = 0
-        self.count: int = 0  # how large its batch is, as of the last decision
-        self.leaves: float = math.inf  # when that leaves if nothing else happens and a worker is idle (s)
+        self.count: int = 0  # the size of its batch, by the last decision
+        self.leaves: float = math.inf  # when the batch leaves if nothing else happens and a worker is idle (s)
         self.single: SingleInputTimes = SingleInputTimes(times, dec_timesteps)
         self._times: NodeTimes = times
         self._dec_timesteps: int = dec_timesteps
@@ -63,13 +79,15 @@ class DeadlineQueue:
         self._by_steps: dict[int, list[float]] = {}
 
     def size(self) -> int:
+        """Return the number of waiting requests, without those that were passed over."""
         return len(self.requests) - self.head
 
     def oldest(self) -> float:
-        """When the first of the line entered; inf if nothing waits."""
+        """Return the time (s) at which the first of the queue entered; inf if no request waits."""
         return self.since[self.head] if self.head < len(self.since) else math.inf
 
     def insert(self, request: Request, since: float) -> None:
+        """Add a request that entered at `since` (s)."""
         due = due_of(request)
         place = len(self.requests)
         if place > self.head and self.due[place - 1] > due:
@@ -79,7 +97,7 @@ class DeadlineQueue:
         self.since.insert(place, since)
 
     def remove(self, request: Request) -> bool:
-        """Remove `request` wherever it stands; False if it does not wait here."""
+        """Remove `request` wherever it stands. Return False if it does not wait here."""
         due = due_of(request)
         place = bisect_right(self.due, due, self.head) - 1
         while place >= self.head and self.due[place] == due:
@@ -91,18 +109,18 @@ class DeadlineQueue:
             place -= 1
         if not self.passed.remove(request):
             return False
-        self._forget_taken()  # it left the line when it was passed over, and nothing of it may stay
+        self._forget_taken()  # its entry in the queue is still there from before it was passed over
         return True
 
     def put_back(self, requests: Iterable[Request]) -> None:
-        """As if they had entered on arrival."""
+        """Add requests that were taken before, as if they had entered on arrival."""
         self._forget_taken()
-        self.passed.put_back(())  # forgets whom it has let go, too
+        self.passed.put_back(())  # this deletes the entries that have left, too
         for request in requests:
             self.insert(request, request.arrival)
 
     def take(self, count: int) -> tuple[Request, ...]:
-        """Remove and return the first `count`."""
+        """Remove and return the first `count` requests."""
         stop = self.head + count
         batch = tuple(self.requests[self.head : stop])
         self.head = stop
@@ -117,28 +135,29 @@ class DeadlineQueue:
         self.head = 0
 
     def predicted_s(self, count: int, length: float) -> float:
-        """What a batch is taken to run for (s), its longest input being `length`."""
-        whole = steps(length)
-        known = self._by_steps.get(whole)
+        """Return the predicted time (s) of a batch with this longest input, MARGIN included."""
+        length_steps = steps(length)
+        known = self._by_steps.get(length_steps)
         if known is None:
             known = [0.0]
-            self._by_steps[whole] = known
+            self._by_steps[length_steps] = known
         while len(known) <= count:
-            known.append((1.0 + MARGIN) * self._times.whole(len(known), float(whole), self._dec_timesteps))
+            known.append((1.0 + MARGIN) * self._times.whole(len(known), float(length_steps), self._dec_timesteps))
         return known[count]
 
     def budget_s(self, place: int) -> float:
-        """What the request at `place` had left when it entered."""
+        """Return the time (s) that the request at `place` had left when it entered."""
         return self.requests[place].deadline - self.since[place]
 
     def too_large(self, count: int, length: float, budget_s: float) -> bool:
-        """Whether a batch is beyond the target of a first request with that budget, or the limit."""
+        """Return whether a batch exceeds the limit, or the target of a first request with this budget."""
         if count == 1:
             return False
         return count > self.max_batch or self._turns * self.predicted_s(count, length) > budget_s
 
     def fit(self, now: float) -> int:
-        """The batch (requests) that the first leads if it leaves now; 0 if even alone it is late."""
+        """Return the size of the batch that the first request leads if it leaves now; 0 if the request is late even
+        alone."""
         budget_s = self.budget_s(self.head)
         deadline = math.inf
         length = 1.0
@@ -147,29 +166,31 @@ class DeadlineQueue:
             request = self.requests[self.head + count]
             deadline = min(deadline, request.deadline)
             length = max(length, request.input_len)
-            # Compared as `Deferred` computes it: what leaves at the last moment must fit, to the last bit.
+            # `Deferred` computes the same difference, so a batch that leaves at its last moment fits to the last bit.
             if self.too_large(count + 1, length, budget_s) or now > deadline - self.predicted_s(count + 1, length):
                 break
             count += 1
         return count
 
     def reachable(self, now: float) -> int:
-        """The largest batch that would be in time if it left now, whoever leads it."""
+        """Return the size of the largest batch that would be in time if it left now, whichever request leads it."""
         length = self.tightest()[1]
-        least = 0
-        most = min(self.size(), self.max_batch)
-        while least < most:
-            count = (least + most + 1) // 2
+        lower = 0
+        upper = min(self.size(), self.max_batch)
+        while lower < upper:
+            count = (lower + upper + 1) // 2
             place = bisect_left(self.due, now + self.predicted_s(count, length), self.head)
             if place + count <= len(self.due) and not self.too_large(count, length, self.budget_s(place)):
-                least = count
+                lower = count
             else:
-                most = count - 1
-        return least
+                upper = count - 1
+        return lower
 
     def pass_over(self, now: float) -> int:
-        """Pass over who is first and makes the batch smaller by that, or cannot be met; how large it then is, 0 if
-        there is nobody."""
+        """Pass over first requests that cannot be in time, or that make the batch smaller. Return the size of the
+        batch.
+
+        The result is 0 if no request is left."""
         while self.size() > 0:
             count = self.fit(now)
             if count < self.size():
@@ -184,7 +205,7 @@ class DeadlineQueue:
         return 0
 
     def _stand_back(self, count: int, now: float) -> None:
-        """Pass over all before the first `count` who are in time in a batch of that size."""
+        """Pass over requests until the first `count` of the queue are in time in a batch of that size."""
         deadline = now + self.predicted_s(count, self.tightest()[1])
         stay: list[int] = []
         place = self.head
@@ -197,10 +218,14 @@ class DeadlineQueue:
         self.requests[place - len(stay) : place] = [self.requests[number] for number in stay]
         self.due[place - len(stay) : place] = [self.due[number] for number in stay]
         self.since[place - len(stay) : place] = [self.since[number] for number in stay]
-        self.take(place - len(stay) - self.head)
+        first = place - len(stay)
+        for left in range(self.head, first):  # nothing may stay of one that is withdrawn later
+            self.requests[left] = _GONE
+        self.take(first - self.head)
 
     def tightest(self) -> tuple[float, float]:
-        """The earliest deadline, and the length of the longest input, of all that may be in the next batch."""
+        """Return the earliest deadline (s) and the longest input length of all requests that may be in the next
+        batch."""
         deadline = math.inf
         length = 1.0
         for request in self.requests[self.head : self.head + self.max_batch]:
@@ -209,21 +234,30 @@ class DeadlineQueue:
         return deadline, length
 
     def take_passed(self, now: float, until: float) -> tuple[Request, ...]:
-        """Of those passed over, a batch that is done by `until`, if there is one."""
-        line = self.passed
+        """Remove and return a batch of passed-over requests that ends by `until` (s). It is empty if there is none."""
+        passed = self.passed
         length = 1.0
         count = 0
-        for request in line.peek(self.max_batch):
+        for request in passed.peek(self.max_batch):
             length = max(length, request.input_len)
             if now + self.predicted_s(count + 1, length) > until:
                 break
             count += 1
-        return line.take(count) if count > 0 else ()
+        return passed.take(count) if count > 0 else ()
 
 
 class DeadlineBatching(ABC):
-    """A `Policy`. `times` has the latencies of each model on these workers, `dec_timesteps` the decoder steps assumed
-    for each model that has a decoder. Raises UsageError."""
+    """A `Policy` with one deadline queue for each model.
+
+    Args:
+        times: By model, the node latencies on these workers.
+        workers: The number of workers.
+        max_batch: The largest batch.
+        dec_timesteps: By model that has a decoder, the number of decoder steps that is assumed for every output.
+
+    Raises:
+        UsageError: An argument is out of range, or a model with a decoder has no `dec_timesteps`.
+    """
 
     def __init__(
         self,
@@ -235,93 +269,97 @@ class DeadlineBatching(ABC):
         check_workers(workers)
         assumed = assumed_steps(times, dec_timesteps)
         self.ahead: Final[int] = 1
-        self._lines: dict[str, DeadlineQueue] = {
+        self._queues: dict[str, DeadlineQueue] = {
             model: DeadlineQueue(known, assumed[model], max_batch, workers) for model, known in times.items()
         }
-        self.line_list: Final[list[DeadlineQueue]] = list(self._lines.values())
+        self.queue_list: Final[list[DeadlineQueue]] = list(self._queues.values())
         self.workers: Final[int] = workers
         self._tasks: int = 0
 
     @abstractmethod
     def plan(self) -> None:
-        """Set `leaves` of every line in which somebody waits."""
+        """Set `leaves` of every queue in which requests wait."""
 
     @abstractmethod
-    def urgency(self, line: DeadlineQueue) -> float:
-        """Of several batches that may leave, that with the least goes first."""
+    def urgency(self, queue: DeadlineQueue) -> float:
+        """Return the urgency of a queue's batch. Of several batches that may leave, the one with the lowest value goes
+        first."""
 
     def submit(self, request: Request, now: float) -> None:
-        line = self._lines.get(request.model)
-        if line is None:
-            raise UnknownModel.asked_for(request.id, request.model, self._lines)
-        line.insert(request, now)
+        queue = self._queues.get(request.model)
+        if queue is None:
+            raise UnknownModel.asked_for(request.id, request.model, self._queues)
+        queue.insert(request, now)
 
     def next_task(self, worker: int, now: float) -> Task | None:
-        for line in self.line_list:
-            line.count = line.pass_over(now)
+        for queue in self.queue_list:
+            queue.count = queue.pass_over(now)
         self.plan()
-        found: DeadlineQueue | None = None
+        urgent: DeadlineQueue | None = None
         least = math.inf
         until = math.inf
-        for line in self.line_list:
-            if line.count == 0:
+        for queue in self.queue_list:
+            if queue.count == 0:
                 continue
-            until = min(until, line.leaves)
-            if line.leaves <= now:
-                urgency = self.urgency(line)
-                if found is None or urgency < least or (urgency == least and line.oldest() < found.oldest()):
-                    found = line
+            until = min(until, queue.leaves)
+            if queue.leaves <= now:
+                urgency = self.urgency(queue)
+                if urgent is None or urgency < least or (urgency == least and queue.oldest() < urgent.oldest()):
+                    urgent = queue
                     least = urgency
-        if found is None:
+        if urgent is None:
             return self._passed(now, until)
-        reason = self.reason(found)
-        return self._task(found, found.take(found.count), reason)
+        reason = self.reason(urgent)
+        return self._task(urgent, urgent.take(urgent.count), reason)
 
-    def reason(self, line: DeadlineQueue) -> str:
-        """Why its batch leaves now."""
-        if line.count == line.max_batch:
+    def reason(self, queue: DeadlineQueue) -> str:
+        """Return the reason why the queue's batch leaves now."""
+        if queue.count == queue.max_batch:
             return FULL
-        return DEADLINE if line.count < line.size() else IDLE
+        return DEADLINE if queue.count < queue.size() else IDLE
 
     def _passed(self, now: float, until: float) -> Task | None:
-        """A batch of those passed over longest ago, if it is done by the time at which others are to leave."""
-        found: DeadlineQueue | None = None
-        for line in self.line_list:
-            if line.passed.size() > 0 and (found is None or line.passed.oldest() < found.passed.oldest()):
-                found = line
-        if found is None:
-            return None
-        batch = found.take_passed(now, until)
-        return self._task(found, batch, IDLE) if batch else None
+        """Return a task of passed-over requests, or None.
 
-    def _task(self, line: DeadlineQueue, batch: tuple[Request, ...], reason: str) -> Task:
-        task = Task(self._tasks, line.model, batch, 0, line.nodes, reason=reason)
+        It takes the queue that passed over a request longest ago. The task must end by `until` (s), when others are to
+        leave."""
+        longest: DeadlineQueue | None = None
+        for queue in self.queue_list:
+            if queue.passed.size() > 0 and (longest is None or queue.passed.oldest() < longest.passed.oldest()):
+                longest = queue
+        if longest is None:
+            return None
+        batch = longest.take_passed(now, until)
+        return self._task(longest, batch, IDLE) if batch else None
+
+    def _task(self, queue: DeadlineQueue, batch: tuple[Request, ...], reason: str) -> Task:
+        task = Task(self._tasks, queue.model, batch, 0, queue.nodes, reason=reason)
         self._tasks += 1
         return task
 
     def complete(self, task: Task, now: float) -> list[Request]:
         if task.stop == task.start:  # the worker was lost
-            self._lines[task.model].put_back(task.requests)
+            self._queues[task.model].put_back(task.requests)
             return []
         return list(task.requests)
 
     def withdraw(self, request: Request, now: float) -> bool:
-        line = self._lines.get(request.model)
-        return line is not None and line.remove(request)
+        queue = self._queues.get(request.model)
+        return queue is not None and queue.remove(request)
 
     def latest_start(self, request: Request) -> float:
-        return request.deadline - self._lines[request.model].single.estimate(request)
+        return request.deadline - self._queues[request.model].single.estimate(request)
 
     def largest_batch(self, model: str) -> int:
-        line = self._lines.get(model)
-        if line is None:
-            raise UnknownModel.among(model, self._lines)
-        return line.max_batch
+        queue = self._queues.get(model)
+        if queue is None:
+            raise UnknownModel.among(model, self._queues)
+        return queue.max_batch
 
     def wakeup(self) -> float:
         self.plan()
         first = math.inf
-        for line in self.line_list:
-            if line.size() > 0:
-                first = min(first, line.leaves)
+        for queue in self.queue_list:
+            if queue.size() > 0:
+                first = min(first, queue.leaves)
         return first

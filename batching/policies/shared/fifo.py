@@ -1,4 +1,4 @@
-"""The waiting line of one model, first in, first out."""
+"""The queue of one model, first in, first out."""
 
 import math
 from collections.abc import Iterable
@@ -7,18 +7,20 @@ from typing import Final
 from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.batching.request import Request
 
-_KEEP = 64  # places of entries that have left, before they are given up; few, as a fleet has many lines
-_GONE: Final = Request(-1, "", 0.0)  # stands where a request was removed
+_KEEP = 64  # entries that have left are kept up to this number; it is small, because a fleet has many queues
+_GONE: Final = Request(-1, "", 0.0)  # marks the entry of a request that was removed
 
 
 class Fifo:
-    """Entries before `head`, which is never a removed one, have left. `since` is when each request entered, as
-    preprocessing lies between its arrival and then. (Lists with a head, because compiled code reads these much faster
-    than a deque.)
+    """The waiting requests of one model in order of entry.
 
-    Whatever waits, each call takes constant time on average, but for `put_back` and `peek`. Where a request stands is
-    looked up, and the look-up is made when one is first removed and kept until the line is empty: most lines never need
-    it."""
+    Entries before `head` have left, and `head` is never a removed entry. `since` holds the time (s) at which each
+    request entered. That can be later than its arrival, because preprocessing lies between. The lists have a head index
+    because compiled code reads lists much faster than a deque.
+
+    Each call takes constant time on average, except `put_back` and `peek`. To remove a request, the queue needs the
+    places of all requests by id. It makes this look-up at the first removal and keeps it until the queue is empty. Most
+    queues never need it."""
 
     def __init__(self, graph: ModelGraph) -> None:
         self.model: str = graph.name
@@ -26,43 +28,46 @@ class Fifo:
         self.requests: list[Request] = []
         self.since: list[float] = []
         self.head: int = 0
-        self._gone: int = 0  # removed entries behind `head`
-        self._places: dict[int, int] | None = None  # by request id, counted on over what was given up
-        self._given_up: int = 0
+        self._gone: int = 0  # the number of removed entries after `head`
+        self._places: dict[int, int] | None = None  # by request id; places count from before `_given_up`
+        self._given_up: int = 0  # entries deleted at the front since `_places` was made
 
     def size(self) -> int:
+        """Return the number of waiting requests."""
         return len(self.requests) - self.head - self._gone
 
     def oldest(self) -> float:
-        """When the first request entered; inf if nothing waits."""
+        """Return the time (s) at which the first request entered; inf if no request waits."""
         return self.since[self.head] if self.head < len(self.since) else math.inf
 
     def first(self) -> Request:
-        """The request that entered first; something must wait."""
+        """Return the request that entered first. At least one request must wait."""
         return self.requests[self.head]
 
-    def peek(self, most: int) -> list[Request]:
-        """The first `most` requests, or all if there are fewer. Takes time for the removed ones between them too."""
-        found: list[Request] = []
+    def peek(self, max_count: int) -> list[Request]:
+        """Return the first `max_count` requests, or all if there are fewer. Removed entries between them take time
+        too."""
+        first_requests: list[Request] = []
         place = self.head
-        while len(found) < most and place < len(self.requests):
+        while len(first_requests) < max_count and place < len(self.requests):
             if self.requests[place] is not _GONE:
-                found.append(self.requests[place])
+                first_requests.append(self.requests[place])
             place += 1
-        return found
+        return first_requests
 
     def append(self, request: Request, now: float) -> None:
+        """Add a request that enters at `now` (s)."""
         if self._places is not None:
             self._places[request.id] = self._given_up + len(self.requests)
         self.requests.append(request)
         self.since.append(now)
 
-    def take(self, most: int) -> tuple[Request, ...]:
-        """Remove and return the first `most` requests, or all if there are fewer."""
+    def take(self, max_count: int) -> tuple[Request, ...]:
+        """Remove and return the first `max_count` requests, or all if there are fewer."""
         if self._places is not None:
-            return self._take_looked_up(most)
-        stop = min(self.head + most, len(self.requests))
-        if stop == self.head + 1:  # `serial` lives on this
+            return self._take_looked_up(max_count)
+        stop = min(self.head + max_count, len(self.requests))
+        if stop == self.head + 1:  # the fast path of `serial`
             batch: tuple[Request, ...] = (self.requests[self.head],)
         else:
             batch = tuple(self.requests[self.head : stop])
@@ -71,16 +76,24 @@ class Fifo:
             self._give_up()
         return batch
 
-    def _take_looked_up(self, most: int) -> tuple[Request, ...]:
+    def drop_first(self) -> None:
+        """Remove the first request, which another queue may get. Nothing of it stays here, not even before `head`."""
+        if self._places is not None:
+            self._forget(self.requests[self.head])
+        else:
+            self.requests[self.head] = _GONE
+            self.take(1)
+
+    def _take_looked_up(self, max_count: int) -> tuple[Request, ...]:
         batch: list[Request] = []
-        while len(batch) < most and self.head < len(self.requests):
+        while len(batch) < max_count and self.head < len(self.requests):
             request = self.requests[self.head]
             batch.append(request)
             self._forget(request)
         return tuple(batch)
 
     def remove(self, request: Request) -> bool:
-        """Remove `request` wherever it stands; False if it does not wait here."""
+        """Remove `request` wherever it stands. Return False if it does not wait here."""
         if self.size() == 0:
             return False
         if self._places is None:
@@ -89,7 +102,7 @@ class Fifo:
         return self._forget(request)
 
     def _forget(self, request: Request) -> bool:
-        """It leaves from where it stands; False if it does not wait here."""
+        """Remove `request` by its place in the look-up. Return False if it does not wait here."""
         places = self._places
         assert places is not None
         place = places.pop(request.id, -1)
@@ -107,7 +120,7 @@ class Fifo:
         return True
 
     def _give_up(self) -> None:
-        """The places before `head`."""
+        """Delete the entries before `head`."""
         del self.requests[: self.head]
         del self.since[: self.head]
         self._given_up += self.head
@@ -116,7 +129,7 @@ class Fifo:
             self._places = None
 
     def put_back(self, requests: Iterable[Request]) -> None:
-        """In order of entry, as if they had entered on arrival."""
+        """Add requests that were taken before, in order of entry, as if they had entered on arrival."""
         self._rebuild([(request.arrival, request) for request in requests])
 
     def _rebuild(self, again: list[tuple[float, Request]]) -> None:
@@ -124,7 +137,9 @@ class Fifo:
         for place in range(self.head, len(self.requests)):
             if self.requests[place] is not _GONE:
                 entries.append((self.since[place], self.requests[place]))
-        entries.sort(key=lambda entry: entry[0])  # stable: those put back come before their equals
+        entries.sort(
+            key=lambda entry: entry[0]
+        )  # the sort is stable, so requests that are put back come before others of the same time
         self.since = [since for since, _ in entries]
         self.requests = [request for _, request in entries]
         self.head = 0

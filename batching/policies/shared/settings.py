@@ -1,4 +1,4 @@
-"""Settings that several policies have."""
+"""Settings that several policies share."""
 
 from headrace.batching.settings import setting, settings
 
@@ -8,7 +8,7 @@ LARGEST_BATCH = 4096
 
 @settings()
 class BatchLimit:
-    """Settings of policies with a limit of the batch size."""
+    """Settings of policies that limit the batch size."""
 
     max_batch: int = setting(default=MAX_BATCH, help="Largest batch, in requests.", ge=1, le=LARGEST_BATCH)
 
@@ -27,4 +27,4 @@ class Prediction:
 
 @settings()
 class LimitAndPrediction(BatchLimit, Prediction):
-    """Settings of policies that predict, with a limit of the batch size."""
+    """Settings of policies that predict times and limit the batch size."""

@@ -1,12 +1,15 @@
-"""Whole-graph batching with a size limit and a time window: the mechanism that several policies share.
+"""Whole-graph batching with a size limit and a time window: the mechanism of `serial`, `graph` and `preba`.
 
-Each model has a first-in-first-out queue. Its batch is ready when `max_batch` requests wait, or when the oldest has
-waited `window_s`. An idle worker gets the ready batch whose oldest request has waited longest, and runs every node of
-the graph. `serial` and `graph` differ only in how they choose the two limits; `preba` has several queues a model.
+Each model has a first-in-first-out queue; `preba` has several for a model. The rules:
 
-Workers may differ in how large a batch suits them (`preba` on slices of several sizes). A batch is then ready for one
-of them when as many wait as its own limit, for all of them when the window is over, and it leaves with as many as the
-limit of the worker that takes it.
+1. A batch is ready when `max_batch` requests wait, or when the oldest has waited `window_s`.
+2. An idle worker gets the ready batch whose oldest request has waited longest, and runs every node of the graph.
+
+The policies differ in how they choose the two limits.
+
+Workers may have different limits, as `preba` has on slices of several sizes. Then a batch is ready for a worker when as
+many requests wait as this worker's limit. It is ready for all workers when the window is over. It leaves with at most
+as many requests as the limit of the worker that takes it.
 """
 
 import math
@@ -22,8 +25,16 @@ from headrace.batching.request import FULL, WINDOW, Request, Task
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """`max_batch` in requests; `window_s` is the longest that the oldest request waits for others to join it. Where
-    workers differ, `by_worker` has the limit of each, and `max_batch` is the largest."""
+    """The two limits of a batching window.
+
+    Args:
+        max_batch: The largest batch, in requests. Where workers differ, this is the largest of all.
+        window_s: The longest time (s) that the oldest request waits for others.
+        by_worker: The largest batch of each worker; empty if they are equal.
+
+    Raises:
+        UsageError: A limit is out of range.
+    """
 
     max_batch: int
     window_s: float
@@ -32,75 +43,84 @@ class BatchLimits:
     def __post_init__(self) -> None:
         for max_batch in (self.max_batch, *self.by_worker):
             check_max_batch(max_batch)
-        if not self.window_s >= 0:  # also refuses NaN
+        if not self.window_s >= 0:  # also true for NaN
             raise UsageError(f"window_s is {self.window_s}: give a batching window of 0 s or more")
 
 
-class WindowLine(Fifo):
+class WindowQueue(Fifo):
+    """A queue with a size limit and a time window."""
+
     def __init__(self, graph: ModelGraph, limits: BatchLimits) -> None:
         super().__init__(graph)
         self.max_batch: int = limits.max_batch
         self.window_s: float = limits.window_s
         self._by_worker: list[int] = list(limits.by_worker)
 
-    def most(self, worker: int) -> int:
-        """The largest batch for that worker."""
+    def max_batch_for(self, worker: int) -> int:
+        """Return the largest batch for this worker."""
         return self._by_worker[worker] if self._by_worker else self.max_batch
 
     def due(self) -> float:
-        """When the batch is ready by its window alone; inf if nothing waits."""
+        """Return the time (s) at which the window makes the batch ready; inf if no request waits."""
         return self.oldest() + self.window_s
 
 
 class WindowBatching:
-    """A `Policy` over queues, each with its own limits. `at_limit` is why a batch of `max_batch` leaves.
+    """A `Policy` over queues, each with its own limits.
 
-    Requests wait in `lines`, by model; of a model with several, in which one is `line_of`'s to say, and this is the
-    first of them."""
+    A model may have several queues. Then a subclass chooses among them in `queue_of`, and `queues` has the first of
+    each model.
 
-    def __init__(self, lines: Iterable[WindowLine], at_limit: str = FULL) -> None:
+    Args:
+        queues: All queues.
+        at_limit: The reason (`Task.reason`) of a batch that leaves at its size limit.
+    """
+
+    def __init__(self, queues: Iterable[WindowQueue], at_limit: str = FULL) -> None:
         self.ahead: Final[int] = 1
         self._at_limit: str = at_limit
-        self.all_lines: Final[list[WindowLine]] = list(lines)
-        self.lines: Final[dict[str, WindowLine]] = {line.model: line for line in reversed(self.all_lines)}
+        self.all_queues: Final[list[WindowQueue]] = list(queues)
+        self.queues: Final[dict[str, WindowQueue]] = {queue.model: queue for queue in reversed(self.all_queues)}
         self._tasks: int = 0
 
-    def line_of(self, request: Request) -> WindowLine | None:
-        """Where it waits, or is to; None if its model is not served here."""
-        return self.lines.get(request.model)
+    def queue_of(self, request: Request) -> WindowQueue | None:
+        """Return the queue in which the request waits, or must wait; None if its model is not served here."""
+        return self.queues.get(request.model)
 
     def submit(self, request: Request, now: float) -> None:
-        line = self.line_of(request)
-        if line is None:
-            raise UnknownModel.asked_for(request.id, request.model, self.lines)
-        line.append(request, now)
+        queue = self.queue_of(request)
+        if queue is None:
+            raise UnknownModel.asked_for(request.id, request.model, self.queues)
+        queue.append(request, now)
 
-    def ready(self, worker: int, now: float) -> WindowLine | None:
-        """The line whose batch may leave for that worker; of several, that whose first request has waited longest."""
-        found: WindowLine | None = None
+    def ready(self, worker: int, now: float) -> WindowQueue | None:
+        """Return the queue whose batch may leave for this worker; None if there is none.
+
+        Of several, it is the queue whose first request has waited longest."""
+        longest: WindowQueue | None = None
         oldest = math.inf
-        for line in self.all_lines:
-            size = line.size()
-            # `due` is also what `wakeup` names: at that time, to the last bit, the batch is ready.
-            if size > 0 and (size >= line.most(worker) or line.due() <= now) and line.oldest() < oldest:
-                found = line
-                oldest = line.oldest()
-        return found
+        for queue in self.all_queues:
+            size = queue.size()
+            # `wakeup` returns the value of `due`. At that time, to the last bit, the batch is ready.
+            if size > 0 and (size >= queue.max_batch_for(worker) or queue.due() <= now) and queue.oldest() < oldest:
+                longest = queue
+                oldest = queue.oldest()
+        return longest
 
     def next_task(self, worker: int, now: float) -> Task | None:
         ready = self.ready(worker, now)
         if ready is None:
             return None
-        most = ready.most(worker)
-        full = ready.size() >= most
-        batch = ready.take(most) if full else self.short_batch(ready, worker)
+        max_batch = ready.max_batch_for(worker)
+        full = ready.size() >= max_batch
+        batch = ready.take(max_batch) if full else self.short_batch(ready, worker)
         task = Task(self._tasks, ready.model, batch, 0, ready.nodes, reason=self._at_limit if full else WINDOW)
         self._tasks += 1
         return task
 
-    def short_batch(self, line: WindowLine, worker: int) -> tuple[Request, ...]:
-        """What leaves with the requests of `line`, which are due and fewer than that worker may take."""
-        return line.take(line.most(worker))
+    def short_batch(self, queue: WindowQueue, worker: int) -> tuple[Request, ...]:
+        """Remove and return the batch of a queue whose window is over, and which has fewer requests than its limit."""
+        return queue.take(queue.max_batch_for(worker))
 
     def complete(self, task: Task, now: float) -> list[Request]:
         if task.stop == task.start:  # the worker was lost
@@ -109,30 +129,30 @@ class WindowBatching:
         return list(task.requests)
 
     def put_back(self, lost: Iterable[Request]) -> None:
-        """They wait again, each in its line."""
-        by_line: dict[WindowLine, list[Request]] = {}
+        """Put requests of a lost worker back, each into its queue."""
+        by_queue: dict[WindowQueue, list[Request]] = {}
         for request in lost:
-            line = self.line_of(request)
-            assert line is not None
-            by_line.setdefault(line, []).append(request)
-        for line, requests in by_line.items():
-            line.put_back(requests)
+            queue = self.queue_of(request)
+            assert queue is not None
+            by_queue.setdefault(queue, []).append(request)
+        for queue, requests in by_queue.items():
+            queue.put_back(requests)
 
     def withdraw(self, request: Request, now: float) -> bool:
-        line = self.line_of(request)
-        return line is not None and line.remove(request)
+        queue = self.queue_of(request)
+        return queue is not None and queue.remove(request)
 
     def latest_start(self, request: Request) -> float:
         return request.deadline
 
     def largest_batch(self, model: str) -> int:
-        line = self.lines.get(model)
-        if line is None:
-            raise UnknownModel.among(model, self.lines)
-        return line.max_batch
+        queue = self.queues.get(model)
+        if queue is None:
+            raise UnknownModel.among(model, self.queues)
+        return queue.max_batch
 
     def wakeup(self) -> float:
         first = math.inf
-        for line in self.all_lines:
-            first = min(first, line.due())
+        for queue in self.all_queues:
+            first = min(first, queue.due())
         return first

@@ -1,4 +1,4 @@
-"""The command `headrace plan` and what it prints, one module per kind of plan."""
+"""The command `headrace plan`, with one module for the output of each kind of plan."""
 
 from headrace.host.cli.plan.command import plan
 

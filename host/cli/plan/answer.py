@@ -1,4 +1,4 @@
-"""How every kind of plan is told: plan.json and plan.png in a folder, JSON or words on stdout."""
+"""The output of every kind of plan: plan.json and plan.png in a folder, and JSON or words on stdout."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -15,7 +15,12 @@ def give(
     out_folder: Path | None,
     as_json: bool,
 ) -> None:
-    """`draw` makes the picture of that name; None if there is nothing to be seen."""
+    """Write a plan to its folder, and print it.
+
+    Args:
+        body: The plan as JSON.
+        in_words: Prints the plan as text.
+        draw: Draws the plan to a picture file. None leaves the picture out."""
     if out_folder is not None:
         wrote = ["plan.json"]
         (out_folder / "plan.json").write_text(json.dumps(body, indent=2) + "\n")

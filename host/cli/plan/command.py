@@ -1,4 +1,4 @@
-"""`headrace plan`: the cheapest server that meets a target, found by simulation."""
+"""The command `headrace plan`, which finds the cheapest server that meets a target latency, by simulation."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from headrace.host.cli.plan.placement import placed_models
 from headrace.host.cli.plan.schedule import check_day, scheduled
 from headrace.host.cli.plan.search import planned
 from headrace.host.cli.plan.tuning import tuned
-from headrace.host.cli.setting_options import Choice, add_settings
+from headrace.host.cli.setting_options import Choice, add_settings, group_options
 from headrace.host.cli.setting_options import given as given_options
 from headrace.host.cli.simulate.command import ACCELERATOR_CHOICE, FILES, readable_scenario
 from headrace.sim.hardware.gpu.mig import GPUS
@@ -30,7 +30,7 @@ from headrace.sim.planner.target import TRAFFICS, Target
 from headrace.sim.planner.trials import Measured, Run, Trial, measure
 from headrace.sim.scenario import ACCELERATOR, ALIASES, TRAFFIC, RunSettings, every_setting, renamed
 from headrace.sim.sweeps.journal import Journal
-from headrace.sim.sweeps.sweep import SweepWorkers, sweep_workers
+from headrace.sim.sweeps.sweep import WorkerPool, worker_pool
 from headrace.sim.system.cost import YEARS
 from headrace.sim.system.settings import Preprocess
 from headrace.sim.workload.day import read_day
@@ -52,6 +52,8 @@ REQUESTS = (TRAFFIC, "burst_s", "lengths", "cpu_costs", "image_pixels", "images"
 
 
 class Least(StrEnum):
+    """The goals of a plan: what it minimises."""
+
     COST = "cost"
     POWER = "power"
     GPUS = "gpus"
@@ -61,85 +63,106 @@ class Least(StrEnum):
 def plan(
     ctx: typer.Context,
     model: Annotated[
-        str, typer.Option(help="One that --accelerator a100-40gb of simulate takes, or several by comma.")
+        str,
+        typer.Option(
+            help="Network, as `headrace simulate --accelerator a100-40gb` takes it. Give several by comma.",
+            metavar="NAME[,...]",
+        ),
     ],
     slo_ms: Annotated[
         str,
-        typer.Option(help="Latency from arrival to end: of all models, or of each by comma.", metavar="FLOAT[,...]"),
+        typer.Option(
+            help="Target latency (ms) from arrival to end, for all models, or for each by comma.", metavar="FLOAT[,...]"
+        ),
     ],
     gpu: Annotated[
         str | None,
-        typer.Option(help=f"To be planned with: {', '.join(GPUS)}.", autocompletion=lambda: list(GPUS)),
+        typer.Option(help=f"Kind of GPU to plan with: {', '.join(GPUS)}.", autocompletion=lambda: list(GPUS)),
     ] = None,
     rate_rps: Annotated[
         str | None,
-        typer.Option(help="Requests/s: of all models together, equally, or of each by comma.", metavar="FLOAT[,...]"),
+        typer.Option(
+            help="Arrival rate (requests/s): one for all models, which share it equally, or one for each by comma.",
+            metavar="FLOAT[,...]",
+        ),
     ] = None,
     replay: Annotated[
         Path | None,
         typer.Option(
-            help="In place of --rate-rps: CSV of arrival_s,model,input_len,output_len, of which each server gets its "
-            "turns.",
+            help="CSV file of arrivals, in place of --rate-rps, with the header arrival_s,model,input_len,output_len. "
+            "Servers take requests in turn.",
             callback=readable,
         ),
     ] = None,
     day: Annotated[
         Path | None,
         typer.Option(
-            help="In place of --rate-rps: a CSV file with the header hour,MODEL[,MODEL...] and rates that hold from a "
-            "row's hour to the next row's. The answer is a schedule of re-partitioning.",
+            help="CSV file of a day's rates, in place of --rate-rps, with the header hour,MODEL[,MODEL...]. A row "
+            "holds until the next row's hour. The plan is then a schedule of re-partitioning.",
             callback=readable,
         ),
     ] = None,
     repartition_s: Annotated[
-        float | None, typer.Option(help=f"For which slices that change do not serve [{REPARTITION_S:g}].")
+        float | None, typer.Option(help=f"Time (s) for which slices that change do not serve [{REPARTITION_S:g}].")
     ] = None,
-    slo_quantile: Annotated[float, typer.Option(help="Share of requests that must be within it, 0.5 to 0.999.")] = 0.99,
-    gpus: Annotated[int, typer.Option(help="At most so many, each in a server of its own.")] = 1,
-    least: Annotated[Least, typer.Option(help="What is best: dollars, watts, or GPUs (then dollars).")] = Least.COST,
-    budget_usd: Annotated[float | None, typer.Option(help=f"Servers and energy of {YEARS:g} years.")] = None,
+    slo_quantile: Annotated[
+        float, typer.Option(help="Share of requests that must meet --slo-ms, from 0.5 to 0.999.")
+    ] = 0.99,
+    gpus: Annotated[int, typer.Option(help="Largest number of GPUs. Each one is in its own server.")] = 1,
+    least: Annotated[
+        Least, typer.Option(help="What to minimise: cost (dollars), power (W), or gpus (then dollars).")
+    ] = Least.COST,
+    budget_usd: Annotated[
+        float | None, typer.Option(help=f"Largest cost (dollars) of servers and their energy in {YEARS:g} years.")
+    ] = None,
     out_folder: Annotated[
         Path | None,
         typer.Option(
             "--out",
-            help="Folder for plan.json, cost by rate with the winners as a plot, and trials.parquet with all that was "
-            "simulated, from which a second start goes on.",
+            help="Folder for plan.json, a plot, and trials.parquet with all simulations. A second start continues "
+            "from these.",
         ),
     ] = None,
     tune: Annotated[
         str | None,
         typer.Option(
-            help="In place of --gpu: the best parameters of these policies, by comma, or of all, on the machine that "
-            "the options under 'Models and hardware' give, as `headrace simulate` takes them."
+            help="Tune the settings of these policies, by comma, or of all, in place of --gpu. Policies may be "
+            "module:Class. The machine is given as for `headrace simulate`.",
+            metavar="POLICY[,...]",
         ),
     ] = None,
     ray: Ray = None,
     as_json: Json = False,
     help_all: HelpAll = False,
 ) -> None:
-    """The partition, preprocessing and policy that meet a target at the least cost, power, or number of GPUs; with
-    --day, when to change them; with --tune, the parameters of policies that meet it on a given machine with the least
-    latency.
+    """Find the partition, preprocessing and policy that meet a target latency at the least cost, power or number of
+    GPUs.
 
-    Bounds and simulation decide; the winner is simulated again with fresh seeds."""
+    With --day, the plan also says when to change them. With --tune, the command finds the settings of policies with
+    the least latency on a given machine.
+
+    Bounds leave out what cannot meet the target, and simulation decides among the rest. The best plan is simulated
+    again with fresh seeds."""
     chosen = _chosen(ctx)
     given = {name: value for name, value in chosen.items() if name in MACHINE}
     requests = {name: value for name, value in chosen.items() if name not in MACHINE}
     if tune is not None:
         for name, value in (("--gpu", gpu), ("--budget-usd", budget_usd), ("--day", day)):
             if value is not None:
-                raise UsageError(f"{name} is for planning a server: leave it out, or --tune")
+                raise UsageError(f"{name} is for planning a server: leave it out, or leave out --tune")
     elif given:
         raise UsageError(f"{option(next(iter(given)))} is for --tune: leave it out, or give --tune POLICY")
     elif gpu is None:
-        raise UsageError("--gpu: give one to plan a server, or --tune POLICY for a machine that is there")
+        raise UsageError(
+            "--gpu is missing: give it to plan a server, or give --tune POLICY for a machine that you have"
+        )
     loads = [
         name for name, value in (("--rate-rps", rate_rps), ("--day", day), ("--replay", replay)) if value is not None
     ]
     if len(loads) != 1:
         raise UsageError(f"give one of --rate-rps, --day and --replay{', not ' if loads else ''}{' and '.join(loads)}")
     if "burst_s" in requests and requests.get("traffic") != "mmpp":
-        raise UsageError("--burst-s is for --traffic mmpp")
+        raise UsageError("--burst-s is for --traffic mmpp: give that too, or leave out --burst-s")
     if replay is not None:
         for name in ("traffic", "lengths"):
             if name in requests:
@@ -199,8 +222,8 @@ def plan(
     if out_folder is not None:
         make_folder("--out", out_folder)
     journal = _journal(out_folder)
-    # It is closed first: a cluster takes longer to end than a command may after Ctrl-C.
-    with sweep_workers(ray=ray) as workers, nullcontext() if journal is None else journal, progress() as shown:
+    # The journal is closed first: a cluster takes longer to end than a command may take after Ctrl-C.
+    with worker_pool(ray=ray) as workers, nullcontext() if journal is None else journal, progress() as shown:
         work(_run(workers, Stages(shown), journal))
 
 
@@ -213,7 +236,7 @@ def _chosen(ctx: typer.Context) -> dict[str, Any]:
 
 
 def _numbers(option: str, text: str, models: Sequence[str]) -> list[float]:
-    """One, or one for each model. Raises UsageError."""
+    """Return the numbers of an option: one, or one for each model. Raises UsageError."""
     try:
         found = [float(word) for word in text.split(",")]
     except ValueError:
@@ -227,9 +250,10 @@ def _numbers(option: str, text: str, models: Sequence[str]) -> list[float]:
 
 
 def _journal(folder: Path | None) -> Journal[Measured] | None:
+    """Return the journal of simulations in a folder, or None without one."""
     if folder is None:
         return None
-    import matplotlib  # noqa: F401  an extra: what would miss it for the plot at the end is told now
+    import matplotlib  # noqa: F401  an extra: if it is missing, the error comes now and not with the plot at the end
 
     journal = Journal(folder / "trials.parquet", Measured)
     if journal:
@@ -237,8 +261,8 @@ def _journal(folder: Path | None) -> Journal[Measured] | None:
     return journal
 
 
-def _run(workers: SweepWorkers, stages: Stages, journal: Journal[Measured] | None) -> Run:
-    """With progress; what `journal` has is not simulated again."""
+def _run(workers: WorkerPool, stages: Stages, journal: Journal[Measured] | None) -> Run:
+    """Return a function that runs trials with progress. Trials in the journal are not simulated again."""
 
     def run(text: str, trials: Sequence[Trial]) -> list[Measured]:
         stages.stage(text, len(trials))
@@ -251,7 +275,7 @@ add_settings(
     plan,
     {
         "Requests": [
-            Choice(TRAFFIC, f"{', '.join(TRAFFICS)} [poisson].", tuple(TRAFFICS)),
+            Choice(TRAFFIC, f"Arrival process: {', '.join(TRAFFICS)} [poisson].", tuple(TRAFFICS)),
             Bursty,
             Workload,
             RunSettings,
@@ -261,4 +285,36 @@ add_settings(
     },
     former=ALIASES,
     only={*REQUESTS, *MACHINE},
+)
+group_options(
+    plan,
+    {
+        "Target": ["model", "slo_ms", "slo_quantile", "rate_rps", "replay", "day"],
+        "Server to plan": ["gpu", "gpus", "least", "budget_usd", "repartition_s"],
+        "Policies to tune": ["tune"],
+    },
+    first=(
+        "model",
+        "slo_ms",
+        "slo_quantile",
+        "rate_rps",
+        "replay",
+        "day",
+        "gpu",
+        "gpus",
+        "least",
+        "budget_usd",
+        "tune",
+        "traffic",
+        "lengths",
+        "accelerator",
+        "npus",
+        "profile",
+        "partition",
+        "preprocess",
+        "out_folder",
+        "as_json",
+        "help_all",
+        "help",
+    ),
 )

@@ -1,4 +1,4 @@
-"""What `headrace plan` says of several models: tables, JSON, the servers with their slices as a picture."""
+"""The output of `headrace plan` for several models: a table, JSON, and a picture of the servers and their slices."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,9 @@ from headrace.sim.system.cost import YEARS
 
 
 def placed_models(targets: Sequence[Target], run: Run, out_folder: Path | None, as_json: bool) -> None:
-    """Searches and tells, with plan.json and plan.png in `out_folder`. Raises UsageError and HeadraceError."""
+    """Search for the plan and print it, and write plan.json and plan.png to `out_folder`.
+
+    Raises UsageError and HeadraceError."""
     answer = place(targets, run)
     own = answer.own
     picture = (lambda path: draw(path, targets, own)) if isinstance(own, Placement) else None
@@ -30,29 +32,31 @@ def placed_models(targets: Sequence[Target], run: Run, out_folder: Path | None, 
 
 
 def _parts(names: Sequence[str]) -> str:
-    """As `headrace simulate --partition` takes them."""
+    """Return slices in the form of `headrace simulate --partition`."""
     return ",".join(f"{name}:{count}" for name, count in Counter(names).items())
 
 
 def _commands(server: PlacedServer, piece: Piece) -> dict[str, str | None]:
+    """Return the commands that simulate and serve a model on its slices of a server."""
     scenario = piece.candidate.scenario(piece.target, piece.measured.requests)
     serve, note = commands.serve(scenario)
     if serve is not None and len(server.pieces) > 1:
         others = (
-            "the GPU has slices for others: start it where only its own are to be seen, as in a container with these "
-            "MIG devices"
+            "the GPU also has slices for other models: start this server where it sees only its own, as in a container "
+            "with these MIG devices"
         )
         note = others if note is None else f"{others}; {note}"
     return {"simulate": commands.command(scenario), "serve": serve, "serve_note": note}
 
 
 def _cut(server: PlacedServer) -> str:
-    """The command that partitions its GPU."""
+    """Return the command that partitions a server's GPU."""
     hardware = replace(server.pieces[0].candidate.hardware, partition=_parts(server.plan.partition))
     return commands.mig(server.pieces[0].target.on(hardware))
 
 
 def _of_piece(number: int, server: PlacedServer, piece: Piece) -> dict[str, Any]:
+    """Return a model's slices of a server, as JSON."""
     measured, fresh = piece.measured, piece.quantile_ms
     return {
         "server": number,
@@ -71,6 +75,7 @@ def _of_piece(number: int, server: PlacedServer, piece: Piece) -> dict[str, Any]
 
 
 def _of_own(placement: Placement) -> dict[str, Any]:
+    """Return a placement with own slices for each model, as JSON."""
     models: dict[str, list[dict[str, Any]]] = {}
     room = placement.headroom
     for number, server in enumerate(placement.servers):
@@ -107,6 +112,7 @@ def _of_own(placement: Placement) -> dict[str, Any]:
 
 
 def _of_shared(answer: Answer) -> dict[str, Any]:
+    """Return a plan with all models on all slices, as JSON."""
     value, low, high = answer.quantile_ms
     return {
         "slices": "shared",
@@ -148,7 +154,7 @@ def _print(answer: Placed) -> None:
             f"All models on all slices: {hardware.servers} x {hardware.partition}, {hardware.preprocess}, "
             f"{described(best.candidate)}: {measured.quantile_ms:.3g} ms of {answer.shared.target.slo_ms:g}, "
             f"{measured.cost_usd:,.0f} $, {measured.power_w:.0f} W"
-            f"{'; that is the best.' if answer.shared_wins else '.'}"
+            f"{'; this is the best plan.' if answer.shared_wins else '.'}"
         )
     for name, why in (("Slices of their own", answer.own), ("All models on all slices", answer.shared)):
         if isinstance(why, str):
@@ -161,20 +167,20 @@ def _print(answer: Placed) -> None:
         }
         show(
             f"With {' and '.join(sorted(ways))}: {len(placement.servers)} GPUs, {placement.cost_usd:,.0f} $, "
-            f"{placement.power_w:.0f} W, confirmed as well."
+            f"{placement.power_w:.0f} W, also confirmed with fresh seeds."
         )
     if answer.next_usd is None:
-        show(f"A tenth more of every rate: slices of their own within --gpus {one.gpus} do not serve that.")
+        show(f"With every rate a tenth higher, --gpus {one.gpus} is too few for slices of their own.")
     else:
         show(
-            f"A tenth more of every rate costs {answer.next_usd:,.0f} $ more with slices of their own, on "
-            f"{len(answer.next_servers)} GPUs (by what slices hold, not simulated)."
+            f"With every rate a tenth higher, slices of their own cost {answer.next_usd:,.0f} $ more, on "
+            f"{len(answer.next_servers)} GPUs (from the capacity of slices, not simulated)."
         )
     if answer.shared_wins:
         assert isinstance(answer.shared, Answer)
         note = _show_commands(of_plan(answer.shared.target, answer.shared.best))
         if note is not None:
-            show(f"Serving there, {note}.")
+            show(f"To serve there: {note}.")
     elif isinstance(answer.own, Placement):
         notes = set()
         for number, server in enumerate(answer.own.servers):
@@ -183,14 +189,14 @@ def _print(answer: Placed) -> None:
             for piece in server.pieces:
                 notes.add(_show_commands(_commands(server, piece)))
         for note in sorted(notes - {None}, key=str):
-            show(f"Serving there, {note}.")
+            show(f"To serve there: {note}.")
 
 
 def _show_commands(told: Mapping[str, Any]) -> str | None:
-    """What to know of serving, if that goes."""
+    """Print the commands of a plan. Returns the note on the command that serves it, or None."""
     for name in ("simulate", "mig", "serve"):
         if name in told:
-            show(told[name] or f"no command that serves it: {told['serve_note']}")
+            show(told[name] or f"there is no command that serves it: {told['serve_note']}")
     return told["serve_note"] if told["serve"] else None
 
 
@@ -224,22 +230,23 @@ def _print_own(targets: Sequence[Target], placement: Placement) -> None:
     out.print(table)
     used = ", ".join(f"{part} {100 * share:.0f} %" for part, share in placement.used.items())
     show(
-        f"{len(placement.servers)} GPUs, {placement.cost_usd:,.0f} $ in {YEARS:g} years, {placement.power_w:.0f} W; "
-        f"every piece confirmed with {search.FRESH} fresh seeds (high: end of the 95 % interval). "
-        f"In use, where it is most: {used}. {_room(placement)} "
+        f"{len(placement.servers)} GPUs, {placement.cost_usd:,.0f} $ in {YEARS:g} years, {placement.power_w:.0f} W. "
+        f"Every row is confirmed with {search.FRESH} fresh seeds; high is the end of the 95 % interval. "
+        f"Highest use of each part: {used}. {_room(placement)} "
         + (
-            "Nothing cheaper holds these rates, by what slices hold and draw when full."
+            "By the capacity and power of slices, nothing cheaper holds these rates."
             if placement.gap < 1e-4
-            else f"Something up to {100 * placement.gap:.2g} % better may exist: the program was not solved to the end."
+            else f"A plan up to {100 * placement.gap:.2g} % better may exist: the program was not solved to the end."
         )
     )
 
 
 def _room(placement: Placement) -> str:
+    """Say how far all rates may grow on the same slices, and what then limits them."""
     room = placement.headroom
     match room.binds:
         case "slices":
-            ends = f"the slices of {room.of} hold no more"
+            ends = f"the slices of {room.of} are full"
             if placement.binds != "slices":
                 ends += f" ({placement.binds} binds)"
         case part:
@@ -249,7 +256,7 @@ def _room(placement: Placement) -> str:
 
 
 def draw(path: Path, targets: Sequence[Target], placement: Placement) -> None:
-    """A row a server: its GPU's instances in the memory slices that they take, filled as far as they are busy."""
+    """Draw each server as a row: its GPU's instances by the memory slices that they take, filled by their use."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -296,7 +303,7 @@ def draw(path: Path, targets: Sequence[Target], placement: Placement) -> None:
         yticklabels=[f"GPU {number + 1}" for number in range(rows)],
         xlabel="memory slices of the GPU",
         title=f"{gpu.name}, {100 * targets[0].quantile:g} %: {asked}\n{placement.cost_usd:,.0f} $ in {YEARS:g} years, "
-        f"{placement.power_w:.0f} W; colour: how far of what it holds",
+        f"{placement.power_w:.0f} W; colour: rate by capacity",
     )
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -305,7 +312,7 @@ def draw(path: Path, targets: Sequence[Target], placement: Placement) -> None:
 
 
 def _prepared(server: PlacedServer) -> Mapping[tuple[str, str, str], str]:
-    """What prepares the inputs of the slices of a model, profile and way."""
+    """Return the preprocessing of each piece, by model, profile and way to preprocess."""
     found = {}
     for piece in server.pieces:
         hardware = piece.candidate.hardware

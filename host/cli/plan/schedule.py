@@ -1,4 +1,4 @@
-"""What `headrace plan --day` says: which plan when, what changing costs, and the best that never changes."""
+"""The output of `headrace plan --day`: a plan for each period, the costs of changes, and the best constant plan."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,16 +24,16 @@ from headrace.sim.planner.trials import Run
 from headrace.sim.workload.day import Interval
 
 MAX_REPARTITION_S = 3600.0
-LONG = 50  # names, of which two do not stand beside each other
+LONG = 50  # characters of a name; longer ones get a legend of one column
 
 Plan = Candidate | Servers
 
 
 def check_day(target: Target, repartition_s: float) -> None:
-    """Raises UsageError."""
+    """Raise UsageError for options that --day does not take."""
     if target.least != "cost" or target.budget_usd is not None:
         option = "--budget-usd" if target.budget_usd is not None else "--least"
-        raise UsageError(f"{option}: a day is planned for the fewest dollars; leave it out, or --day")
+        raise UsageError(f"{option}: a day is planned for the fewest dollars; leave it out, or leave out --day")
     if not 0 <= repartition_s <= MAX_REPARTITION_S:
         raise UsageError(f"--repartition-s {repartition_s:g}: give 0 to {MAX_REPARTITION_S:g}")
 
@@ -41,8 +41,9 @@ def check_day(target: Target, repartition_s: float) -> None:
 def scheduled(
     target: Target, day: Sequence[Interval], repartition_s: float, run: Run, out_folder: Path | None, as_json: bool
 ) -> None:
-    """Searches and tells, with plan.json and plan.png in `out_folder`. Several models have slices of their own. Raises
-    UsageError and HeadraceError."""
+    """Search for the schedule and print it, and write plan.json and plan.png to `out_folder`.
+
+    If there are several models, each has its own slices. Raises UsageError and HeadraceError."""
     models = list(day[0].rates_rps)
     answer: DayAnswer[Any]
     if len(models) == 1:
@@ -69,7 +70,7 @@ def _words(plan: Plan) -> str:
 
 
 def _columns(plan: Plan) -> tuple[str, str, str]:
-    """Partition, preprocessing, policy."""
+    """Return the partition, the preprocessing and the policy of a plan, in words."""
     if isinstance(plan, Candidate):
         return plan.hardware.partition, plan.hardware.preprocess, described(plan)
     options = [option for server in plan for _, option in server.slices if option is not None]
@@ -149,7 +150,7 @@ def _body(answer: DayAnswer[Any]) -> dict[str, Any]:
 
 
 def _periods(schedule: Schedule[Any]) -> list[list[Stage[Any]]]:
-    """Of one plan each."""
+    """Return the periods of a schedule: runs of stages that have the same plan."""
     return [list(stages) for _, stages in groupby(schedule.stages, key=lambda stage: stage.plan)]
 
 
@@ -188,20 +189,20 @@ def _print(answer: DayAnswer[Any]) -> None:
     never = static.stages[0].plan
     text = f"{_words(never)}, {_columns(never)[2]}, all day: {static.usd_per_day:.2f} $ a day"
     if not best.changes:
-        show(f"No re-partitioning pays. {text}, {100 * static.late:.2g} % of the requests late.")
+        show(f"No re-partitioning pays off. {text}, {100 * static.late:.2g} % of the requests late.")
         return
     saving = static.usd_per_day - best.usd_per_day
     show(
-        f"{best.usd_per_day:.2f} $ a day, {100 * best.late:.2g} % of the requests late. The best that never changes, "
+        f"{best.usd_per_day:.2f} $ a day, {100 * best.late:.2g} % of the requests late. The best constant plan is "
         f"{text}, {100 * static.late:.2g} % late. The schedule saves {saving:.2f} $ a day, "
         f"{100 * saving / static.usd_per_day:.2g} %."
     )
     if not any(change.servers for change in best.changes):
-        show("No GPU is re-partitioned: servers come and go.")
+        show("No GPU is re-partitioned: only the number of servers changes.")
 
 
 def _rates(stages: Sequence[Stage[Any]]) -> str:
-    """From the least to the most, a line for each model."""
+    """Return the lowest and highest rate of each model, one line each."""
     lines = []
     for model in stages[0].interval.rates_rps:
         rates = [stage.interval.rates_rps[model] for stage in stages]
@@ -213,13 +214,13 @@ def _change(change: Change[Any], requests: float) -> str:
     when = f"{_clock(change.hour)}, {'before' if change.early else 'after'} the hour"
     what = f"{_words(change.before)} to {_words(change.after)}"
     if not change.servers:
-        return f"{when}: {what}, without a slice away."
+        return f"{when}: {what}. All slices keep serving."
     late = f"{change.late:.0f} requests late ({100 * change.late / requests:.2g} % of the day's)"
     return f"{when}: {what}; {change.servers} re-partitioned one after another in {change.seconds:g} s, {late}."
 
 
 def draw(path: Path, answer: DayAnswer[Any]) -> None:
-    """The day's rate, with who serves it; and the GPUs in use."""
+    """Draw the day's rates with the plan of each period, and the GPUs in use."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -250,14 +251,14 @@ def draw(path: Path, answer: DayAnswer[Any]) -> None:
     top.set(ylim=(0, None), ylabel="requests/s")
     title = (
         f"{', '.join(best.stages[0].interval.rates_rps)} on {answer.target.gpu} over a day, {goal(answer.target)}: "
-        f"{best.usd_per_day:.2f} $, never changing {static.usd_per_day:.2f} $"
+        f"{best.usd_per_day:.2f} $, the best constant plan {static.usd_per_day:.2f} $"
     )
     top.set_title(title, parse_math=False)
-    for schedule, style, name in ((static, ":", "GPUs of the best that never changes"), (best, "-", "GPUs in use")):
+    for schedule, style, name in ((static, ":", "GPUs of the best constant plan"), (best, "-", "GPUs in use")):
         gpus = [_gpus(stage.plan) for stage in schedule.stages]
         bottom.stairs(gpus, edges, baseline=None, ls=style, color="k", lw=2, label=name)
-    most = max(_gpus(stage.plan) for stage in (*static.stages, *best.stages))
-    bottom.set(xlim=(0, 24), ylim=(0, 1.2 * most), xlabel="hour", ylabel="GPUs")
+    max_gpus = max(_gpus(stage.plan) for stage in (*static.stages, *best.stages))
+    bottom.set(xlim=(0, 24), ylim=(0, 1.2 * max_gpus), xlabel="hour", ylabel="GPUs")
     bottom.yaxis.get_major_locator().set_params(integer=True)
     bottom.set_xticks(range(0, 25, 3))
     for axes in (top, bottom):

@@ -1,4 +1,4 @@
-"""What `headrace plan` says of the cheapest server for one group of requests: tables, JSON, cost by rate as a plot."""
+"""The output of `headrace plan` for one group of requests: a table, JSON, and a plot of cost by rate."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -15,11 +15,13 @@ from headrace.sim.planner.target import Candidate, Target
 from headrace.sim.planner.trials import Run
 from headrace.sim.system.cost import YEARS
 
-RATES = 7  # of the plot, a factor of the root of two apart, the target's in the middle
+RATES = 7  # rates of the plot, each the root of two times the one before; the target's rate is in the middle
 
 
 def planned(target: Target, run: Run, out_folder: Path | None, as_json: bool) -> None:
-    """Searches and tells, with plan.json and plan.png in `out_folder`. Raises UsageError and HeadraceError."""
+    """Search for the plan and print it, and write plan.json and plan.png to `out_folder`.
+
+    Raises UsageError and HeadraceError."""
     answer = search.plan(target, run)
     body = answer_body(answer)
     curve: list[tuple[float, Candidate, float, float]] = []
@@ -36,11 +38,13 @@ def planned(target: Target, run: Run, out_folder: Path | None, as_json: bool) ->
 
 
 def described(candidate: Candidate) -> str:
+    """Return a candidate's policy and its settings, in words."""
     words = ", ".join(f"{name} {value:g}" for name, value in candidate.parameters)
     return f"{candidate.policy}{f' ({words})' if words else ''}"
 
 
 def goal(target: Target) -> str:
+    """Return the target latency and its share of requests, in words."""
     return f"{100 * target.quantile:g} % within {target.slo_ms:g} ms"
 
 
@@ -68,7 +72,7 @@ def _print(answer: Answer) -> None:
     value, low, high = answer.quantile_ms
     if target.replay is not None:
         show(
-            f"Of the whole trace, the {target.quantile:g} quantile of each server is {value:.4g} ms on average "
+            f"Over the whole trace, the {target.quantile:g} quantile of each server is {value:.4g} ms on average "
             f"({low:.4g} to {high:.4g}), a margin of {target.slo_ms - high:.3g} ms."
         )
     else:
@@ -76,12 +80,12 @@ def _print(answer: Answer) -> None:
             f"With {search.FRESH} fresh seeds the {target.quantile:g} quantile is {value:.4g} ms (95 % interval "
             f"{low:.4g} to {high:.4g}), a margin of {target.slo_ms - high:.3g} ms."
         )
-    show(f"In use, of what it can do: {', '.join(f'{part} {100 * share:.0f} %' for part, share in best.used.items())}.")
+    show(f"Use of each part: {', '.join(f'{part} {100 * share:.0f} %' for part, share in best.used.items())}.")
     more = f"{search.NEXT * target.rate_rps:g}/s"
     if answer.next_plan is None or answer.next_usd is None:
-        show(f"{more}, a tenth more: nothing within --gpus {target.gpus} serves that.")
+        show(f"{more}, a tenth more: no plan within --gpus {target.gpus} serves that.")
     elif answer.next_plan == best.candidate:
-        show(f"{more}, a tenth more, costs {answer.next_usd:,.0f} $ more: the same plan, for energy.")
+        show(f"{more}, a tenth more, costs {answer.next_usd:,.0f} $ more, for energy, with the same plan.")
     else:
         hardware = answer.next_plan.hardware
         show(
@@ -91,18 +95,21 @@ def _print(answer: Answer) -> None:
     if answer.runners_up:
         dearer = answer.runners_up[0].measured.cost_usd - best.measured.cost_usd
         share = dearer / best.measured.cost_usd
-        show(f"The second costs {dearer:,.0f} $ more ({100 * share:.2g} %), simulated with one seed.")
+        show(f"The second plan costs {dearer:,.0f} $ more ({100 * share:.2g} %), simulated with one seed.")
     if best.candidate.hardware.servers > 1:
-        show(f"Each of {best.candidate.hardware.servers} equal servers has its share of the arrivals. One of them:")
+        show(
+            f"Each of {best.candidate.hardware.servers} equal servers has its share of the arrivals. The commands for "
+            "one of them:"
+        )
     told = commands_of(target, best)
     for name in ("simulate", "mig", "serve"):
-        show(told[name] or f"no command that serves it: {told['serve_note']}")
+        show(told[name] or f"there is no command that serves it: {told['serve_note']}")
     if told["serve"] and told["serve_note"]:
-        show(f"There, {told['serve_note']}.")
+        show(f"To serve there: {told['serve_note']}.")
 
 
 def draw(path: Path, target: Target, curve: Sequence[tuple[float, Candidate, float, float]]) -> None:
-    """Cost by rate, with the regions in which each configuration wins."""
+    """Draw cost by rate, with the regions in which each configuration is the best."""
     import matplotlib
 
     matplotlib.use("Agg")

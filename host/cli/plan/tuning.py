@@ -1,4 +1,4 @@
-"""What `headrace plan --tune` says of the parameters of policies: a table, JSON, latency by parameters as a plot."""
+"""The output of `headrace plan --tune`: a table of tuned policies, JSON, and a plot of latency by settings."""
 
 import math
 import shlex
@@ -21,17 +21,19 @@ from headrace.sim.scenario import Scenario
 def tuned(
     scenario: Scenario, policies: Sequence[str], quantile: float, run: Run, out_folder: Path | None, as_json: bool
 ) -> None:
-    """Searches and tells, with plan.json and plan.png in `out_folder`. Raises UsageError and HeadraceError."""
+    """Tune the policies and print the result, and write plan.json and plan.png to `out_folder`.
+
+    Raises UsageError and HeadraceError."""
     answer = tune(scenario, policies, quantile, run)
     give(_body(answer), lambda: _print(answer), lambda path: draw(path, answer), out_folder, as_json)
 
 
 def serve_command(setting: Setting) -> tuple[str | None, str | None]:
-    """What serves it live on this machine, or why nothing does."""
+    """Return the command that serves with these settings on this machine, or None and the reason why there is none."""
     scenario = setting.scenario
     hardware = scenario.hardware
     if not isinstance(hardware, Measured):
-        return None, "give --accelerator profile, from `headrace profile` on the machine that is to serve"
+        return None, "give --accelerator profile, with a profile from `headrace profile` on the machine that serves"
     words = ["headrace", "serve", "--model", scenario.workload.model, "--profile", str(hardware.profile)]
     words += ["--workers", str(hardware.npus), "--policy", setting.policy]
     words += ["--slo-ms", f"{scenario.workload.slo_ms:g}"]
@@ -42,6 +44,7 @@ def serve_command(setting: Setting) -> tuple[str | None, str | None]:
 
 
 def _of(tried: Tried, max_rps: float | None) -> dict[str, Any]:
+    """Return one policy with its settings and results, as JSON."""
     setting, measured = tried.setting, tried.measured
     serve, note = serve_command(setting)
     return {
@@ -57,13 +60,13 @@ def _of(tried: Tried, max_rps: float | None) -> dict[str, Any]:
 
 
 def _measured(tried: Tried) -> Scenario:
-    """A trace is as long as it is."""
-
+    """Return the scenario as it was measured. The length of a trace is not changed."""
     scenario = tried.setting.scenario
     return scenario if scenario.workload.trace is not None else scenario.having(requests=tried.measured.requests)
 
 
-def _beside(tuned: Tuned) -> dict[str, Any]:
+def _with_defaults(tuned: Tuned) -> dict[str, Any]:
+    """Return a tuned policy and the same policy with its default settings, as JSON."""
     return {**_of(tuned.best, tuned.max_rps), "defaults": _of(tuned.usual, tuned.usual_rps)}
 
 
@@ -72,10 +75,10 @@ def _body(answer: Tuning) -> dict[str, Any]:
     best, *others = answer.policies
     return {
         "best": {
-            **_beside(best),
+            **_with_defaults(best),
             "confirmed_ms": {"quantile": answer.quantile, "mean": value, "low": low, "high": high},
         },
-        "runners_up": [_beside(each) for each in others],
+        "runners_up": [_with_defaults(each) for each in others],
         "tried": [
             {
                 "policy": each.setting.policy,
@@ -91,6 +94,7 @@ def _body(answer: Tuning) -> dict[str, Any]:
 
 
 def _what(scenario: Scenario) -> str:
+    """Return the model, the load and the machine, in words."""
     trace = scenario.workload.trace
     load = f"{scenario.workload.drawn.rate_rps:g}/s" if trace is None else trace.replay
     return f"{scenario.workload.model} at {load} on {accelerator_name(scenario.hardware)}"
@@ -120,7 +124,7 @@ def _print(answer: Tuning) -> None:
     out.print(table)
     value, low, high = answer.quantile_ms
     show(
-        f"The best's {answer.quantile:g} quantile with fresh seeds is {value:.4g} ms (95 % interval {low:.4g} to "
+        f"With fresh seeds, the {answer.quantile:g} quantile of the best is {value:.4g} ms (95 % interval {low:.4g} to "
         f"{high:.4g}), a margin of {scenario.workload.slo_ms - high:.3g} ms."
     )
     show(commands.command(_measured(best.best)))
@@ -133,8 +137,10 @@ def _rate(rate: float | None) -> str:
 
 
 def draw(path: Path, answer: Tuning) -> None:
-    """Latency at the quantile by the two parameters of which most values were tried, a panel a policy; over all others
-    the least."""
+    """Draw the latency at the quantile, in one panel for each policy.
+
+    The axes are the two settings with the largest number of values tried. A cell shows the lowest latency over all
+    values of the other settings."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -190,7 +196,7 @@ def draw(path: Path, answer: Tuning) -> None:
         axis.set(title=of.policy, xlabel=across[0], ylabel=down[0])
         axis.set_xticks(range(len(across[1])), [_tick(value) for value in across[1]])
         axis.set_yticks(range(len(down[1])), [_tick(value) for value in down[1]])
-    meaning = f"boxed: the best; italic: beyond {scenario.workload.slo_ms:g} ms; of what was dropped, in shorter runs"
+    meaning = f"boxed: the best; italic: above {scenario.workload.slo_ms:g} ms; dropped settings had shorter runs"
     figure.suptitle(f"{_what(scenario)}: ms at quantile {answer.quantile:g}\n({meaning})", fontsize="medium")
     figure.savefig(path, dpi=110)
     plt.close(figure)

@@ -1,4 +1,4 @@
-"""The command `headrace serve`, for one server or a fleet."""
+"""The command `headrace serve`, which starts one server or a fleet of them."""
 
 from headrace.host.cli.serve.command import serve
 

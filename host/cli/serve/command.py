@@ -1,4 +1,4 @@
-"""`headrace serve`: networks behind the Open Inference Protocol."""
+"""The command `headrace serve`, which serves networks to clients of the Open Inference Protocol."""
 
 import contextlib
 import os
@@ -52,7 +52,13 @@ from headrace.host.cli.options import (
     writable,
 )
 from headrace.host.cli.serve.fleet import FLEET_OPTIONS, check_fleet, run_fleet
-from headrace.host.cli.setting_options import add_policy_settings, check_assignments, group_options, with_assignments
+from headrace.host.cli.setting_options import (
+    Assignments,
+    add_policy_settings,
+    check_assignments,
+    group_options,
+    with_assignments,
+)
 from headrace.host.cli.setting_options import given as given_options
 from headrace.host.server.settings import ModelSettings, settings_of_policies, with_settings
 from headrace.host.workers.networks.foreign.rules import MEMORY_MIB
@@ -60,11 +66,14 @@ from headrace.sim.hardware.profiles import read_profile
 
 
 class Preprocess(StrEnum):
+    """The preprocessors of images and audio."""
+
     CPU = "cpu"
     DPU = "dpu"
 
 
 def _settings_file(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Path | None:
+    """Read the settings file of --config. This is a callback."""
     return defaults_of_file(ctx, param, path, tables="models", without=FLEET_OPTIONS)
 
 
@@ -74,36 +83,30 @@ def serve(
     model: Annotated[
         list[str] | None,
         typer.Option(
-            help="A torchvision network by name, module:function, FILE.pt2 of torch.export, or a step model; NAME=... "
-            "names it for clients. Once a model; mobilenet_v3_small without."
+            help="A torchvision network by name, module:function, FILE.pt2 of torch.export, or a step model, once for "
+            "each model. NAME=... names it for clients [mobilenet_v3_small]."
         ),
     ] = None,
     weights: Annotated[
-        list[str] | None, typer.Option(help="A state_dict file, once a model; fixed random weights without.")
+        list[str] | None, typer.Option(help="A state_dict file, once for each model [fixed random weights].")
     ] = None,
     allow_nonfinite_weights: AllowNonfinite = False,
     read_memory_mib: ReadMemory = MEMORY_MIB,
     input_shape: Annotated[
         list[str] | None,
-        typer.Option(help="3x299x299, say, once a model; what it says of itself if not given."),
+        typer.Option(
+            help="Shape of the input, as in 3x299x299, once for each model [the shape that the network states]."
+        ),
     ] = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(
             autocompletion=policy_names,
-            help=f"Once for all models, or once for each: {', '.join(policy_names())}, or module:Class; preba "
-            "without. Models of one policy "
-            "share their workers.",
+            help=f"Batching policy, once for all models or for each: {', '.join(policy_names())}, or module:Class "
+            "[preba]. Models with the same policy share workers.",
         ),
     ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="A setting of the policy, as in coverage=0.95; `headrace policies NAME` lists them.",
-        ),
-    ] = None,
+    assignments: Assignments = None,
     workers: Workers = None,
     whole: Whole = False,
     max_batch: MaxBatch = 32,
@@ -114,40 +117,52 @@ def serve(
             "--slo-ms",
             "--sla-ms",
             min=0.001,
-            help="Latency after which a request without a timeout is late, once or for each; 100 without.",
+            help="Target latency (ms), once for all models or for each. A request without a timeout is late after it "
+            "[100].",
         ),
     ] = None,
     drop_late: Annotated[
         bool,
-        typer.Option("--drop-late", help="Answer what has not begun in time for its deadline with an error."),
+        typer.Option(
+            "--drop-late", help="Answer requests that have not begun in time for their deadline with an error."
+        ),
     ] = False,
     max_queue: Annotated[
-        int, typer.Option(min=1, max=65536, help="Inputs in flight, by model; what comes beyond is refused.")
+        int,
+        typer.Option(min=1, max=65536, help="Largest number of inputs in flight of a model. More are refused."),
     ] = 256,
     resize: Annotated[
         list[int] | None,
-        typer.Option(min=1, max=65535, help="Resize the shorter side of photos to this, once or for each model."),
+        typer.Option(
+            min=1,
+            max=65535,
+            help="Resize the shorter side of images to this (pixels), once for all models or for each.",
+        ),
     ] = None,
     crop: Annotated[
         list[int] | None,
-        typer.Option(min=1, max=65535, help="Crop photos to this square, the network's input, once or for each model."),
+        typer.Option(
+            min=1,
+            max=65535,
+            help="Crop images to a square of this size (pixels), the network's input, once for all models or for each.",
+        ),
     ] = None,
     mean: Annotated[
         list[str] | None,
-        typer.Option(help="Subtract R,G,B from pixels of 0 to 1, as in 0.5,0.5,0.5, once or for each model."),
+        typer.Option(help="Subtract R,G,B from pixels of 0 to 1, as in 0.5,0.5,0.5, once for all models or for each."),
     ] = None,
-    std: Annotated[list[str] | None, typer.Option(help="Then divide by R,G,B, once or for each model.")] = None,
+    std: Annotated[
+        list[str] | None, typer.Option(help="Divide by R,G,B after the subtraction, once for all models or for each.")
+    ] = None,
     preprocess: Annotated[
         list[Preprocess] | None,
         typer.Option(
-            help="Where photos and sounds become tensors, once or for each; what the DPU cannot take goes to the CPU; "
-            "cpu without."
+            help="Preprocessor of images and audio, once for all models or for each [cpu]. Inputs that the DPU cannot "
+            "take go to the CPU."
         ),
     ] = None,
     target: TargetOption = Target.SW_EMU,
-    xclbin: Annotated[
-        Path | None, typer.Option(callback=readable, help="The DPU's container, instead of building one.")
-    ] = None,
+    xclbin: Annotated[Path | None, typer.Option(callback=readable, help="The DPU's container [one is built].")] = None,
     image_cus: ImageCus = 4,
     mel_cus: MelCus = 1,
     norm_cus: NormCus = 1,
@@ -155,66 +170,92 @@ def serve(
         Path | None,
         typer.Option(
             callback=readable_folder,
-            help="Let clients load and unload models: those in this folder, as NAME.toml or NAME.pt2.",
+            help="Folder of models, as NAME.toml or NAME.pt2, that clients may load and unload.",
         ),
     ] = None,
-    http: Annotated[str, typer.Option(help="HOST:PORT; port 0 takes any that is free.")] = "127.0.0.1:8000",
-    grpc: Annotated[str, typer.Option(help="HOST:PORT.")] = "127.0.0.1:8001",
-    metrics: Annotated[str, typer.Option(help="HOST:PORT.")] = "127.0.0.1:8002",
+    http: Annotated[
+        str, typer.Option(help="HOST:PORT of the HTTP server. Port 0 takes a free port.")
+    ] = "127.0.0.1:8000",
+    grpc: Annotated[
+        str, typer.Option(help="HOST:PORT of the gRPC server. Port 0 takes a free port.")
+    ] = "127.0.0.1:8001",
+    metrics: Annotated[
+        str, typer.Option(help="HOST:PORT of the metrics and the live page. Port 0 takes a free port.")
+    ] = "127.0.0.1:8002",
     token_file: Annotated[
         Path | None,
-        typer.Option(callback=readable, help="Serve only who brings the token in this file: Authorization: Bearer."),
+        typer.Option(
+            callback=readable, help="File with a token that clients must send, as Authorization: Bearer TOKEN."
+        ),
     ] = None,
     tls_cert: Annotated[
         Path | None,
-        typer.Option(callback=readable, help="A PEM file of certificates, the server's first: all ports are TLS."),
+        typer.Option(callback=readable, help="PEM file of certificates, the server's first. All ports then use TLS."),
     ] = None,
-    tls_key: Annotated[Path | None, typer.Option(callback=readable, help="The certificate's key, a PEM file.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(callback=readable, help="PEM file of the certificate's key.")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Serve other machines without a token.")] = False,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
-            help="A host name by which browsers and proxies reach a server without a token; * for any. Addresses and "
-            "localhost need none."
+            help="A host name by which browsers and proxies may reach a server without a token, or * for any. "
+            "Addresses and localhost are always allowed."
         ),
     ] = None,
     keep_awake: Annotated[
         bool,
         typer.Option(
-            "--keep-awake", help="Idle cores do not sleep: answers come sooner, at the power of all cores (as root)."
+            "--keep-awake",
+            help="Keep idle cores awake. Answers come sooner, but all cores take their full power. This needs root.",
         ),
     ] = False,
     shared_memory: Annotated[
         bool,
         typer.Option(
             "--shared-memory",
-            help="Clients may name files of /dev/shm to hold inputs and outputs: let in only those that may read all "
-            "that this user may read there.",
+            help="Let clients name files of /dev/shm for inputs and outputs. They can then read all files there that "
+            "this user can read.",
         ),
     ] = False,
-    max_body_mib: Annotated[int, typer.Option(min=1, max=2047, help="Largest request.")] = 64,
+    max_body_mib: Annotated[int, typer.Option(min=1, max=2047, help="Largest request (MiB).")] = 64,
     max_bodies_mib: Annotated[
-        int, typer.Option(min=1, max=1 << 20, help="All requests together that are here at a time, by transport.")
+        int,
+        typer.Option(min=1, max=1 << 20, help="Memory (MiB) for all requests at a time, for each of HTTP and gRPC."),
     ] = 1024,
-    max_head_kib: Annotated[int, typer.Option(min=1, max=1024, help="Largest head of a request.")] = 32,
+    max_head_kib: Annotated[
+        int, typer.Option(min=1, max=1024, help="Largest request line and headers of a request (KiB).")
+    ] = 32,
     max_json_kib: Annotated[
-        int, typer.Option(min=1, max=1 << 20, help="Most JSON in a request; nothing else is served while it is read.")
+        int,
+        typer.Option(
+            min=1,
+            max=1 << 20,
+            help="Largest JSON part of a request (KiB). The server serves nothing else while it reads JSON.",
+        ),
     ] = 8 << 10,
-    max_elements: Annotated[int, typer.Option(min=1, max=1 << 40, help="Of a tensor.")] = 1 << 28,
+    max_elements: Annotated[int, typer.Option(min=1, max=1 << 40, help="Largest number of elements of a tensor.")] = 1
+    << 28,
     max_answer_mib: Annotated[
-        int, typer.Option(min=1, max=1 << 20, help="Largest outputs of a request together.")
+        int, typer.Option(min=1, max=1 << 20, help="Largest sum of a request's outputs (MiB).")
     ] = 64,
     max_request_megapixels: Annotated[
         int,
         typer.Option(
-            min=1, max=1 << 20, help="Most megapixels of a request's photos together; --max-megapixels bounds each."
+            min=1,
+            max=1 << 20,
+            help="Largest sum of a request's images (megapixels). --max-megapixels limits each of them.",
         ),
     ] = 500,
     max_connections: Annotated[
-        int, typer.Option(min=1, max=100_000, help="Of HTTP; of gRPC connections, and calls at a time.")
+        int,
+        typer.Option(
+            min=1, max=100_000, help="Largest number of HTTP connections, of gRPC connections, and of gRPC calls."
+        ),
     ] = 1024,
     client_timeout_s: Annotated[
-        float, typer.Option(min=0.1, max=3600, help="How long a request may stall on its way in, or an answer out.")
+        float,
+        typer.Option(
+            min=0.1, max=3600, help="Longest time (s) without progress while a request arrives or an answer leaves."
+        ),
     ] = 15.0,
     max_megapixels: MaxMegapixels = 100,
     damaged: OnDamaged = DamagedName.STRICT,
@@ -222,24 +263,29 @@ def serve(
     resampler: ResamplerOption = None,
     launch: LaunchOption = LaunchName.SINGLE,
     drain_s: Annotated[
-        float, typer.Option(min=0, max=3600, help="At the end, how long to wait for requests that are in flight.")
+        float, typer.Option(min=0, max=3600, help="Longest wait (s) at the end for requests in flight.")
     ] = 30.0,
     access_log: Annotated[
-        str | None, typer.Option(help="Append a JSON line for each request to this file; - is stdout.")
+        str | None, typer.Option(help="File to which a JSON line is appended for each request, or - for stdout.")
     ] = None,
     trace: Annotated[
-        Path | None, typer.Option(callback=writable, help="Write a Perfetto trace at the end: the last 200,000 events.")
+        Path | None,
+        typer.Option(
+            callback=writable, help="File to which a Perfetto trace of the last 200,000 events is written at the end."
+        ),
     ] = None,
     otlp: Annotated[
         str | None,
-        typer.Option(help="Send OpenTelemetry spans to this collector: http://127.0.0.1:4317, or https:// with TLS."),
+        typer.Option(
+            help="Collector of OpenTelemetry spans, as in http://127.0.0.1:4317, or https://HOST:PORT with TLS."
+        ),
     ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
             callback=_settings_file,
             is_eager=True,
-            help="A TOML file with settings named as these options, and a table [[models]] for each model.",
+            help="A TOML file with settings. Its keys are named as the options. Models may be tables [[models]].",
         ),
     ] = None,
     ray: ServeRay = None,
@@ -252,8 +298,9 @@ def serve(
 ) -> None:
     """Serve networks to clients of the Open Inference Protocol (KServe, Triton), over HTTP and gRPC.
 
-    Ends at SIGTERM or Ctrl-C, when all that was let in is answered; a second one ends it at once."""
-    # Read as it is loaded. gRPC need not prepare for forks: workers are programs of their own.
+    At SIGTERM or Ctrl-C the server accepts no more requests, answers those in flight, and ends. A second signal ends it
+    at once."""
+    # gRPC reads this when it is imported. It need not prepare for forks, because workers are other programs.
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
     check_fleet(ctx)
     base = ModelSettings(
@@ -297,7 +344,7 @@ def serve(
     check_assignments(assignments, [own.policy for own in settings])
     names = [own.name for own in settings]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise UsageError(f"--model: two are named {twice[0]!r}; give each model a name of its own, as in NAME=resnet50")
+        raise UsageError(f"--model: two are named {twice[0]!r}; give each model its own name, as in NAME=resnet50")
     for own in settings:
         for option, path in (("--weights", own.weights), ("--profile", own.profile)):
             if path is not None:
@@ -307,15 +354,15 @@ def serve(
     if xclbin is not None:
         read_container("--xclbin", xclbin)
         if repository is None and all(own.preprocess == "cpu" for own in settings):
-            raise UsageError("--xclbin is the DPU's: give --preprocess dpu too, or leave it out")
+            raise UsageError("--xclbin is for the DPU: give --preprocess dpu too, or leave it out")
     if launch is LaunchName.QUEUE and repository is None and all(own.preprocess == "cpu" for own in settings):
-        raise UsageError("--launch is the DPU's: give --preprocess dpu too, or leave it out")
+        raise UsageError("--launch is for the DPU: give --preprocess dpu too, or leave it out")
 
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("--tls-cert and --tls-key: give both, or none")
 
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else gRPC writes on stderr what any client sends, as it is
-    import uvloop  # noqa: F401  first: whoever is without the extra is told of all of it, not of OpenCV alone
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # otherwise gRPC writes texts of clients to stderr unchanged
+    import uvloop  # noqa: F401  first: if the server's extra is missing, the error names it, and not OpenCV alone
 
     from headrace.host.dpu.preprocessor import Launch
     from headrace.host.dpu.specs import Damaged
@@ -375,7 +422,7 @@ def serve(
         with contextlib.redirect_stdout(sys.stderr):  # a user's network may print
             drained = run(options, settings, tell, on_ready, interrupt.end)
         if not drained:
-            tell(f"requests were still in flight {drain_s:g} s after the end was asked for, and were cut")
+            tell(f"requests were still in flight {drain_s:g} s after the stop request, and were cut off")
     if not drained:
         raise typer.Exit(1)
 
@@ -388,7 +435,7 @@ def _each(option: str, given: Sequence[Any] | None, count: int) -> Sequence[Any]
 
 
 def _with_policy_settings(own: ModelSettings, values: Mapping[str, Any]) -> ModelSettings:
-    """Return the settings with those of policies that are given for all models. Raises UsageError."""
+    """Return the settings with the given settings of policies, which hold for all models. Raises UsageError."""
     known = settings_of_policies(own.policy)
     for name in values:
         if name not in known:
@@ -404,7 +451,7 @@ def _of_options(
     weights: Sequence[str] | None,
     input_shape: Sequence[str] | None,
 ) -> list[ModelSettings]:
-    """Raises UsageError."""
+    """Return the settings of the models that --model names. Raises UsageError."""
     for option, given in (("--weights", weights), ("--input-shape", input_shape)):
         if given and len(given) != len(models):
             raise UsageError(f"{option}: {len(given)} for {len(models)} models; give one for each, or none")
@@ -413,7 +460,7 @@ def _of_options(
         name, _, source = text.rpartition("=")
         file = Path(weights[number]) if weights and weights[number] else None
         shape = input_shape[number] if input_shape else None
-        if len(models) > 1:  # of several models one may be left to itself
+        if len(models) > 1:  # with several models, an empty text leaves one model its own shape
             shape = shape or None
         name = name or (Path(source).stem if source.endswith(".pt2") else source)
         found.append(replace(own, name=name, source=source, weights=file, input_shape=shape))
@@ -421,21 +468,21 @@ def _of_options(
 
 
 def _of_table(own: ModelSettings, table: Any, where: str) -> ModelSettings:
-    """Raises UsageError."""
+    """Return the settings of the model that a table [[models]] describes. Raises UsageError."""
     if not isinstance(table, dict) or not isinstance(table.get("source"), str):
         raise UsageError(f'{where}: a table of [[models]] has no source; give it, as in source = "resnet50"')
     return with_settings(replace(own, name=table["source"]), table, where)
 
 
 def _with_profiles(settings: Sequence[ModelSettings], files: Sequence[Path]) -> list[ModelSettings]:
-    """Profiles find their models by name or source. Raises UsageError."""
+    """Return the settings with the profile of each model, found by its name or source. Raises UsageError."""
     found = {}
     for file in files:
         check_readable("--profile", file)
         of = read_profile(file).model
         fits = [own for own in settings if of in (own.name, own.source)]
         if not fits:
-            raise UsageError(f"--profile {file}: it is of {of!r}, and no model is; leave it out")
+            raise UsageError(f"--profile {file}: it is of {of!r}, and no model has this name; leave it out")
         found.update({own.name: file for own in fits})
     return [replace(own, profile=found.get(own.name)) for own in settings]
 
@@ -515,7 +562,6 @@ group_options(
         "preprocess",
         "target",
         "xclbin",
-        "image_cus",
         "http",
         "grpc",
         "metrics",

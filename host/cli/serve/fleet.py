@@ -1,4 +1,4 @@
-"""`headrace serve --ray`: what the options of a fleet mean, and what of a server's options has no place there."""
+"""The fleet of `headrace serve --ray`: its options, and the options of a server that a fleet does not take."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FLEET_OPTIONS: Final = ("ray", "replicas", "resources", "again_kib", "update")
 PORTS: Final = ("http", "grpc", "metrics")
-# The front has these, too, and checks what it can; a fleet that runs keeps them.
+# The front also takes these options. A running fleet keeps them.
 FRONT: Final = (
     "token_file",
     "tls_cert",
@@ -29,39 +29,41 @@ FRONT: Final = (
     "max_connections",
     "client_timeout_s",
 )
-# What clients change by these would be changed in the replica that their request happens to reach.
+# With these options, clients would change only the replica that their request reaches.
 OF_ONE: Final = {
     "repository": "clients would load models into one replica only",
     "shared_memory": "clients would register regions with one replica only",
     "trace": "the replicas of a node would write one file",
 }
-AGAIN_KIB: Final = 1024
+AGAIN_KIB: Final = 1024  # default of --again-kib
 
 
 def check_fleet(ctx: typer.Context) -> None:
-    """Raises UsageError for options that do not go together."""
+    """Raise UsageError for options that cannot be combined."""
     given = ctx.params
     if given["ray"] is None:
         for name in FLEET_OPTIONS[1:]:
             if given[name] not in (None, False):
-                raise UsageError(f"{_option(name)} is a fleet's: give --ray ADDRESS too, or leave it out")
+                raise UsageError(f"{_option(name)} is for a fleet: give --ray ADDRESS too, or leave it out")
         return
     for name, why in OF_ONE.items():
         if given[name]:
             raise UsageError(f"{_option(name)} is not for a fleet: {why}; leave it out")
     if given["access_log"] == "-":
-        raise UsageError("--access-log -: a fleet's replicas have no terminal; name a file, which each node then has")
+        raise UsageError(
+            "--access-log -: a fleet's replicas have no terminal; name a file, which each node then writes"
+        )
     parsed_resources(given["resources"] or DEFAULT)
     if given["update"]:
         for name in ("replicas", "resources", "again_kib"):
             if given[name] is not None:
                 raise UsageError(
-                    f"{_option(name)}: an update leaves that as it is; start the fleet anew, or leave it out"
+                    f"{_option(name)}: an update cannot change this; leave it out, or stop the fleet and start it again"
                 )
 
 
 def run_fleet(ctx: typer.Context, options: "ServeOptions", ray: str, models: list[str], as_json: bool) -> None:
-    """Serves, or tells the fleet that serves to update itself. Raises UsageError and HeadraceError."""
+    """Start a fleet and serve until its end, or ask a running fleet to update. Raises UsageError and HeadraceError."""
     given = ctx.params
     arguments = as_arguments(ctx, (*FLEET_OPTIONS, *PORTS, *FRONT, "as_json"))
     front = {_option(name): _text(given[name]) for name in FRONT}
@@ -110,7 +112,7 @@ def run_fleet(ctx: typer.Context, options: "ServeOptions", ray: str, models: lis
             )
 
     if not serve_fleet(fleet, tell, on_ready, interrupt.end):
-        tell(f"requests were still in flight {options.drain_s:g} s after the end was asked for, and were cut")
+        tell(f"requests were still in flight {options.drain_s:g} s after the stop request, and were cut off")
         raise typer.Exit(1)
 
 
@@ -119,5 +121,5 @@ def _option(name: str) -> str:
 
 
 def _text(value: object) -> str | None:
-    """Paths are those of every node, which has the folder as this machine does."""
+    """Return an option's value as text, or None if it is not given. Paths hold on every node, as on this machine."""
     return None if value is None or value is False else str(value)

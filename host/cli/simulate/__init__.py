@@ -1,4 +1,4 @@
-"""The command `headrace simulate`, for one run or a grid of runs."""
+"""The command `headrace simulate`, which simulates one run or a grid of runs."""
 
 from headrace.host.cli.simulate.command import simulate
 

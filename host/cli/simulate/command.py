@@ -1,4 +1,4 @@
-"""`headrace simulate`: one simulated run, or a grid of them."""
+"""The command `headrace simulate`, which simulates one run or a grid of runs."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -15,6 +15,7 @@ from headrace.bitstreams.whole_file import replacing
 from headrace.host.cli.console import out, show_json, tell, warn, working
 from headrace.host.cli.options import HelpAll, Json, Ray, check_readable, command, creatable, readable
 from headrace.host.cli.setting_options import (
+    Assignments,
     Choice,
     add_policy_settings,
     add_settings,
@@ -36,42 +37,42 @@ from headrace.sim.workload.settings import TRAFFICS, Replay, Workload
 
 OUTPUT = "Run and output"
 FILES = ("replay", "corpus", "profile", "trees", "cpu_costs", "images")  # settings that name a file to read
-POLICY_CHOICE = Choice("policy", f"{', '.join(policy_names())}, or module:Class [lazy].", tuple(policy_names()))
-ACCELERATOR_CHOICE = Choice(
-    "accelerator", f"{', '.join(ACCELERATORS)}; profile needs --profile [npu].", tuple(ACCELERATORS)
+POLICY_CHOICE = Choice(
+    "policy", f"Batching policy: {', '.join(policy_names())}, or module:Class [lazy].", tuple(policy_names())
 )
-TRAFFIC_CHOICE = Choice("traffic", f"{', '.join(TRAFFICS)}, or module:Class [poisson].", tuple(TRAFFICS))
+ACCELERATOR_CHOICE = Choice(
+    "accelerator", f"Hardware: {', '.join(ACCELERATORS)}. profile needs --profile [npu].", tuple(ACCELERATORS)
+)
+TRAFFIC_CHOICE = Choice(
+    "traffic", f"Arrival process: {', '.join(TRAFFICS)}, or module:Class [poisson].", tuple(TRAFFICS)
+)
 HARDWARE_PANEL = "Models and hardware"
 
 
 @command
 def simulate(
     ctx: typer.Context,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            rich_help_panel="Policy",
-            metavar="NAME=VALUE",
-            help="A setting of the policy, as in coverage=0.95; `headrace policies NAME` lists them.",
-        ),
-    ] = None,
+    assignments: Assignments = None,
     config: Annotated[
         Path | None,
         typer.Option(
-            rich_help_panel=OUTPUT, help="A TOML file with settings named as these options.", callback=readable
+            rich_help_panel=OUTPUT,
+            help="A TOML file with settings. Its keys are named as the options.",
+            callback=readable,
         ),
     ] = None,
     trace: Annotated[
         Path | None,
-        typer.Option(rich_help_panel=OUTPUT, help="Write a Perfetto trace of every task here.", callback=creatable),
+        typer.Option(
+            rich_help_panel=OUTPUT, help="Write a Perfetto trace of all tasks to this file.", callback=creatable
+        ),
     ] = None,
     grid: Annotated[
         Path | None,
         typer.Option(
             rich_help_panel=OUTPUT,
-            help="A TOML file as for --config, in which each setting may be a list, and `seeds` how many: runs every "
-            "combination.",
+            help="A TOML file as for --config, in which a setting may be a list. Every combination runs, with `seeds` "
+            "seeds each.",
             callback=readable,
         ),
     ] = None,
@@ -81,21 +82,22 @@ def simulate(
             "--out",
             "-o",
             rich_help_panel=OUTPUT,
-            help="With --grid: folder for runs.parquet, from which a second start goes on.",
+            help="With --grid, a folder for runs.parquet. A second start continues from it.",
         ),
     ] = None,
     ray: Ray = None,
     as_json: Json = False,
     help_all: HelpAll = False,
 ) -> None:
-    """Simulate one run: arrivals, a policy, and an NPU, a GPU in slices with preprocessing, or a measured profile; with
-    --grid, many."""
+    """Simulate a run of arrivals and a policy on a model of the hardware, or many runs with --grid.
+
+    The hardware is one of NPUs, a GPU in slices with preprocessing, the cells of a V100, or a measured profile."""
     given: dict[str, Any] = read_settings(config) if config else {}
     given |= with_assignments(renamed(given_options(ctx)), assignments)
     check_assignments(assignments, [str(given.get(POLICY, "lazy"))])
     if grid is not None:
         if trace is not None:
-            raise UsageError("--trace is of one run: leave it out, or --grid")
+            raise UsageError("--trace is for one run: leave it out, or leave out --grid")
         _simulate_grid(read_grid(grid), given, out_folder, ray, as_json)
         return
     for name, value in (("--out", out_folder), ("--ray", ray)):
@@ -126,7 +128,7 @@ def simulate(
 
 
 def _simulate_grid(grid: Grid, given: Mapping[str, Any], folder: Path | None, ray: str | None, as_json: bool) -> None:
-    """Every combination, with what is `given` for all."""
+    """Simulate every combination of a grid. The settings in `given` hold for all. Raises UsageError."""
     if both := set(grid.values) & set(given):
         raise UsageError(f"--grid has {', '.join(sorted(both))} as well: give it once")
     scenarios, notes = [], dict[str, None]()

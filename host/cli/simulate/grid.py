@@ -1,4 +1,4 @@
-"""The runs of `headrace simulate --grid`, with progress, and their table."""
+"""The runs of `headrace simulate --grid`, with progress, and the table of their results."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -14,9 +14,9 @@ from headrace.host.cli.options import make_folder
 from headrace.sim.scenario import Scenario
 from headrace.sim.sweeps.grid import Found, run
 from headrace.sim.sweeps.journal import Journal
-from headrace.sim.sweeps.sweep import sweep_workers
+from headrace.sim.sweeps.sweep import worker_pool
 
-SHOWN: Final = (  # headings, and where the numbers are in a result
+SHOWN: Final = (  # headings of the table, and the keys of their numbers in a result
     ("requests/s", ("throughput_rps",)),
     ("mean ms", ("latency_ms", "mean")),
     ("p99 ms", ("latency_ms", "p99")),
@@ -27,15 +27,15 @@ SHOWN: Final = (  # headings, and where the numbers are in a result
 
 
 def run_grid(scenarios: Sequence[Scenario], folder: Path | None, ray: str | None) -> list[Found]:
-    """In the order of the scenarios; what was run lies in `folder`, and is not run again."""
+    """Return the result of each scenario, in their order. Results in `folder` are not simulated again."""
     if folder is not None:
         make_folder("--out", folder)
     journal = None if folder is None else Journal(folder / "runs.parquet", Found)
     if journal:
-        tell(f"{len(journal)} runs are in {journal.path}; those of them that are asked for need not be run again")
-    # The journal is closed first: a cluster takes longer to end than a command may after Ctrl-C.
+        tell(f"{len(journal)} runs are in {journal.path} and need not be run again")
+    # The journal is closed first: a cluster takes longer to end than a command may take after Ctrl-C.
     with (
-        sweep_workers(len(scenarios), ray) as workers,
+        worker_pool(len(scenarios), ray) as workers,
         nullcontext() if journal is None else journal,
         progress() as shown,
     ):
@@ -45,7 +45,7 @@ def run_grid(scenarios: Sequence[Scenario], folder: Path | None, ray: str | None
 
 
 def show_grid(varied: Sequence[str], scenarios: Sequence[Scenario], runs: Sequence[Found]) -> None:
-    """A row for each combination of the `varied` settings, with means over its seeds."""
+    """Print a row for each combination of the `varied` settings, with means over its seeds."""
     by_setting: dict[Scenario, list[Found]] = {}
     for scenario, each in zip(scenarios, runs, strict=True):
         by_setting.setdefault(replace(scenario, seed=0), []).append(each)
@@ -58,10 +58,11 @@ def show_grid(varied: Sequence[str], scenarios: Sequence[Scenario], runs: Sequen
         table.add_row(*(str(setting.flat().get(name)) for name in varied), str(len(good)), *numbers)
     out.print(table)
     for reason in dict.fromkeys(each.failed for each in runs if each.failed is not None):
-        tell(f"runs that failed: {reason}")
+        tell(f"some runs failed: {reason}")
 
 
 def _mean(results: Sequence[Mapping[str, Any]], path: Sequence[str]) -> str:
+    """Return the mean of a number of the results, in words. `path` has its keys."""
     numbers = []
     for result in results:
         value: Any = result

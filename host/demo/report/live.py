@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from headrace.batching import Profile
+from headrace.batching.settings import settings_of
+from headrace.host.demo.options import DemoOptions
 from headrace.host.demo.report.picture import PART_NAMES, draw
 from headrace.host.demo.report.trace import write_trace
 from headrace.host.demo.runs.live import LiveReport
@@ -34,11 +36,18 @@ def live_json(report: LiveReport, sentences: Sequence[str], note: str) -> dict[s
         "one_by_one_rps": report.one_by_one_rps,
         "in_batches_rps": report.in_batches_rps,
         "sla_ms": report.options.slo_s * 1e3,
-        "window_ms": report.options.window_s * 1e3,
         "max_batch": report.options.max_batch,
+        "settings": {name: _policy_json(report.options, name) for name in report.options.policies},
         "shows": list(sentences),
         "note": note,
     }
+
+
+def _policy_json(options: DemoOptions, name: str) -> dict[str, Any]:
+    """Return the settings of a policy, by name."""
+    policy = options.policy(name)
+    values = {each.name: getattr(policy, each.name) for each in settings_of(type(policy))}
+    return {key: str(value) if isinstance(value, Path) else value for key, value in values.items()}
 
 
 def run_json(run: Run, rate_rps: float) -> dict[str, Any]:

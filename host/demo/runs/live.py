@@ -11,7 +11,6 @@ import numpy as np
 from headrace.batching import PolicyContext, Profile
 from headrace.host.demo.options import BEFOREHAND, DemoOptions
 from headrace.host.demo.runs.load import run_requests
-from headrace.host.demo.runs.policies import policy_of
 from headrace.host.demo.runs.serving import Arrivals, Progress, Run, Source, run_arrivals
 from headrace.host.demo.runs.simulated import Simulated
 from headrace.host.dpu.driver import Dpu
@@ -126,7 +125,7 @@ async def live_runs(
     steps_of = None if dec_timesteps is None else lambda _: dec_timesteps
     # The tables of `smdp` are solved while it already serves.
     context = PolicyContext(times, hardware.count, profiles, steps_of=steps_of, tables={})
-    policies = [policy_of(options, name, context) for name in options.policies]
+    policies = [options.policy(name).build(context) for name in options.policies]
     max_batch = {name: max(policy.largest_batch(name) for policy in policies) for name in profiles}
     arrivals = {name: _arrivals(options, rate, list(profiles)) for name, rate in rates_rps.items()}
     slots = min(MAX_IN_FLIGHT, max(len(planned.at) for planned in arrivals.values()))
@@ -136,12 +135,14 @@ async def live_runs(
         async with workers as pool:
             for preprocessor, by_network in sources.items():
                 for name in options.policies:
-                    serving, executions = policy_of(options, name, context), list[Execution]()
+                    settings = options.policy(name)
+                    serving, executions = settings.build(context), list[Execution]()
+                    largest = int(getattr(settings, "max_batch", options.max_batch))
                     planned = arrivals[preprocessor]
                     progress.stage(title(preprocessor, name), len(planned.at))
                     async with (
                         Runtime(serving, pool, tasks, on_execution=executions.append) as runtime,
-                        solve_tables_in_background(serving, times, profiles, options.max_batch, hardware.count),
+                        solve_tables_in_background(serving, times, profiles, largest, hardware.count),
                     ):
                         run = await run_arrivals(
                             preprocessor,

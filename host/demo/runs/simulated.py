@@ -26,7 +26,6 @@ from headrace.host.demo.networks import ImageNetwork
 from headrace.host.demo.options import BEFOREHAND, DemoOptions
 from headrace.host.demo.runs.core_time import core_seconds
 from headrace.host.demo.runs.load import mean_rate
-from headrace.host.demo.runs.policies import policy_of
 from headrace.host.demo.runs.serving import Run
 from headrace.host.demo.runs.simulated_inputs import Input, Inputs, audio_inputs, image_inputs
 from headrace.sim.engine import Arrivals
@@ -129,7 +128,7 @@ def _simulated_or_reason(
 def _simulated(options: DemoOptions, inputs: Inputs, run: Run, emulated: tuple[int, ...]) -> Simulated:
     """Simulate both loads with each server. `emulated` counts the CUs by kind. Raises HeadraceError."""
     names = inputs.traced_names
-    system = System.of(GPU, list(names.values()), parts=SEVENTHS, photo_pixels=1, precision=PRECISION)
+    system = System.of(GPU, list(names.values()), parts=SEVENTHS, image_pixels=1, precision=PRECISION)
     name = "preba" if "preba" in options.policies else options.policies[-1]
     times, profiles = system.slowest_times(), system.profiles()
     assert isinstance(profiles, dict)  # all slices are equal
@@ -137,7 +136,7 @@ def _simulated(options: DemoOptions, inputs: Inputs, run: Run, emulated: tuple[i
     context = PolicyContext(times, len(system.slices), profiles)
 
     def policy() -> Policy:
-        return policy_of(options, name, context)
+        return options.policy(name).build(context)
 
     known = list(inputs.by_name.values())
     index_of = {key: index for index, key in enumerate(inputs.by_name)}
@@ -150,7 +149,7 @@ def _simulated(options: DemoOptions, inputs: Inputs, run: Run, emulated: tuple[i
         except UsageError as error:  # its message begins with options that the demo does not have
             raise UsageError(f"--max-batch {options.max_batch}: {error.__cause__}") from error
     capacity = _capacity(policy(), profiles, models, lengths)
-    host = Host("sound" if inputs.what == "sounds" else "image", system.gpu, system.slices, taken=len(system.slices))
+    host = Host("audio" if inputs.what == "sounds" else "image", system.gpu, system.slices, taken=len(system.slices))
     core_s = np.array(core_seconds([each.preprocess for each in known]))
     dpu, cus = _dpu(host, known, core_s, indexes, capacity, emulated)
     servers = {

@@ -102,7 +102,7 @@ class StepNetwork:
             raise
 
     def _run_nodes(self, task: Task, kept: Sequence[_Kept], interrupt_sent: Callable[[], bool]) -> Task:
-        first, after = self._sections.first[task.start], self._sections.behind[task.start]
+        first, after = self._sections.first[task.start], self._sections.after[task.start]
         boundary = task.start
         while boundary < task.stop:
             node = boundary if boundary < after else first + (boundary - first) % (after - first)

@@ -145,7 +145,7 @@ class _NodeTimes:
 
     def see(self, length: float, batch: int, start: int, answer: bytes) -> None:
         """Add the times in the answer of a run from node `start`."""
-        first, after = self._sections.first[start], self._sections.behind[start]
+        first, after = self._sections.first[start], self._sections.after[start]
         for boundary, took in enumerate(np.diff(np.frombuffer(answer)).tolist(), start):
             node = boundary if boundary < after else first + (boundary - first) % (after - first)
             self._times.setdefault((node, length, batch), []).append(took)

@@ -1,1 +1,1 @@
-"""BatchMaker (EuroSys 2018): cellular batching."""
+"""Reproduce BatchMaker (EuroSys 2018): cellular batching."""

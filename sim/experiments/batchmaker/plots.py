@@ -1,4 +1,4 @@
-"""The plots of the BatchMaker reproduction: means over seeds."""
+"""Draw the BatchMaker reproduction: means over seeds."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,7 +37,7 @@ def _kinds(runs: Runs) -> list[tuple[str, int]]:
 
 
 def _curves(axes: Any, runs: Runs, field: str) -> None:
-    """A field against the rate that was served, a line a policy and setting."""
+    """Draw a field against the rate that was served, with a line for each policy and setting."""
     kinds = _kinds(runs)
     names = [policy for policy, _ in kinds]
     for policy, setting in kinds:
@@ -113,10 +113,10 @@ def seq2seq(path: Path, runs: Runs) -> None:
 
 
 def less_latency(path: Path, less: Mapping[str, Mapping[float, float]]) -> None:
-    """`less` in percent, by network and load (requests/s)."""
+    """Draw how much less latency there is; `less` has percent by network and load (requests/s)."""
     figure, axes = plt.subplots(figsize=(6.5, 3.6), layout="constrained")
-    for number, (name, found) in enumerate(less.items()):
-        axes.semilogx(list(found), list(found.values()), "o-", ms=4, color=f"C{number}", label=name)
+    for number, (name, by_load) in enumerate(less.items()):
+        axes.semilogx(list(by_load), list(by_load.values()), "o-", ms=4, color=f"C{number}", label=name)
     axes.set(xlabel="load, requests/s", ylabel="p90 below the baseline's, %", title="Moderate loads", ylim=(0, 100))
     axes.grid(alpha=0.3, which="both")
     axes.legend(fontsize=8)

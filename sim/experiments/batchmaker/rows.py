@@ -1,4 +1,4 @@
-"""What the runs give, and what the plots show."""
+"""The rows of the runs, which plots and claims read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run; times in ms. `wait` is from arrival to the first cell, `run` from there to the end."""
+    """One run, with times in ms. `wait` is from arrival to the first cell, and `run` from there to the end."""
 
     experiment: str
     network: str
@@ -29,7 +29,7 @@ class Row:
 
 
 class Runs:
-    """Rows, averaged over seeds where asked."""
+    """Rows, which its methods average over seeds."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = list(rows)
@@ -44,12 +44,12 @@ class Runs:
         return float(np.mean([getattr(row, field) for row in self.select(**settings).rows]))
 
     def curve(self, field: str, **settings: object) -> list[float]:
-        """Mean over seeds at each rate."""
+        """Return the mean over seeds at each rate."""
         return [self.mean(field, rate_rps=rate, **settings) for rate in self.rates()]
 
-    def between(self, least: float, most: float) -> "Runs":
-        """Those at such loads, both included."""
-        return Runs([row for row in self.rows if least <= row.rate_rps <= most])
+    def between(self, min_rps: float, max_rps: float) -> "Runs":
+        """Return the runs at loads between these, both included."""
+        return Runs([row for row in self.rows if min_rps <= row.rate_rps <= max_rps])
 
     @property
     def averaged(self) -> str:
@@ -57,10 +57,10 @@ class Runs:
         return "one seed" if seeds == 1 else f"mean of {seeds} seeds"
 
     def peak(self, **settings: object) -> float:
-        """The most that is served of any load offered."""
+        """Return the greatest rate that is served of any load offered."""
         chosen = self.select(**settings)
         return max(chosen.curve("throughput_rps"))
 
     def near(self, rate: float) -> float:
-        """The rate that was run nearest to this one."""
+        """Return the rate of a run that is nearest to this one."""
         return min(self.rates(), key=lambda other: abs(other - rate))

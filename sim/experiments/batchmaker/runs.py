@@ -1,14 +1,15 @@
 """The evaluation of BatchMaker (Gao, Yu, Wu, Li, EuroSys 2018, Section 7) on the latencies of sim/hardware/v100.py.
 
-`cellular` beside whole graphs padded in buckets (`bucketed-graph`, the paper's MXNet and TensorFlow), padded without
-buckets (`graph` with a window of 0) and, for trees, merged graphs (`dynamic-graph`, DyNet and TensorFlow Fold). Every
-run serves Poisson arrivals for `Scale.seconds`; all policies of a job see the same ones. Numbers are means over seeds.
+`cellular` is compared with whole graphs padded in buckets (`bucketed-graph`, the paper's MXNet and TensorFlow), and
+with graphs padded without buckets (`graph` with a window of 0). For trees it is compared with merged graphs
+(`dynamic-graph`, DyNet and TensorFlow Fold). Every run serves Poisson arrivals for `Scale.seconds`. All policies of a
+job see the same arrivals. Numbers are means over seeds.
 
-A peak is the most that is served, whatever load is offered. Graphs in buckets serve more the further they fall behind,
-as their batches fill: their peak is that of the highest load, for as long as a run lasts.
+A peak is the greatest rate that is served, at any load. Graphs in buckets serve more the further they fall behind,
+because their batches fill. Their peak is that of the highest load, for as long as a run lasts.
 
-The merge cost and the trees' shapes are our choice, as the paper does not tell them. "compare" is none of the paper's
-figures: `lazy` and `cellular` on the same networks and the same hardware, the NPU of LazyBatching.
+The paper gives neither the merge cost nor the trees' shapes; both are our choice. "compare" is none of the paper's
+figures: it has `lazy` and `cellular` on the same networks and the same hardware, the NPU of LazyBatching.
 """
 
 import math
@@ -31,7 +32,8 @@ from headrace.batching.policy import Policy
 from headrace.batching.request import Request
 from headrace.sim.experiments.batchmaker import plots
 from headrace.sim.experiments.batchmaker.rows import Row, Runs
-from headrace.sim.experiments.report import Claim, write_claims, write_rows
+from headrace.sim.experiments.experiment import Experiment, Report
+from headrace.sim.experiments.report import Claim
 from headrace.sim.hardware.npu import npu_times
 from headrace.sim.hardware.v100 import (
     DECODER_FULL_BATCH,
@@ -48,21 +50,19 @@ from headrace.sim.hardware.v100 import (
     tree_times,
 )
 from headrace.sim.simulation import simulate
-from headrace.sim.sweeps.sweep import Progress, run_figures
 from headrace.sim.workload.lengths import WMT15, Clipped, Fixed, Lengths, Sentences, dec_timesteps
 from headrace.sim.workload.traffic import generate, poisson
 from headrace.sim.zoo.cells import tree_lstm
 
-FIGURES = ("3", "7a", "7b", "8", "9", "11", "13", "14", "15", "abstract", "compare")
 BUCKET = 10
 WIDTHS = (1, 5, 10, 20, 40)
-LOW_RPS = 250  # the least load that the claims are of
+LOW_RPS = 250  # the least load of the claims
 MODERATE_RPS = 8000  # for the LSTM: half of what MXNet serves (Section 7)
 VARIED = "varied"  # the experiment with the overhead that the paper's peak on varying lengths implies
 TREE_BATCH = 64
-MERGED_CELLS = 4096  # at most in a merged batch: 64 bounds the trees and not the cells of these (Section 7.5)
-# What merging costs for each cell of each request, on the host: our assumption, of the order of what a dynamic
-# framework takes to make an operation.
+MERGED_CELLS = 4096  # the limit of a merged batch; 64 bounds the trees and not their cells (Section 7.5)
+# The cost of merging on the host, for each cell of each request. It is our assumption, of the order of the time that a
+# dynamic framework takes to make an operation.
 MERGE_S = 10e-6
 LENGTHS: dict[str, Lengths] = {
     "wmt15": WMT15,
@@ -76,8 +76,10 @@ LENGTHS: dict[str, Lengths] = {
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A run is so many seconds of arrivals, but not of fewer requests than `least`; those of other networks than the
-    LSTM, which take longer to simulate, a third of it. Loads in requests/s; `seq2seq` for each GPU."""
+    """How much is run.
+
+    A run has this many `seconds` of arrivals, and at least `least` requests. Runs of networks other than the LSTM take
+    longer to simulate and have a third of it. Loads are in requests/s; those of `seq2seq` are for each GPU."""
 
     seeds: int
     seconds: float
@@ -91,22 +93,12 @@ class Scale:
         return max(self.least, round(self.seconds / (1 if network == "lstm" else 3) * rate_rps))
 
 
-FULL = Scale(
-    2,
-    10.0,
-    4000,
-    (100, 150, 250, 500, 1000, 2000, 5000, 8000, 10000, 12000, 14000, 16000, 18000, 20000, 22000, 24000, 28000),
-    (25, 50, 125, 250, 500, 1000, 2000, 3000, 4000, 4500, 5000, 5500, 6000),
-    (250, 500, 1000, 1500, 2000, 2500, 3000, 3500, 4500, 6000, 7000),
-    (50, 100, 250, 500, 1000, 2000),
-)
-QUICK = Scale(1, 0.5, 1000, (150, 250, 5000, 16000, 28000), (125, 250, 6000), (1000, 3000, 7000), (100, 500))
-
-
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`setting` is what a policy is run with: the maximum batch of an encoder (the LSTM has only those), a bucket
-    width, or what merging costs (us a cell). `max_batch` is that of whole graphs."""
+    """One set of arrivals and the policies that serve it, each with a setting.
+
+    The setting of a policy is the maximum batch of an encoder (the LSTM has only those), a bucket width, or the cost of
+    merging (us a cell). `max_batch` is that of whole graphs."""
 
     experiment: str
     network: str
@@ -123,7 +115,7 @@ class Job:
 
 
 def padded_network(name: str) -> ModelGraph:
-    """Figure 7 of LazyBatching: layers that do not recur around one that does."""
+    """Return the network of LazyBatching's Figure 7: layers that do not recur around one that does."""
     static = NodeKind.STATIC
     convolutions = (MatMul(56 * 56, 9 * 64, 64), MatMul(28 * 28, 9 * 64, 128))
     nodes = [Node(f"conv{n}", static, (product_,)) for n, product_ in enumerate(convolutions, 1)]
@@ -133,7 +125,7 @@ def padded_network(name: str) -> ModelGraph:
 
 
 def npu_seq2seq(name: str) -> ModelGraph:
-    """The Seq2Seq of the paper with operators: an LSTM step, and one with the projection to 30,000 words."""
+    """Return the paper's Seq2Seq with operators: an LSTM step, and one with the projection to 30,000 words."""
     step, project = MatMul(1, 2048, 4096), MatMul(1, 1024, 30_000)
     return ModelGraph(
         name, (Node("encoder", NodeKind.ENCODER, (step,)), Node("decoder", NodeKind.DECODER, (step, project)))
@@ -141,7 +133,7 @@ def npu_seq2seq(name: str) -> ModelGraph:
 
 
 def around_rnn(name: str, max_batch: int) -> CellModel:
-    """The cells of `padded_network`: each layer is a type."""
+    """Return the cells of `padded_network`: each layer is a type."""
 
     def unfold(request: Request) -> CellGraph:
         length = steps(request.input_len)
@@ -190,13 +182,15 @@ def run_job(job: Job) -> list[Row]:
 
 
 def _steady_rps(finished: Sequence[float]) -> float:
-    """The rate at which the middle half of the requests ended: filling and draining do not count."""
+    """Return the rate at which the middle half of the requests ended, so that filling and draining do not count."""
     first, last = np.quantile(finished, (0.25, 0.75))
     return 0.5 * len(finished) / float(last - first)
 
 
 def make(job: Job, policy: str, setting: int) -> tuple[Policy, NodeTimes, CellModel | None]:
-    """A policy with the latencies of what it runs, and the cells of its tasks if it has such."""
+    """Return a new policy, the latencies of its network, and the cells of its tasks if it has such.
+
+    This is the only place where the experiment makes policies. The merge cost of `dynamic-graph` is set here."""
     name, workers = job.network, job.workers
     if job.experiment == "compare":
         return _on_npu(name, workers, policy, LENGTHS[job.lengths])
@@ -278,7 +272,8 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
             widths = [("bucketed-graph", width) for width in WIDTHS]
             return _jobs("width", "lstm", "wmt15", 1, scale.lstm, scale, widths)
         case "11":
-            # The baselines come close to the ideal of 24 steps: so their graph is of 24, and not of a bucket up to 30.
+            # The baselines come close to the ideal of 24 steps. So their graph has 24 steps, and not those of a bucket
+            # up to 30.
             return [
                 job
                 for lengths, width in (("fixed 24", 24), ("clip 50", BUCKET), ("clip 100", BUCKET))
@@ -324,34 +319,6 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
             return []
 
 
-def reproduce(
-    figures: Sequence[str], folder: Path, scale: Scale, progress: Progress, ray: str | None = None
-) -> list[Claim]:
-    """Runs what the figures need, writes a CSV file and a plot for each into `folder`, and table.md and table.json.
-    `ray` is as `crew` has it.
-    What the runs.parquet there has, of this code, is not run again.
-
-    Raises UsageError for a figure that is not in FIGURES."""
-    folder.mkdir(parents=True, exist_ok=True)
-    claims: list[Claim] = []
-    for figure, rows in run_figures(
-        figures,
-        FIGURES,
-        lambda figure: jobs_for(figure, scale),
-        run_job,
-        progress,
-        lambda jobs: f"{sum(len(job.policies) for job in jobs)} simulated runs",
-        ray=ray,
-        journal=folder / "runs.parquet",
-        kinds=(Row,),
-    ):
-        if rows:
-            write_rows(folder / f"figure{figure}.csv", rows)
-        claims += REPORTS[figure](Runs(rows), folder)
-    write_claims(folder, claims)
-    return claims
-
-
 def figure_3(runs: Runs, folder: Path) -> list[Claim]:
     batches = [2**n for n in range(12)]
     lines = ["batch,lstm_us,lstm_per_s,decoder_us,decoder_per_s"]
@@ -364,7 +331,7 @@ def figure_3(runs: Runs, folder: Path) -> list[Claim]:
 
 
 def ideal_rps(length: float) -> float:
-    """Full batches of nothing but LSTM steps, one behind the other."""
+    """Return the rate of full batches of LSTM steps alone, without a gap."""
     return FULL_BATCH / length / lstm_step_s(FULL_BATCH)
 
 
@@ -377,12 +344,12 @@ def figure_7a(runs: Runs, folder: Path) -> list[Claim]:
     cellular, bucketed = lstm_runs.select(policy="cellular"), lstm_runs.select(policy="bucketed-graph")
     low = cellular.between(LOW_RPS, MODERATE_RPS)
     least = bucketed.between(LOW_RPS, math.inf)
-    most = max(runs.rates())
+    offered = max(runs.rates())
     of_16k = runs.near(16_000)
     return [
         Claim(
             "7a",
-            f"LSTM, cellular: peak, {most:g}/s offered",
+            f"LSTM, cellular: peak, {offered:g}/s offered",
             20_000,
             cellular.peak(),
             "1/s",
@@ -395,7 +362,7 @@ def figure_7a(runs: Runs, folder: Path) -> list[Claim]:
             16_000,
             bucketed.mean("throughput_rps", rate_rps=of_16k),
             "1/s",
-            f"{runs.averaged}; of {most:g}/s {bucketed.peak():.0f}, as batches fill",
+            f"{runs.averaged}; of {offered:g}/s {bucketed.peak():.0f}, as batches fill",
         ),
         Claim(
             "7a",
@@ -463,7 +430,7 @@ def figure_8(runs: Runs, folder: Path) -> list[Claim]:
     def late(one: Runs) -> float:
         return one.mean("p90_ms", rate_rps=rate) / usual.mean("p90_ms", rate_rps=rate)
 
-    most = max(runs.rates())
+    offered = max(runs.rates())
     lengths, _ = WMT15.sample(100_000, np.random.default_rng(0))
     served = ", ".join(f"{runs.peak(setting=width):.0f}/s with {width}" for width in WIDTHS)
     full = _list([ideal_rps(float(np.mean([bucket_end(n, width) for n in lengths]))) for width in WIDTHS], "{:.0f}")
@@ -472,7 +439,7 @@ def figure_8(runs: Runs, folder: Path) -> list[Claim]:
         Claim("8", f"LSTM, buckets of 1: p90 by that of 10 at {rate:g}/s", 1, late(fine), "x", runs.averaged, ">"),
         Claim(
             "8",
-            f"LSTM, buckets of 40: peak by that of 10, {most:g}/s offered",
+            f"LSTM, buckets of 40: peak by that of 10, {offered:g}/s offered",
             1,
             coarse.peak() / usual.peak(),
             "x",
@@ -481,7 +448,7 @@ def figure_8(runs: Runs, folder: Path) -> list[Claim]:
         ),
         Claim(
             "8",
-            f"LSTM, buckets of 1: peak by that of 10, {most:g}/s offered",
+            f"LSTM, buckets of 1: peak by that of 10, {offered:g}/s offered",
             1,
             fine.peak() / usual.peak(),
             "x",
@@ -540,12 +507,12 @@ def figure_11(runs: Runs, folder: Path) -> list[Claim]:
         f"{runs.select(lengths=name).peak(policy='bucketed-graph'):.0f}/s"
         for name in ("fixed 24", "clip 50", "clip 100")
     )
-    most = max(runs.rates())
+    offered = max(runs.rates())
     return [
         Claim("11", "LSTM, 24 steps: ideal rate", 27_136, ideal, "1/s", "512 / (24 x 784 us)"),
         Claim(
             "11",
-            f"LSTM, 24 steps, graphs of that length: share of the ideal, {most:g}/s offered",
+            f"LSTM, 24 steps, graphs of that length: share of the ideal, {offered:g}/s offered",
             100,
             shares["bucketed-graph"],
             "%",
@@ -553,7 +520,7 @@ def figure_11(runs: Runs, folder: Path) -> list[Claim]:
         ),
         Claim(
             "11",
-            f"LSTM, 24 steps, cellular: share of the ideal, {most:g}/s offered",
+            f"LSTM, 24 steps, cellular: share of the ideal, {offered:g}/s offered",
             87,
             shares["cellular"],
             "%",
@@ -601,7 +568,7 @@ def figure_14(runs: Runs, folder: Path) -> list[Claim]:
     merge = round(MERGE_S * 1e6)
 
     def found(one: Runs, policy: str, setting: int) -> tuple[float, float]:
-        """The peak (1/s), and the p90 (ms) at that load."""
+        """Return the peak (1/s), and the p90 (ms) at that load."""
         mine = one.select(policy=policy, setting=setting)
         return mine.peak(), mine.mean("p90_ms", rate_rps=rate)
 
@@ -639,7 +606,7 @@ def figure_14(runs: Runs, folder: Path) -> list[Claim]:
 def figure_15(runs: Runs, folder: Path) -> list[Claim]:
     derived, plain = (runs.select(network=name) for name in ("tree", "tree of LSTM steps"))
     plots.trees(folder / "figure15.png", derived)
-    # TREE_BATCH trees at a time, each of the 31 cells as one batch of them.
+    # TREE_BATCH trees run at a time, and each of the 31 cells as one batch of them.
     ideal, of_steps = (TREE_BATCH / (31 * step(TREE_BATCH)) for step in (tree_cell_s, lstm_step_s))
     share = 100 * derived.peak(policy="cellular") / ideal
     note = (
@@ -651,8 +618,9 @@ def figure_15(runs: Runs, folder: Path) -> list[Claim]:
 
 
 def abstract(runs: Runs, folder: Path) -> list[Claim]:
-    """What the abstract and the start of Section 7 sum up, of the runs of Figures 7a, 13 and 14. Moderate is a load of
-    less than half of the baseline's peak."""
+    """Compare the numbers of the abstract and of the start of Section 7, from the runs of Figures 7a, 13 and 14.
+
+    A moderate load is less than half of the baseline's peak."""
     merged = ("dynamic-graph", round(MERGE_S * 1e6))
     parts = {
         "LSTM": (runs.select(experiment="lstm"), FULL_BATCH, "bucketed-graph", BUCKET),
@@ -674,7 +642,7 @@ def abstract(runs: Runs, folder: Path) -> list[Claim]:
     lines = [f"{name},{rate:g},{value:.1f}" for name, found in less.items() for rate, value in found.items()]
     (folder / "figureabstract.csv").write_text("\n".join(["network,rate_rps,p90_less_percent", *lines]) + "\n")
     claims = []
-    for name, (least, most, ratio, peak_rps) in {
+    for name, (least, greatest, ratio, peak_rps) in {
         "LSTM": (37.5, 90.5, 1.25, 20_000),
         "Seq2Seq, 2 GPUs": (17.5, 82.6, 1.6, 8500),
         "Seq2Seq, 4 GPUs": (17.5, 82.6, 1.6, 17_000),
@@ -692,7 +660,7 @@ def abstract(runs: Runs, folder: Path) -> list[Claim]:
                 "%",
                 f"{runs.averaged}; it is that of the least load, which the paper does not print: {all_loads}",
             ),
-            Claim("abstract", what.format("most"), most, max(found), "%", runs.averaged),
+            Claim("abstract", what.format("most"), greatest, max(found), "%", runs.averaged),
             Claim(
                 "abstract",
                 f"{name}: peak by that of bucketed graphs",
@@ -749,3 +717,34 @@ REPORTS: dict[str, Callable[[Runs, Path], list[Claim]]] = {
     "abstract": abstract,
     "compare": compare,
 }
+
+
+def report(figure: str, rows: Sequence[Row], folder: Path) -> Report:
+    claims = REPORTS[figure](Runs(rows), folder)
+    return Report({} if figure == "abstract" else {f"figure{figure}": rows}, claims)
+
+
+def describe(jobs: Sequence[Job]) -> str:
+    return f"{sum(len(job.policies) for job in jobs)} simulated runs"
+
+
+EXPERIMENT = Experiment(
+    name="batchmaker",
+    source="Gao, Yu, Wu, Li, BatchMaker, EuroSys 2018",
+    figures=("3", "7a", "7b", "8", "9", "11", "13", "14", "15", "abstract", "compare"),
+    full=Scale(
+        2,
+        10.0,
+        4000,
+        (100, 150, 250, 500, 1000, 2000, 5000, 8000, 10000, 12000, 14000, 16000, 18000, 20000, 22000, 24000, 28000),
+        (25, 50, 125, 250, 500, 1000, 2000, 3000, 4000, 4500, 5000, 5500, 6000),
+        (250, 500, 1000, 1500, 2000, 2500, 3000, 3500, 4500, 6000, 7000),
+        (50, 100, 250, 500, 1000, 2000),
+    ),
+    quick=Scale(1, 0.5, 1000, (150, 250, 5000, 16000, 28000), (125, 250, 6000), (1000, 3000, 7000), (100, 500)),
+    jobs=jobs_for,
+    run=run_job,
+    row_types=(Row,),
+    report=report,
+    describe=describe,
+)

@@ -1,1 +1,1 @@
-"""How much of the load is in time under each policy: those that know deadlines, as bars for the rest."""
+"""Compare how much of the load is in time under each policy, with those that know deadlines as a bar for the others."""

@@ -1,4 +1,4 @@
-"""The plot of goodput by load."""
+"""Draw goodput by load."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,20 +12,20 @@ from headrace.sim.experiments.goodput.rows import Row
 
 
 def plot(path: Path, rows: Sequence[Row]) -> None:
-    models, targets = (list(dict.fromkeys(getattr(row, field) for row in rows)) for field in ("model", "sla_ms"))
+    models, targets = (list(dict.fromkeys(getattr(row, field) for row in rows)) for field in ("model", "slo_ms"))
     policies = list(dict.fromkeys(row.policy for row in rows))
-    most = max(row.load for row in rows)
+    max_load = max(row.load for row in rows)
     figure, panels = plt.subplots(
         len(targets), len(models), figsize=(5 * len(models), 3.4 * len(targets)), sharex=True, sharey=True
     )
-    for line, sla_ms in zip(panels, targets, strict=True):
+    for line, slo_ms in zip(panels, targets, strict=True):
         for axes, model in zip(line, models, strict=True):
-            axes.plot([0, most], [0, most], color="0.8", lw=0.8)
+            axes.plot([0, max_load], [0, max_load], color="0.8", lw=0.8)
             for policy in policies:
-                mine = [row for row in rows if (row.model, row.sla_ms, row.policy) == (model, sla_ms, policy)]
+                mine = [row for row in rows if (row.model, row.slo_ms, row.policy) == (model, slo_ms, policy)]
                 dashed = "--" if policy in ("graph", "preba", "smdp") else "-"
                 axes.plot([row.load for row in mine], [row.goodput for row in mine], dashed, marker=".", label=policy)
-            axes.set(title=f"{model.replace(',', ', ')}\nwithin {sla_ms:g} ms", ylim=(0, 1.25))
+            axes.set(title=f"{model.replace(',', ', ')}\nwithin {slo_ms:g} ms", ylim=(0, 1.25))
             axes.grid(alpha=0.3)
     for axes in panels[-1]:
         axes.set_xlabel("load, of what full batches can serve")

@@ -1,14 +1,16 @@
-"""What the runs give, and what the plot shows."""
+"""The rows of the runs, which the plot and the table read."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The mean of the seeds. `in_time` is a share, `goodput` one of what the NPU can do."""
+    """A policy at a load: one run, or the mean of the runs under several seeds.
+
+    `load` is a share of the NPU's capacity, `in_time` a share of the requests, and `goodput` their product."""
 
     model: str
-    sla_ms: float
+    slo_ms: float
     load: float
     policy: str
     in_time: float

@@ -1,1 +1,1 @@
-"""LazyBatching (HPCA 2021)."""
+"""Reproduce LazyBatching (HPCA 2021)."""

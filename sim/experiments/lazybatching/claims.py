@@ -1,8 +1,9 @@
-"""The numbers of LazyBatching (HPCA 2021) beside what came out, by the paper's own figure numbers; Section VI-C's where
-they stand in its text.
+"""Compare the numbers of LazyBatching (HPCA 2021) with ours, by the paper's figure numbers and by Section VI-C of its
+text.
 
-Averages of ratios are arithmetic means. "Best GraphB" is, at each load, the window that is best there. A note says
-load, baseline and averaging, then what other readings give, then why a number is off."""
+Averages of ratios are arithmetic means. "Best GraphB" is, at each load, the window that is best there. A note first
+says load, baseline and averaging, then the numbers of other readings, then why a number is off.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -35,19 +36,20 @@ LIVE = {0.3: (71, 0.033, 76, 0.033, 165), 0.6: (118, 0.182, 133, 0.219, 236), 0.
 
 
 def gains(runs: Runs, field: str, *, best: bool, policy: str = "lazy", **settings: object) -> list[float]:
-    """How many times as much throughput lazy (or oracle) has as GraphB, or GraphB latency as it: one value at each load
-    and network with the best window, or one for each window."""
-    found = []
+    """Return the gains of lazy (or oracle) over GraphB: the ratio of throughputs, or the inverse ratio of latencies.
+
+    There is one value for each load and network with the best window, or one for each window."""
+    values = []
     for model, rate in ((model, rate) for model in runs.models() for rate in runs.rates()):
         own = runs.mean(field, model=model, rate_rps=rate, policy=policy, **settings)
         graph = runs.by_window(field, model=model, rate_rps=rate, **settings).values()
         every = [own / value if field == "throughput_rps" else value / own for value in graph]
-        found += [min(every)] if best else every
-    return found
+        values += [min(every)] if best else every
+    return values
 
 
 def ratio_of_means(runs: Runs, field: str, **settings: object) -> float:
-    """The gain over the best GraphB in the means over loads and networks, in place of the mean of the gains."""
+    """Return the gain over the best GraphB in the means over loads and networks, in place of the mean of the gains."""
     least = field != "throughput_rps"
     served = [{"model": model, "rate_rps": rate, **settings} for model in runs.models() for rate in runs.rates()]
     graphs = (runs.by_window(field, **some).values() for some in served)
@@ -57,7 +59,7 @@ def ratio_of_means(runs: Runs, field: str, **settings: object) -> float:
 
 
 def reading_of(runs: Runs, reading: str, *models: str) -> Runs:
-    """The runs of `models` in a reading: of lazy, and of GraphB too where it differs there."""
+    """Return the runs of `models` in a reading: those of lazy, and those of GraphB where it differs there."""
     rows = [row for row in runs.of(*models, reading=reading).all_rows() if row.policy in ("lazy", "graph")]
     if reading in OF_LAZY:
         rows += [row for row in runs.of(*models).all_rows() if row.policy == "graph"]
@@ -65,7 +67,7 @@ def reading_of(runs: Runs, reading: str, *models: str) -> Runs:
 
 
 def best_fixed_window(runs: Runs, field: str) -> tuple[int, float]:
-    """The window (ms) with the least mean gain of lazy over all loads of one network, and that gain."""
+    """Return the window (ms) with the least mean gain of lazy over all loads of one network, and that gain."""
     by_window = {
         window: _mean(
             runs.by_window(field, rate_rps=rate)[window] / runs.mean(field, rate_rps=rate, policy="lazy")
@@ -78,8 +80,10 @@ def best_fixed_window(runs: Runs, field: str) -> tuple[int, float]:
 
 
 def satisfaction(runs: Runs, windows: Callable[[int], Iterable[int]]) -> tuple[float, float]:
-    """Mean shares of requests in time under lazy and under GraphB, over networks and targets, and over windows(target):
-    averaged first, as a mean of ratios is ruled by the few settings in which GraphB has hardly anybody in time."""
+    """Return the mean shares of requests in time under lazy and under GraphB.
+
+    They are means over networks, targets and windows(target). Shares are averaged before the ratio. A mean of ratios
+    would follow the few settings in which GraphB has hardly any request in time."""
     lazy, graph = [], []
     for model in runs.models():
         for target in TARGETS_MS:
@@ -282,14 +286,14 @@ def figure_16(rows: Sequence[Row], folder: Path) -> list[Claim]:
     ):
         lists = []
         for rate in (LOW_RPS, HIGH_RPS):
-            each = gains(runs.of(least_rps=rate, max_rps=rate), field, best=True, sla_ms=100.0)
+            each = gains(runs.of(least_rps=rate, max_rps=rate), field, best=True, slo_ms=100.0)
             lists.append(f"{rate}/s: {_list(FURTHER_NETWORKS, each)}")
         note = _note(
             f"{LOW_RPS} and {HIGH_RPS}/s, ratio of the means over networks and loads; each at {'; at '.join(lists)}",
-            _others({"os": f"{ratio_of_means(runs.of(reading='os'), field, sla_ms=100.0):.2f}"}),
+            _others({"os": f"{ratio_of_means(runs.of(reading='os'), field, slo_ms=100.0):.2f}"}),
             why,
         )
-        measured = ratio_of_means(runs.of(), field, sla_ms=100.0)
+        measured = ratio_of_means(runs.of(), field, slo_ms=100.0)
         claims.append(Claim("16", f"four further networks: {what}", paper, measured, "x", note))
     shares = {name: satisfaction(runs.of(reading=name, least_rps=HIGH_RPS), lambda target: [95]) for name in ("", "os")}
     lazy, graph = shares[""]
@@ -327,7 +331,7 @@ def figure_17(rows: Sequence[Row], folder: Path) -> list[Claim]:
 
 
 def sensitivity(rows: Sequence[Row], folder: Path) -> list[Claim]:
-    """Section VI-C's text."""
+    """Compare the numbers in the text of Section VI-C."""
     runs = Runs(rows)
     steps = Runs([row for row in rows if row.dec_timesteps is not None])
     by_batch = Runs([row for row in rows if row.max_batch != 64])
@@ -425,18 +429,20 @@ def _times(model: str, reading: str = "") -> NodeTimes:
 
 
 def _saturates(batches: Sequence[int], latency_s: Sequence[float]) -> int:
-    """The first batch with 95 % of the throughput of the last."""
+    """Return the first batch with 95 % of the throughput of the last."""
     peak = batches[-1] / latency_s[-1]
     return next(batch for batch, s in zip(batches, latency_s, strict=True) if batch / s >= 0.95 * peak)
 
 
 def _readings(model: str) -> tuple[str, ...]:
-    """Those that bear on a network: nothing merges across steps, and slack is not short, in ResNet-50."""
+    """Return the readings that matter for a network.
+
+    In ResNet-50 nothing merges across steps, and slack is not short."""
     return ("os", "single-buffered") if model == "resnet50" else ("os", *OF_LAZY)
 
 
 def _readings_give(runs: Runs, model: str, field: str, where: str = "") -> str:
-    """The mean gain over the best GraphB in all other readings."""
+    """Return in words the mean gain over the best GraphB in all other readings."""
     others = {name: f"{_mean(gains(reading_of(runs, name, model), field, best=True)):.2f}" for name in _readings(model)}
     if model == "transformer":
         others["uncached"] = f"{_mean(gains(runs.of(UNCACHED), field, best=True)):.2f}"
@@ -444,21 +450,21 @@ def _readings_give(runs: Runs, model: str, field: str, where: str = "") -> str:
 
 
 def _lowest_target(runs: Runs, model: str, reading: str = "", policy: str = "lazy") -> int | None:
-    """The lowest target (ms) that nobody misses in any run; None if some do even at 100 ms."""
+    """Return the lowest target (ms) that no request misses in any run; None if some miss even 100 ms."""
     settings = {"model": model, "reading": reading, "policy": policy}
     return next((target for target in TARGETS_MS if runs.in_time(target, **settings) == 1), None)
 
 
 def _targets(runs: Runs, model: str, at_ms: int, reading: str = "", policy: str = "lazy") -> str:
-    """That target, and the share late at `at_ms`."""
-    found = _lowest_target(runs, model, reading, policy)
+    """Return in words the lowest target, and the share late at `at_ms`."""
+    lowest = _lowest_target(runs, model, reading, policy)
     late = 1 - runs.in_time(at_ms, model=model, reading=reading, policy=policy)
-    return f"{'none' if found is None else f'{found} ms'} ({late:.2%})"
+    return f"{'none' if lowest is None else f'{lowest} ms'} ({late:.2%})"
 
 
-def _others(found: Mapping[str, str], where: str = "") -> str:
-    """What other readings give."""
-    return f"Otherwise read{where}: " + "; ".join(f"{WORDS.get(name, name)} {what}" for name, what in found.items())
+def _others(numbers: Mapping[str, str], where: str = "") -> str:
+    """Return in words the numbers of other readings."""
+    return f"Otherwise read{where}: " + "; ".join(f"{WORDS.get(name, name)} {what}" for name, what in numbers.items())
 
 
 def _note(*sentences: str) -> str:

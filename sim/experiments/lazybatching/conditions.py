@@ -1,35 +1,37 @@
-"""The conditions of LazyBatching's evaluation, and what its text leaves open."""
+"""The conditions of LazyBatching's evaluation, and the questions that its text leaves open."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.sim.hardware.npu import Npu
 
 NETWORKS = ("resnet50", "gnmt", "transformer")  # Table II
-UNCACHED = "transformer_uncached"  # a reading of the third: the paper does not say whether keys and values are kept
+UNCACHED = "transformer_uncached"  # a reading of the third: the paper does not say whether it keeps keys and values
 SEQUENCE_NETWORKS = ("gnmt", "transformer", UNCACHED)
 FURTHER_NETWORKS = ("vgg16", "mobilenet_v1", "las", "bert_base")  # Fig. 16
-COLOCATED = "resnet50+gnmt+transformer+mobilenet_v1"  # Section VI-C says four models, not which
+# Section VI-C says that there are four models, and does not name them
+COLOCATED = "resnet50+gnmt+transformer+mobilenet_v1"
 TARGETS_MS = (20, 40, 60, 80, 100)
 LOW_RPS, HIGH_RPS = 16, 1000  # Fig. 14 to 16
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the paper leaves open, taken otherwise than by default: the NPU, or options of `lazy`."""
+    """An answer to a question that the paper leaves open, other than the default: the NPU, or a setting of `lazy` and
+    `oracle`."""
 
     npu: Npu = field(default_factory=Npu)
-    options: Mapping[str, object] = field(default_factory=dict)
+    slack_scope: str = "table"
+    equal_timesteps: bool = False
 
 
 READINGS = {
     "": Reading(),
     "os": Reading(Npu(dataflow="os")),
     "single-buffered": Reading(Npu(double_buffered_weights=False)),
-    "active": Reading(options={"slack_scope": "active"}),
-    "equal-timesteps": Reading(options={"equal_timesteps": True}),
+    "active": Reading(slack_scope="active"),
+    "equal-timesteps": Reading(equal_timesteps=True),
 }
-OF_LAZY = ("active", "equal-timesteps")  # GraphB is the same in these
+OF_LAZY = ("active", "equal-timesteps")  # readings in which GraphB is the same
 WORDS = {
     "uncached": "decoder without cached keys and values",
     "os": "output-stationary NPU",

@@ -1,4 +1,4 @@
-"""The plots of the LazyBatching reproduction. Bands are the range over seeds where there is one."""
+"""Draw the LazyBatching reproduction. Bands are the range over seeds where there is one."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,7 +54,9 @@ def figure_5(path: Path, runs: Runs) -> None:
 
 
 def by_load(path: Path, runs: Runs, field: str, label: str) -> None:
-    """A field against the load, a panel a network: every GraphB window grey to brown, the others in colour."""
+    """Draw a field against the load, with a panel for each network.
+
+    GraphB windows are grey to brown, all others coloured."""
     models = runs.models()
     figure, panels = plt.subplots(1, len(models), figsize=(5 * len(models), 4), squeeze=False)
     shades = plt.get_cmap("copper")
@@ -69,7 +71,7 @@ def by_load(path: Path, runs: Runs, field: str, label: str) -> None:
                 _line(axes, runs, field, policy, COLORS[policy], 2.2, model=model, policy=policy)
         axes.set(xlabel="load, requests/s", ylabel=label, title=_name(model), xscale="log", yscale="log")
         axes.grid(alpha=0.3, which="both")
-    panels[0][min(1, len(models) - 1)].legend(fontsize=8, loc="upper left")  # of GNMT, where there is room
+    panels[0][min(1, len(models) - 1)].legend(fontsize=8, loc="upper left")  # the panel of GNMT has room
     _save(figure, path)
 
 
@@ -133,7 +135,7 @@ def figure_16(path: Path, runs: Runs) -> None:
     for axes, field, label in ((latency, "mean_ms", "mean latency, ms"), (throughput, "throughput_rps", "requests/s")):
         names = [f"{_name(model)}\n{rate:g}/s" for rate in rates for model in models]
         for number, (policy, window) in enumerate(bars):
-            settings = {"policy": policy, "window_ms": window, "sla_ms": 100.0}
+            settings = {"policy": policy, "window_ms": window, "slo_ms": 100.0}
             heights = [runs.mean(field, model=m, rate_rps=rate, **settings) for rate in rates for m in models]
             places = np.arange(len(names)) + (number - 1.5) * 0.2
             axes.bar(places, heights, 0.2, color=COLORS.get(policy, "peru"), label=_bar(policy, window))

@@ -1,4 +1,4 @@
-"""What the runs give, and what claims and plots read off them."""
+"""The rows of the runs, which claims and plots read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +10,10 @@ from headrace.sim.experiments.lazybatching.conditions import TARGETS_MS
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run. `violations` are the shares of requests later than each of TARGETS_MS (for lazy and oracle only that of
-    `sla_ms` is meant, as the target steers them), `quantiles_ms` the latencies at 0, 1, ... 100 %."""
+    """One run.
+
+    `violations` are the shares of requests later than each of TARGETS_MS. For lazy and oracle only that of `slo_ms` has
+    a meaning, because the target steers them. `quantiles_ms` are the latencies at 0, 1, ... 100 %."""
 
     model: str
     reading: str
@@ -19,7 +21,7 @@ class Row:
     seed: int
     policy: str
     window_ms: int
-    sla_ms: float
+    slo_ms: float
     max_batch: int
     dec_timesteps: int | None
     mean_ms: float
@@ -37,12 +39,14 @@ class Runs:
     def __init__(self, rows: Sequence[Row]) -> None:
         self._groups: dict[tuple[object, ...], list[Row]] = {}
         for row in rows:
-            key = (row.model, row.reading, row.rate_rps, row.policy, row.window_ms, row.sla_ms, row.max_batch)
+            key = (row.model, row.reading, row.rate_rps, row.policy, row.window_ms, row.slo_ms, row.max_batch)
             self._groups.setdefault((*key, row.dec_timesteps), []).append(row)
         self.rows = [group[0] for group in self._groups.values()]
 
     def of(self, *models: str, reading: str | None = "", max_rps: float = float("inf"), least_rps: float = 0) -> "Runs":
-        """The runs of these models (of all, if none is named) in one reading (None: in all) at these loads."""
+        """Return the runs of these models at these loads, in one reading.
+
+        Without a model they are those of all models; the reading None stands for all readings."""
         return Runs(
             [
                 row
@@ -54,7 +58,7 @@ class Runs:
         )
 
     def select(self, **settings: object) -> list[list[Row]]:
-        """Groups of rows, one a setting, whose fields have these values."""
+        """Return groups of rows, one for each setting, whose fields have these values."""
         return [
             group
             for group in self._groups.values()
@@ -62,20 +66,20 @@ class Runs:
         ]
 
     def mean(self, field: str, **settings: object) -> float:
-        """Mean of a field over the seeds of the one setting that matches."""
+        """Return the mean of a field over the seeds of the one setting that matches."""
         groups = self.select(**settings)
         assert len(groups) == 1, f"{len(groups)} settings match {settings}"
         return float(np.mean([getattr(row, field) for row in groups[0]]))
 
     def by_window(self, field: str, **settings: object) -> dict[int, float]:
-        """The same for GraphB with each window (ms)."""
+        """Return the same for GraphB with each window (ms)."""
         groups = self.select(policy="graph", **settings)
         return {group[0].window_ms: float(np.mean([getattr(row, field) for row in group])) for group in groups}
 
     def in_time(self, target_ms: int, **settings: object) -> float:
-        """Share of requests within the target. Lazy and oracle are those that aim at it."""
+        """Return the share of requests within the target. Runs of lazy and oracle are those with this target."""
         if settings["policy"] in ("lazy", "oracle"):
-            return 1 - self.mean("violation_rate", sla_ms=float(target_ms), **settings)
+            return 1 - self.mean("violation_rate", slo_ms=float(target_ms), **settings)
         groups = self.select(**settings)
         assert len(groups) == 1, f"{len(groups)} settings match {settings}"
         return 1 - float(np.mean([row.violations[TARGETS_MS.index(target_ms)] for row in groups[0]]))

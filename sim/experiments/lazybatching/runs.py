@@ -1,7 +1,7 @@
-"""The evaluation of LazyBatching (Choi, Kim, Rhu, HPCA 2021, Sections V and VI) on the NPU model: what is run.
+"""The evaluation of LazyBatching (Choi, Kim, Rhu, HPCA 2021, Sections V and VI) on the NPU model: the runs.
 
-Every run serves `requests` Poisson arrivals; all policies of a job see the same ones. What the numbers of the paper are
-compared with, by the paper's figure numbers, stands in claims.py; what the paper leaves open, in conditions.py.
+Every run serves `requests` Poisson arrivals, and all policies of a job see the same ones. claims.py compares with the
+paper's numbers. conditions.py has the questions that the paper leaves open.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from headrace.batching.policies.lazy import LazyBatching, OracleLazyBatching
 from headrace.batching.policy import Policy
 from headrace.batching.registry import build_policy, find_policy
 from headrace.sim.engine import Arrivals
+from headrace.sim.experiments.experiment import Experiment, Report
 from headrace.sim.experiments.lazybatching.claims import REPORTS
 from headrace.sim.experiments.lazybatching.conditions import (
     COLOCATED,
@@ -33,31 +33,24 @@ from headrace.sim.experiments.lazybatching.conditions import (
     UNCACHED,
 )
 from headrace.sim.experiments.lazybatching.rows import Row
-from headrace.sim.experiments.report import Claim, write_claims, write_rows
 from headrace.sim.hardware.npu import Npu, npu_times
 from headrace.sim.machine import usual_lengths
 from headrace.sim.simulation import Simulation, simulate
-from headrace.sim.sweeps.sweep import Progress, run_figures
 from headrace.sim.workload.lengths import Lengths, dec_timesteps
 from headrace.sim.workload.traffic import generate, poisson
 from headrace.sim.zoo import model_graph
 
-FIGURES = ("3", "5", "12", "13", "14", "15", "16", "17", "sensitivity")
 COVERAGE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is run. Rates in requests/s, windows in ms."""
+    """How much is run: rates in requests/s, windows in ms."""
 
     seeds: int
     requests: int
     rates: tuple[int, ...]
     windows: tuple[int, ...]
-
-
-FULL = Scale(20, 2000, (LOW_RPS, 64, 125, 250, 500, HIGH_RPS, 2000), tuple(range(5, 96, 10)))
-QUICK = Scale(2, 400, (LOW_RPS, 500, HIGH_RPS, 2000), (5, 35, 95))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +65,9 @@ class Job:
     requests: int
     windows: tuple[int, ...]
     policies: tuple[str, ...] = ("lazy",)
-    sla_ms: float = 100.0
+    slo_ms: float = 100.0
     max_batch: int = 64
-    dec_timesteps: int | None = None  # None: what COVERAGE of the outputs takes
+    dec_timesteps: int | None = None  # None for the steps that COVERAGE of the outputs takes
     reading: str = ""
 
 
@@ -89,34 +82,37 @@ def _assumed_steps(model: str) -> int:
 
 
 def run_job(job: Job) -> list[Row]:
-    reading = READINGS[job.reading]
-    times = {model: _times(model, reading.npu) for model in job.model.split("+")}
+    times = {model: _times(model, READINGS[job.reading].npu) for model in job.model.split("+")}
     lengths: dict[str, Lengths] = {model: usual_lengths(model) for model in times}
     steps = {
         model: job.dec_timesteps or _assumed_steps(model)
         for model, known in times.items()
         if len(known.sections.decoder)
     }
-    arrivals = generate(poisson(job.rate_rps, job.requests, job.seed), lengths, job.sla_ms / 1e3, job.seed)
+    arrivals = generate(poisson(job.rate_rps, job.requests, job.seed), lengths, job.slo_ms / 1e3, job.seed)
     rows = []
     for name, window in [*(("graph", window) for window in job.windows), *((name, 0) for name in job.policies)]:
-        policy = _policy(job, name, window, times, steps, reading.options)
+        policy = _policy(job, name, window, times, steps)
         rows.append(_row(job, name, window, arrivals, simulate(policy, arrivals, times, 1, seed=job.seed)))
     return rows
 
 
-def _policy(
-    job: Job,
-    name: str,
-    window_ms: int,
-    times: Mapping[str, NodeTimes],
-    steps: Mapping[str, int],
-    options: Mapping[str, Any],
-) -> Policy:
-    """Return a policy of the comparison; `options` are LazyBatching's readings of the paper (lazy.py)."""
+def _policy(job: Job, name: str, window_ms: int, times: Mapping[str, NodeTimes], steps: Mapping[str, int]) -> Policy:
+    """Return a new policy for one run.
+
+    This is the only place where the experiment makes policies. The reading sets the research settings of `lazy` and
+    `oracle` here (lazy.py)."""
+    reading = READINGS[job.reading]
     if name in ("lazy", "oracle"):
         lazy = LazyBatching if name == "lazy" else OracleLazyBatching
-        return lazy(times, 1, job.max_batch, steps, **options)
+        return lazy(
+            times,
+            1,
+            job.max_batch,
+            steps,
+            slack_scope=reading.slack_scope,
+            equal_timesteps=reading.equal_timesteps,
+        )
     known = {"window_ms": float(window_ms), "max_batch": job.max_batch}
     own = {each.name for each in find_policy(name).settings}
     context = PolicyContext(times, 1, steps_of=lambda coverage: steps)
@@ -133,13 +129,13 @@ def _row(job: Job, policy: str, window: int, arrivals: Arrivals, done: Simulatio
         job.seed,
         policy,
         window,
-        job.sla_ms,
+        job.slo_ms,
         job.max_batch,
         job.dec_timesteps,
         float(latencies.mean()),
         float(quantiles[99]),
         len(latencies) / (max(done.outcome.finished) - arrivals.arrival[0]),
-        float((latencies > job.sla_ms).mean()),
+        float((latencies > job.slo_ms).mean()),
         done.outcome.request_node_runs / done.outcome.node_runs,
         tuple(float((latencies > target).mean()) for target in TARGETS_MS),
         tuple(float(quantile) for quantile in quantiles),
@@ -155,7 +151,7 @@ def _jobs(scale: Scale, models: Iterable[str], rates: Iterable[float], **setting
 
 
 def _by_load(scale: Scale, rates: Sequence[int]) -> list[Job]:
-    """Figures 12 to 14: every network in the readings that bear on it."""
+    """Return the jobs of Figures 12 to 14: every network in the readings that matter for it."""
     jobs = _jobs(scale, (*NETWORKS, UNCACHED), rates, policies=("serial", "lazy", "oracle"))
     jobs += _jobs(scale, NETWORKS, rates, reading="os")
     jobs += _jobs(scale, ["resnet50"], rates, reading="single-buffered")
@@ -165,21 +161,21 @@ def _by_load(scale: Scale, rates: Sequence[int]) -> list[Job]:
 
 
 def _lower_targets(scale: Scale, models: Iterable[str], reading: str = "") -> list[Job]:
-    """lazy and oracle for each target below the default of 100 ms."""
+    """Return jobs of lazy and oracle for each target below the default of 100 ms."""
     jobs = []
     policies = ("lazy", "oracle") if reading == "" else ("lazy",)
     for target in TARGETS_MS[:-1]:
-        settings = {"windows": (), "policies": policies, "sla_ms": target, "reading": reading}
+        settings = {"windows": (), "policies": policies, "slo_ms": target, "reading": reading}
         jobs += _jobs(scale, models, [HIGH_RPS], **settings)
     return jobs
 
 
 def _sensitivity(scale: Scale) -> list[Job]:
-    """Section VI-C's text: dec_timesteps, the maximum batch, co-location."""
+    """Return the jobs of Section VI-C's text: dec_timesteps, the maximum batch, co-location."""
     jobs = []
     for steps in (10, 20, 32, 50):
         some = [rate for rate in scale.rates if rate >= 500]
-        settings = {"windows": (), "sla_ms": 60, "dec_timesteps": steps}
+        settings = {"windows": (), "slo_ms": 60, "dec_timesteps": steps}
         jobs += _jobs(scale, ("transformer", UNCACHED), some, **settings)
         jobs += _jobs(scale, ("transformer", UNCACHED), some, reading="equal-timesteps", **settings)
     for max_batch in (16, 32):
@@ -209,33 +205,27 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
             return jobs + [job for r in ("", "os") for job in _lower_targets(scale, FURTHER_NETWORKS, r)]
         case "sensitivity":
             return _sensitivity(scale)
-        case _:  # 3 is of latencies alone, 17 of a live runtime
+        case _:  # 3 shows latencies alone, 17 a live runtime
             return []
 
 
-def reproduce(
-    figures: Sequence[str], folder: Path, scale: Scale, progress: Progress, ray: str | None = None
-) -> list[Claim]:
-    """Runs what the figures need, writes a CSV file and a plot for each into `folder`, and table.md and table.json.
-    `ray` is as `crew` has it.
-    What the runs.parquet there has, of this code, is not run again.
+def report(figure: str, rows: Sequence[Row], folder: Path) -> Report:
+    return Report({f"figure{figure}": rows}, REPORTS[figure](rows, folder))
 
-    Raises UsageError for a figure that is not in FIGURES."""
-    folder.mkdir(parents=True, exist_ok=True)
-    claims: list[Claim] = []
-    for figure, rows in run_figures(
-        figures,
-        FIGURES,
-        lambda figure: jobs_for(figure, scale),
-        run_job,
-        progress,
-        lambda jobs: f"{sum(len(job.windows) + len(job.policies) for job in jobs)} simulated runs",
-        ray=ray,
-        journal=folder / "runs.parquet",
-        kinds=(Row,),
-    ):
-        if rows:
-            write_rows(folder / f"figure{figure}.csv", rows)
-        claims += REPORTS[figure](rows, folder)
-    write_claims(folder, claims)
-    return claims
+
+def describe(jobs: Sequence[Job]) -> str:
+    return f"{sum(len(job.windows) + len(job.policies) for job in jobs)} simulated runs"
+
+
+EXPERIMENT = Experiment(
+    name="lazybatching",
+    source="Choi, Kim, Rhu, LazyBatching, HPCA 2021",
+    figures=("3", "5", "12", "13", "14", "15", "16", "17", "sensitivity"),
+    full=Scale(20, 2000, (LOW_RPS, 64, 125, 250, 500, HIGH_RPS, 2000), tuple(range(5, 96, 10))),
+    quick=Scale(2, 400, (LOW_RPS, 500, HIGH_RPS, 2000), (5, 35, 95)),
+    jobs=jobs_for,
+    run=run_job,
+    row_types=(Row,),
+    report=report,
+    describe=describe,
+)

@@ -1,39 +1,41 @@
-"""ParvaGPU's two stages, again, from the paper's description and what its artifact's results show.
+"""ParvaGPU's two stages, from the paper's description and from the results of its artifact.
 
-Segment Configurator: of each network, the triplet (slice, batch, processes) of the greatest throughput a GPC whose
-batches end within LATENCY_SHARE of the SLO, as often as its whole throughput is needed; the rest of the rate gets the
-smallest slice that serves it, with the best triplet of that slice.
+The Segment Configurator takes for each network the triplet (slice, batch, processes) with the greatest throughput a GPC
+whose batches end within LATENCY_SHARE of the SLO. It takes the triplet as often as its whole throughput is needed. The
+rest of the rate gets the smallest slice that serves it, with the best triplet of that slice.
 
-Segment Allocator: all segments, the largest first, each on the fullest GPU that it fits. Then the GPUs that are little
-used, from the last on, are emptied: their segments become ones of one and two GPCs and fill the gaps of the others.
+The Segment Allocator puts all segments, the largest first, on the fullest GPU that they fit. Then it empties the GPUs
+that are little used, from the last on. Their segments become ones of one and two GPCs and fill the gaps of the others.
 
-With at most MOST_PROCS processes this gives all six published deployments, segment by segment. (With the three that the
-artifact's sources name the sixth would take 17 GPUs, not 16: the deployments were made with all that was measured.)"""
+With at most MAX_PROCS processes this gives all six published deployments, segment by segment. With the three processes
+that the artifact's sources name, the sixth would take 17 GPUs, not 16: the deployments were made with all measurements.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.batching.errors import UsageError
-from headrace.sim.experiments.parvagpu.published import GPCS, Profiles, RequestedOutput, Segment
+from headrace.sim.experiments.parvagpu.published import GPCS, Demand, Profiles, Segment
 
-LATENCY_SHARE = 0.45  # half of the SLO for the batch, the other for waiting, and a tenth of that for safety
+LATENCY_SHARE = 0.45  # half of the SLO is for the batch and half for waiting, and a tenth of the first for safety
 MAX_PROCS = 5
-LITTLE_USED = 4  # GPCs
-# By GPCs of a segment: where it may begin, in the order in which places are tried.
+LITTLE_USED = 4  # a GPU with at most so many GPCs in use is little used
+# The places at which a segment may begin, by its GPCs, in the order in which they are tried.
 _PLACES = {7: (0,), 4: (0,), 3: (4,), 2: (0, 4, 2), 1: (0, 6, 4, 1, 2, 3, 5)}
 
 
 def fastest(segments: Sequence[Segment], latency_s: float) -> dict[int, Segment]:
-    """By GPCs, that of the greatest throughput whose batches take less than `latency_s`, by whole milliseconds, which
-    is how the artifact has them."""
-    found: dict[int, Segment] = {}
+    """Return by GPCs the segment with the greatest throughput whose batches take less than `latency_s`.
+
+    Latencies are rounded to whole milliseconds, as the artifact has them."""
+    best_of: dict[int, Segment] = {}
     for segment in segments:
         if round(segment.latency_s, 3) < latency_s:
-            best = found.get(segment.gpcs)
+            best = best_of.get(segment.gpcs)
             if best is None or segment.throughput_rps > best.throughput_rps:
-                found[segment.gpcs] = segment
-    return found
+                best_of[segment.gpcs] = segment
+    return best_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,11 @@ class _Service:
     by_gpcs: Mapping[int, Segment]
     best: Segment
     last: Segment
-    count: int  # of `best`
+    count: int  # how many times `best` is needed
 
 
-def _configured(wanted: RequestedOutput, segments: Sequence[Segment]) -> _Service:
-    """Raises UsageError if no segment is fast enough."""
+def _configured(wanted: Demand, segments: Sequence[Segment]) -> _Service:
+    """Return the segments of a network. Raises UsageError if none is fast enough."""
     # Its program reads the SLO as whole milliseconds.
     latency_s = LATENCY_SHARE * math.floor(1e3 * wanted.slo_s) / 1e3
     by_gpcs = fastest([segment for segment in segments if segment.procs <= MAX_PROCS], latency_s)
@@ -59,7 +61,7 @@ def _configured(wanted: RequestedOutput, segments: Sequence[Segment]) -> _Servic
 
 
 class _Fleet:
-    """GPUs: segments by the GPC at which they begin. As many as are needed, the empty ones behind."""
+    """GPUs with segments by the GPC at which they begin. There are as many as are needed, the empty ones last."""
 
     def __init__(self) -> None:
         self.gpus: list[dict[int, Segment]] = []
@@ -82,16 +84,16 @@ class _Fleet:
 
 
 def used(gpu: Mapping[int, Segment]) -> int:
-    """GPCs."""
+    """Return the GPCs in use."""
     return sum(segment.gpcs for segment in gpu.values())
 
 
-def allocated(wanted: Sequence[RequestedOutput], profiles: Profiles) -> tuple[tuple[Segment, ...], ...]:
-    """The segments of each GPU. Raises UsageError if a network has none that is fast enough."""
+def allocated(wanted: Sequence[Demand], profiles: Profiles) -> tuple[tuple[Segment, ...], ...]:
+    """Return the segments of each GPU. Raises UsageError if a network has no segment that is fast enough."""
     services = {each.model: _configured(each, profiles[each.model]) for each in wanted}
     fleet = _Fleet()
     fleet.put([segment for s in services.values() for segment in (*[s.best] * s.count, s.last)])
-    owed = dict.fromkeys(services, 0.0)  # of the rate, by network, of what was taken off GPUs
+    owed = dict.fromkeys(services, 0.0)  # the rate of the segments that were taken off GPUs, by network
     for gpu in reversed(list(fleet.gpus)):
         if used(gpu) > LITTLE_USED:
             continue
@@ -104,18 +106,19 @@ def allocated(wanted: Sequence[RequestedOutput], profiles: Profiles) -> tuple[tu
 
 
 def _split(service: _Service, segment: Segment, owed_rps: float) -> tuple[list[Segment], float]:
-    """Segments of two GPCs and one for its rate and what is `owed_rps` besides, and what is owed then: below zero where
-    they do more."""
-    # What it is taken to serve, whatever it is: so the deployments have it.
+    """Return segments of two GPCs and of one for a segment's rate and `owed_rps`, and the rate that is owed then.
+
+    It is below zero where the new segments do more."""
+    # The rate that the allocator assumes for the segment. It gives the published deployments.
     owed_rps += (service.best if segment.gpcs == service.best.gpcs else service.last).throughput_rps
     one, two = service.by_gpcs.get(1), service.by_gpcs.get(2)
-    found: list[Segment] = []
+    smaller: list[Segment] = []
     if two is not None and (one is None or two.throughput_rps / 2 > one.throughput_rps):
         count = (math.ceil if one is None else math.floor)(owed_rps / two.throughput_rps)
-        found += [two] * count
+        smaller += [two] * count
         owed_rps -= max(0, count) * two.throughput_rps
     if one is not None:
         count = math.ceil(owed_rps / one.throughput_rps)
-        found += [one] * count
+        smaller += [one] * count
         owed_rps -= max(0, count) * one.throughput_rps
-    return found, owed_rps
+    return smaller, owed_rps

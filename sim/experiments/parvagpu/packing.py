@@ -1,7 +1,8 @@
-"""Segments on the fewest GPUs: a mixed-integer linear program of slices and partitions, all GPUs as one pool.
+"""Segments on the fewest GPUs: a mixed-integer linear program of slices and partitions, with all GPUs as one pool.
 
-The planner's own (sim/planner/allocate.py) also deals out the CPU cores and cards of every server. Here there are but
-GPUs, so it does not matter which has which slice once their partitions have enough of each."""
+The planner's program (sim/planner/allocate.py) also assigns the CPU cores and cards of every server. Here there are
+only GPUs. So it does not matter which GPU has which slice once their partitions have enough of each.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -12,43 +13,47 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from headrace.batching.errors import HeadraceError, UsageError
-from headrace.sim.experiments.parvagpu.published import GPU, SLICES, RequestedOutput, Segment
+from headrace.sim.experiments.parvagpu.published import GPU, SLICES, Demand, Segment
 from headrace.sim.hardware.gpu.mig import gpu_named, partitions
 
-Gpus = tuple[tuple[Segment, ...], ...]  # the segments of each
+Gpus = tuple[tuple[Segment, ...], ...]  # the segments of each GPU
 
 LIMIT_S = 60.0
-MAX_HEADROOM = 0.1  # that is looked for
-GAP = 0.05  # between the headroom found and the greatest there could be
+MAX_HEADROOM = 0.1  # the search looks for no more
+GAP = 0.05  # the allowed gap between the headroom and its optimum
 
 
 def fewest(
-    wanted: Sequence[RequestedOutput],
+    wanted: Sequence[Demand],
     segments: Mapping[str, Sequence[Segment]],
     serves_rps: Callable[[Segment], float] = lambda segment: segment.throughput_rps,
 ) -> int:
-    """GPUs, for segments of those given by network, each serving what `serves_rps` says. Raises UsageError for a
-    network that has none, HeadraceError if it takes longer than LIMIT_S."""
+    """Return the fewest GPUs for segments of the given choices, each serving the rate that `serves_rps` returns.
+
+    Raises UsageError for a network without a choice, and HeadraceError if the program takes longer than LIMIT_S."""
     return _Program(wanted, segments, serves_rps).fewest()
 
 
 def on_fewest(
-    wanted: Sequence[RequestedOutput],
+    wanted: Sequence[Demand],
     segments: Mapping[str, Sequence[Segment]],
     serves_rps: Callable[[Segment], float] = lambda segment: segment.throughput_rps,
 ) -> Gpus:
-    """On as many GPUs as `fewest` says, with the same errors, those segments with which the network that has the least
-    headroom (what its segments serve above its rate) has most."""
+    """Return the segments of each GPU, on as many GPUs as `fewest` returns, with the same errors.
+
+    Of these packings it is the one with the most headroom of the network that has the least. Headroom is what the
+    segments of a network serve above its rate."""
     program = _Program(wanted, segments, serves_rps)
     return program.with_headroom(program.fewest())
 
 
 class _Program:
-    """Columns: GPUs in each partition, segments of each choice, and by what factor they serve more than the rates."""
+    """The program. Columns are GPUs in each partition, segments of each choice, and the factor by which they exceed the
+    rates."""
 
     def __init__(
         self,
-        wanted: Sequence[RequestedOutput],
+        wanted: Sequence[Demand],
         segments: Mapping[str, Sequence[Segment]],
         serves_rps: Callable[[Segment], float],
     ) -> None:
@@ -74,13 +79,13 @@ class _Program:
         )
 
     def fewest(self) -> int:
-        return round(float(self._solve([*self._gpus(), 0.0], most=1.0, rows=[self.rows]).fun))
+        return round(float(self._solve([*self._gpus(), 0.0], max_factor=1.0, rows=[self.rows]).fun))
 
     def with_headroom(self, gpus: int) -> Gpus:
         limit = LinearConstraint(np.array([[*self._gpus(), 0.0]]), 0, gpus)
         headroom = [0.0] * (len(self.cuts) + len(self.choice)) + [-1.0]
-        found = self._solve(headroom, most=1 + MAX_HEADROOM, rows=[self.rows, limit])
-        counts = np.round(found.x[:-1]).astype(int).tolist()
+        solution = self._solve(headroom, max_factor=1 + MAX_HEADROOM, rows=[self.rows, limit])
+        counts = np.round(solution.x[:-1]).astype(int).tolist()
         chosen = [s for s, n in zip(self.choice, counts[len(self.cuts) :], strict=True) for _ in range(n)]
         waiting = {size: [segment for segment in chosen if segment.gpcs == size] for size in SLICES}
         found_gpus = []
@@ -93,27 +98,27 @@ class _Program:
     def _gpus(self) -> list[float]:
         return [1.0] * len(self.cuts) + [0.0] * len(self.choice)
 
-    def _solve(self, weights: Sequence[float], most: float, rows: Sequence[LinearConstraint]) -> Any:
+    def _solve(self, weights: Sequence[float], max_factor: float, rows: Sequence[LinearConstraint]) -> Any:
         whole = len(self.cuts) + len(self.choice)
-        found = milp(
+        solution = milp(
             weights,
             integrality=[1] * whole + [0],
-            bounds=Bounds([0.0] * whole + [1.0], [np.inf] * whole + [most]),
+            bounds=Bounds([0.0] * whole + [1.0], [np.inf] * whole + [max_factor]),
             constraints=rows,
-            options={"time_limit": LIMIT_S, "mip_rel_gap": GAP if most > 1 else 0.0},
+            options={"time_limit": LIMIT_S, "mip_rel_gap": GAP if max_factor > 1 else 0.0},
         )
-        if found.status != 0:
+        if solution.status != 0:
             raise HeadraceError(f"no packing of {len(self.choice)} segments was found in {LIMIT_S:g} s")
-        return found
+        return solution
 
 
 @cache
 def _cuts() -> tuple[Counter[int], ...]:
-    """Slices by GPCs of each partition of the GPU to which nothing can be added."""
+    """Return the slices by GPCs of each partition of the GPU to which nothing can be added."""
     gpcs = {name: size for size, name in SLICES.items()}
-    found = {
+    distinct = {
         tuple(sorted(gpcs[profile.name] for profile in parts if profile.name in gpcs))
         for parts in partitions(gpu_named(GPU), full=True)
     }
-    cuts = [Counter(sizes) for sizes in sorted(found)]
+    cuts = [Counter(sizes) for sizes in sorted(distinct)]
     return tuple(cut for cut in cuts if not any(cut < other for other in cuts))

@@ -1,4 +1,4 @@
-"""The plots of the ParvaGPU scenarios."""
+"""Draw the ParvaGPU scenarios."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +28,7 @@ WIDTH = 0.26
 
 
 def figure(path: Path, name: str, rows: Sequence[Row]) -> None:
-    """GPUs by scenario, and below them how many requests were late."""
+    """Draw GPUs by scenario, and below them the share of requests that were late."""
     scenarios = list(dict.fromkeys(row.scenario for row in rows))
     drawn, (upper, lower) = plt.subplots(2, 1, figsize=(9, 7), sharex=True, layout="constrained")
     places = np.arange(len(scenarios), dtype=np.float64)

@@ -1,4 +1,6 @@
-"""What ParvaGPU's authors published beside the paper: scenarios, measured profiles, deployments (README.md here)."""
+"""The data that ParvaGPU's authors published with the paper: scenarios, measured profiles, deployments (README.md
+here).
+"""
 
 import csv
 from collections import defaultdict
@@ -13,19 +15,21 @@ from headrace.sim.hardware.gpu.slice import LARGEST_BATCH, PARVAGPU, TF32, Slice
 from headrace.sim.zoo.traced import traced
 
 GPU = "a100-80gb"
-SLICES = {1: "1g.10gb", 2: "2g.20gb", 3: "3g.40gb", 4: "4g.40gb", 7: "7g.80gb"}  # by GPCs
-GPCS = 7  # of a GPU
+SLICES = {1: "1g.10gb", 2: "2g.20gb", 3: "3g.40gb", 4: "4g.40gb", 7: "7g.80gb"}  # MIG profiles by GPCs
+GPCS = 7  # the GPCs of a GPU
 SCENARIOS = (1, 2, 3, 4, 5, 6)
-# To which the slice model was fitted, and BERT: those of which the project has had the profiles from its beginning.
+# The networks to which the slice model was fitted, and BERT. The project has had their profiles from its beginning.
 SIX = ("bert", "densenet121", "mobilenetv2", "resnet152", "resnet50", "vgg16")
-# Our traced networks. The artifact's bert/large.json is BERT-large. Inception is traced at 299 x 299 and was measured
-# at 224 x 224, which is less work.
+# The names of our traced networks. The artifact's bert/large.json is BERT-large. Inception is traced at 299 x 299 and
+# was measured at 224 x 224, which is less work.
 TRACED = {"bert": "bert_large", "inceptionv3": "inception_v3", "mobilenetv2": "mobilenet_v2"}
 LENGTHS = {"bert": 128.0}
 
 
 @dataclass(frozen=True, slots=True)
-class RequestedOutput:
+class Demand:
+    """The demand for a model: its rate, and the latency within which its requests must end."""
+
     model: str
     rate_rps: float
     slo_s: float
@@ -33,8 +37,10 @@ class RequestedOutput:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segment:
-    """A slice with its processes, each of which runs batches of up to `batch`: ParvaGPU's word. `profile` is of as many
-    workers as it has processes, all of them busy. There is one of each in a process: the same one is equal."""
+    """A slice with its processes, each of which runs batches of up to `batch`. Segment is ParvaGPU's word.
+
+    `profile` is of as many workers as the segment has processes, all of them busy. Each segment exists once in a
+    process, and is equal only to itself."""
 
     gpcs: int
     batch: int
@@ -68,9 +74,9 @@ def _read(name: str) -> Iterator[dict[str, str]]:
 
 
 @cache
-def wanted(scenario: int) -> tuple[RequestedOutput, ...]:
+def wanted(scenario: int) -> tuple[Demand, ...]:
     return tuple(
-        RequestedOutput(row["model"], float(row["rate_rps"]), float(row["slo_ms"]) / 1e3)
+        Demand(row["model"], float(row["rate_rps"]), float(row["slo_ms"]) / 1e3)
         for row in _read("scenarios.csv")
         if int(row["scenario"]) == scenario
     )
@@ -81,16 +87,16 @@ def measured() -> Profiles:
     points: dict[tuple[str, int, int], list[ProfilePoint]] = defaultdict(list)
     for row in _read("profiles.csv"):
         batch, procs, rate = int(row["batch"]), int(row["procs"]), float(row["throughput_per_proc_s"])
-        # Latencies are rounded to 1 ms; what a process does a second tells them better.
+        # Latencies are rounded to 1 ms. The items that a process does a second give them more precisely.
         points[row["model"], int(row["gpcs"]), procs].append(ProfilePoint(batch, batch / rate, procs * rate))
     return _segments(points)
 
 
 @cache
 def modelled() -> Profiles:
-    """By the slice model, one process a slice, up to the batches that were measured."""
+    """Return the profiles of the slice model, with one process a slice, up to the batches that were measured."""
     gpu = gpu_named(GPU)
-    most = {model: max(segment.batch for segment in segments) for model, segments in measured().items()}
+    max_batch = {model: max(segment.batch for segment in segments) for model, segments in measured().items()}
     points: dict[tuple[str, int, int], list[ProfilePoint]] = {}
     for model in measured():
         network, length = traced(TRACED.get(model, model)), LENGTHS.get(model, 1.0)
@@ -99,7 +105,7 @@ def modelled() -> Profiles:
             batches = [
                 batch
                 for batch in (2**power for power in range(LARGEST_BATCH.bit_length()))
-                if batch <= most[model] and memory_bytes(network, batch, length) <= instance.memory_bytes
+                if batch <= max_batch[model] and memory_bytes(network, batch, length) <= instance.memory_bytes
             ]
             seconds = SliceTimes(network, instance, PARVAGPU, TF32).batch_s(batches, length)
             points[model, gpcs, 1] = [
@@ -109,19 +115,19 @@ def modelled() -> Profiles:
 
 
 def _segments(points: Mapping[tuple[str, int, int], list[ProfilePoint]]) -> Profiles:
-    found: dict[str, list[Segment]] = defaultdict(list)
+    by_model: dict[str, list[Segment]] = defaultdict(list)
     for (model, gpcs, procs), of_batches in points.items():
         profile = Profile(model, procs, tuple(sorted(of_batches, key=lambda point: point.batch)))
-        found[model] += [Segment(gpcs, point.batch, profile) for point in profile.points]
+        by_model[model] += [Segment(gpcs, point.batch, profile) for point in profile.points]
     return {
         model: tuple(sorted(segments, key=lambda each: (each.gpcs, each.batch, each.procs)))
-        for model, segments in found.items()
+        for model, segments in by_model.items()
     }
 
 
 @cache
 def deployed(scenario: int) -> tuple[tuple[Segment, ...], ...]:
-    """The published deployment: the segments of each GPU."""
+    """Return the published deployment: the segments of each GPU."""
     known = {(s.model, s.gpcs, s.batch, s.procs): s for segments in measured().values() for s in segments}
     gpus: dict[int, list[Segment]] = defaultdict(list)
     for row in _read("deployments.csv"):

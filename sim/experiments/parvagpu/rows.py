@@ -1,4 +1,4 @@
-"""What the runs give, and what the plots show."""
+"""The rows of the runs, which plots and claims read."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -13,11 +13,17 @@ PLANS: Final = (PARVAGPU, PACKED, PLANNED)
 class Row:
     """A plan of a scenario under one kind of arrivals.
 
-    `plan` is one of PLANS, `gpcs` are those of its segments. `least`: GPUs with fewer than which no plan is in
-    time (planning.py). `published_gpus` are those of the published deployment, for all networks, and `published_gpcs`
-    its GPCs for the networks of this figure. `load` is the rate by what the segments do, of the network in which it is
-    greatest. `late` of the `requests` took longer than their SLO, and `late_batches` of the `batches` had one of them
-    in it; `p99` and `longest` are latencies as shares of the SLO, of the network in which they are greatest."""
+    Attributes:
+        plan: One of PLANS.
+        gpcs: The GPCs of its segments.
+        least: The number of GPUs below which no plan is in time (planning.py).
+        published_gpus: The GPUs of the published deployment, for all networks.
+        published_gpcs: Its GPCs for the networks of this figure.
+        load: The rate by the throughput of the segments, of the network in which it is greatest.
+        late: How many of the `requests` took longer than their SLO.
+        late_batches: How many of the `batches` had such a request.
+        p99: A latency as a share of the SLO, of the network in which it is greatest; `longest` likewise.
+    """
 
     figure: str
     scenario: int

@@ -1,21 +1,22 @@
-"""The scenarios of ParvaGPU (Lee et al., SC 2024) planned: the GPUs that they need, and what is late on them.
+"""Plan the scenarios of ParvaGPU (Lee et al., SC 2024): the GPUs that they need, and the requests that are late on
+them.
 
-Figures: `eleven`, all its networks by the profiles that its authors measured; `six`, those of SIX alone; `modelled`,
-all of them by our slice model, one process a slice. Each has three plans: its two stages again (baseline.py), the same
-rule packed exactly, and planned by simulation (planning.py); and each plan is served with arrivals that are evenly
-spaced and with Poisson arrivals, under a seed that no plan was made with.
+The figure `eleven` has all its networks by the profiles that its authors measured, `six` those of SIX alone. `modelled`
+has all of them by our slice model, with one process a slice. Each figure has three plans: its two stages (baseline.py),
+the same rule packed exactly, and the plan by simulation (planning.py). Each plan is served with evenly spaced arrivals
+and with Poisson arrivals, under a seed that no plan was made with.
 
-What the paper calls a violation is not known here: of it only the abstract was at hand, which has none. The program in
-its artifact has no arrivals, it runs full batches one behind another; its configurator takes a batch for one in time
-whose latency is below 0.45 of the SLO, which is so in all its deployments. Here a request is late that ends more than
-the SLO after it came, be it for waiting or for its batch.
+The paper's definition of a violation is not known here: only its abstract was at hand, which has none. The program in
+its artifact has no arrivals; it runs full batches one after another. Its configurator takes a batch to be in time if
+its latency is below 0.45 of the SLO, which holds in all its deployments. Here a request is late if it ends more than
+the SLO after its arrival, whether it waited or its batch took that long.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
+from headrace.sim.experiments.experiment import Experiment, Report
 from headrace.sim.experiments.parvagpu import baseline, plots
 from headrace.sim.experiments.parvagpu.packing import Gpus
 from headrace.sim.experiments.parvagpu.planning import Effort, least, packed, planned, segments_of
@@ -23,8 +24,8 @@ from headrace.sim.experiments.parvagpu.published import (
     GPCS,
     SCENARIOS,
     SIX,
+    Demand,
     Profiles,
-    RequestedOutput,
     deployed,
     measured,
     modelled,
@@ -32,29 +33,24 @@ from headrace.sim.experiments.parvagpu.published import (
 )
 from headrace.sim.experiments.parvagpu.rows import PACKED, PARVAGPU, PLANNED, PLANS, Placed, Row
 from headrace.sim.experiments.parvagpu.serving import ARRIVALS, EVEN, POISSON, serve
-from headrace.sim.experiments.report import Claim, write_claims, write_rows
-from headrace.sim.sweeps.sweep import Progress, run_figures
+from headrace.sim.experiments.report import Claim
 
-FIGURES = ("eleven", "six", "modelled")
-SEED = 11  # of what is reported
+SEED = 11  # the seed of reported runs
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is run: scenarios, requests of the simulations that plan, and of each network in those reported."""
+    """How much is run: scenarios, requests of the simulations that plan, and requests of each network in those
+    reported."""
 
     scenarios: tuple[int, ...]
     effort: Effort
     requests: int
 
 
-FULL = Scale(SCENARIOS, Effort(5_000, 60_000), 100_000)
-QUICK = Scale(SCENARIOS[:3], Effort(1_000, 5_000), 5_000)
-
-
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A scenario by one source of profiles, with all figures of that source: what is found of a network serves them."""
+    """A scenario by one source of profiles, with all figures of that source, because they share results of networks."""
 
     modelled: bool
     scenario: int
@@ -69,28 +65,26 @@ def run_job(job: Job) -> list[Row | Placed]:
     return [*_rows("eleven", every, measured(), job), *_rows("six", six, measured(), job)]
 
 
-def _rows(figure: str, every: Sequence[RequestedOutput], profiles: Profiles, job: Job) -> list[Row | Placed]:
+def _rows(figure: str, every: Sequence[Demand], profiles: Profiles, job: Job) -> list[Row | Placed]:
     plans = {
         PARVAGPU: baseline.allocated(every, profiles),
         PACKED: packed(every, profiles),
         PLANNED: planned(every, profiles, job.scale.effort),
     }
     fewest = least(every, profiles)
-    found: list[Row | Placed] = []
+    rows: list[Row | Placed] = []
     for plan, gpus in plans.items():
         for arrivals in ARRIVALS:
-            found.append(_row(figure, job, plan, gpus, fewest, every, arrivals))
+            rows.append(_row(figure, job, plan, gpus, fewest, every, arrivals))
         for number, segments in enumerate(gpus):
-            found += [
+            rows += [
                 Placed(figure, job.scenario, plan, number, each.model, each.gpcs, each.batch, each.procs)
                 for each in segments
             ]
-    return found
+    return rows
 
 
-def _row(
-    figure: str, job: Job, plan: str, gpus: Gpus, fewest: int, every: Sequence[RequestedOutput], arrivals: str
-) -> Row:
+def _row(figure: str, job: Job, plan: str, gpus: Gpus, fewest: int, every: Sequence[Demand], arrivals: str) -> Row:
     on = {each: segments_of(gpus, each.model) for each in every}
     served = {each: serve(each, segments, job.scale.requests, arrivals, SEED) for each, segments in on.items()}
     names = {each.model for each in every}
@@ -118,36 +112,12 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
     return [Job(figure == "modelled", scenario, scale) for scenario in scale.scenarios]
 
 
-def reproduce(
-    figures: Sequence[str], folder: Path, scale: Scale, progress: Progress, ray: str | None = None
-) -> list[Claim]:
-    """Runs what the figures need, writes for each a CSV file, a plot, and a CSV file of the segments of its plans into
-    `folder`, and table.md and table.json. `ray` is as `crew` has it.
-    What the runs.parquet there has, of this code, is not run again.
-
-    Raises UsageError for a figure that is not in FIGURES."""
-    folder.mkdir(parents=True, exist_ok=True)
-    claims: list[Claim] = []
-    for figure, found in run_figures(
-        figures,
-        FIGURES,
-        partial(jobs_for, scale=scale),
-        run_job,
-        progress,
-        lambda jobs: f"{len(jobs)} scenarios",
-        lambda job: -job.scenario,
-        ray=ray,
-        journal=folder / "runs.parquet",
-        kinds=(Row, Placed),
-    ):
-        rows = [row for row in found if isinstance(row, Row) and row.figure == figure]
-        placed = [row for row in found if isinstance(row, Placed) and row.figure == figure]
-        write_rows(folder / f"figure{figure}.csv", rows)
-        write_rows(folder / f"plans_{figure}.csv", placed)
-        plots.figure(folder / f"figure{figure}.png", figure, rows)
-        claims += _claims(figure, rows)
-    write_claims(folder, claims)
-    return claims
+def report(figure: str, found: Sequence[Row | Placed], folder: Path) -> Report:
+    """Draw a figure. The rows of a job are those of several figures; only the figure's own are drawn."""
+    rows = [row for row in found if isinstance(row, Row) and row.figure == figure]
+    placed = [row for row in found if isinstance(row, Placed) and row.figure == figure]
+    plots.figure(folder / f"figure{figure}.png", figure, rows)
+    return Report({f"figure{figure}": rows, f"plans_{figure}": placed}, _claims(figure, rows))
 
 
 _AGAIN = {
@@ -158,7 +128,7 @@ _AGAIN = {
 
 
 def _claims(figure: str, rows: Sequence[Row]) -> list[Claim]:
-    found = []
+    claims = []
     for scenario in dict.fromkeys(row.scenario for row in rows):
         of = {(row.plan, row.arrivals): row for row in rows if row.scenario == scenario}
         one = of[PLANNED, POISSON]
@@ -171,12 +141,27 @@ def _claims(figure: str, rows: Sequence[Row]) -> list[Claim]:
         }
         for plan in PLANS:
             claim = f"S{scenario}: GPUs, {plan}"
-            found.append(Claim(figure, claim, round(given, 2), of[plan, POISSON].gpus, "GPUs", notes[plan]))
+            claims.append(Claim(figure, claim, round(given, 2), of[plan, POISSON].gpus, "GPUs", notes[plan]))
         for plan in PLANS:
             row, even = of[plan, POISSON], of[plan, EVEN]
             note = (
                 f"Poisson: {row.late} of {row.requests}, in {row.late_batches} of {row.batches} batches; p99 at most "
                 f"{row.p99:.2f} of the SLO, load at most {row.load:.3f}. Evenly spaced: {even.late}"
             )
-            found.append(Claim(figure, f"S{scenario}: late requests, {plan}", 0, row.late_percent, "%", note))
-    return found
+            claims.append(Claim(figure, f"S{scenario}: late requests, {plan}", 0, row.late_percent, "%", note))
+    return claims
+
+
+EXPERIMENT = Experiment(
+    name="parvagpu",
+    source="Lee et al., ParvaGPU, SC 2024",
+    figures=("eleven", "six", "modelled"),
+    full=Scale(SCENARIOS, Effort(5_000, 60_000), 100_000),
+    quick=Scale(SCENARIOS[:3], Effort(1_000, 5_000), 5_000),
+    jobs=jobs_for,
+    run=run_job,
+    row_types=(Row, Placed),
+    report=report,
+    describe=lambda jobs: f"{len(jobs)} scenarios",
+    order=lambda job: -job.scenario,
+)

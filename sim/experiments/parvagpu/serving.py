@@ -1,8 +1,9 @@
-"""What becomes of a network's requests on its segments: all wait in one queue, first come first served.
+"""Simulate a network's requests on its segments: all wait in one queue, first come first served.
 
-A process that is idle takes what waits, up to the batch of its segment (`graph` without a window); of several that are
-idle, one of the largest segment. Its batch takes what was measured with all processes of the segment busy, though some
-may be idle: what comes out is rather too slow. Batches between those measured are interpolated."""
+An idle process takes the waiting requests, up to the batch of its segment (`graph` without a window). Of several idle
+ones, one of the largest segment does. Its batch takes the time that was measured with all processes of the segment
+busy, though some may be idle, so the simulation is rather too slow. Batches between those measured are interpolated.
+"""
 
 from dataclasses import dataclass
 from functools import cache
@@ -11,8 +12,8 @@ from typing import Final
 import numpy as np
 
 from headrace.batching.graphs.model_graph import ModelGraph
-from headrace.batching.policies.shared.window import BatchLimits, WindowBatching, WindowLine
-from headrace.sim.experiments.parvagpu.published import RequestedOutput, Segment
+from headrace.batching.policies.shared.window import BatchLimits, WindowBatching, WindowQueue
+from headrace.sim.experiments.parvagpu.published import Demand, Segment
 from headrace.sim.simulation import simulate
 from headrace.sim.workload.lengths import Fixed
 from headrace.sim.workload.traffic import deterministic, generate, poisson
@@ -24,7 +25,9 @@ ARRIVALS: Final = (EVEN, POISSON)
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """`late` of the `requests` took longer than the SLO, and `late_batches` of the `batches` had one of them in it."""
+    """The result of a simulation.
+
+    `late` of the `requests` took longer than the SLO, and `late_batches` of the `batches` had one of them."""
 
     model: str
     requests: int
@@ -36,11 +39,11 @@ class Served:
 
 
 @cache
-def serve(wanted: RequestedOutput, segments: tuple[Segment, ...], requests: int, arrivals: str, seed: int) -> Served:
+def serve(wanted: Demand, segments: tuple[Segment, ...], requests: int, arrivals: str, seed: int) -> Served:
     processes = [each for each in sorted(segments, key=lambda one: -one.gpcs) for _ in range(each.procs)]
     batches = tuple(each.batch for each in processes)
     limits = BatchLimits(max(batches), 0.0, batches)
-    policy = WindowBatching([WindowLine(ModelGraph.opaque(wanted.model), limits)])
+    policy = WindowBatching([WindowQueue(ModelGraph.opaque(wanted.model), limits)])
     times = {id(each.profile): {wanted.model: each.profile.times()} for each in processes}
     rate = wanted.rate_rps
     arrival = deterministic(rate, requests) if arrivals == EVEN else poisson(rate, requests, seed)

@@ -1,1 +1,1 @@
-"""PREBA (Yeo, Kim, Choi, Rhu): its characterization and evaluation, Figs. 5 to 22."""
+"""Reproduce PREBA (Yeo, Kim, Choi, Rhu): its characterization and evaluation, Figs. 5 to 22."""

@@ -1,8 +1,9 @@
-"""The numbers of PREBA beside what came out, by the paper's own figure numbers.
+"""Compare the numbers of PREBA with ours, by the paper's own figure numbers.
 
 Averages over networks are arithmetic means, of ratios too. Where a CPU preprocesses, every row stands twice, once for
-each of conditions.BASELINES, and is of that one alone. A note says load and averaging, then what other readings give,
-then why a number is off. What the paper prints is under "paper"; what only follows from it is called derived.
+each of conditions.BASELINES, and is of that one alone. A note first says load and averaging, then the numbers of other
+readings, then why a number is off. The column "paper" has the numbers that the paper prints. A number that only follows
+from those is called derived.
 """
 
 import math
@@ -75,7 +76,7 @@ SATURATED = "saturated, LibriSpeech, 1g.5gb(7x)"
 
 
 def _each(values: Mapping[str, float], unit: str = "") -> str:
-    """By network."""
+    """Return values by network, in words."""
     return ", ".join(f"{SHORT[model]} {value:.3g}{unit}" for model, value in values.items())
 
 
@@ -94,15 +95,15 @@ def _greatest(rows: Rows, model: str, preprocess: str, **fields: object) -> Run:
 def figure_5(rows: Rows, folder: Path) -> list[Claim]:
     plots.figure_5(folder / "figure5.png", rows)
 
-    def most(model: str, parts: str) -> float:
+    def peak(model: str, parts: str) -> float:
         return max(point.throughput_rps for point in rows.curve(model, parts))
 
     def at(model: str, parts: str, batch: int) -> float:
         return next(point.throughput_rps for point in rows.curve(model, parts) if point.batch == batch)
 
     thirds = PARTITIONS[1]
-    lost = {m: 100 * (1 - most(m, thirds) / most(m, SEVENTHS)) for m in NETWORKS}
-    whole = {m: 100 * (1 - most(m, thirds) / most(m, WHOLE)) for m in NETWORKS}
+    lost = {m: 100 * (1 - peak(m, thirds) / peak(m, SEVENTHS)) for m in NETWORKS}
+    whole = {m: 100 * (1 - peak(m, thirds) / peak(m, WHOLE)) for m in NETWORKS}
     note = _note(
         f"greatest over all batches, sounds of {CLIP} s, {SIX}: {_each(lost)}",
         f"Below 7g.40gb(1x): {mean(whole.values()):.3g} %",
@@ -124,18 +125,18 @@ def figure_6(rows: Rows, folder: Path) -> list[Claim]:
         for model, paper in zip(IMAGE_NETWORKS, knees, strict=True):
             curve = rows.curve(model, parts)
             slower = rows.curve(model, parts, precision=OTHER_PRECISION)
-            found = knee(curve)
+            point = knee(curve)
             note = _note(
-                f"last doubling that brings 5 % more throughput; {found.latency_ms:.1f} ms there",
+                f"last doubling that brings 5 % more throughput; {point.latency_ms:.1f} ms there",
                 f"By the latency curve, {LATENCY_KNEE:g} times what one takes: {latency_knee(curve).batch}",
                 f"With products in {OTHER_PRECISION}: {knee(slower).batch} and {latency_knee(slower).batch}",
             )
-            claims.append(Claim("6", f"{SHORT[model]}: Batch_knee on {_shown(parts)}", paper, found.batch, "", note))
+            claims.append(Claim("6", f"{SHORT[model]}: Batch_knee on {_shown(parts)}", paper, point.batch, "", note))
     return claims
 
 
 def _shown(parts: str) -> str:
-    """A partition as the paper writes it."""
+    """Return a partition as the paper writes it."""
     profile, count = parts.split(":")
     return f"{profile}({count}x)"
 
@@ -212,13 +213,13 @@ def figure_8(rows: Rows, folder: Path) -> list[Claim]:
 
 
 def _derived(what: str) -> str:
-    """How a number that the paper implies comes about."""
+    """Return in words how a number that the paper implies follows."""
     row = next(row for row in derivation() if row.what == what)
     return f"Derived, not printed by the paper: {row.what} {row.value:.4g} {row.unit} = {row.how}"
 
 
 def _lost(rows: Rows, model: str, preprocess: str) -> float:
-    """Of Ideal's greatest throughput."""
+    """Return the lost share of Ideal's greatest throughput."""
     return 1 - _greatest(rows, model, preprocess).throughput_rps / _greatest(rows, model, IDEAL).throughput_rps
 
 
@@ -284,7 +285,7 @@ def _ratios(
     where: str,
     networks: tuple[str, ...] = NETWORKS,
 ) -> list[Claim]:
-    """PREBA by each CPU baseline, at the greatest throughput of each design."""
+    """Compare PREBA with each CPU baseline, at the greatest throughput of each design."""
     claims = []
     for baseline, cpu in BASELINES.items():
         ratio = {m: value(_greatest(rows, m, DPU)) / value(_greatest(rows, m, cpu)) for m in networks}
@@ -335,16 +336,16 @@ def figure_19(rows: Rows, folder: Path) -> list[Claim]:
     for baseline, cpu in BASELINES.items():
         for model, paper in (("squeezenet1_1", 53), ("conformer", 72)):
             texts = []
-            for sounds in [sounds for name, sounds in LATENCY_CASES if name == model]:
-                runs = [rows.one(model=model, preprocess=cpu, lengths=sounds, share=share) for share in loads]
-                found = [100 * run.preprocess_ms / run.mean_ms for run in runs]
-                by_load = ", ".join(f"{value:.3g} % at {share:g}" for share, value in zip(loads, found, strict=True))
+            for lengths in [lengths for name, lengths in LATENCY_CASES if name == model]:
+                runs = [rows.one(model=model, preprocess=cpu, lengths=lengths, share=share) for share in loads]
+                shares = [100 * run.preprocess_ms / run.mean_ms for run in runs]
+                by_load = ", ".join(f"{value:.3g} % at {share:g}" for share, value in zip(loads, shares, strict=True))
                 low = runs[loads.index(LOW_LOAD)]
                 would_ms = (low.mean_ms - low.preprocess_ms) * paper / (100 - paper)
                 text = (
                     f"{by_load}; the paper's share is {would_ms:.3g} ms of it, where there are {low.preprocess_ms:.3g}"
                 )
-                texts.append((found[loads.index(LOW_LOAD)], f"{_sounds(sounds)}{text}"))
+                texts.append((shares[loads.index(LOW_LOAD)], f"{_clips(lengths)}{text}"))
             note = _note(
                 f"of the mean latency, at {LOW_LOAD:g} of the baseline's greatest throughput",
                 *(text for _, text in texts),
@@ -354,8 +355,8 @@ def figure_19(rows: Rows, folder: Path) -> list[Claim]:
     return claims
 
 
-def _sounds(sounds: str) -> str:
-    return {"": "", UTTERANCES: "LibriSpeech: "}.get(sounds, f"{sounds} s: ")
+def _clips(lengths: str) -> str:
+    return {"": "", UTTERANCES: "LibriSpeech: "}.get(lengths, f"{lengths} s: ")
 
 
 def figure_20(rows: Rows, folder: Path) -> list[Claim]:
@@ -381,7 +382,7 @@ def figure_22(rows: Rows, folder: Path) -> list[Claim]:
     static = f"{STATIC}:{STATIC_READINGS[0]}"
 
     def gains(ours: tuple[str, str], theirs: tuple[str, str], load: str, lengths: str = UTTERANCES) -> dict[str, float]:
-        """Per cent more throughput, by network; designs are named by preprocessing and policy."""
+        """Return the percentage of further throughput by network. Preprocessing and policy name a design."""
 
         def rate(model: str, design: tuple[str, str]) -> float:
             run = rows.one(model=model, preprocess=design[0], policy=design[1], load=load, lengths=lengths)
@@ -409,12 +410,12 @@ def figure_22(rows: Rows, folder: Path) -> list[Claim]:
         claims.append(Claim("22", f"Base+DPU above Base, {baseline} CPU", 101, mean(gain.values()), "%", note))
 
     def read(lengths: str) -> str:
-        found = []
+        texts = []
         for reading in STATIC_READINGS:
             base = (DPU, f"{STATIC}:{reading}")
             full, tail = (mean(gains((DPU, "preba"), base, load, lengths).values()) for load in ("saturated", "tail"))
-            found.append(f"{reading} {full:.3g} and {tail:.3g} %")
-        return ", ".join(found)
+            texts.append(f"{reading} {full:.3g} and {tail:.3g} %")
+        return ", ".join(texts)
 
     gain = gains((DPU, "preba"), (DPU, static), "saturated")
     note = _note(
@@ -430,30 +431,30 @@ _FLAT = f"If a clip took the CPU {1e3 * clip_core_s():.0f} ms whatever its lengt
 
 
 def _flat_rps(run: Run) -> float:
-    """What the paper-implied CPU would then serve in place of the DPU in a saturated run."""
+    """Return the rate that the paper-implied CPU would then serve in place of the DPU in a saturated run."""
     return min(run.throughput_rps, (CPU_CORES - SLICES) / clip_core_s())
 
 
 def pcie(rows: Rows, folder: Path) -> list[Claim]:
-    def bytes_of(model: str, sounds: str) -> float:
-        """To the DPU and back, of a request of mean size."""
-        inputs = Inputs("sound" if sounds else "image")
-        seconds = {"": float(TYPICAL_PIXELS), CLIP: CLIP_S, **MEANS_S}[sounds]
+    def bytes_of(model: str, lengths: str) -> float:
+        """Return the bytes to the DPU and back for a request of mean size."""
+        inputs = Inputs("audio" if lengths else "image")
+        seconds = {"": float(TYPICAL_PIXELS), CLIP: CLIP_S, **MEANS_S}[lengths]
         size = np.array([seconds])
         return float((inputs.file_bytes(size) + inputs.tensor_bytes(size))[0])
 
     claims = []
     for model, paper in (("mobilenet_v3_small", 6.13), ("citrinet", 0.9)):
         texts = {}
-        for name, design, sounds in PCIE_CASES:
+        for name, design, lengths in PCIE_CASES:
             if name == model:
-                run = _greatest(rows, model, design, lengths=sounds)
-                moved = bytes_of(model, sounds)
-                texts[design, sounds] = (run.throughput_rps * moved / 1e9, moved, run.throughput_rps)
+                run = _greatest(rows, model, design, lengths=lengths)
+                moved = bytes_of(model, lengths)
+                texts[design, lengths] = (run.throughput_rps * moved / 1e9, moved, run.throughput_rps)
         first = next(value for (design, _), value in texts.items() if design == DPU)
         note = _note(
             f"saturated, both directions between CPU and DPU, {first[1] / 1e3:.0f} KB a request at {first[2]:.0f}/s",
-            "; ".join(f"{_sounds(sounds)}{design} {value[0]:.3g} GB/s" for (design, sounds), value in texts.items()),
+            "; ".join(f"{_clips(lengths)}{design} {value[0]:.3g} GB/s" for (design, lengths), value in texts.items()),
             _derived("images" if model in IMAGE_NETWORKS else "clips of 2.5 s"),
             "" if model in IMAGE_NETWORKS else f"With its bytes a clip: {first[2] * 0.9 / clips_per_s():.3g} GB/s",
         )

@@ -1,4 +1,4 @@
-"""The plots of the PREBA reproduction."""
+"""Draw the PREBA reproduction."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -30,7 +30,7 @@ from headrace.sim.experiments.preba.conditions import (
 )
 from headrace.sim.experiments.preba.rows import Rows, Run, knee, latency_knee
 
-# Lines that lie on each other all show: the first is drawn thickest.
+# Lines may lie on each other. All stay visible, because the first is drawn thickest.
 WIDTHS = {IDEAL: 6.0, DPU: 3.5, BASELINES["paper-implied"]: 1.5, BASELINES["measured"]: 1.5}
 COLORS = {IDEAL: "0.75", DPU: "C3", BASELINES["paper-implied"]: "0.1", BASELINES["measured"]: "C0"}
 NAMES = {IDEAL: "Ideal", DPU: "DPU", **{cpu: f"CPU, {baseline}" for baseline, cpu in BASELINES.items()}}
@@ -45,7 +45,7 @@ def _save(figure: Any, path: Path) -> None:
 
 
 def _panels(networks: Sequence[str] = NETWORKS, height: float = 3.2, **settings: Any) -> tuple[Any, list[Any]]:
-    """One a network, three in a row."""
+    """Return a figure with a panel for each network, three in a row."""
     rows = -(-len(networks) // 3)
     figure, axes = plt.subplots(rows, 3, figsize=(12, height * rows), squeeze=False, layout="constrained", **settings)
     panels = list(axes.flat)
@@ -61,7 +61,7 @@ def _legend(figure: Any, panel: Any) -> None:
 
 
 def _plain(panel: Any) -> None:
-    """Numbers on its logarithmic axis as they are read aloud."""
+    """Label a logarithmic axis with plain numbers."""
     low, high = panel.get_ylim()
     ticks = [tick for power in range(-1, 5) for tick in (10.0**power, 2 * 10.0**power, 5 * 10.0**power)]
     panel.set_yticks([tick for tick in ticks if low <= tick <= high])
@@ -286,9 +286,9 @@ def figure_18(path: Path, rows: Rows) -> None:
 def figure_19(path: Path, rows: Rows) -> None:
     figure, axes = plt.subplots(1, len(LATENCY_CASES), figsize=(14, 4.4), layout="constrained")
     loads = sorted({run.share for run in rows.runs})
-    for panel, (model, sounds) in zip(axes, LATENCY_CASES, strict=True):
+    for panel, (model, lengths) in zip(axes, LATENCY_CASES, strict=True):
         for number, design in enumerate(COLORS):
-            runs = [rows.one(model=model, lengths=sounds, preprocess=design, share=share) for share in loads]
+            runs = [rows.one(model=model, lengths=lengths, preprocess=design, share=share) for share in loads]
             places = np.arange(len(loads)) + (number - 1.5) * 0.2
             _stack(panel, list(places), runs, 0.18, PARTS)
             for place, run in zip(places, runs, strict=True):
@@ -303,7 +303,7 @@ def figure_19(path: Path, rows: Rows) -> None:
                     va="bottom",
                 )
         panel.set_xticks(range(len(loads)), [f"{share:g}" for share in loads])
-        of = {"": "", UTTERANCES: ", LibriSpeech"}.get(sounds, f", {sounds} s")
+        of = {"": "", UTTERANCES: ", LibriSpeech"}.get(lengths, f", {lengths} s")
         panel.set(
             title=f"{SHORT[model]}{of}", xlabel="share of the design's greatest throughput", ylabel="mean latency, ms"
         )

@@ -1,4 +1,4 @@
-"""What the runs give, and what claims and plots read off them."""
+"""The rows of the runs, which claims and plots read."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,9 +10,11 @@ from headrace.sim.hardware.settings import PRECISION
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A batch on a slice by itself, as fast as it goes. `seconds` is the length of a sound, any for an image;
-    `throughput_rps` is of all slices of the partition; `knee` and `latency_knee` say whether it is the knee of
-    throughput, or of latency, at its length (`Profile.knee`, `gpu_slice.latency_knee`)."""
+    """A batch on a slice by itself, at full speed.
+
+    `seconds` is the length of audio, and any number for an image. `throughput_rps` is of all slices of the partition.
+    `knee` and `latency_knee` tell whether the batch is the knee of throughput, or of latency, at its length
+    (`Profile.knee`, `gpu.slice.latency_knee`)."""
 
     model: str
     partition: str
@@ -27,12 +29,14 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A simulated server (the first fields: `conditions.Server`) at a load: "saturated"; "share", of the greatest
-    throughput of the design `of`; or "tail", the greatest rate within `target_ms` at the 95th percentile, which is
-    `share` times what Ideal has, batching as PREBA does.
+    """A simulated server at a load. The first fields are those of `conditions.Server`.
 
-    Latencies in ms; `execution_ms` is what is left of the mean latency behind preprocessing and the batcher's queue.
-    `cpu` and `gpu` are busy shares of the whole CPU and GPU; `core_ms` what a request takes of a core; powers in W."""
+    The load is "saturated", "share" or "tail". At "share", it is a share of the greatest throughput of the design `of`.
+    At "tail", it is the greatest rate within `target_ms` at the 95th percentile. That target is `share` times Ideal's,
+    with PREBA's batching.
+
+    Latencies are in ms. `execution_ms` is the mean latency without preprocessing and the batcher's queue. `cpu` and
+    `gpu` are busy shares of the whole CPU and GPU. `core_ms` is the time of a core for a request. Powers are in W."""
 
     model: str
     preprocess: str
@@ -66,7 +70,7 @@ class Run:
 
     @property
     def within_rps(self) -> float:
-        """Of a load "tail": what it serves within the target, 0 if it meets it at no rate."""
+        """Return the rate within the target of a load "tail"; 0 if no rate meets it."""
         return self.throughput_rps if self.p95_ms <= self.target_ms else 0.0
 
     @property
@@ -90,14 +94,14 @@ class Rows:
         return [run for run in self.runs if all(getattr(run, name) == value for name, value in fields.items())]
 
     def one(self, **fields: object) -> Run:
-        found = self.of(**fields)
-        assert len(found) == 1, f"{len(found)} runs are {fields}"
-        return found[0]
+        runs = self.of(**fields)
+        assert len(runs) == 1, f"{len(runs)} runs are {fields}"
+        return runs[0]
 
     def curve(
         self, model: str, partition: str, seconds: float | None = None, precision: str = PRECISION
     ) -> list[Point]:
-        """By batch; `seconds` None: of all lengths."""
+        """Return the points by batch, of one length in seconds, or of all for None."""
         return [
             point
             for point in self.points
@@ -107,7 +111,7 @@ class Rows:
 
 
 def mean(values: Iterable[float]) -> float:
-    """Arithmetic."""
+    """Return the arithmetic mean."""
     return float(np.mean(list(values)))
 
 

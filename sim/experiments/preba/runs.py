@@ -1,7 +1,7 @@
-"""The evaluation of PREBA (Yeo, Kim, Choi, Rhu, Sections 3 and 6) on models of its server: what is run.
+"""The evaluation of PREBA (Yeo, Kim, Choi, Rhu, Sections 3 and 6) on models of its server: the runs.
 
-The paper's numbers beside what came out stand in claims.py; its conditions, and what it leaves open, in conditions.py.
-Figs. 5, 6, 14 and 15 are of the slice model alone; the others are simulated, from the arrival to the last node.
+claims.py compares with the paper's numbers. conditions.py has its conditions, and the questions that it leaves open.
+Figs. 5, 6, 14 and 15 are of the slice model alone. The others are simulated, from the arrival to the last node.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,6 +15,7 @@ from headrace.batching.graphs.execution import NodeTimes
 from headrace.batching.graphs.profile import Profile, ProfilePoint
 from headrace.batching.policies.preba import BUCKET_S, preba_limits
 from headrace.batching.policies.shared.window import BatchLimits
+from headrace.sim.experiments.experiment import Experiment, Report
 from headrace.sim.experiments.preba.claims import REPORTS
 from headrace.sim.experiments.preba.conditions import (
     AUDIO_NETWORKS,
@@ -51,27 +52,30 @@ from headrace.sim.experiments.preba.conditions import (
     server,
 )
 from headrace.sim.experiments.preba.rows import Point, Rows, Run
-from headrace.sim.experiments.report import Claim, write_claims, write_rows
 from headrace.sim.hardware.gpu.slice import latency_knee
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS
 from headrace.sim.hardware.settings import PRECISION
 from headrace.sim.run import run_scenario
 from headrace.sim.scenario import Scenario
-from headrace.sim.sweeps.sweep import Progress, run_figures
 from headrace.sim.system.system import System
 from headrace.sim.workload.lengths import LIBRISPEECH
 from headrace.sim.zoo.traced import traced
 
-FIGURES = ("5", "6", "7", "8", "9", "14", "15", "17", "18", "19", "20", "21", "22", "pcie", "table1")
 BATCHES = tuple(2**power for power in range(9))
 FINE_BATCHES = tuple(sorted({*BATCHES, *(3 * 2**power for power in range(7))}))
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is run: requests a run, numbers of active slices (Figs. 9 and 17), shares of the greatest throughput
-    (Figs. 18 and 19), lengths in seconds (Fig. 14), how closely the greatest rate within a target is found, as a share
-    of the greatest throughput."""
+    """How much is run.
+
+    Attributes:
+        requests: Requests of a run.
+        active: Numbers of active slices (Figs. 9 and 17).
+        loads: Shares of the greatest throughput (Figs. 18 and 19).
+        lengths_s: Lengths in seconds (Fig. 14).
+        resolution: The precision of the greatest rate within a target, as a share of the greatest throughput.
+    """
 
     requests: int
     active: tuple[int, ...]
@@ -80,13 +84,9 @@ class Scale:
     resolution: float
 
 
-FULL = Scale(20_000, tuple(range(1, SLICES + 1)), LOADS, tuple(2.5 * number for number in range(1, 11)), 0.01)
-QUICK = Scale(1_500, (1, 3, SLICES), (0.1, 0.5, 0.9), (2.5, 12.5, 25.0), 0.05)
-
-
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Batches on the slices of a partition, without a server around them, for sounds of these lengths (s)."""
+    """Batches on the slices of a partition, without a server around them, for audio of these lengths (s)."""
 
     model: str
     partition: str
@@ -103,7 +103,7 @@ class Saturated:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """At `share` of the greatest throughput of the slowest design in `of`."""
+    """A run at `share` of the greatest throughput of the slowest design in `of`."""
 
     server: Server
     of: tuple[Server, ...]
@@ -113,8 +113,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """At the greatest rate whose 95th percentile is within `slack` times that of Ideal, batching as PREBA does, at
-    TARGET_SHARE of Ideal's greatest throughput; to within `resolution` of the design's own."""
+    """A run at the greatest rate whose 95th percentile is within `slack` times Ideal's.
+
+    Ideal batches as PREBA does, at TARGET_SHARE of its greatest throughput. The rate is found to within `resolution` of
+    the design's own."""
 
     server: Server
     requests: int
@@ -144,7 +146,7 @@ def run_job(job: Job) -> list[Row]:
 
 
 def points(job: Curves) -> Iterable[Point]:
-    """A length ends at the first batch that the slice's memory does not hold."""
+    """Yield the points of the curves. A curve ends at the first batch that the slice's memory does not hold."""
     network, system = traced(job.model), slices_of(job.model, job.partition, job.precision)
     times = system.slowest_times()[job.model]
     for seconds in job.lengths:
@@ -172,7 +174,7 @@ def points(job: Curves) -> Iterable[Point]:
 
 
 def slices_of(model: str, parts: str, precision: str = PRECISION) -> System:
-    return System.of(GPU, [model], parts=parts, photo_pixels=TYPICAL_PIXELS, precision=precision)
+    return System.of(GPU, [model], parts=parts, image_pixels=TYPICAL_PIXELS, precision=precision)
 
 
 # ---- simulated servers ----
@@ -237,8 +239,10 @@ def scenario(server: Server, rate_rps: float, requests: int) -> Scenario:
 
 
 def static_limits(server: Server, reading: str) -> BatchLimits:
-    """Batch_max and Time_queue that are right for sounds of one length, and are used for all; see STATIC_READINGS.
-    Batch_max is halved until a slice's memory holds as many of the longest sounds."""
+    """Return Batch_max and Time_queue that are right for audio of one length, for use at all lengths; see
+    STATIC_READINGS.
+
+    Batch_max is halved until a slice's memory holds as many of the longest clips."""
     if reading == "single":
         return BatchLimits(1, 0.0)
     profiles = slices_of(server.model, WHOLE if reading == "whole" else server.partition).profiles()
@@ -267,20 +271,22 @@ def saturated(server: Server, requests: int) -> Run:
 
 
 def within_tail(job: Tail) -> Run:
-    """By bisection down from the greatest throughput: the arrivals are the same ones, nearer to each other or further
-    apart. A rate below the one found may miss the target where a batch waits longer for others to join it. If there is
-    none (of at least `resolution` of the greatest), the run is one that misses it."""
+    """Return the run at the greatest rate within the target, by bisection down from the greatest throughput.
+
+    The arrivals are always the same, only closer together or further apart. A lower rate may miss the target where a
+    batch waits longer for others to join it. If no rate of at least `resolution` of the greatest meets the target, the
+    run is one that misses it."""
     server, requests = job.server, job.requests
     ideal = replace(server, preprocess=IDEAL, policy="preba")
     at = TARGET_SHARE * saturated(ideal, requests).throughput_rps
     target_ms = job.slack * simulated(ideal, at, requests, "share").p95_ms
-    most = saturated(server, requests).throughput_rps
-    low, high = 0.0, most
-    while high - low > job.resolution * most:
+    peak = saturated(server, requests).throughput_rps
+    low, high = 0.0, peak
+    while high - low > job.resolution * peak:
         middle = (low + high) / 2
         within = simulated(server, middle, requests, "tail").p95_ms <= target_ms
         low, high = (middle, high) if within else (low, middle)
-    rate = max(low, job.resolution * most)
+    rate = max(low, job.resolution * peak)
     return simulated(server, rate, requests, "tail", share=job.slack, target_ms=target_ms)
 
 
@@ -302,7 +308,7 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
         case "7":
             partitions = ((SEVENTHS, SLICES), (WHOLE, 1))
             both = [
-                [server(model, sounds=CLIP, partition=parts, active=count) for parts, count in partitions]
+                [server(model, lengths=CLIP, partition=parts, active=count) for parts, count in partitions]
                 for model in NETWORKS
             ]
             return [Share(one, tuple(pair), SAME_SHARE, requests) for pair in both for one in pair]
@@ -334,7 +340,7 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
                     jobs += [Share(one, (base,), BASELINE_SHARE, requests) for one in others]
             return list(dict.fromkeys(jobs))
         case "19":
-            every = [one for model, sounds in LATENCY_CASES for one in designs(model, sounds)]
+            every = [one for model, lengths in LATENCY_CASES for one in designs(model, lengths)]
             return [Share(one, (one,), share, requests) for one in every for share in scale.loads]
         case "20" | "21":
             return greatest(one for model in NETWORKS for one in designs(model))
@@ -343,34 +349,24 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
             return [*greatest(found), *(Tail(one, requests, TARGET_SLACKS[0], scale.resolution) for one in found)]
         case "pcie":
             return greatest(server(*case) for case in PCIE_CASES)
-        case _:  # Table 1 is the paper's own
+        case _:  # Table 1 compares the paper's own numbers
             return []
 
 
-def reproduce(
-    figures: Sequence[str], folder: Path, scale: Scale, progress: Progress, ray: str | None = None
-) -> list[Claim]:
-    """Runs what the figures need, writes a CSV file and a plot for each into `folder`, and table.md and table.json.
-    `ray` is as `crew` has it.
-    What the runs.parquet there has, of this code, is not run again.
+def report(figure: str, rows: Sequence[Row], folder: Path) -> Report:
+    return Report({f"figure{figure}": rows}, REPORTS[figure](Rows(rows), folder))
 
-    Raises UsageError for a figure that is not in FIGURES."""
-    folder.mkdir(parents=True, exist_ok=True)
-    claims: list[Claim] = []
-    for figure, rows in run_figures(
-        figures,
-        FIGURES,
-        lambda figure: jobs_for(figure, scale),
-        run_job,
-        progress,
-        lambda jobs: f"{len(jobs)} slices and servers",
-        lambda job: not isinstance(job, Tail),
-        ray=ray,
-        journal=folder / "runs.parquet",
-        kinds=(Point, Run),
-    ):
-        if rows:
-            write_rows(folder / f"figure{figure}.csv", rows)
-        claims += REPORTS[figure](Rows(rows), folder)
-    write_claims(folder, claims)
-    return claims
+
+EXPERIMENT = Experiment(
+    name="preba",
+    source="Yeo, Kim, Choi, Rhu, PREBA",
+    figures=("5", "6", "7", "8", "9", "14", "15", "17", "18", "19", "20", "21", "22", "pcie", "table1"),
+    full=Scale(20_000, tuple(range(1, SLICES + 1)), LOADS, tuple(2.5 * number for number in range(1, 11)), 0.01),
+    quick=Scale(1_500, (1, 3, SLICES), (0.1, 0.5, 0.9), (2.5, 12.5, 25.0), 0.05),
+    jobs=jobs_for,
+    run=run_job,
+    row_types=(Point, Run),
+    report=report,
+    describe=lambda jobs: f"{len(jobs)} slices and servers",
+    order=lambda job: not isinstance(job, Tail),
+)

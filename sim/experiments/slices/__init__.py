@@ -1,2 +1,3 @@
-"""A GPU in slices behind its preprocessing, beyond what the PREBA paper has: on Hopper, under every policy, in unlike
-slices."""
+"""Study a GPU in slices with its preprocessing beyond the PREBA paper: on Hopper, under every policy, in unequal
+slices.
+"""

@@ -1,4 +1,4 @@
-"""What a server does by its preprocessing, and latency by load and policy."""
+"""Draw the capacity of a server by its preprocessing, and latency by load and policy."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from headrace.sim.experiments.slices.rows import Capacity, Served
 
 
 def plot_preparing(path: Path, rows: Sequence[Capacity]) -> None:
-    """In the smallest slices: throughput of each design, as a share of that with inputs that are ready."""
+    """Draw, for the smallest slices, the throughput of each design as a share of that with inputs ready."""
     rows = [row for row in rows if not row.partition.endswith(":1")]
     models, gpus, designs = (
         list(dict.fromkeys(getattr(row, field) for row in rows)) for field in ("model", "gpu", "design")
@@ -37,7 +37,7 @@ def plot_preparing(path: Path, rows: Sequence[Capacity]) -> None:
 
 
 def plot_policies(path: Path, rows: Sequence[Served]) -> None:
-    """Mean and 99th percentile of latency by load in the smallest slices, inputs being ready."""
+    """Draw mean and 99th percentile of latency by load in the smallest slices, with inputs ready."""
     rows = [row for row in rows if row.preprocess == "ideal" and row.load < 1 and not row.partition.endswith(":1")]
     models, policies = (list(dict.fromkeys(getattr(row, field) for row in rows)) for field in ("model", "policy"))
     figure, panels = plt.subplots(1, len(models), figsize=(4 * len(models), 3.4), sharex=True, squeeze=False)

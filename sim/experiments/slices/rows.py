@@ -1,29 +1,36 @@
-"""What the runs give, and what tables and plots show. Numbers are means over the seeds."""
+"""The rows of the runs, which tables and plots read. Numbers are means over the seeds."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What is simulated: `sounds` is what networks for sound are sent, as `Scenario.lengths`, and "" for photos."""
+    """A simulated server. `lengths` are those of the audio that it serves, as `Scenario.lengths`, and "" for images."""
 
     gpu: str
     partition: str
     model: str
-    sounds: str
+    lengths: str
     preprocess: str
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What a server can do under `preba`: saturated, where `binds` is the step, or "slices", that is busiest; and the
-    most at which the 99th percentile is within the target. `spread` is (most - least) / mean of the latter over the
-    seeds. Power, energy and cost are of the saturated server. `design` tells the preprocessing without its numbers."""
+    """The capacity of a server under `preba`.
+
+    Attributes:
+        design: The preprocessing without its numbers.
+        throughput_rps: The throughput of the saturated server.
+        binds: The step that is busiest then, or "slices".
+        within_rps: The greatest rate at which the 99th percentile is within the target.
+        spread: (greatest - least) / mean of `within_rps` over the seeds.
+        power_w: The power of the saturated server, as are energy and cost.
+    """
 
     gpu: str
     partition: str
     model: str
-    sounds: str
+    lengths: str
     design: str
     preprocess: str
     throughput_rps: float
@@ -39,12 +46,14 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A policy at a load, which is a share of what the slices do under `preba` with inputs that are ready. `in_time` is
-    the share within the target, `spread` (most - least) / mean over the seeds of the mean latency."""
+    """A policy at a load, which is a share of the slices' throughput under `preba` with inputs ready.
+
+    `in_time` is the share within the target. `spread` is (greatest - least) / mean of the mean latency over the seeds.
+    """
 
     partition: str
     model: str
-    sounds: str
+    lengths: str
     preprocess: str
     policy: str
     load: float
@@ -56,14 +65,16 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class FairPool:
-    """How many CUs keep up with the slices, or with the link that is slowest (`link_rps`) if that is less, by how they
-    are started; worked out from what each step takes, and not simulated."""
+class UnitCount:
+    """The number of CUs that keep up with the slices, by the way in which they are started.
+
+    If the slowest link (`link_rps`) is slower than the slices, they keep up with the link. The number is computed from
+    the time of each step, and not simulated."""
 
     gpu: str
     partition: str
     model: str
-    sounds: str
+    lengths: str
     slices_rps: float
     link: str
     link_rps: float

@@ -1,10 +1,10 @@
-"""The tables of the study, in Markdown."""
+"""Write the tables of the study, in Markdown."""
 
 from collections.abc import Iterable, Sequence
 
-from headrace.sim.experiments.slices.rows import Capacity, FairPool, Served
+from headrace.sim.experiments.slices.rows import Capacity, Served, UnitCount
 
-BINDS_BELOW = 0.97  # of what is served with inputs ready: then a cell says which step binds
+BINDS_BELOW = 0.97  # of the throughput with inputs ready; below it a cell names the step that binds
 WHOLE = ":1"
 
 
@@ -12,9 +12,11 @@ def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines)]
 
 
-def preparing(rows: Sequence[Capacity], units: Sequence[FairPool], whole: bool) -> list[str]:
-    """Of GPUs in their smallest slices, or whole: throughput saturated as a share of that with inputs ready, that
-    within the target if it is another share, energy a request, millions of requests a dollar."""
+def preparing(rows: Sequence[Capacity], units: Sequence[UnitCount], whole: bool) -> list[str]:
+    """Return the table of GPUs in their smallest slices, or whole.
+
+    A cell first has the saturated throughput as a share of that with inputs ready. If the throughput within the target
+    is another share, it follows. Then come the energy of a request, and millions of requests a dollar."""
     rows = [row for row in rows if row.partition.endswith(WHOLE) == whole]
     designs = [design for design in dict.fromkeys(row.design for row in rows) if design != "ideal"]
     cus = {(each.model, each.gpu, each.partition): f"{each.kernel} / {each.queue}" for each in units}
@@ -40,7 +42,10 @@ def _prepared(row: Capacity | None, ready: Capacity) -> str:
 
 
 def scheduling(rows: Sequence[Served], preprocess: str, whole: bool) -> list[str]:
-    """Mean and 99th percentile of latency where the load can be served, share in time where it cannot; mean batch."""
+    """Return the table of policies.
+
+    It has mean and 99th percentile of latency where the load can be served, the share in time where it cannot, and the
+    mean batch."""
     rows = [row for row in rows if row.preprocess.startswith(preprocess) and row.partition.endswith(WHOLE) == whole]
     loads = sorted({row.load for row in rows})
     lines = []
@@ -58,31 +63,40 @@ def _served(row: Served) -> str:
 
 
 def cutting(rows: Sequence[Capacity]) -> list[str]:
-    """Throughput saturated, and within the target, by partition."""
+    """Return the table of partitions: throughput saturated, and within the target."""
     parts = list(dict.fromkeys(row.partition for row in rows))
     lines = []
-    for model, sounds in dict.fromkeys((row.model, row.sounds) for row in rows):
-        mine = {row.partition: row for row in rows if (row.model, row.sounds) == (model, sounds)}
+    for model, lengths in dict.fromkeys((row.model, row.lengths) for row in rows):
+        mine = {row.partition: row for row in rows if (row.model, row.lengths) == (model, lengths)}
         cells = [f"{mine[part].throughput_rps:,.0f} / {mine[part].within_rps:,.0f}" for part in parts]
-        lines.append([model, sent(sounds), *cells])
+        lines.append([model, sent(lengths), *cells])
     return table(["network", "inputs", *parts], lines)
 
 
-def sent(sounds: str) -> str:
-    if not sounds:
+def sent(lengths: str) -> str:
+    if not lengths:
         return "photos"
-    return sounds if sounds == "librispeech" else f"{sounds} s"
+    return lengths if lengths == "librispeech" else f"{lengths} s"
 
 
-def all_tables(
-    prepared: Sequence[Capacity], units: Sequence[FairPool], served: Sequence[Served], cut: Sequence[Capacity]
-) -> list[str]:
-    parts = (
-        ("Preprocessing, in the smallest slices", preparing(prepared, units, whole=False)),
-        ("Preprocessing, the whole GPU in one instance", preparing(prepared, units, whole=True)),
-        ("Policies on seven slices, inputs ready", scheduling(served, "ideal", whole=False)),
-        ("Policies on seven slices, behind a DPU", scheduling(served, "dpu", whole=False)),
-        ("Policies on the whole GPU, inputs ready", scheduling(served, "ideal", whole=True)),
-        ("Partitions", cutting(cut)),
-    )
-    return [line for title, lines in parts for line in (f"## {title}", "", *lines, "")]
+def of_preparing(rows: Sequence[Capacity], units: Sequence[UnitCount]) -> list[str]:
+    return [
+        *_titled("Preprocessing, in the smallest slices", preparing(rows, units, whole=False)),
+        *_titled("Preprocessing, the whole GPU in one instance", preparing(rows, units, whole=True)),
+    ]
+
+
+def of_scheduling(rows: Sequence[Served]) -> list[str]:
+    return [
+        *_titled("Policies on seven slices, inputs ready", scheduling(rows, "ideal", whole=False)),
+        *_titled("Policies on seven slices, behind a DPU", scheduling(rows, "dpu", whole=False)),
+        *_titled("Policies on the whole GPU, inputs ready", scheduling(rows, "ideal", whole=True)),
+    ]
+
+
+def of_cutting(rows: Sequence[Capacity]) -> list[str]:
+    return _titled("Partitions", cutting(rows))
+
+
+def _titled(title: str, lines: Sequence[str]) -> list[str]:
+    return [f"## {title}", "", *lines, ""]

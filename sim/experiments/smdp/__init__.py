@@ -1,1 +1,1 @@
-"""SMDP-based dynamic batching (ICC 2023)."""
+"""Reproduce SMDP-based dynamic batching (ICC 2023)."""

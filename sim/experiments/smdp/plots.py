@@ -1,4 +1,4 @@
-"""The plots of the SMDP reproduction."""
+"""Draw the SMDP reproduction."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +29,9 @@ def _save(figure: Any, path: Path) -> None:
 
 
 def _heat_map(axes: Any, points: Sequence[Point], labels: Sequence[str]) -> Any:
-    """A column a policy. States that it does not visit are pale; a cross above is for no control-limit structure."""
+    """Draw a column for each policy.
+
+    States that it does not visit are pale. A cross above marks a policy without a control-limit structure."""
     actions = np.array([point.actions[: STATES + 1] for point in points]).T
     unseen = np.arange(STATES + 1)[:, None] >= np.array([point.visited for point in points])
     mesh = axes.pcolormesh(np.ma.masked_equal(actions, 0), cmap="viridis", vmin=1, vmax=32)
@@ -106,7 +108,7 @@ def trade_off(path: Path, points: Sequence[Point], loads: Sequence[float], name:
             zorder=3,
         )
         static = [point for point in mine if point.policy == "static"]
-        offset = (4, 4) if name == "power_w" else (4, -11)  # the side of the curve that is free
+        offset = (4, 4) if name == "power_w" else (4, -11)  # the free side of the curve
         axes.scatter(
             [getattr(point, name) for point in static],
             [point.latency_ms for point in static],
@@ -130,7 +132,8 @@ def trade_off(path: Path, points: Sequence[Point], loads: Sequence[float], name:
         )
         axes.set(title=f"rho = {rho:g}", xlabel=label, yscale="log")
         low = min(point.latency_ms for point in mine)
-        # A static policy near its limit of stability waits for ages; the rest would be a line at the bottom.
+        # The latency of a static policy near its limit of stability is very long. The other curves would be a line at
+        # the bottom.
         axes.set_ylim(0.8 * low, 1.5 * max(point.latency_ms for point in optimal))
         ticks = [tick for tick in (1, 2, 3, 5, 7, 10, 15, 20, 30, 50) if 0.8 * low <= tick]
         axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])

@@ -1,15 +1,15 @@
-"""What the runs give, and what the plots show."""
+"""The rows of the jobs, which the plots read."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What a policy costs at a load. The optimal one depends on `w2`; the others do not, and have None there.
+    """The costs of a policy at a load. The optimal policy depends on `w2`; the others do not and have None there.
 
     `size` is the batch of a static policy or the Q of a control limit. `departs` is the least probability, over all Q,
-    of a decision other than the control-limit policy's; `actions` are those of the first states, and `visited` the
-    number of them up to the last that is visited."""
+    of a decision other than the control-limit policy's. `actions` are those of the first states. `visited` is the
+    number of states up to the last that is visited."""
 
     rho: float
     policy: str
@@ -29,7 +29,8 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """One solution of the truncated process. `overflow` is the share of time in S_o; `waits`: it never leaves it."""
+    """One solution of the truncated process. `overflow` is the share of time in S_o, and `waits` says that it never
+    leaves S_o."""
 
     overflow_cost: float
     s_max: int
@@ -43,14 +44,17 @@ class Truncation:
 
     @property
     def lost(self) -> bool:
-        """Whether S_o has most of the time: the answer is one of the truncation, not of the queue."""
+        """Return whether most of the time is spent in S_o. The answer is then one of the truncation, and not of the
+        queue."""
         return self.overflow > 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Average costs of Fig. 5 in ms, None where unstable. The savings are of the optimum over the best of the policies
-    drawn, and over the best of work-conserving and all 32 static ones."""
+    """Average costs of Fig. 5 in ms, None where unstable.
+
+    The savings are those of the optimum over the best of the drawn policies, and over the best of work-conserving and
+    all 32 static ones."""
 
     rho: float
     w2: float

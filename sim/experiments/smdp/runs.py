@@ -1,11 +1,11 @@
 """The evaluation of SMDP batching (Xu, Sun, Zhou, Niu, ICC 2023): GoogLeNet on a Tesla P4.
 
-Times are in ms, energies in mJ, so powers in W; with w1 = 1 the average cost g and w2 are in ms and ms/W. Efficiency is
-requests by energy, in requests/J.
+Times are in ms and energies in mJ, so powers are in W. With w1 = 1 the average cost g is in ms and w2 in ms/W.
+Efficiency is requests by energy, in requests/J.
 
 The paper's text was not at hand, only a description of its figures and the numbers of Table I and the abstract. So the
-loads, the weights w2 and the range of s_max of Figs. 4 to 8 are our choice, and where a condition matters to a number
-it stands in the claim's note. Only Table I and the abstract gave numbers to compare.
+loads, the weights w2 and the range of s_max of Figs. 4 to 8 are our choice. Where a condition matters to a number, it
+stands in the claim's note. Only Table I and the abstract give numbers to compare.
 
 Nothing here is simulated: every policy's long-run cost is exact (`headrace.batching.smdp`), so there are no seeds.
 """
@@ -32,26 +32,26 @@ from headrace.batching.smdp import (
 )
 from headrace.batching.smdp.model import Indices
 from headrace.batching.smdp.solution import RARE
-from headrace.sim.experiments.report import Claim, write_claims, write_rows
+from headrace.sim.experiments.experiment import Experiment, Report
+from headrace.sim.experiments.report import Claim
 from headrace.sim.experiments.smdp import plots
 from headrace.sim.experiments.smdp.rows import Cost, Point, Truncation
-from headrace.sim.sweeps.sweep import Progress, run_figures
 
-FIGURES = ("4", "5", "6", "7", "8", "table1")
 MAX_BATCH = 32
 SERVICE = BatchService.linear((0.3051, 1.052), (19.90, 19.60), max_batch=MAX_BATCH)
 PANELS = (0.1, 0.3, 0.5, 0.7, 0.9)  # the loads that are drawn
 STATICS = (8, 16, 32)  # the static policies of Fig. 5
 OVERFLOW_COSTS = (10000.0, 1000.0, 100.0, 10.0, 0.0)
-TOLERANCE = 1e-3  # of delta, in Table I
+TOLERANCE = 1e-3  # the limit of delta in Table I
 EPSILON, MAX_ITERATIONS = 0.01, 10_000
-LARGEST_S_MAX = 224  # of Fig. 8
+LARGEST_S_MAX = 224  # the largest s_max of Fig. 8
 CONTROL_LIMIT = "control-limit"
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is run: loads of Figs. 4 and 5, values of w2, step of s_max in Fig. 8 and in the search of Table I."""
+    """How much is run: loads of Figs. 4 and 5, values of w2, the step of s_max in Fig. 8, and that in the search of
+    Table I."""
 
     loads: tuple[float, ...]
     weights: int
@@ -59,13 +59,9 @@ class Scale:
     stride: int
 
 
-FULL = Scale(tuple(round(0.05 * number, 2) for number in range(1, 20)), 41, 4, 1)
-QUICK = Scale(PANELS, 9, 64, 16)
-
-
 @dataclass(frozen=True, slots=True)
 class LoadJob:
-    """The optimal policy at one load for each w2, and all policies it is compared with."""
+    """The optimal policy at one load for each w2, and all policies that it is compared with."""
 
     rho: float
     weights: tuple[float, ...]
@@ -110,7 +106,7 @@ def limit_policy(limit: int) -> Callable[[Indices], Indices]:
 
 
 def points(job: LoadJob) -> list[Point]:
-    found = []
+    rows = []
     for w2 in job.weights:
         best = solve(model_at(job.rho, w2))
         actions, probability = best.policy[:-1, 0], best.probability[:-1, 0]
@@ -118,7 +114,7 @@ def points(job: LoadJob) -> list[Point]:
         departs = min(
             float(probability[limit_policy(limit)(states) != actions].sum()) for limit in range(1, MAX_BATCH + 1)
         )
-        found.append(
+        rows.append(
             _point(
                 job.rho,
                 "optimal",
@@ -132,12 +128,12 @@ def points(job: LoadJob) -> list[Point]:
             )
         )
     model = model_at(job.rho)
-    found.append(_point(job.rho, "work-conserving", None, None, evaluate(model, work_conserving(MAX_BATCH))))
+    rows.append(_point(job.rho, "work-conserving", None, None, evaluate(model, work_conserving(MAX_BATCH))))
     for size in range(1, MAX_BATCH + 1):
-        if model.rate < SERVICE.rates[size - 1]:  # else it is unstable
-            found.append(_point(job.rho, "static", size, None, evaluate(model, static(size))))
-        found.append(_point(job.rho, CONTROL_LIMIT, size, None, evaluate(model, limit_policy(size))))
-    return found
+        if model.rate < SERVICE.rates[size - 1]:  # otherwise the policy is unstable
+            rows.append(_point(job.rho, "static", size, None, evaluate(model, static(size))))
+        rows.append(_point(job.rho, CONTROL_LIMIT, size, None, evaluate(model, limit_policy(size))))
+    return rows
 
 
 def _point(
@@ -178,21 +174,21 @@ def truncation(solution: Solution) -> Truncation:
 
 
 def least_s_max(method: str, overflow_cost: float, stride: int) -> Truncation:
-    """The least s_max from MAX_BATCH on with delta < TOLERANCE: upwards by `stride` to the first that is, then by
-    bisection between it and the last that was not.
+    """Return the truncation with the least s_max from MAX_BATCH on whose delta is below TOLERANCE.
 
-    With a stride of 1 every smaller s_max has been run and is not, so it is the least whatever delta does; with more,
-    delta is taken to be above TOLERANCE between two tries that were. The s_max just below has always been run."""
+    The search goes up by `stride` to the first such s_max, then bisects between it and the last one that failed. With a
+    stride of 1 every smaller s_max has failed, so it is the least for any shape of delta. With a greater stride, delta
+    is taken to be above TOLERANCE between two tries that failed. The s_max just below has always been tried."""
     failed, s_max = MAX_BATCH - 1, MAX_BATCH
-    while (found := truncation(solve_truncated(method, overflow_cost, s_max))).delta >= TOLERANCE:
+    while (least := truncation(solve_truncated(method, overflow_cost, s_max))).delta >= TOLERANCE:
         failed, s_max = s_max, s_max + stride
-    while found.s_max - failed > 1:
-        tried = truncation(solve_truncated(method, overflow_cost, (failed + found.s_max) // 2))
+    while least.s_max - failed > 1:
+        tried = truncation(solve_truncated(method, overflow_cost, (failed + least.s_max) // 2))
         if tried.delta < TOLERANCE:
-            found = tried
+            least = tried
         else:
             failed = tried.s_max
-    return found
+    return least
 
 
 def log_weights(scale: Scale) -> tuple[float, ...]:
@@ -215,63 +211,26 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
 
 
 def _longest_first(job: Job) -> tuple[bool, float]:
-    """So that no core is left with a long job at the end: searches, those with a small overflow cost first."""
+    """Return the key that starts searches first, those with a small overflow cost before others.
+
+    So no core is left with a long job at the end."""
     return (not isinstance(job, SearchJob), job.overflow_cost if isinstance(job, SearchJob) else 0.0)
 
 
-def reproduce(
-    figures: Sequence[str], folder: Path, scale: Scale, progress: Progress, ray: str | None = None
-) -> list[Claim]:
-    """Runs what the figures need, writes a CSV file and a plot for each into `folder`, table.md and table.json, and
-    notes.md with what was found that the paper has no number for.
-    What the runs.parquet there has, of this code, is not run again.
-
-    Raises UsageError for a figure that is not in FIGURES."""
-    folder.mkdir(parents=True, exist_ok=True)
-    claims: list[Claim] = []
-    notes: list[str] = []
-    for figure, rows in run_figures(
-        figures,
-        FIGURES,
-        lambda figure: jobs_for(figure, scale),
-        run_job,
-        progress,
-        lambda jobs: f"{len(jobs)} loads, truncations and searches",
-        _longest_first,
-        ray=ray,
-        journal=folder / "runs.parquet",
-        kinds=(Point, Truncation),
-    ):
-        found = [row for row in rows if isinstance(row, Point)]
-        truncations = [row for row in rows if isinstance(row, Truncation)]
-        match figure:
-            case "4":
-                notes += figure_4(found, folder)
-            case "5":
-                notes += figure_5(found, folder)
-            case "6" | "7":
-                notes += trade_off(figure, found, folder)
-            case "8":
-                notes += figure_8(truncations, folder)
-            case _:
-                claims += table_1(truncations, folder)
-    (folder / "notes.md").write_text("".join(f"- {note}\n" for note in notes))
-    write_claims(folder, claims)
-    return claims
+def by_load(points: Iterable[Point]) -> dict[float, list[Point]]:
+    return {rho: list(group) for rho, group in groupby(sorted(points, key=lambda p: p.rho), key=lambda p: p.rho)}
 
 
-def by_load(found: Iterable[Point]) -> dict[float, list[Point]]:
-    return {rho: list(group) for rho, group in groupby(sorted(found, key=lambda p: p.rho), key=lambda p: p.rho)}
-
-
-def select(found: Iterable[Point], policy: str) -> list[Point]:
-    return [point for point in found if point.policy == policy]
+def select(points: Iterable[Point], policy: str) -> list[Point]:
+    return [point for point in points if point.policy == policy]
 
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """A policy of Fig. 4. `best_limit` is the Q of the best control-limit policy, and `excess_percent` how much more
-    than the optimum that one costs. `actions` are by queue length from 0."""
+    """A policy of Fig. 4.
+
+    `best_limit` is the Q of the best control-limit policy, and `excess_percent` its cost above the optimum. `actions`
+    are by queue length from 0."""
 
     rho: float
     w2: float
@@ -284,9 +243,9 @@ class Structure:
     actions: str
 
 
-def figure_4(found: Sequence[Point], folder: Path) -> list[str]:
+def figure_4(points: Sequence[Point], folder: Path) -> Report:
     rows = []
-    for group in by_load(found).values():
+    for group in by_load(points).values():
         for point in select(group, "optimal"):
             assert point.w2 is not None
             w2 = point.w2
@@ -306,8 +265,7 @@ def figure_4(found: Sequence[Point], folder: Path) -> list[str]:
                     " ".join(map(str, point.actions)),
                 )
             )
-    write_rows(folder / "figure4.csv", rows)
-    plots.figure_4(folder / "figure4.png", select(found, "optimal"), PANELS)
+    plots.figure_4(folder / "figure4.png", select(points, "optimal"), PANELS)
     others = [row for row in rows if row.control_limit is None]
     notes = [
         f"Fig. 4: {len(rows) - len(others)} of {len(rows)} policies ({len({row.rho for row in rows})} loads, "
@@ -315,20 +273,20 @@ def figure_4(found: Sequence[Point], folder: Path) -> list[str]:
         f"(probability {RARE:g} or more)."
     ]
     if others:
-        most = max(others, key=lambda row: row.departs)
+        worst = max(others, key=lambda row: row.departs)
         dearest = max(rows, key=lambda row: row.excess_percent)
         notes.append(
             f"Fig. 4: the other {len(others)} serve less than they could in some states, but seldom are there: at most "
-            f"{100 * most.departs:.2g} % of decisions differ from a control limit's (rho {most.rho:g}, "
-            f"w2 {most.w2:g}), and the best control-limit policy costs at most {dearest.excess_percent:.2g} % more "
+            f"{100 * worst.departs:.2g} % of decisions differ from a control limit's (rho {worst.rho:g}, "
+            f"w2 {worst.w2:g}), and the best control-limit policy costs at most {dearest.excess_percent:.2g} % more "
             f"than the optimum (rho {dearest.rho:g}, w2 {dearest.w2:g})."
         )
-    return notes
+    return Report({"figure4": rows}, notes=notes)
 
 
-def costs(found: Sequence[Point]) -> list[Cost]:
+def costs(points: Sequence[Point]) -> list[Cost]:
     rows = []
-    for rho, group in by_load(found).items():
+    for rho, group in by_load(points).items():
         (greedy,) = select(group, "work-conserving")
         statics = {point.size: point for point in select(group, "static")}
         for point in select(group, "optimal"):
@@ -343,9 +301,8 @@ def costs(found: Sequence[Point]) -> list[Cost]:
     return rows
 
 
-def figure_5(found: Sequence[Point], folder: Path) -> list[str]:
-    rows = costs(found)
-    write_rows(folder / "figure5.csv", rows)
+def figure_5(points: Sequence[Point], folder: Path) -> Report:
+    rows = costs(points)
     plots.figure_5(folder / "figure5.png", rows, PANELS)
     notes = []
     for name, against in (
@@ -353,19 +310,18 @@ def figure_5(found: Sequence[Point], folder: Path) -> list[str]:
         ("saving_over_all_percent", "work-conserving and static 1 to 32"),
     ):
         savings = [getattr(row, name) for row in rows]
-        most = rows[int(np.argmax(savings))]
+        best = rows[int(np.argmax(savings))]
         notes.append(
             f"Fig. 5: the optimal policy costs {np.mean(savings):.2g} % less than the best of {against} in the mean "
-            f"over {len(rows)} points (w2 from 0 to 10), at most {max(savings):.3g} % (rho {most.rho:g}, "
-            f"w2 {most.w2:g}) and at least {min(savings):.1g} %."
+            f"over {len(rows)} points (w2 from 0 to 10), at most {max(savings):.3g} % (rho {best.rho:g}, "
+            f"w2 {best.w2:g}) and at least {min(savings):.1g} %."
         )
-    return notes
+    return Report({"figure5": rows}, notes=notes)
 
 
-def trade_off(figure: str, found: Sequence[Point], folder: Path) -> list[str]:
-    """Figs. 6 and 7: the same points, against power or against efficiency."""
-    shown = [point for point in found if point.policy != CONTROL_LIMIT]
-    write_rows(folder / f"figure{figure}.csv", shown)
+def trade_off(figure: str, points: Sequence[Point], folder: Path) -> Report:
+    """Draw Fig. 6 or 7: the same points, against power or against efficiency."""
+    shown = [point for point in points if point.policy != CONTROL_LIMIT]
     axis = ("power_w", "mean power, W") if figure == "6" else ("requests_per_j", "energy efficiency, requests/J")
     plots.trade_off(folder / f"figure{figure}.png", shown, PANELS, *axis)
     gains = []
@@ -377,14 +333,14 @@ def trade_off(figure: str, found: Sequence[Point], folder: Path) -> list[str]:
         more_requests = best.requests_per_j / greedy.requests_per_j - 1
         gains.append(f"{max(0.0, less_power if figure == '6' else more_requests):.1%} at rho {rho:g}")
     what = "less power" if figure == "6" else "more requests/J"
-    return [
+    note = (
         f"Fig. {figure}: {what} than work-conserving for at most 10 % more latency, by the best policy drawn: "
         f"{', '.join(gains)}."
-    ]
+    )
+    return Report({f"figure{figure}": shown}, notes=[note])
 
 
-def figure_8(rows: Sequence[Truncation], folder: Path) -> list[str]:
-    write_rows(folder / "figure8.csv", rows)
+def figure_8(rows: Sequence[Truncation], folder: Path) -> Report:
     exact = solve(model_at(0.9)).g
     plots.figure_8(folder / "figure8.png", rows, OVERFLOW_COSTS, exact, TOLERANCE)
     notes = [
@@ -406,7 +362,7 @@ def figure_8(rows: Sequence[Truncation], folder: Path) -> list[str]:
                 f"Fig. 8: overflow cost {cost:g}, s_max {min(early)} to {max(early)} (of those drawn): RVI waits in "
                 f"S_o although that costs more than to serve; its {MAX_ITERATIONS} iterations are too few."
             )
-    return notes
+    return Report({"figure8": rows}, notes=notes)
 
 
 # Table I by overflow cost: s_max, iterations, delta.
@@ -419,8 +375,7 @@ PAPER = {
 }
 
 
-def table_1(rows: Sequence[Truncation], folder: Path) -> list[Claim]:
-    write_rows(folder / "table1.csv", rows)
+def table_1(rows: Sequence[Truncation]) -> Report:
     by_cost = {row.overflow_cost: row for row in rows if row.method == "rvi"}
     exact = {row.overflow_cost: row for row in rows if row.method == "pi"}
     claims = []
@@ -445,4 +400,35 @@ def table_1(rows: Sequence[Truncation], folder: Path) -> list[Claim]:
     claims.append(Claim("abstract", "space complexity saved", 63.5, space, "%", note))
     note = f"iterations by s_max squared; {note}, where RVI is cut off at {MAX_ITERATIONS} iterations"
     claims.append(Claim("abstract", "time complexity saved", 98, time, "%", note))
-    return claims
+    return Report({"table1": rows}, claims)
+
+
+def report(figure: str, rows: Sequence[Row], folder: Path) -> Report:
+    found = [row for row in rows if isinstance(row, Point)]
+    truncations = [row for row in rows if isinstance(row, Truncation)]
+    match figure:
+        case "4":
+            return figure_4(found, folder)
+        case "5":
+            return figure_5(found, folder)
+        case "6" | "7":
+            return trade_off(figure, found, folder)
+        case "8":
+            return figure_8(truncations, folder)
+        case _:
+            return table_1(truncations)
+
+
+EXPERIMENT = Experiment(
+    name="smdp",
+    source="Xu, Sun, Zhou, Niu, SMDP batching, ICC 2023",
+    figures=("4", "5", "6", "7", "8", "table1"),
+    full=Scale(tuple(round(0.05 * number, 2) for number in range(1, 20)), 41, 4, 1),
+    quick=Scale(PANELS, 9, 64, 16),
+    jobs=jobs_for,
+    run=run_job,
+    row_types=(Point, Truncation),
+    report=report,
+    describe=lambda jobs: f"{len(jobs)} loads, truncations and searches",
+    order=_longest_first,
+)

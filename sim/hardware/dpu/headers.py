@@ -1,7 +1,7 @@
 """Clocks of the image unit's parser in a file's headers: a byte a clock, and what its states add.
 
-From the modules as dpu.py is: those of hls/decode/parse, progression.sv and huffman_table.sv. Clocks are counted from
-the file's first byte, whose own is 1.
+The model follows the modules of hls/decode/parse, progression.sv and huffman_table.sv. Clocks are counted from the
+file's first byte, whose own is 1.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,41 +12,48 @@ from headrace.sim.hardware.dpu.jpeg_scans import GUESSED
 
 SOI_BYTES: Final = 2
 SEGMENT: Final = 5  # 0xFF, marker, a clock to judge it, two bytes of length
-LENGTH: Final = 2  # which EOI has not
+LENGTH: Final = 2  # the bytes of the length, which EOI does not have
 FRAME_SIZE: Final = 8  # from the length of the frame header to the image's size
-APPLICATION_BYTES: Final = 14  # of APP0 and APP14 that are read one by one
-STANDARD_BYTE: Final = 2  # clocks of one in the standard's Huffman tables, a ROM
-# Of several scans, besides a clock for each coefficient that is noted: one for each of three components, one to see
-# that this is all, and one to judge it.
+APPLICATION_BYTES: Final = 14  # the bytes of APP0 and APP14 that are read one by one
+STANDARD_BYTE: Final = 2  # the clocks of a byte in the standard's Huffman tables, a ROM
+# For a file of several scans, in addition to a clock for each coefficient that is noted: one clock for each of three
+# components, one to see that all are noted, and one to judge it.
 PROGRESSION: Final = 5
 # huffman_table.sv: a short code of n bits is written to 2^(6 - n) groups of places.
 GROUP_BITS: Final = 6
 
 
 def header_cycles(work: JpegWork) -> int:
-    """From the first byte until the first scan is taken, the words of the file being there. What stands in front of
-    markers is a clock for each byte."""
+    """Return the clocks from the first byte until the first scan is taken; the words of the file never pause.
+
+    Bytes in front of markers take a clock each."""
     return first_headers(work, TableWrites())[0]
 
 
 def first_headers(
     work: JpegWork, writes: "TableWrites", arrival: Callable[[int], int] = lambda word: 0
 ) -> tuple[int, int]:
-    """As `headers_read`."""
+    """Return `headers_read` for the headers in front of the first scan."""
     return headers_read(work.headers, SOI_BYTES, writes, work.scans[0].noted if work.scans else None, arrival)
 
 
 def noted_at_the_end(work: JpegWork) -> int:
-    """Coefficients that are looked at behind the last of several scans."""
+    """Return the coefficients that are looked at after the last of several scans."""
     return GUESSED * work.components
 
 
 def headers_read(
     headers: Headers, clock: int, writes: "TableWrites", noted: int | None, arrival: Callable[[int], int]
 ) -> tuple[int, int]:
-    """The clocks in which the scan is taken, and in which the image's size is known. `clock` is that before the first
-    byte. `noted`: see Scan; of a file that has several. `arrival`: the clock from which on a word of the file is there,
-    where it may be late."""
+    """Return the clock in which the scan is taken, and the clock in which the image's size is known.
+
+    Args:
+        headers: The headers.
+        clock: The clock before the first byte.
+        writes: The writes to Huffman tables.
+        noted: `Scan.noted`, for a file of several scans; None for others.
+        arrival: Returns the clock from which on a word of the file is there, where words may be late.
+    """
     at, sized = headers.begin, 0
     tables = iter(headers.code_lengths)
     for (marker, size), garbage in zip(headers.segments, headers.garbage, strict=True):
@@ -71,15 +78,17 @@ def headers_read(
         clock = max(clock, arrival(at // WORD))
     if noted is not None:
         clock += PROGRESSION + noted
-    if headers.standard_tables:  # written as if they stood here
+    if headers.standard_tables:  # the tables are written as if they stood here
         size = sum(17 + sum(counts) for counts in headers.standard_tables)
         clock = _tables_read(clock, writes, size, iter(headers.standard_tables), STANDARD_BYTE)
-    return max(clock + 1, writes.written) + 1, sized  # it is seen that the tables are written
+    return max(clock + 1, writes.written) + 1, sized  # the last two clocks notice that the tables are written
 
 
 def _skip_cycles(size: int, at: int) -> int:
-    """One to see how far; the rest of a word of the file at once; in the last word two bytes a clock; one to see that
-    it is all."""
+    """Return the clocks to skip bytes of the file.
+
+    One clock tells how many there are. The rest of a word of the file passes at once, and in the last word two bytes a
+    clock. One more clock tells that all have passed."""
     clocks, left = 0, WORD - at % WORD
     while size >= left:
         size, left, clocks = size - left, WORD, clocks + 1
@@ -87,14 +96,15 @@ def _skip_cycles(size: int, at: int) -> int:
 
 
 class TableWrites:
-    """Counts and symbols of Huffman tables, of which two can wait while a table spreads a short code."""
+    """Writes of counts and symbols to Huffman tables. Two of them can wait while a table spreads a short code."""
 
     def __init__(self) -> None:
         self.written = 0  # the clock before which the tables take nothing
         self._taken = (0, 0)  # the clocks in which the last but one and the last one went into a table
 
     def put(self, clock: int, spread: int = 1) -> int:
-        """The clock, not before this one, in which a write can leave the parser. Its table is busy for `spread`."""
+        """Return the clock, not before this one, in which a write can leave the parser. Its table is busy for `spread`
+        clocks."""
         clock = max(clock, self._taken[0] + 1)
         taken = max(clock + 1, self.written)
         self._taken = self._taken[1], taken
@@ -103,8 +113,9 @@ class TableWrites:
 
 
 def _tables_read(clock: int, writes: TableWrites, size: int, tables: Iterator[Sequence[int]], byte: int = 1) -> int:
-    """The clock after a DHT segment. `byte`: clocks of one; those of the first symbol of a length pass while the length
-    is looked up."""
+    """Return the clock after a DHT segment.
+
+    `byte` has the clocks of one byte. The clocks of the first symbol of a length pass while the length is looked up."""
     while size > 0:
         counts = next(tables)
         clock += 1  # class and number

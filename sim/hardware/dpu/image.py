@@ -1,14 +1,15 @@
-"""The data-processing unit: clock cycles of the image units' SystemVerilog.
+"""The image units of the data-processing unit: clock cycles of their SystemVerilog.
 
-Models from structure, not fits: each constant is a depth, the length of a pipeline or a count of states in the module
-that it names. Tests hold every function against the simulated hardware within 2 %.
+The models follow the structure and are no fits. Each constant is a depth, the length of a pipeline or a count of states
+in the module that it names. Tests hold every function against the simulated hardware within 2 %.
 
-A file's way: headers a byte a clock; Huffman symbols one a clock; blocks through the transform in eight clocks each;
-rows of blocks into a ring of MCU rows, and pixels out of it two a clock; rows of the resized image as soon as their
-source rows are there; words of memory one a clock. All work at the same time and wait for each other where a buffer is
-empty or full. So it is enough to follow blocks, MCU rows and rows of pixels in their order: the clock in which one is
-through a unit follows from when it came, when the one before was through and when there was room behind. Clocks are
-numbered from the start; an item's is the one in which its last part is taken.
+A file takes this way: headers pass at a byte a clock, Huffman symbols at one a clock, blocks through the transform in
+eight clocks each. Rows of blocks go into a ring of MCU rows, and pixels leave it two a clock. Rows of the resized image
+leave as soon as their source rows are there, and words of memory at one a clock. All units work at the same time. They
+wait for each other where a buffer is empty or full. So the model follows blocks, MCU rows and rows of pixels in their
+order. The clock in which an item is through a unit follows from three others. They are the clocks in which the item
+came, the item before was through, and the next unit had room. Clocks are numbered from the start. The clock of an item
+is the one in which its last part is taken.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,53 +24,58 @@ from headrace.sim.hardware.dpu.scans import TO_START, WorkspaceReads, scans_cycl
 # ---- decode ----
 
 # byte_reader.sv
-FIRST_BYTE: Final = 3  # from the start: a word is taken, and out of the queue, then its first byte
+FIRST_BYTE: Final = 3  # from the start: a word is taken and leaves the queue, then comes its first byte
 
 # entropy_decoder.sv
-FIRST_SYMBOL: Final = 4  # from the scan's headers, besides the first data: count MCUs, two clocks; load tables, look up
-RESTART: Final = 2  # from the last symbol of an interval to the first of the next, beyond the usual one and the data
+# from the scan's headers, in addition to the first data: count MCUs, two clocks; load tables, look up
+FIRST_SYMBOL: Final = 4
+# from the last symbol of an interval to the first of the next, in addition to a usual clock and the data
+RESTART: Final = 2
 TO_COEFFICIENT: Final = 5  # from a symbol to its coefficient at the transform
-END_BEAT: Final = 2  # behind the last block, when the parser has already seen EOI
-CUT_END_BEAT: Final = 35  # where the rest of the file is not wanted: the parser is stopped, the tokens' queue emptied
+END_BEAT: Final = 2  # after the last block, when the parser has already seen EOI
+CUT_END_BEAT: Final = 35  # if the rest of the file is not wanted: the parser is stopped, the tokens' queue emptied
 
 # workspace_read.sv, coefficient_send.sv: from a word's coming to the clock before its first coefficient
 TO_SEND: Final = 3
 
 # coefficient_buffer.sv, transform.sv
-BLOCKS: Final = 512  # that may wait in front of the transform
+BLOCKS: Final = 512  # blocks that can wait in front of the transform
 BLOCK: Final = 8  # clocks in the transform, one a column
 TO_TRANSFORM: Final = 6  # from a block's last coefficient to its first column
 TO_SAMPLES: Final = 31  # from there to its first row
-QUEUED_BLOCKS: Final = 8  # of 64 rows: begun and not yet taken by render
+QUEUED_BLOCKS: Final = 8  # a queue of 64 rows: blocks begun and not yet taken by render
 
 # render.sv, render_pkg.sv
-# MCU rows of one MCU that fit in the memories of luma and chroma, halved for each doubling of the MCUs across and of
-# the component's blocks in one.
+# The number of MCU rows of one MCU that fit in the memories of luma and chroma. It is halved for each doubling of the
+# MCUs across, and of the component's blocks in one.
 LUMA_RING_LOG2: Final = 12
 CHROMA_RING_LOG2: Final = 11
 TO_FRAME: Final = 4  # from the last word of the first MCU row to the frame
-TO_PIXELS: Final = 21  # and of each MCU row to its first pixels
-LEAD: Final = 32  # beats in eight words that are read ahead of those sent
+TO_PIXELS: Final = 21  # from the last word of each MCU row to its first pixels
+LEAD: Final = 32  # the beats of the eight words that are read ahead of those sent
 
 Size = tuple[int, int]  # width, height
-Range = range  # of rows or columns, of an image or of the resized one
-Send = Callable[[int], int]  # a row of pixels that can begin behind a clock -> the clock of its last beat
+Range = range  # rows or columns of an image, or of the resized one
+# takes the clock after which a row of pixels can begin, and returns the clock of its last beat
+Send = Callable[[int], int]
 
 
 class _Transform:
-    """Blocks from their last coefficient to their last row of samples."""
+    """Blocks on their way from their last coefficient to their last row of samples."""
 
     def __init__(self) -> None:
         self._begun: list[int] = []
         self._sent: list[int] = []
 
     def room(self) -> int:
-        """The clock behind which coefficients of the next block are taken."""
+        """Return the clock after which coefficients of the next block are taken."""
         before = len(self._begun) - BLOCKS
         return self._begun[before] + BLOCK - 1 if before >= 0 else 0
 
     def block(self, taken: int, free: int = 0) -> int:
-        """`taken`: clock of its last coefficient; its samples are taken behind `free`."""
+        """Return the clock of the last row of samples of a block.
+
+        `taken` is the clock of its last coefficient. Its samples are taken after `free`."""
         begun, sent = taken + TO_TRANSFORM, 0
         if self._begun:
             begun, sent = max(begun, self._begun[-1] + BLOCK), self._sent[-1]
@@ -81,8 +87,9 @@ class _Transform:
 
 
 def transform_cycles(lengths: Sequence[int]) -> int:
-    """From the first coefficient to the last row of samples, for blocks of `lengths` coefficients: one of these a clock
-    in, a block each eight clocks out, with BLOCKS blocks in between."""
+    """Return the clocks from the first coefficient to the last row of samples, for blocks of `lengths` coefficients.
+
+    One coefficient a clock comes in, and a block takes eight clocks, with BLOCKS blocks in between."""
     transform, taken, sent = _Transform(), 0, 0
     for length in lengths:
         taken = max(taken, transform.room()) + length
@@ -91,8 +98,10 @@ def transform_cycles(lengths: Sequence[int]) -> int:
 
 
 class _Render:
-    """MCU rows through the ring to rows of pixels. With the triangle filter between rows the last row of an MCU row
-    goes with the next MCU row, whose chroma it needs, and that one's first row needs chroma of the MCU row before."""
+    """MCU rows on their way through the ring to rows of pixels.
+
+    The triangle filter between rows needs chroma of the neighbouring MCU rows. So the last row of an MCU row goes with
+    the next MCU row, and the first row of that one needs chroma of the MCU row before."""
 
     def __init__(
         self, width: int, height: int, luma: Factors, chroma: Sequence[Factors], rows: Range, columns: Range, send: Send
@@ -106,26 +115,28 @@ class _Render:
         self._places = min(fitting) >> (across - 1).bit_length()
         self._rows = 8 * v_factor
         self._window = rows
-        # The triangle filter between rows; replicated is one sample of four, and both ways if there are two columns.
+        # The triangle filter between rows holds a row back. One sample of four is replicated, and so is an image of two
+        # columns, both ways.
         halved = [h_factor // h for h, v in chroma if 2 * v == v_factor]
         self._held_back = 1 if 1 in halved or (2 in halved and width > 4) else 0
-        # The triangle filter between rows may want the row below.
+        # The triangle filter between rows may need the row below.
         self.mcu_rows = min(rows.stop - 1 + self._held_back, height - 1) // (8 * v_factor) + 1
         self._lead = min(LEAD, _beats(len(columns)))
         self._send = send
-        self._next = 0  # MCU row
+        self._next = 0  # the number of the next MCU row
         self._y = 0
         self._freed: list[int] = []
         self.sent = 0
 
     def free(self) -> int:
-        """The clock behind which the next MCU row is taken."""
+        """Return the clock after which the next MCU row is taken."""
         before = self._next - self._places
         return self._freed[before] if before >= 0 else 0
 
     def mcu_row(self, written: int) -> int:
-        """Its last word was taken at `written`, and with the last MCU row the end. Returns the clock of the last pixel
-        that could then be sent."""
+        """Return the clock of the last pixel that can be sent once an MCU row is complete.
+
+        Its last word was taken at `written`, and for the last MCU row the end as well."""
         last = self._next == self.mcu_rows - 1
         end = self._window.stop if last else (self._next + 1) * self._rows - self._held_back
         clock = max(self.sent, written + TO_PIXELS - 1)
@@ -144,8 +155,9 @@ class _Render:
 def render_cycles(
     width: int, height: int, h_factor: int, v_factor: int, components: int, chroma: Sequence[Factors] = ((1, 1), (1, 1))
 ) -> int:
-    """From the first row of a block to the last pixels, for samples and output that never pause: MCU rows are written
-    at a word a clock into the ring and read at two pixels a clock."""
+    """Return the clocks from the first row of a block to the last pixels, for samples and output that never pause.
+
+    MCU rows are written into the ring at a word a clock and read at two pixels a clock."""
     render = _Render(
         width, height, (h_factor, v_factor), chroma, range(height), range(width), lambda clock: clock + _beats(width)
     )
@@ -159,9 +171,11 @@ def render_cycles(
 
 
 def decode_cycles(work: JpegWork, latency: int = 120) -> int:
-    """From the start to the last beat, the words of the file being there and the pixels being taken; `latency` is the
-    workspace's. Left out: clocks without data, which symbols of many bits in a row cause in files of one scan (in
-    photos less than 0.1 %). Not meant for images below 32 x 32 pixels, where single clocks count."""
+    """Return the clocks from the start to the last beat; the words of the file are there and the pixels are taken.
+
+    `latency` is that of the workspace. In files of one scan, many symbols of many bits in a row cause clocks without
+    data. They are left out (less than 0.1 % in photos). The model is not meant for images below 32 x 32 pixels, where
+    single clocks count."""
     return _decode(
         work,
         FIRST_BYTE,
@@ -183,9 +197,18 @@ def _decode(
     latency: int,
     arrival: Callable[[int], int] = lambda word: 0,
 ) -> int:
-    """The clock of the last pixels. `rows` and `columns` are wanted, which is known `window` clocks after the size.
-    `begin` is told the clock of the frame, and returns who takes its rows; `latency` is the workspace's; `arrival`: the
-    clock, from the first byte's, from which on a word of the file is there."""
+    """Return the clock of the last pixels.
+
+    Args:
+        work: The file.
+        first_byte: The clock of the file's first byte.
+        rows: The rows that are wanted.
+        columns: The columns that are wanted.
+        window: The clocks after the size until rows and columns are known.
+        begin: Receives the clock of the frame and returns the function that takes its rows.
+        latency: The latency of the workspace.
+        arrival: Returns the clock, from the first byte's, from which on a word of the file is there.
+    """
     pixels: list[Send] = []
     luma = work.h_factor, work.v_factor
     render = _Render(work.width, work.height, luma, work.chroma_factors, rows, columns, lambda clock: pixels[0](clock))
@@ -208,9 +231,9 @@ def _decode(
 def _decoded_blocks(
     work: JpegWork, first_byte: int, window: int, latency: int, arrival: Callable[[int], int], transform: _Transform
 ) -> Iterator[int]:
-    """The clock of each block's last coefficient, of a file in one scan."""
+    """Yield the clock of each block's last coefficient, for a file in one scan."""
     headers, sized = first_headers(work, TableWrites(), arrival)
-    # The symbol before the first, had there been one.
+    # The clock of the symbol before the first, if there were one.
     clock = first_byte + max(headers, sized + window - 1) - 1 + FIRST_SYMBOL + work.starts[0] - 1 + TO_COEFFICIENT
     block = 0
     for mcu in range(work.mcus_across * work.mcus_down):
@@ -225,7 +248,7 @@ def _decoded_blocks(
 def _sent_blocks(
     work: JpegWork, first_byte: int, window: int, latency: int, arrival: Callable[[int], int], transform: _Transform
 ) -> Iterator[int]:
-    """The same, of several scans."""
+    """Yield the same for a file of several scans."""
     taken, sized = scans_cycles(work, latency, arrival)
     start = first_byte + max(taken, sized + window - 1) - 1 + TO_START
     reads = WorkspaceReads(start, BLOCK_WORDS, latency)
@@ -242,33 +265,36 @@ def _sent_blocks(
 
 # resize.sv, resize_setup.sv, resize_taps.sv
 SETUP: Final = 329  # from the size: three divisions an axis and one for the longer side, bit by bit
-# and a clock for each row, or two columns, up to the last that is wanted: to what a crop needs of the source
+# a clock for each row, or two columns, up to the last that is wanted, until the source of a crop is known
 TO_WINDOW: Final = 14
 TO_READ: Final = 13  # from the frame, and a clock for each row above the window, to the first word read
-RING_ROWS: Final = 4  # two of images wider than 4096, which costs some 0.1 %
-TAPS_AHEAD: Final = 16  # resize_taps.sv: it goes on while its queue has fewer
+RING_ROWS: Final = 4  # two rows for images wider than 4096, which costs some 0.1 %
+TAPS_AHEAD: Final = 16  # resize_taps.sv: it continues while its queue has fewer
 TO_RING: Final = 1  # from a word's arrival to its reading
 TO_RESIZED: Final = 13  # from a word read to its pixels, through resize_rows.sv, resize_columns.sv and two queues
 TO_ROOM: Final = 2  # from the last word read of a row to room for another
 
-Window = Callable[[int, int], int]  # a row between two clocks -> the clock in which its last beat could be taken
+# takes the clocks between which a row is sent, and returns the clock in which its last beat could be taken
+Window = Callable[[int, int], int]
 
 
 def _beats(width: int) -> int:
-    """Streams carry two pixels a beat, and a row starts with a new one."""
+    """Return the beats of a row. Streams carry two pixels a beat, and a row starts with a new beat."""
     return -(-width // 2)
 
 
 def _last_pixel_alone(width: int, out_width: int) -> bool:
-    """A row takes as long as its beats, or the source's. Going down, an odd last pixel takes a clock of its own if the
-    two source pixels that complete it complete the beat before, too."""
+    """Return whether the last pixel of a row takes a clock of its own.
+
+    A row takes as long as its beats, or the source's. When an image is made smaller, an odd last pixel takes one more
+    clock if the two source pixels that complete it also complete the beat before."""
     scale = width / out_width
     words = [ceil((x + 0.5) * scale - 0.5) // 2 for x in (out_width - 2, out_width - 1)]
     return out_width % 2 == 1 and 1 < out_width <= width and words[0] == words[1]
 
 
 def _sources(size: int, out_size: int) -> list[tuple[int, int]]:
-    """The first and the last source row, or column, that each of the output is made of."""
+    """Return the first and the last source row, or column, of each output row or column."""
     sources = []
     for y in range(out_size):
         position = max(0, round(256 * ((y + 0.5) * size / out_size - 0.5)))
@@ -278,35 +304,39 @@ def _sources(size: int, out_size: int) -> list[tuple[int, int]]:
 
 
 def _window_cycles(size: Size, out_size: Size, taps: int) -> int:
-    """From the image's size until it is known what a crop needs that ends with so many of the taps, or 0 for all."""
+    """Return the clocks from the image's size until it is known which source pixels a crop needs.
+
+    The crop ends with this many of the taps; 0 stands for all."""
     leading_zeros = sum(16 - min(pair).bit_length() for pair in zip(size, out_size, strict=True))
     return SETUP + leading_zeros + (TO_WINDOW + taps if taps else 0)
 
 
 class _Resize:
-    """Source rows into the ring, and output rows out of it, each as soon as its last source row comes in. Going down,
-    no source row ever waits; going up, they wait for their place."""
+    """Source rows on their way into the ring, and output rows out of it, each as soon as its last source row comes in.
+
+    When an image is made smaller, no source row waits. When it is made larger, source rows wait for a place."""
 
     def __init__(
         self, frame: int, size: Size, out_size: Size, rows: Range, columns: Range, come: Range, send: Window
     ) -> None:
-        """`rows` and `columns` of the resized image are wanted, and columns `come` of their source rows."""
+        """Begin at the clock `frame`. `rows` and `columns` of the resized image are wanted, and columns `come` of their
+        source rows."""
         (width, height), (out_width, out_height) = size, out_size
-        self._read = [frame + TO_READ + rows.start]  # the output rows' last words; one before
+        self._read = [frame + TO_READ + rows.start]  # the clocks of the output rows' last words, and one before
         self._beats = _beats(len(come))
         alone = len(columns) == out_width and _last_pixel_alone(width, out_width)
         self._row = self._beats + alone
-        self._taps = _beats(columns.stop)  # those left of the window need no data, and no room in their queue
+        self._taps = _beats(columns.stop)  # taps left of the window need no data, and no room in their queue
         self._wanted = self._taps - _beats(columns.start)
-        self._tapped = frame + TO_READ  # when the last row's last tap came
+        self._tapped = frame + TO_READ  # the clock in which the last row's last tap came
         self._of = _sources(height, out_height)[rows.start : rows.stop]
         self._send = send
-        self._first = self._taken = self._of[0][0]  # source rows
-        self._free = 0  # the output row that has given the next one a place
+        self._first = self._taken = self._of[0][0]  # the first source row, and the number taken so far
+        self._free = 0  # the number of the output row that has given the next one a place
         self.sent = 0
 
     def take(self, clock: int) -> int:
-        """A Send."""
+        """Take a source row after `clock` and return the clock of its last beat, as a Send."""
         y = self._taken
         while self._free < len(self._of) and self._of[self._free][0] <= y - RING_ROWS:
             self._free += 1
@@ -315,11 +345,11 @@ class _Resize:
         end = clock + self._beats
         while len(self._read) <= len(self._of) and self._of[len(self._read) - 1][1] <= y:
             begun, read = self._read[-1], 0
-            if self._of[len(self._read) - 1][1] == y:  # word by word as they come
+            if self._of[len(self._read) - 1][1] == y:  # the row is read word by word as words come
                 begun, read = max(begun, clock + TO_RING), end + TO_RING
             self._tapped += self._taps
             rows_ahead, rest = divmod(TAPS_AHEAD, self._wanted)
-            if 0 < rows_ahead < len(self._read):  # which gave the queue room
+            if 0 < rows_ahead < len(self._read):  # that row gave the queue room
                 self._tapped = max(self._tapped, self._read[-rows_ahead] - rest)
             read = max(begun + self._row, begun + self._wanted, self._tapped, read)
             if rows_ahead == 0:
@@ -332,8 +362,9 @@ class _Resize:
 
 
 def resize_cycles(width: int, height: int, out_width: int, out_height: int) -> int:
-    """From the frame to the last beat of the resized image. For images below 8 x 8, or with rows of one word, the
-    formula is coarse."""
+    """Return the clocks from the frame to the last beat of the resized image.
+
+    For images below 8 x 8, or with rows of one word, the formula is coarse."""
     whole = range(out_height), range(out_width), range(width)
     resize = _Resize(0, (width, height), (out_width, out_height), *whole, lambda _, end: end)
     clock = 0
@@ -343,44 +374,45 @@ def resize_cycles(width: int, height: int, out_width: int, out_height: int) -> i
 
 
 def crop_cycles(width: int, height: int) -> int:
-    """From the frame to the last beat of a window of a `width` x `height` image, wherever it lies."""
+    """Return the clocks from the frame to the last beat of a window of a `width` x `height` image, at any place."""
     return _beats(width) * height + 5
 
 
 def normalize_cycles(width: int, height: int) -> int:
-    """From the first to the last beat."""
+    """Return the clocks from the first to the last beat."""
     return _beats(width) * height + 2
 
 
 # ---- image_cu ----
 
-# image_cu.sv, axi_read.sv: besides memory's latency, from the clock after the start to the first byte of the file: the
-# arguments are checked, the burst sized and issued, its first word goes through the FIFO and into decode
+# image_cu.sv, axi_read.sv: from the clock after the start to the first byte of the file, in addition to memory's
+# latency. The arguments are checked, the burst is sized and issued, and its first word goes through the FIFO into
+# decode.
 TO_FIRST_BYTE: Final = 9
-# table_load.sv: an entry a clock; bursts of 16 words, of which two fit the FIFO
+# table_load.sv: it takes an entry a clock, in bursts of 16 words, of which two fit the FIFO
 TABLE_BURSTS, TABLE_BURST_ENTRIES, TABLE_BURSTS_AHEAD = 12, 64, 2
 TABLE_BURST_WORDS: Final = 16
 TO_FIRST_ENTRY: Final = 6
-# axi_read.sv, of the file
+# axi_read.sv, for the file
 FILE_BURST_WORDS, FILE_WORDS = 64, 512
 TO_WORD: Final = (
-    2  # from the clock of a word's coming, counted from the first byte's, to that in which it can be skipped
+    2  # from the clock in which a word comes, counted from the first byte's, to the clock in which it can be skipped
 )
-TO_NEXT_BURST: Final = 4  # from a burst's last entry to the next request's taking
+TO_NEXT_BURST: Final = 4  # from a burst's last entry to the next request
 FIFO: Final = 1  # frame_fifo.sv
 TO_CROPPED: Final = 3  # crop.sv: the last beat, which waits for the end of the input
 TO_NORMALIZED: Final = 2
 # store.sv
-STORE_WORDS: Final = 512 - 8  # of a plane, less those on their way
+STORE_WORDS: Final = 512 - 8  # the words of a plane, less those on their way
 STORE_WORD: Final = 16  # bytes
 BURST_WORDS: Final = 32
 TO_STORED: Final = 10  # from the last pixels to the first word of the bursts that they complete
-# store.sv, image_cu.sv, record_write.sv: besides memory's latency twice, from the tensor's last word to the end
+# store.sv, image_cu.sv, record_write.sv: from the tensor's last word to the end, in addition to twice memory's latency
 TO_DONE: Final = 7
 
 
 class _Store:
-    """Rows of the window into the FIFOs, and words of 16 bytes, one a clock, out of them."""
+    """Rows of the window on their way into the FIFOs, and words of 16 bytes, one a clock, out of them."""
 
     def __init__(self, row_bytes: int, rows: int, planes: int, ready: int) -> None:
         self._row_words = row_bytes / STORE_WORD
@@ -392,19 +424,21 @@ class _Store:
         self._last_words = sum((end - 1) % BURST_WORDS + 1 for end in ends)
 
     def row(self, begun: int, end: int) -> int:
-        """As Window. Nothing is taken before the clock `ready`."""
+        """Take a row and return the clock of its last beat, as a Window. Nothing is taken before the clock `ready`."""
         waits = max(0, self._ready - begun)
         self._written = max(self._written, begun + waits) + self._row_words
         return max(end + waits, ceil(self._written) - self._places)
 
     def end(self, last: int) -> int:
-        """The clock of the last word, `last` being that of the last pixels."""
+        """Return the clock of the last word; `last` is the clock of the last pixels."""
         return max(last + TO_STORED + self._last_words, ceil(self._written))
 
 
 def _arrival(word: int) -> int:
-    """The clock, from the first byte's, of a word of the file where the tables come through the same port: memory sends
-    their first two bursts in turn with the file's, and two more behind each 512 words of it, its queue's."""
+    """Return the clock, from the first byte's, of a word of the file where the tables come through the same port.
+
+    Memory sends the tables' first two bursts in turn with the file's, and two more after each 512 words of it, which
+    its queue holds."""
     in_turn = min(word // FILE_BURST_WORDS, TABLE_BURSTS_AHEAD)
     bursts = min(TABLE_BURSTS, in_turn + TABLE_BURSTS_AHEAD * (word // FILE_WORDS))
     return word + TABLE_BURST_WORDS * bursts + TO_WORD
@@ -428,12 +462,13 @@ def image_cu_cycles(
     element_bytes: int = 4,
     latency: int = 120,
 ) -> int:
-    """From start to done of a run with the arguments of the image CU (hls/README.md), for a window in the middle and
-    buffers at whole pages.
+    """Return the clocks from start to done of a run of the image CU, for a window in the middle and buffers at whole
+    pages.
 
-    `latency`: clocks from an address to its first word, and from the last word of a write to its confirmation. Up to
-    some 400 of them are hidden by the words under way; a word a clock follows. Not meant for less than 2,000 clocks:
-    how the store unit's turns and the tables fall is known to some 30 only."""
+    The arguments from `stage` to `element_bytes` are those of the image CU (hls/README.md). `latency` has the clocks
+    from an address to its first word, and from the last word of a write to its confirmation. The words under way hide
+    up to some 400 of them; a word a clock follows. The model is not meant for runs of less than 2,000 clocks: the turns
+    of the store unit and of the tables are known to some 30 clocks only."""
     size = width, height = work.width, work.height
     if stage >= 1:
         shorter = min(size)

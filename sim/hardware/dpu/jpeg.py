@@ -1,7 +1,7 @@
-"""What a JPEG file asks of a decoder: its size, its headers and what there is to decode in its blocks.
+"""The work that a JPEG file gives a decoder: its size, its headers and the contents of its blocks.
 
-Reads no pixel: codes are followed only as far as their lengths (ITU-T T.81, annexes B, C and F.2.2), and in files of
-several scans which coefficients are not zero.
+The reader decodes no pixel. It follows codes only as far as their lengths (ITU-T T.81, annexes B, C and F.2.2), and in
+files of several scans also which coefficients are not zero.
 """
 
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ from headrace.sim.hardware.dpu.jpeg_tables import STANDARD_TABLES
 SOF0, SOF1, SOF2, DHT, RST0, RST7, SOI, EOI = 0xC0, 0xC1, 0xC2, 0xC4, 0xD0, 0xD7, 0xD8, 0xD9
 SOS, DQT, DRI = 0xDA, 0xDB, 0xDD
 APP0, APP15, COM, DNL, TEM = 0xE0, 0xEF, 0xFE, 0xDC, 0x01
-WORD: Final = 16  # bytes in which the file comes
-END_OF_BLOCK: Final = 64  # as an advance: past every coefficient
-# Bits of a Huffman code from which on the decoder takes a second clock (entropy_decoder.sv).
+WORD: Final = 16  # the file comes in words of this many bytes
+END_OF_BLOCK: Final = 64  # an advance past every coefficient
+# From this many bits of a Huffman code on, the decoder takes a second clock (entropy_decoder.sv).
 LONG_DC_CODE: Final = 7
 LONG_AC_CODE: Final = 8
-FIRST_BYTES: Final = 7  # that it waits for
+FIRST_BYTES: Final = 7  # the bytes that the decoder waits for
 
 Entry = tuple[int, int, bool]
 MAX_WIDTH: Final = 8192
@@ -28,16 +28,20 @@ MAX_HEIGHT: Final = 65500
 MAX_MCU_BLOCKS: Final = 10  # T.81 B.2.3
 
 Factors = tuple[int, int]  # sampling factors of a component: its blocks across and down an MCU
-Table = tuple[tuple[int, ...], bytes]  # how many codes there are of 1 to 16 bits, and their symbols
+Table = tuple[tuple[int, ...], bytes]  # the number of codes of 1 to 16 bits, and their symbols
 
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """In front of a scan's data, or of the file's end, from byte `begin` on. `segments` are (marker, bytes behind the
-    length field), and `garbage` has the bytes in front of each of them that belong to none, fill bytes too.
+    """The headers in front of a scan's data, or of the file's end, from byte `begin` on.
 
-    `code_lengths` has the number of codes of each length, 1 to 16, for every Huffman table in the file's order;
-    `standard_tables` those of the standard's tables that the scan uses and the file does not have."""
+    Attributes:
+        begin: The first byte.
+        segments: Pairs of a marker and the number of bytes after the length field.
+        code_lengths: The number of codes of each length, 1 to 16, for every Huffman table in the file's order.
+        garbage: The number of bytes in front of each segment that belong to none, fill bytes included.
+        standard_tables: The code lengths of the standard's tables that the scan uses and the file does not have.
+    """
 
     begin: int
     segments: tuple[tuple[int, int], ...]
@@ -48,29 +52,38 @@ class Headers:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Of a file that has several. `noted`: coefficients of which the parser writes down that they are sent, all 64 of a
-    component's first scan. `reads` and `writes` are words of a block, which has eight coefficients in each of eight."""
+    """One scan of a file that has several.
+
+    Attributes:
+        noted: The number of coefficients that the parser notes as sent, all 64 of a component's first scan.
+        reads: The words that are read of each block. A block has eight words of eight coefficients.
+        writes: The words that are written of each block.
+        intervals: The data between restart markers.
+        next_headers: The headers in front of the next scan.
+    """
 
     noted: int
     reads: int
     writes: int
     intervals: tuple[Interval, ...]
-    behind: Headers  # those in front of the next scan
+    next_headers: Headers  # the headers in front of the next scan
 
 
 @dataclass(frozen=True, slots=True)
 class JpegWork:
-    """Of a file in one sequential scan: `symbols` and, among them, `long_codes` (LONG_DC_CODE or LONG_AC_CODE bits or
-    more) of each block in the file's order; `starts` are the clocks of the first FIRST_BYTES of each restart interval:
-    two bytes in one, but one next to 0xFF.
+    """The work of a file.
 
-    Of another, its `scans`; then `symbols` are what leaves of each block behind the last one, in the order of MCUs: a
-    coefficient that is not zero, the last place, and a word without any count one each."""
+    For one sequential scan, `symbols` and `long_codes` count the symbols of each block in the file's order, and those
+    among them with long codes (LONG_DC_CODE or LONG_AC_CODE bits or more). `starts` are the clocks of the first
+    FIRST_BYTES of each restart interval: two bytes in one clock, but one next to 0xFF.
+
+    Any other file has `scans`. Then `symbols` count, in the order of MCUs, what leaves of each block after the last
+    scan. Each coefficient that is not zero counts one, and so do the last place and a word without any."""
 
     width: int
     height: int
     components: int
-    h_factor: int  # of luma: the greatest
+    h_factor: int  # the factors of luma, the greatest
     v_factor: int
     headers: Headers
     restart_interval: int  # MCUs, 0 for none
@@ -98,13 +111,14 @@ def _blocks(*factors: Factors) -> int:
 
 
 def read_jpeg_work(jpeg: bytes) -> JpegWork:
-    """Of a sound baseline or progressive file, as the image CU takes it with a workspace: between segments there may be
-    garbage, and what a sequential scan uses of the Huffman tables 0 and 1 and the file does not have is the standard's.
-    Raises UsageError for any other."""
+    """Return the work of a baseline or progressive file without errors, as the image CU takes it with a workspace.
+
+    There may be garbage between segments. If a sequential scan uses one of the Huffman tables 0 and 1 that the file
+    does not have, the standard's table takes its place. Raises UsageError for any other file."""
     try:
         return _read(jpeg)
     except (IndexError, KeyError, ValueError) as error:
-        raise UsageError(f"not a sound baseline or progressive JPEG file: {error}") from error
+        raise UsageError(f"not a valid baseline or progressive JPEG file: {error}") from error
 
 
 def _read(jpeg: bytes) -> JpegWork:
@@ -119,7 +133,7 @@ def _read(jpeg: bytes) -> JpegWork:
     factors = [(pair >> 4, pair & 15) for pair in file.frame[7::3]]
     _check_sampling(factors, width)
     if components == 1:
-        factors = [(1, 1)]  # one block is an MCU, whatever they are
+        factors = [(1, 1)]  # one block is an MCU, whatever its factors are
     h_factor, v_factor = factors[0]
     size = width, height, components, h_factor, v_factor
     if file.progressive or file.scan[0] < components:
@@ -145,8 +159,10 @@ def _read(jpeg: bytes) -> JpegWork:
 
 
 def _check_sampling(factors: Sequence[Factors], width: int) -> None:
-    """As sampling_status in jpeg_parser.cpp. A single component may have 1 to 4; of three luma has the greatest, an MCU
-    at most ten blocks, and two rows of MCUs fit the row memories. Raises ValueError."""
+    """Check sampling factors as sampling_status in jpeg_parser.cpp does.
+
+    A single component may have factors of 1 to 4. Of three components luma has the greatest, an MCU has at most ten
+    blocks, and two rows of MCUs fit the row memories. Raises ValueError."""
     max_h, max_v = factors[0]
     color = len(factors) > 1
     fits = not color or _blocks(*factors) <= MAX_MCU_BLOCKS
@@ -161,7 +177,7 @@ def _check_sampling(factors: Sequence[Factors], width: int) -> None:
 def _read_several(file: "_File", headers: Headers, width: int, height: int, factors: Sequence[Factors]) -> JpegWork:
     h_factor, v_factor = factors[0]
     blocks = -(-width // (8 * h_factor)) * -(-height // (8 * v_factor)) * _blocks(*factors)
-    if blocks > 8 * len(file.jpeg):  # each has a DC coefficient
+    if blocks > 8 * len(file.jpeg):  # each block has a DC coefficient
         raise ValueError(f"{len(file.jpeg)} bytes are too few for {blocks} blocks")
     planes = Planes(width, height, factors)
     scans, marker = [], SOS
@@ -172,12 +188,13 @@ def _read_several(file: "_File", headers: Headers, width: int, height: int, fact
         intervals = tuple(
             Interval(*of) for of in zip(steps, (_tokens(file.jpeg, *span) for span in spans), strict=True)
         )
-        begins = scan.first == 0 and scan.high == 0  # of its components: nothing is read, and whole blocks are written
+        # the first scan of its components reads nothing and writes whole blocks
+        begins = scan.first == 0 and scan.high == 0
         words = scan.last // 8 - scan.first // 8 + 1
         noted = len(scan.members) * (64 if begins else scan.last - scan.first + 1)
-        behind = file.headers()
-        scans.append(Scan(noted, 0 if begins else words, 8 if begins else words, intervals, behind))
-        marker = behind.segments[-1][0]
+        next_headers = file.headers()
+        scans.append(Scan(noted, 0 if begins else words, 8 if begins else words, intervals, next_headers))
+        marker = next_headers.segments[-1][0]
     return JpegWork(
         width,
         height,
@@ -195,7 +212,7 @@ def _read_several(file: "_File", headers: Headers, width: int, height: int, fact
 
 
 class _File:
-    """Read from front to back: `headers` and `intervals` by turns."""
+    """A file that is read from front to back: `headers` and `intervals` by turns."""
 
     def __init__(self, jpeg: bytes) -> None:
         self.jpeg = jpeg
@@ -203,28 +220,28 @@ class _File:
         self.progressive = False
         self.restart_interval = 0
         self.tables: dict[int, Table] = {}
-        self.quantisation: set[int] = set()  # tables
+        self.quantisation: set[int] = set()  # the numbers of the tables
         self.scan = b""  # the last SOS segment
         self._at = 2
         self._codes: dict[int, list[Code]] = {}
 
     def headers(self) -> Headers:
-        """Up to a scan's data, or the file's end."""
+        """Read up to a scan's data, or to the file's end."""
         begin = self._at
         segments: list[tuple[int, int]] = []
         garbage: list[int] = []
         code_lengths: list[tuple[int, ...]] = []
         while not segments or segments[-1][0] not in (SOS, EOI):
-            found = _marker(self.jpeg, self._at)
-            garbage.append(found - self._at)
-            marker, length = self.jpeg[found + 1], int.from_bytes(self.jpeg[found + 2 : found + 4], "big")
+            at = _marker(self.jpeg, self._at)
+            garbage.append(at - self._at)
+            marker, length = self.jpeg[at + 1], int.from_bytes(self.jpeg[at + 2 : at + 4], "big")
             if marker == EOI:
                 segments.append((EOI, 0))
                 break
             if length < 2:
                 raise ValueError(f"a segment of {length} bytes")
-            self._at = found + 2 + length
-            payload = self.jpeg[found + 4 : self._at]
+            self._at = at + 2 + length
+            payload = self.jpeg[at + 4 : self._at]
             segments.append((marker, length - 2))
             if marker in (SOF0, SOF1, SOF2):
                 self._begin_frame(payload, marker == SOF2)
@@ -246,7 +263,8 @@ class _File:
         return Headers(begin, tuple(segments), tuple(code_lengths), tuple(garbage), standard)
 
     def intervals(self, mcus: int) -> list[tuple[int, int]]:
-        """Where the data of each restart interval of so many MCUs begins and ends; behind it is the next marker."""
+        """Return where the data of each restart interval of this many MCUs begins and ends, in front of the next
+        marker."""
         jpeg, begin, spans, numbers = self.jpeg, self._at, [], []
         at = begin
         while True:
@@ -266,9 +284,9 @@ class _File:
             begin = at = at + 2
         count = -(-mcus // self.restart_interval) if self.restart_interval else 1
         if numbers[: count - 1] != [number % 8 for number in range(count - 1)]:
-            raise ValueError(f"restart markers that do not part {count} intervals")
+            raise ValueError(f"restart markers that do not separate {count} intervals")
         if any(any(_unstuffed(jpeg, *span)) for span in spans[count:]):
-            raise ValueError("the data of a scan goes on behind its last block")
+            raise ValueError("the data of a scan continues after its last block")
         return spans[:count]
 
     def scan_header(self) -> ScanHeader:
@@ -321,7 +339,8 @@ class _File:
             raise ValueError("a quantisation table that goes beyond its segment")
 
     def _standard(self, marker: int) -> tuple[tuple[int, ...], ...]:
-        """Those that the scan uses and the file lacks, which it has from there on."""
+        """Return the code lengths of the standard's tables that the scan uses and the file lacks. The file has them
+        from there on."""
         if marker != SOS or self.progressive:
             return ()
         selectors = self.scan[2 : 2 + 2 * self.scan[0] : 2]
@@ -339,7 +358,9 @@ class _File:
 
 
 def _marker(jpeg: bytes, at: int) -> int:
-    """Where the next segment begins: libjpeg skips what is no marker, FF 00 too, and markers without a segment."""
+    """Return where the next segment begins.
+
+    libjpeg skips bytes that are no marker, FF 00 too, and markers without a segment."""
     while True:
         at = jpeg.index(0xFF, at)
         while jpeg[at + 1] == 0xFF:
@@ -351,21 +372,23 @@ def _marker(jpeg: bytes, at: int) -> int:
 
 
 def _codes(counts: Sequence[int], symbols: bytes) -> list[tuple[int, int, int]]:
-    """Length and symbol of each code, and how many windows of 16 bits begin with it."""
-    found = []
+    """Return length and symbol of each code, and the number of windows of 16 bits that begin with it."""
+    codes = []
     place = used = 0
     for length, count in enumerate(counts, start=1):
         used += count << (16 - length)
-        if used > 0xFFFF:  # that of all ones is never assigned
+        if used > 0xFFFF:  # the code of all ones is never assigned
             raise ValueError("a Huffman table has more codes than there are")
-        found += [(length, symbol, 1 << (16 - length)) for symbol in symbols[place : place + count]]
+        codes += [(length, symbol, 1 << (16 - length)) for symbol in symbols[place : place + count]]
         place += count
-    return found
+    return codes
 
 
 def _look_up(counts: Sequence[int], symbols: bytes, ac: bool) -> list[Entry]:
-    """For each window of 16 bits: bits of the code with its extra bits, coefficients that the symbol moves on, and
-    whether the code is a long one."""
+    """Return an entry for each window of 16 bits.
+
+    It has the bits of the code with its extra bits, the coefficients that the symbol advances, and whether the code is
+    a long one."""
     entries: list[Entry] = []
     long = LONG_AC_CODE if ac else LONG_DC_CODE
     for length, symbol, places in _codes(counts, symbols):
@@ -388,7 +411,7 @@ def _unstuffed(jpeg: bytes, begin: int, end: int) -> bytes:
 
 
 def _tokens(jpeg: bytes, begin: int, end: int) -> bytes:
-    """Bits that the parser hands on in a clock: two bytes, but one next to 0xFF or if it is the last of a word."""
+    """Return the bits that the parser hands on in each clock: two bytes, but one next to 0xFF or at a word's end."""
     tokens = bytearray()
     at = begin
     while at < end:
@@ -407,7 +430,7 @@ def _tokens(jpeg: bytes, begin: int, end: int) -> bytes:
 def _count(
     intervals: Sequence[bytes], blocks: Sequence[tuple[list[Entry], list[Entry]]], mcus: int, restart_interval: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Symbols and long codes of each block."""
+    """Return the symbols and the long codes of each block."""
     symbols: list[int] = []
     long_codes: list[int] = []
     per_interval = restart_interval or mcus

@@ -1,8 +1,8 @@
 """The scans of a JPEG file that has several: what the decoder does in each of their blocks, in order.
 
-Coefficients are followed as far as which of them are not zero, for later scans correct those bit by bit (ITU-T T.81,
-annex G). A step is a number: of those below, or from STEP_SYMBOL on, a symbol: bits of its code << 4 | extra bits
-behind it.
+The reader follows which coefficients are not zero, because later scans correct those bit by bit (ITU-T T.81, annex G).
+A step is a number: one of the constants below or, from STEP_SYMBOL on, a symbol. A symbol has the bits of its code << 4
+| its extra bits.
 """
 
 from array import array
@@ -10,30 +10,33 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-# A word, eight coefficients of a block, has all that the scan says of it; it is also the block's last; a run of zeros
-# goes on behind it; a coefficient that was there gets a bit; a new one, or a zero behind 15, gets its place.
+# STEP_WORD: a word, eight coefficients of a block, has everything that the scan says of it. STEP_LAST: it is also the
+# block's last word. STEP_GO_ON: a run of zeros continues after the word. STEP_CORRECT: a coefficient that was there
+# gets a bit. STEP_PLACE: a new coefficient, or a zero after 15 zeros, gets its place.
 STEP_WORD: Final = 0
 STEP_LAST: Final = 1
 STEP_GO_ON: Final = 2
 STEP_CORRECT: Final = 3
 STEP_PLACE: Final = 4
 STEP_SYMBOL: Final = 16
-STEP_DC: Final = 512  # besides, of a DC symbol
+STEP_DC: Final = 512  # added to the step of a DC symbol
 
 BLOCK_WORDS: Final = 8
 MAX_SCANS: Final = 128
-UNSENT: Final = 15  # no bit of a coefficient is known
+UNSENT: Final = 15  # the level of a coefficient of which no bit is known
 MAX_LOW: Final = 13
 GUESSED: Final = 9  # libjpeg guesses the first AC coefficients if they lack bits
-DC_BITS, AC_BITS, REFINED_BITS = 11, 10, 1  # extra bits, at most
+DC_BITS, AC_BITS, REFINED_BITS = 11, 10, 1  # the greatest numbers of extra bits
 
 Code = tuple[int, int]  # bits, symbol
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Between restart markers: `steps` of its blocks, and bits of each of the `tokens` in which the parser hands on the
-    data, 8 or 16."""
+    """The data between restart markers.
+
+    It has the `steps` of its blocks, and the bits (8 or 16) of each of the `tokens` in which the parser hands on the
+    data."""
 
     steps: "array[int]"
     tokens: bytes
@@ -41,7 +44,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class ScanHeader:
-    """`members` are numbers of components, `dc` and `ac` the codes of each."""
+    """The header of a scan. `members` are numbers of components, and `dc` and `ac` are the codes of each."""
 
     members: tuple[int, ...]
     first: int  # coefficient in zigzag order
@@ -54,8 +57,9 @@ class ScanHeader:
 
 
 class Planes:
-    """Blocks of all components, whole MCUs: of which coefficients which bits were sent. Raises ValueError for what the
-    image CU does not take."""
+    """The blocks of all components, in whole MCUs: which bits of which coefficients were sent.
+
+    Raises ValueError for files that the image CU does not take."""
 
     def __init__(self, width: int, height: int, factors: Sequence[tuple[int, int]]) -> None:
         self._factors = factors
@@ -69,7 +73,7 @@ class Planes:
         self._scans = 0
 
     def read(self, scan: ScanHeader, restart: int, data: Sequence[bytes]) -> list["array[int]"]:
-        """The steps of each restart interval, `data` being its bytes."""
+        """Return the steps of each restart interval; `data` has its bytes."""
         self._go_on(scan)
         blocks = list(self._blocks(scan.members))
         size = restart * len(blocks) // self.mcus(scan.members) or len(blocks)
@@ -78,13 +82,15 @@ class Planes:
         return [self._interval(scan, *of) for of in zip(parts, data, ends, strict=True)]
 
     def mcus(self, members: tuple[int, ...]) -> int:
-        """Of a scan of these components."""
+        """Return the number of MCUs in a scan of these components."""
         across, down = self._seen[members[0]] if len(members) == 1 else (self._across, self._down)
         return across * down
 
     def end(self) -> tuple[int, ...]:
-        """Behind the last scan: clocks that each block takes to leave, in the order of MCUs. A clock for a coefficient
-        that is not zero, the block's last place and a word without any; one for a block without a sample."""
+        """Return the clocks that each block takes to leave after the last scan, in the order of MCUs.
+
+        A coefficient that is not zero takes a clock, and so do the block's last place and a word without any. A block
+        without a sample takes one."""
         for level in self._level:
             if level[0] == UNSENT or any(level[1 : GUESSED + 1]):
                 raise ValueError("coefficients have not been sent to their last bit")
@@ -103,7 +109,7 @@ class Planes:
         return tuple(leave)
 
     def _go_on(self, scan: ScanHeader) -> None:
-        """T.81 G.1.1.1."""
+        """Check that a scan continues those before it (T.81 G.1.1.1), and note the bits that it sends."""
         alone, band = len(scan.members) == 1, (scan.first, scan.last)
         if scan.progressive:
             exists = scan.last == 0 if scan.first == 0 else scan.first <= scan.last <= 63 and alone
@@ -123,8 +129,9 @@ class Planes:
             level[scan.first : scan.last + 1] = [scan.low] * (scan.last - scan.first + 1)
 
     def _blocks(self, members: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-        """Component and number of each block, in the order of MCUs. Of one component alone an MCU is a block that has
-        a sample of the image."""
+        """Yield component and number of each block, in the order of MCUs.
+
+        In a scan of one component an MCU is a block that has a sample of the image."""
         if len(members) > 1:
             yield from self._in_mcus(members)
             return
@@ -143,14 +150,14 @@ class Planes:
                     yield from ((c, at + j * row + i) for j in range(v) for i in range(h))
 
     def _interval(self, scan: ScanHeader, blocks: Sequence[tuple[int, int]], data: bytes, ends: bool) -> "array[int]":
-        """`ends`: with it the scan does, and zeros may follow."""
+        """Return the steps of one restart interval. With `ends` the scan ends with it, and zeros may follow."""
         steps = array("H")
         first, last, progressive = scan.first, scan.last, scan.progressive
         begins = first == 0 and scan.high == 0
-        words_behind = [STEP_WORD] * (BLOCK_WORDS - 1 - last // 8) if begins else []
+        words_after = [STEP_WORD] * (BLOCK_WORDS - 1 - last // 8) if begins else []
         ac_first = max(first, 1)
         band = (2 << last) - (1 << ac_first)
-        most = REFINED_BITS if scan.high else AC_BITS
+        max_bits = REFINED_BITS if scan.high else AC_BITS
         predictors = dict.fromkeys(scan.members, 0)
         codes = {c: (dc, ac) for c, dc, ac in zip(scan.members, scan.dc, scan.ac, strict=True)}
         padded, bit, run = data + bytes(5), 0, 0
@@ -186,13 +193,13 @@ class Planes:
                 length, symbol = ac_codes[window >> 16]
                 zeros, size = symbol >> 4, symbol & 15
                 bit += length
-                if size == 0 and zeros != 15:  # no more new ones in this block
+                if size == 0 and zeros != 15:  # this block has no further new coefficients
                     more = zeros if progressive else 0
                     steps.append(length << 4 | more)
                     run = (1 << more) - 1 + (window >> (32 - length - more) & (1 << more) - 1) if more else 0
                     bit += more + _rest(steps, sent[index] & band, k, last)
                     break
-                if size > most:
+                if size > max_bits:
                     raise ValueError("an AC coefficient of too many bits")
                 steps.append(length << 4 | size)
                 bit += size
@@ -224,18 +231,20 @@ class Planes:
                         steps.append(STEP_GO_ON)
             if last == 0:
                 steps.append(STEP_WORD)
-            steps.extend(words_behind)
+            steps.extend(words_after)
             steps[-1] = STEP_LAST
         if bit > 8 * len(data):
             raise ValueError("the data of a scan ends too early")
         rest = data[-(-bit // 8) :]
         if any(rest) or (rest and not ends):
-            raise ValueError("the data of a scan goes on behind its last block")
+            raise ValueError("the data of a scan continues after its last block")
         return steps
 
 
 def _rest(steps: "array[int]", known: int, k: int, last: int) -> int:
-    """Of a block without new coefficients from number `k` on. Returns the bits that correct those that are `known`."""
+    """Add the steps of a block without new coefficients from number `k` on.
+
+    Returns the bits that correct the coefficients that are `known`."""
     bits = (known >> k).bit_count()
     while k <= last:
         end = min(k | 7, last) + 1

@@ -1,7 +1,8 @@
-"""The Huffman tables that a file without any is coded by, as a frame of Motion JPEG is: ITU-T T.81, tables K.3 to K.6.
+"""The standard's Huffman tables (ITU-T T.81, tables K.3 to K.6), which code a file without any, such as a frame of
+Motion JPEG.
 
-By class and number as in a DHT segment (0x10 for AC, and 0 for luma, 1 for chroma): how many codes there are of 1 to 16
-bits, and their symbols.
+Keys are class and number as in a DHT segment: 0x10 for AC, and 0 for luma, 1 for chroma. Values are the number of codes
+of 1 to 16 bits, and their symbols.
 """
 
 STANDARD_TABLES: dict[int, tuple[tuple[int, ...], bytes]] = {

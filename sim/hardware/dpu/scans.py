@@ -1,9 +1,9 @@
 """Clocks of the image unit in files of several scans, up to the last pass over the workspace.
 
-From the modules as dpu.py is: progressive_decoder.sv, band_decoder.sv, workspace_read.sv and axi_write.sv, and memory,
-which takes so many bursts at a time, answers them in their order, and moves a word a clock in each direction. A scan
-goes block by block: words come, symbols and correction bits change them, words leave. It begins when all that the one
-before has written is in memory. Clocks are counted from the file's first byte, whose own is 1.
+The model follows the modules progressive_decoder.sv, band_decoder.sv, workspace_read.sv and axi_write.sv, and memory.
+Memory takes a limited number of bursts at a time, answers them in their order, and moves a word a clock in each
+direction. A scan goes block by block: words come, symbols and correction bits change them, words leave. It begins when
+everything that the scan before has written is in memory. Clocks are counted from the file's first byte, whose own is 1.
 """
 
 from collections.abc import Callable
@@ -19,44 +19,47 @@ from headrace.sim.hardware.dpu.jpeg_scans import (
     STEP_SYMBOL,
 )
 
-MEMORY_BURSTS: Final = 32  # under way in each direction, as MemoryModel has it
+MEMORY_BURSTS: Final = 32  # bursts under way in each direction, as MemoryModel has it
 
-# progressive_decoder.sv: from a scan's taking to its start: what is worked out of the scan, four clocks, and the pass
+# progressive_decoder.sv: from the clock in which a scan is taken to its start. The scan is evaluated in four clocks,
+# and the pass begins.
 TO_START: Final = 6
 TO_IDLE: Final = 5  # from the last word that leaves to the next scan's turn, if memory has answered before
-FROM_ANSWER: Final = 2  # and from memory's last answer
-TO_TABLES: Final = 1  # from there until tables are written
-WAITING_TOKENS: Final = 34  # between parser and decoder
+FROM_ANSWER: Final = 2  # from memory's last answer to the next scan's turn
+TO_TABLES: Final = 1  # from the turn until tables are written
+WAITING_TOKENS: Final = 34  # the tokens between parser and decoder
 
-# workspace_read.sv: from the start to the first address; from a word's coming to the decoder
+# workspace_read.sv. TO_ADDRESS: from the start to the first address. TO_WORD: from the clock in which a word comes to
+# the decoder.
 TO_ADDRESS: Final = 2
 TO_WORD: Final = 4
 BLOCKS_AHEAD: Final = 64
 WORDS_AHEAD: Final = 512 - 16
-FIRST_WORD: Final = 3  # of a scan that reads none: from the start
+FIRST_WORD: Final = 3  # the first word of a scan that reads none, from the start
 
 # axi_write.sv: a burst is sized and issued
 SIZED: Final = 2
 
 # band_decoder.sv
-LONGEST: Final = 30  # bits that a look-up waits for
-FULL: Final = 32  # bits, behind which no more are taken
+LONGEST: Final = 30  # the bits that a look-up waits for
+FULL: Final = 32  # with more bits than this, no more are taken
 TOKEN_BITS: Final = 16
 FILLED: Final = 4  # clocks after which the window is full
 
 
 class WorkspaceReads:
-    """Words of a pass' blocks, asked for ahead. `left` is to have the clock in which each block has left."""
+    """Reads of the words of a pass' blocks, which are asked for ahead. The caller adds to `left` the clock in which
+    each block has left."""
 
     def __init__(self, start: int, words: int, latency: int) -> None:
         self.left: list[int] = []
         self._words, self._latency = words, latency
         self._ahead = min(BLOCKS_AHEAD, WORDS_AHEAD // words)
         self._asked = start + TO_ADDRESS
-        self._came: list[int] = []  # the last words of blocks
+        self._came: list[int] = []  # the clocks in which the last words of blocks came
 
     def block(self) -> int:
-        """The clock in which the next one's first word comes."""
+        """Return the clock in which the first word of the next block comes."""
         number = len(self._came)
         asked = self._asked + 1
         if number >= self._ahead:
@@ -70,13 +73,13 @@ class WorkspaceReads:
 
 
 class _Writes:
-    """Blocks' words to memory, a burst each."""
+    """Writes of the words of blocks to memory, one burst for each block."""
 
     def __init__(self, words: int, latency: int) -> None:
-        self.room = 0  # the clock from which on a block's last word may leave
+        self.room = 0  # the clock from which a block's last word may leave
         self._words, self._latency = words, latency
-        self._issued = self._taken = 0  # the last burst, by memory
-        self._written: list[int] = []  # last words
+        self._issued = self._taken = 0  # the clocks in which the last burst was issued, and taken by memory
+        self._written: list[int] = []  # the clocks in which the last words of blocks were written
 
     def block(self, left: int) -> None:
         number = len(self._written)
@@ -93,17 +96,17 @@ class _Writes:
 
 
 class _Window:
-    """The bits in front of the decoder, and whether the code on top of them is looked up."""
+    """The bits in front of the decoder, and whether the first code in them is looked up."""
 
     def __init__(self, tokens: bytes) -> None:
         self.looked_up = False
         self.bits = 0
-        self.taken = 0  # tokens
+        self.taken = 0  # the number of tokens taken
         self._tokens = tokens
         self._room = True
 
     def clock(self, used: int = 0) -> None:
-        """One without a symbol; `used` bits are corrections."""
+        """Pass one clock without a symbol; `used` bits are corrections."""
         bits, full, enough = self.bits, FULL, True
         if self.taken < len(self._tokens):
             enough = bits >= LONGEST
@@ -120,7 +123,7 @@ class _Window:
             self.clock()
 
     def symbol(self, code: int, extra: int) -> None:
-        """Two clocks, in which nothing comes."""
+        """Pass the two clocks of a symbol, in which no token comes."""
         bits = self.bits - code
         self.looked_up = bits >= LONGEST + extra or self.taken == len(self._tokens)
         self._room = bits <= FULL
@@ -128,19 +131,20 @@ class _Window:
 
 
 def scans_cycles(work: JpegWork, latency: int, arrival: Callable[[int], int] = lambda word: 0) -> tuple[int, int]:
-    """The clocks in which the last pass is taken, and in which the image's size is known."""
+    """Return the clock in which the last pass is taken, and the clock in which the image's size is known."""
     tables = TableWrites()
     taken, sized = first_headers(work, tables, arrival)
     noted = [scan.noted for scan in work.scans[1:]] + [noted_at_the_end(work)]
     for scan, next_noted in zip(work.scans, noted, strict=True):
         idle, parsed = _scan(scan, taken, latency)
         tables.written = idle + TO_TABLES
-        taken, _ = headers_read(scan.behind, parsed - 1, tables, next_noted, arrival)
+        taken, _ = headers_read(scan.next_headers, parsed - 1, tables, next_noted, arrival)
     return taken, sized
 
 
 def _scan(scan: Scan, taken: int, latency: int) -> tuple[int, int]:
-    """The clocks in which the decoder is idle again, and in which the parser has seen the marker behind the data."""
+    """Return the clock in which the decoder is idle again, and the clock in which the parser has seen the marker after
+    the data."""
     start = clock = taken + TO_START
     reads = WorkspaceReads(start, scan.reads, latency) if scan.reads else None
     writes = _Writes(scan.writes, latency)
@@ -193,5 +197,5 @@ def _scan(scan: Scan, taken: int, latency: int) -> tuple[int, int]:
                 clock += 1
         left -= len(interval.tokens)
         last = clock
-        clock += 2  # to see that the interval ends, and its marker
+        clock += 2  # two clocks see that the interval ends, and its marker
     return max(last + TO_IDLE, writes.answered() + FROM_ANSWER), parsed + 3

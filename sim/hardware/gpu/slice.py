@@ -4,20 +4,20 @@ The host launches kernel after kernel, and the slice runs them one after another
 
     end[i] = max(end[i - 1], launched[i]) + seconds[i],    launched[i] = launched[i - 1] + launch_s
 
-and a node takes what lies between the end of its last kernel and that of the node before it. While a batch is small the
-host is what takes the time, whatever the slice; beyond, it is the slice. A kernel takes the longer of computing and of
+A node takes the time between the end of its last kernel and that of the node before it. For a small batch the host
+determines the time, whatever the slice; for a large one, the slice does. A kernel takes the longer of computing and of
 moving its bytes, and a fixed time to begin and to end:
 
 - A matrix product is cut into tiles of its output, which the SMs take in waves. The library chooses the shape of the
-  tile, and into how many parts it splits each sum, from a few. A tile takes its multiply-accumulates and the loading
-  of its operands from the L2 cache, which plain products hide behind each other and convolutions, whose operands are
-  gathered, do not.
+  tile, and the number of parts of each sum, from a few. A tile takes its multiply-accumulates and the load of its
+  operands from the L2 cache. Plain products hide one behind the other. Convolutions, whose operands are gathered, do
+  not.
 - A convolution whose channels are grouped multiplies no matrices: it runs on the ordinary units, not on tensor cores.
-- Bytes move at the slice's share of the memory's bandwidth, or as fast as its SMs ask for them, which is slower on
+- Bytes move at the slice's share of the memory's bandwidth, or as fast as its SMs ask for them. The latter is slower on
   slices that have much memory for their SMs. Activations that fit the slice's part of the L2 cache stay there.
 
-All this is the same for every network. Its few numbers (`Kernels`, `Host`) are fitted to measurements of some by
-scripts/calibrate_gpu_slice.py; the rest stands in datasheets. A batch or an input that is larger never takes less time,
+All this is the same for every network. Its few numbers (`Kernels`, `Host`) are fitted to measurements of some networks
+by scripts/calibrate_gpu_slice.py; the other numbers stand in datasheets. A larger batch or input never takes less time,
 nor does a slice with fewer SMs or less bandwidth.
 """
 
@@ -42,17 +42,19 @@ Floats = NDArray[np.float64]
 Format = Literal["fp32", "tf32", "fp16"]
 ELEMENT_BYTES: dict[Format, int] = {"fp32": 4, "tf32": 4, "fp16": 2}
 GIB = 1 << 30
-LARGEST_BATCH = 1024  # of a profile
+LARGEST_BATCH = 1024  # the largest batch of a profile
 LATENCY_KNEE = 2.0
-# CUDA's context and the libraries' workspaces, from the rows of ParvaGPU's BERT: on 10 GB three processes fit at batch
-# 256 and four at 64, not four at 128. Weights are 1.34 GB, and an item takes some 4.7 MB.
+# The memory of CUDA's context and the libraries' workspaces, from the rows of ParvaGPU's BERT. On 10 GB three processes
+# fit at batch 256 and four at 64, not four at 128. Weights are 1.34 GB, and an item takes some 4.7 MB.
 CONTEXT_BYTES = 0.7e9
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """`macs` are the multiply-accumulates that an SM does in a clock, by number format: fp32 on its ordinary units, the
-    others, dense, on its tensor cores. `l2_bytes` of the whole GPU."""
+    """A GPU generation.
+
+    `macs` are the multiply-accumulates that an SM does in a clock, by number format: fp32 on its ordinary units, the
+    others, dense, on its tensor cores. `l2_bytes` is the cache of the whole GPU."""
 
     clock_hz: float
     l2_bytes: float
@@ -62,16 +64,15 @@ class Architecture:
 # NVIDIA A100 Tensor Core GPU Architecture (whitepaper, 2020), Tables 1 to 3: boost clock, 40 MB of L2 cache, and per SM
 # and clock 64 FP32, 512 TF32 and 1,024 FP16 fused multiply-adds.
 AMPERE = Architecture(1410e6, 40 * (1 << 20), {"fp32": 64, "tf32": 512, "fp16": 1024})
-# NVIDIA H100 Tensor Core GPU Architecture (whitepaper, 2022): 50 MB of L2, twice A100's arithmetic per SM and clock;
-# the clock follows from its 494.7 dense TF32 TFLOPS of 132 SMs. No measurement of a Hopper slice tests what is made
-# of it.
+# NVIDIA H100 Tensor Core GPU Architecture (whitepaper, 2022): 50 MB of L2, twice A100's arithmetic per SM and clock.
+# The clock follows from its 494.7 dense TF32 TFLOPS of 132 SMs. No measurement of a Hopper slice tests these numbers.
 HOPPER = Architecture(1830e6, 50 * (1 << 20), {"fp32": 128, "tf32": 1024, "fp16": 2048})
 _ARCHITECTURES = {"a100-40gb": AMPERE, "a100-80gb": AMPERE, "h100": HOPPER, "h200": HOPPER}
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """`sms`, `bandwidth_bytes_s`, `memory_bytes` and `l2_bytes` are the instance's own."""
+    """A slice of a GPU. `sms`, `bandwidth_bytes_s`, `memory_bytes` and `l2_bytes` are the instance's own."""
 
     name: str
     sms: int
@@ -95,8 +96,9 @@ def slice_of(gpu: Gpu, profile: InstanceProfile) -> Slice:
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """The formats in which a framework multiplies: in convolutions, and in all other products. Activations lie in
-    memory as fp32 for either of fp32 and tf32."""
+    """The formats in which a framework multiplies: in convolutions, and in all other products.
+
+    Activations lie in memory as fp32 for both fp32 and tf32."""
 
     convolutions: Format
     products: Format
@@ -104,18 +106,21 @@ class Precision:
 
 # PyTorch's own defaults since 1.12 (its notes on CUDA semantics), on Ampere and later.
 PYTORCH = Precision("tf32", "fp32")
-# Those before, and of NVIDIA's containers (TORCH_ALLOW_TF32_CUBLAS_OVERRIDE, PyTorch's pull request 77114). PREBA does
-# not tell which it had. It is taken to be these for its Time_knee of 35 ms: of the Conformers it is 24 to 44 ms here,
-# and 27 to 104 ms with the other. Swin's Batch_knee, 2 and 16, decides nothing: it is 4 and 32, or 8 and 16.
+# The defaults before that, and in NVIDIA's containers (TORCH_ALLOW_TF32_CUBLAS_OVERRIDE, PyTorch's pull request 77114).
+# PREBA does not say which it had. It is taken to be these for its Time_knee of 35 ms. For the Conformers that is 24 to
+# 44 ms here, and 27 to 104 ms with the other. Swin's Batch_knee, 2 and 16, decides nothing: it is 4 and 32, or 8 and
+# 16.
 TF32 = Precision("tf32", "tf32")
 HALF = Precision("fp16", "fp16")
-PRECISIONS = {"fp32": PYTORCH, "tf32": TF32, "fp16": HALF}  # by that of products
+PRECISIONS = {"fp32": PYTORCH, "tf32": TF32, "fp16": HALF}  # by the format of products
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The program that runs the network. `launch_s`: from one kernel's launch to the next; `batch_s`: once a batch;
-    `copy_bytes_s`: inputs to the GPU, before the first launch."""
+    """The program that runs the network.
+
+    `launch_s` is the time from one kernel's launch to the next. `batch_s` is spent once a batch. `copy_bytes_s` is the
+    rate at which inputs go to the GPU before the first launch."""
 
     launch_s: float
     batch_s: float
@@ -124,10 +129,14 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """What the framework's kernels make of the hardware.
+    """How well the framework's kernels use the hardware.
 
-    `grouped`: multiply-accumulates of an SM a clock, in a grouped convolution. `memory`: of the memory's bandwidth.
-    `sm_bytes`: that an SM moves to and from memory a clock. `kernel_s`: to begin and to end."""
+    Attributes:
+        grouped: Multiply-accumulates of an SM a clock, in a grouped convolution.
+        memory: The share of the memory's bandwidth that kernels reach.
+        sm_bytes: The bytes that an SM moves to and from memory a clock.
+        kernel_s: The time to begin and to end a kernel.
+    """
 
     grouped: float
     memory: float
@@ -135,37 +144,39 @@ class Kernels:
     kernel_s: float
 
 
-# scripts/calibrate_gpu_slice.py: fitted to what ParvaGPU measured on slices of an A100-80GB, and its host there, with
-# PyTorch 1.11, Python 3.8, and inputs in pageable memory.
+# scripts/calibrate_gpu_slice.py fitted these to ParvaGPU's measurements on slices of an A100-80GB, and its host there,
+# with PyTorch 1.11, Python 3.8, and inputs in pageable memory.
 FITTED = Kernels(grouped=3.1, memory=0.87, sm_bytes=14.5, kernel_s=3.4e-6)
 PARVAGPU = Host(launch_s=26.2e-6, batch_s=0.3e-3, copy_bytes_s=6.8e9)
-# PREBA tells nothing of what its host takes to launch; this is the one that was measured. With it, Batch_knee of
-# MobileNet and SqueezeNet is PREBA's on both slices (it is from 24 to 40 us a launch), and Swin's is twice PREBA's.
+# PREBA does not give its host's time for a launch; this one was measured. With it, Batch_knee of MobileNet and
+# SqueezeNet is PREBA's on both slices (it is from 24 to 40 us a launch), and Swin's is twice PREBA's.
 PREBA = PARVAGPU
 
 _TILES = np.array([(256, 128), (128, 128), (128, 64), (64, 64)], dtype=np.float64)  # as in cuBLAS
 _SPLITS = np.array([1, 2, 4], dtype=np.float64)
-_STEP = 32  # of a tile's sum
-# cuDNN's tensor-core convolutions want channels last. PyTorch has them first, so activations and filters are laid out
-# anew for each convolution: read, written, and read again.
+_STEP = 32  # the step of a tile's sum
+# cuDNN's tensor-core convolutions need channels last, and PyTorch has them first. So activations and filters are laid
+# out again for each convolution: read, written, and read again.
 _RELAYOUT = 3
-_L2_BYTES = 5120 / 108  # that an SM reads from the L2 cache a clock: A100's whitepaper; Hopper is taken to be alike
+# bytes that an SM reads from the L2 cache a clock: A100's whitepaper; Hopper is taken to be alike
+_L2_BYTES = 5120 / 108
 
 
 class Work:
-    """What a graph has to do, as arrays over its kernels and its products, for an input of `length`."""
+    """The work of a graph, as arrays over its kernels and its products, for an input of `length`."""
 
     def __init__(self, graph: ModelGraph, length: float) -> None:
         kernels = [kernel for node in graph.nodes for kernel in node.kernels]
         self.name = graph.name
-        self.nodes = np.cumsum([len(node.kernels) for node in graph.nodes])  # kernels up to the end of each node
+        # the number of kernels up to the end of each node
+        self.nodes = np.cumsum([len(node.kernels) for node in graph.nodes])
         self.weights = np.array([kernel.weights for kernel in kernels], dtype=np.float64)
-        # One that reads nothing of a request is launched for all of a batch alike (`Kernel`).
+        # A kernel that reads nothing of a request is launched once for the whole batch (`Kernel`).
         self.written_once = np.array([0 if kernel.read else kernel.written for kernel in kernels], dtype=np.float64)
         self.moved = np.array([kernel.read and kernel.read + kernel.written for kernel in kernels], dtype=np.float64)
         self.convolved = np.zeros(len(kernels))  # activations and weights of convolutions on tensor cores
         self.filters = np.zeros(len(kernels))
-        self.biased = np.zeros(len(kernels))  # elements to which a kernel of its own adds the bias (cuDNN)
+        self.biased = np.zeros(len(kernels))  # elements to which a separate kernel adds the bias (cuDNN)
         self.grouped = np.zeros(len(kernels))  # multiply-accumulates
         products: list[tuple[float, ...]] = []
         for number, kernel in enumerate(kernels):
@@ -191,7 +202,8 @@ class Work:
     def demands(
         self, batches: Floats, instance: Slice, precision: Precision, kernels: Kernels
     ) -> tuple[Floats, Floats]:
-        """Seconds that each kernel computes and that it moves bytes, on the slice: two arrays of batches x kernels."""
+        """Return the seconds that each kernel computes and that it moves bytes, on the slice: two arrays of batches x
+        kernels."""
         architecture = instance.architecture
         sm_clocks = instance.sms * architecture.clock_hz
         batch = batches[:, None]
@@ -211,12 +223,14 @@ class Work:
         return compute_s, memory_s
 
     def seconds(self, batches: Floats, instance: Slice, precision: Precision, kernels: Kernels) -> Floats:
-        """Of each kernel: batches x kernels."""
+        """Return the seconds of each kernel, an array of batches x kernels."""
         longer: Floats = np.maximum(*self.demands(batches, instance, precision, kernels))
         return longer + kernels.kernel_s * (1 + (self.biased > 0))
 
     def _product_clocks(self, batch: Floats, instance: Slice, precision: Precision, kernels: Kernels) -> Floats:
-        """Batches x products. A product takes the tile and the number of parts of a sum with which it is fastest."""
+        """Return the clocks of each product, batches x products.
+
+        A product takes the tile and the number of parts of a sum with which it is fastest."""
         rows = np.where(self.stacked, batch * self.m, self.m)
         count = np.where(self.stacked, self.groups, batch * self.groups)
         macs = np.where(
@@ -232,26 +246,30 @@ class Work:
             step = np.where(self.convolves, compute + load, np.maximum(compute, load))
             for splits in _SPLITS:
                 clocks = np.ceil(tiles * splits / instance.sms) * _STEP * np.ceil(self.k / (_STEP * splits)) * step
-                if splits > 1:  # the parts are written, read and added
+                if splits > 1:  # the parts of the sum are written, read and added
                     clocks = clocks + 2 * element * splits * count * rows * self.n / (kernels.sm_bytes * instance.sms)
                 best = np.minimum(best, clocks)
         return best
 
     def ends(self, seconds: Floats, launch_s: float) -> Floats:
-        """When each node ends, from the first launch on (s): batches x nodes, from the `seconds` of each kernel."""
+        """Return when each node ends, from the first launch on (s): batches x nodes.
+
+        `seconds` has the time of each kernel."""
         total = np.cumsum(seconds, axis=1)
         launched = launch_s * np.arange(1, seconds.shape[1] + 1)
-        # The recursion at the head of this file, solved: kernels follow without a gap on the one that waited last.
+        # This solves the recursion at the head of this file: kernels follow without a gap on the one that waited last.
         ends: Floats = total + np.maximum.accumulate(launched - (total - seconds), axis=1)
         return ends[:, self.nodes - 1]
 
 
 class SliceTimes:
-    """`LatencyModel` of a traced network's nodes: of each, what lies between its end and that of the node before it, so
-    that sums over nodes are the network's times. Between traced lengths times are linear, beyond the last in proportion
-    to the length (which keeps a larger batch from taking less), and below the first they stay.
+    """The `LatencyModel` of a traced network's nodes on a slice.
 
-    `latency` raises UsageError for a batch that does not fit the slice's memory."""
+    The latency of a node is the time between its end and that of the node before it, so that sums over nodes are the
+    network's times. Between traced lengths times are linear. Beyond the last they are in proportion to the length,
+    which keeps a larger batch from taking less. Below the first they are constant.
+
+    `latency` raises OutOfMemory for a batch that does not fit the slice's memory."""
 
     def __init__(
         self,
@@ -273,8 +291,9 @@ class SliceTimes:
             (Work(graph, length), ELEMENT_BYTES[precision.products] * network.input_elements[length])
             for length, graph in network.graphs.items()
         ]
-        self._ends: dict[int, Floats] = {}  # by batch: nodes x traced lengths
-        self._asked: tuple[int, float] = (0, 0.0)  # the last, of which all nodes are asked, one after the other
+        self._ends: dict[int, Floats] = {}  # arrays of nodes x traced lengths, by batch
+        # the last batch and length; callers ask all its nodes one after another
+        self._asked: tuple[int, float] = (0, 0.0)
         self._nodes: list[float] = []
 
     def latency(self, node: int, batch: int, length: float) -> float:
@@ -288,17 +307,19 @@ class SliceTimes:
         return self._nodes[node]
 
     def batch_s(self, batches: Sequence[int], length: float, processes: int = 1) -> Floats:
-        """Seconds of whole batches where as many `processes` share the slice (MPS), all of them busy: their kernels
-        take turns, so that each waits for the others' where the slice, and not its host, has no time left."""
+        """Return the seconds of whole batches where this many `processes`, all of them busy, share the slice (MPS).
+
+        Their kernels take turns. So each process waits for the others where the slice, and not its host, has no time
+        left."""
         sizes = np.array(batches, dtype=np.float64)
-        found = []
+        by_length = []
         for work in self._works:
             ends, seconds = self._run(*work, sizes)
-            found.append(np.maximum(ends[:, -1], processes * seconds.sum(axis=1)))
-        return self._at(np.stack(found, axis=1), length)
+            by_length.append(np.maximum(ends[:, -1], processes * seconds.sum(axis=1)))
+        return self._at(np.stack(by_length, axis=1), length)
 
     def _at(self, seconds: Floats, length: float) -> Floats:
-        """From those at the traced lengths, nodes or batches x lengths."""
+        """Return the seconds at `length`, from those at the traced lengths: nodes or batches x lengths."""
         lengths = self._lengths
         if length >= lengths[-1]:
             return seconds[:, -1] * (length / lengths[-1])
@@ -309,7 +330,7 @@ class SliceTimes:
         return low + (high - low) / (lengths[above] - lengths[above - 1]) * (length - lengths[above - 1])
 
     def _run(self, work: Work, input_bytes: int, batches: Floats) -> tuple[Floats, Floats]:
-        """When each node ends, from when the batch was given to the host on (batches x nodes), and the seconds of each
+        """Return when each node ends after the host received the batch (batches x nodes), and the seconds of each
         kernel (batches x kernels)."""
         seconds = work.seconds(batches, self.instance, self.precision, self.kernels)
         given_s = self.host.batch_s + batches * input_bytes / self.host.copy_bytes_s
@@ -323,9 +344,9 @@ def slice_times(
     precision: Precision = TF32,
     kernels: Kernels = FITTED,
 ) -> NodeTimes:
-    """By node; sums give the network."""
+    """Return the node times of a network on a slice. Their sum is the time of the network."""
     nodes = next(iter(network.graphs.values())).nodes
-    if len(network.graphs) > 1:  # the shapes of one length would say that time does not depend on it
+    if len(network.graphs) > 1:  # the shapes of one length would say that the time does not depend on it
         nodes = tuple(Node(node.name, node.kind, parameters=node.parameters) for node in nodes)
     return NodeTimes(ModelGraph(network.name, nodes), SliceTimes(network, instance, host, precision, kernels))
 
@@ -338,22 +359,29 @@ def slice_profile(
     precision: Precision = TF32,
     kernels: Kernels = FITTED,
 ) -> Profile:
-    """Of `workers` such slices, at the traced lengths: batches 1, 2, 4 ... until throughput grows by less than the knee
-    rule's factor or memory ends. Raises UsageError if a batch of one does not fit."""
+    """Return the profile of `workers` such slices, at the traced lengths.
+
+    Batches are 1, 2, 4 ... until throughput grows by less than the knee rule's factor, or until memory ends. Raises
+    UsageError if a batch of one does not fit."""
     times = slice_times(network, instance, host, precision, kernels)
     points: list[ProfilePoint] = []
     for length in network.graphs:
         check_fits(network, 1, length, instance, precision)
-        most = 1
-        while most < LARGEST_BATCH and memory_bytes(network, 2 * most, length, precision) <= instance.memory_bytes:
-            most *= 2
-        points += Profile.of(network.name, times, workers, max_batch=most, lengths=(length,)).points
+        max_batch = 1
+        while (
+            max_batch < LARGEST_BATCH
+            and memory_bytes(network, 2 * max_batch, length, precision) <= instance.memory_bytes
+        ):
+            max_batch *= 2
+        points += Profile.of(network.name, times, workers, max_batch=max_batch, lengths=(length,)).points
     return Profile(network.name, workers, tuple(points), step_s=network.step_s)
 
 
 def latency_knee(profile: Profile, length: float | None = None) -> ProfilePoint:
-    """The knee of the latency curve: the largest batch that takes no more than LATENCY_KNEE times what a batch of one
-    takes. PREBA (Section 3.2) reads its knee off that curve without a rule; `Profile.knee` is of throughput's."""
+    """Return the knee of the latency curve: the largest batch that takes at most LATENCY_KNEE times as long as a batch
+    of one.
+
+    PREBA (Section 3.2) reads its knee off that curve without a rule. `Profile.knee` is the knee of throughput."""
     curve = profile.curve(profile.typical_length if length is None else length)
     return max(
         (point for point in curve if point.latency_s <= LATENCY_KNEE * curve[0].latency_s),
@@ -362,8 +390,10 @@ def latency_knee(profile: Profile, length: float | None = None) -> ProfilePoint:
 
 
 def memory_bytes(network: Traced, batch: int, length: float, precision: Precision = TF32) -> float:
-    """What a process takes of a slice: context, weights, the inputs, and the activations that the largest kernel reads
-    and writes (a join of branches reads them all)."""
+    """Return the memory that a process takes of a slice.
+
+    It holds the context, weights, inputs, and the activations that the largest kernel reads and writes. A join of
+    branches reads them all."""
     element = ELEMENT_BYTES[precision.products]
     weights, live = _held(network)
     return CONTEXT_BYTES + element * (weights + batch * linear(tuple(network.graphs), live, length))
@@ -371,7 +401,7 @@ def memory_bytes(network: Traced, batch: int, length: float, precision: Precisio
 
 @cache
 def _held(network: Traced) -> tuple[int, list[int]]:
-    """Elements of weights, and of a request at each traced length."""
+    """Return the elements of weights, and those of a request at each traced length."""
     live = [
         network.input_elements[at]
         + max(kernel.read + kernel.written for node in graph.nodes for kernel in node.kernels)
@@ -381,7 +411,7 @@ def _held(network: Traced) -> tuple[int, list[int]]:
 
 
 def check_fits(network: Traced, batch: int, length: float, instance: Slice, precision: Precision = TF32) -> None:
-    """Raises OutOfMemory that says what to change."""
+    """Raise OutOfMemory that says what to change if a batch does not fit the slice."""
     needed = memory_bytes(network, batch, length, precision)
     if needed > instance.memory_bytes:
         advice = "choose a smaller batch or a larger slice" if batch > 1 else "choose a larger slice"

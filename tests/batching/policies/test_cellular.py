@@ -555,12 +555,12 @@ def test_chains_follow_each_other_and_the_decoder_them_all():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: CellType("cell", 0), "1 <= least <= most"),
-        (lambda: CellType("cell", 4, min_batch=5), "1 <= least <= most"),
+        (lambda: CellType("cell", 0), "1 <= min_batch <= max_batch"),
+        (lambda: CellType("cell", 4, min_batch=5), "1 <= min_batch <= max_batch"),
         (lambda: CellGraph.chain(0, 0), "chain of 0"),
         (lambda: CellGraph.encoder_decoder(0, 0, 1), "encoder of 0"),
         (lambda: CellGraph.of([]), "at least one cell"),
-        (lambda: CellGraph.of([(0, (0,))]), "behind those that they depend on"),
+        (lambda: CellGraph.of([(0, (0,))]), "after those that they depend on"),
         (lambda: CellularBatching([lstm()], 0), "0 workers"),
         (lambda: CellularBatching([lstm()], 1, 0), "max_tasks is 0"),
     ],

@@ -530,9 +530,9 @@ def test_nothing_is_lost_nodes_run_in_order_and_batches_keep_their_limit(
     place = {}
     for ran in sorted(outcome.ran, key=lambda r: (r.started, r.ended)):
         assert 1 <= ran.task.batch_size <= max_batch
-        first, behind = times.sections.first[ran.task.start], times.sections.behind[ran.task.start]
+        first, after = times.sections.first[ran.task.start], times.sections.after[ran.task.start]
         nodes = [
-            b if b < behind else first + (b - first) % (behind - first) for b in range(ran.task.start, ran.task.stop)
+            b if b < after else first + (b - first) % (after - first) for b in range(ran.task.start, ran.task.stop)
         ]
         for request in ran.task.requests:
             assert place.setdefault(request.id, ran.worker) == ran.worker, "a request changes its worker half way"

@@ -77,22 +77,22 @@ def test_no_length_falls_into_a_bucket_by_rounding(step_s):
     for number in range(14):
         edge = number * 2.5 / step_s
         first, last = (Request(0, "net", 0.0, input_len=edge + more) for more in (0.01, 2.4 / step_s))
-        assert policy.line_of(first) is policy.line_of(last)
+        assert policy.queue_of(first) is policy.queue_of(last)
         if number > 0:
-            before = policy.line_of(Request(3, "net", 0.0, input_len=edge - 0.01))
-            assert before is not policy.line_of(Request(4, "net", 0.0, input_len=edge + 0.01))
+            before = policy.queue_of(Request(3, "net", 0.0, input_len=edge - 0.01))
+            assert before is not policy.queue_of(Request(4, "net", 0.0, input_len=edge + 0.01))
         if edge.is_integer():
             on_it, behind = (Request(5, "net", 0.0, input_len=edge + more) for more in (0.0, 1.0))
-            assert policy.line_of(on_it) is policy.line_of(behind)
+            assert policy.queue_of(on_it) is policy.queue_of(behind)
 
 
 def test_each_bucket_has_the_knee_and_the_time_queue_of_its_longest_input():
     profile = speech((2.5, 16), (10.0, 2), time_knee=0.14)
     policy = preba(profile)
     for number, end in enumerate((2.5, 5.0, 7.5, 10.0)):
-        line, knee = policy.line_of(sound(0, end - 0.1)), profile.knee(end / FRAME_S)
+        line, knee = policy.queue_of(sound(0, end - 0.1)), profile.knee(end / FRAME_S)
         assert (line.max_batch, line.window_s) == (knee.batch, knee.latency_s / 7), number
-    assert policy.line_of(sound(0, 60.0)).max_batch == 2, "what is longer than was profiled is in the last bucket"
+    assert policy.queue_of(sound(0, 60.0)).max_batch == 2, "what is longer than was profiled is in the last bucket"
     assert policy.largest_batch("net") == 16
 
 
@@ -144,7 +144,7 @@ def test_a_lost_batch_goes_back_to_the_buckets_that_it_came_from():
     policy.submit(sound(1, 3.0, 0.001), 0.001)
     task = policy.next_task(0, 1.0)
     assert policy.complete(task.lost(task.requests), 2.0) == []
-    assert policy.line_of(sound(0, 6.0)).size() == policy.line_of(sound(1, 3.0)).size() == 1
+    assert policy.queue_of(sound(0, 6.0)).size() == policy.queue_of(sound(1, 3.0)).size() == 1
     assert ids(policy.next_task(0, 2.0)) == [0, 1]
 
 
@@ -160,7 +160,7 @@ def test_a_withdrawn_request_is_taken_out_of_its_bucket():
 
 def test_one_length_or_buckets_without_end_are_one_queue():
     for policy in (preba(speech((5.0, 4))), preba(HALVING, bucket_s=math.inf)):
-        lines = {policy.line_of(sound(0, seconds)) for seconds in (0.5, 6.0, 60.0)}
+        lines = {policy.queue_of(sound(0, seconds)) for seconds in (0.5, 6.0, 60.0)}
         assert len(lines) == 1
     assert preba(HALVING, bucket_s=math.inf).largest_batch("net") == 2, "the knee of the longest input of the bucket"
 
@@ -168,9 +168,9 @@ def test_one_length_or_buckets_without_end_are_one_queue():
 def test_lengths_that_are_no_times_have_buckets_of_steps():
     words = speech((10.0, 16), (20.0, 8), (80.0, 2), step_s=None)
     policy = preba(words)
-    assert policy.line_of(Request(0, "net", 0.0, input_len=9.0)).max_batch == 16
-    assert policy.line_of(Request(0, "net", 0.0, input_len=10.0)).max_batch == 8
-    assert preba(words, bucket_width=30).line_of(Request(0, "net", 0.0, input_len=29.0)) is not policy.lines["net"]
+    assert policy.queue_of(Request(0, "net", 0.0, input_len=9.0)).max_batch == 16
+    assert policy.queue_of(Request(0, "net", 0.0, input_len=10.0)).max_batch == 8
+    assert preba(words, bucket_width=30).queue_of(Request(0, "net", 0.0, input_len=29.0)) is not policy.queues["net"]
 
 
 def test_what_cannot_work_is_refused():
@@ -248,7 +248,7 @@ def test_nobody_starves_whatever_other_lengths_come(streams, knees, workers):
     )
     times = {"net": profile.times()}
     policy = preba(profile, workers)
-    time_queue = max(policy.line_of(sound(0, 2.5 * bucket)).window_s for bucket in range(5))
+    time_queue = max(policy.queue_of(sound(0, 2.5 * bucket)).window_s for bucket in range(5))
     outcome = run(policy, arrivals, times, workers)
     longest_s = max(
         times["net"].whole(batch, 100 * seconds, 1)

@@ -134,7 +134,7 @@ def test_impossible_longest_waits_are_refused(wait):
         ([1.0], [], 1, 1, "rising rates"),
         ([2.0, 1.0], [[0], [0]], 1, 1, "rising rates"),
         ([1.0, 1.0], [[0], [0]], 1, 1, "rising rates"),
-        ([1.0], [[0, 2]], 2, 2, "at most what waits"),
+        ([1.0], [[0, 2]], 2, 2, "at most the waiting requests"),
         ([1.0], [[0, 1, 2]], 1, 1, "largest batch"),
         ([1.0], [[0, -1]], 1, 1, "at least 0"),
         ([1.0], [[0, 1]], 0, 1, "largest batch"),

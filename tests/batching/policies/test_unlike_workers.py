@@ -243,11 +243,13 @@ def test_who_knows_one_set_of_times_goes_by_those_of_the_slowest_worker():
 
 
 def test_another_number_of_workers_is_refused():
-    with pytest.raises(UsageError, match="preba has profiles of 2 workers for 3; give them of each, or of all"):
+    with pytest.raises(
+        UsageError, match="preba has profiles of 2 workers for 3; give one mapping for each, or one for all"
+    ):
         PrebaBatching([WHOLE], on_each(SMALL, LARGE), 3)
     with pytest.raises(UsageError, match="preba has no profile of net: run `headrace profile --model net` first"):
         PrebaBatching([WHOLE], [{"net": SMALL}, {}], 2)
-    with pytest.raises(UsageError, match="node times of 2 workers for 3; give one mapping for each, or for all"):
+    with pytest.raises(UsageError, match="node times of 2 workers for 3; give one mapping for each, or one for all"):
         make_policy("lazy", node_times(0.1, 0.2), workers=3, window_s=0.0, max_batch=5)
     with pytest.raises(UsageError):
         BatchLimits(4, 0.0, (4, 0))

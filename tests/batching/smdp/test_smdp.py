@@ -65,7 +65,7 @@ def test_both_solvers_agree(max_batch, w2, rho):
     model = build(service, service.arrival_rate(rho), Weights(1.0, w2))
     overflow_cost = 3000.0  # far above any average cost, so that no solver lingers in S_o
     exact = policy_iteration(model, 100, overflow_cost)
-    iterated = relative_value_iteration(model, 100, overflow_cost, epsilon=1e-9, most=200_000)
+    iterated = relative_value_iteration(model, 100, overflow_cost, epsilon=1e-9, max_iterations=200_000)
     assert iterated.iterations < 200_000
     assert iterated.g == pytest.approx(exact.g, abs=1e-6)
     assert iterated.latency == pytest.approx(exact.latency, rel=1e-4)
@@ -241,7 +241,7 @@ def test_an_unstable_system_is_refused_by_name(rho):
         (lambda: policy_iteration(googlenet(0.5), 0, 1.0), "s_max is 0"),
         (lambda: policy_iteration(googlenet(0.5), 10, -1.0), "overflow cost"),
         (lambda: relative_value_iteration(googlenet(0.5), 10, 1.0, epsilon=0.0), "epsilon"),
-        (lambda: evaluate(googlenet(0.5), np.array([0, 2, 2])), "at most what waits"),
+        (lambda: evaluate(googlenet(0.5), np.array([0, 2, 2])), "at most the waiting requests"),
         (lambda: evaluate(googlenet(0.5), np.array([0, 0, 0])), "must serve in the last state"),
         (lambda: solve(googlenet(1 - 1e-6)), "close to 1"),
     ],

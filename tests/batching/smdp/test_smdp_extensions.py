@@ -159,7 +159,7 @@ def test_the_model_of_seven_slices_against_simulation(load, w2):
         (lambda: Pair(GOOGLENET, 1.0, Weights(), 60), "whole numbers"),
         (lambda: Pair(pair_service(), 2.0, Weights(), 60), "unstable"),
         (lambda: Pair(pair_service(), 0.5, Weights(), 1000), "at most 2000"),
-        (lambda: Pair(pair_service(), 0.5, Weights(), 60).evaluate(np.zeros((3, 3))), "two servers has an action"),
+        (lambda: Pair(pair_service(), 0.5, Weights(), 60).evaluate(np.zeros((3, 3))), "two servers needs one action"),
     ],
 )
 def test_bad_input_is_named(call, message):

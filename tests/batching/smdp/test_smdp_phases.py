@@ -81,7 +81,7 @@ def test_a_filtered_phase_costs_little_more_than_a_known_one():
         ({"rates": (0.0, 0.0)}, "not both 0"),
         ({"rates": (1.0, math.nan)}, "finite"),
         ({"dwell": (1.0, 0.0)}, "above 0"),
-        ({"actions": [[0, 2], [0, 1]]}, "at most what waits"),
+        ({"actions": [[0, 2], [0, 1]]}, "at most the waiting requests"),
         ({"best_batch": 3}, "largest batch"),
     ],
 )

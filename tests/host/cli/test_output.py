@@ -134,7 +134,7 @@ with working("[bold]b[/bold]"):
 def test_the_search_of_a_latency_target_counts_what_it_has_solved():
     target = ("--tau", "0.3051,1.052", "--zeta", "19.9,19.6", "--bmax", "128", "--rho", "0.7", "--slo-ms", "60")
     shown = on_terminal(*COMMAND, "smdp", *target)
-    assert re.search(r"searching the weight of power; solved .*[1-9]\d*/\? 0:00:", shown)
+    assert re.search(r"searching for the weight of power; models solved .*[1-9]\d*/\? 0:00:", shown)
 
 
 def test_a_profile_shows_each_batch_size_as_it_is_measured(tmp_path):

@@ -104,7 +104,7 @@ def test_in_words_it_says_when_what_and_what_it_costs(answer, capsys):
 
 def test_that_nothing_pays_is_an_answer(answer, capsys):
     _print(DayAnswer(answer.target, answer.static, answer.static, 30.0, 99))
-    assert "No re-partitioning pays. 2 x 1g.5gb:7, cpu:32, preba, all day: 24.00 $ a day" in capsys.readouterr().out
+    assert "No re-partitioning pays off. 2 x 1g.5gb:7, cpu:32, preba, all day: 24.00 $ a day" in capsys.readouterr().out
 
 
 def test_the_day_is_drawn(answer, tmp_path):
@@ -139,7 +139,7 @@ def test_of_several_models_it_says_whose_slices_are_which(of_two_models, capsys,
         "1 x 3g.20gb swin_t, 1 x 3g.20gb idle",
         "00:00, before the hour",
         "The schedule saves 5.98 $ a day, 25 %.",
-        "No GPU is re-partitioned: servers come and go.",
+        "No GPU is re-partitioned: only the number of servers changes.",
     ):
         assert words in text, text
     draw(tmp_path / "plan.png", of_two_models)

@@ -98,7 +98,7 @@ def test_in_words_it_tells_both_ways_and_the_commands(planned):
     for words in (
         "On the same slices all rates may grow",
         "All models on all slices: 1 x",
-        "A tenth more of every rate",
+        "With every rate a tenth higher",
         "nvidia-smi mig -cgi ",
         "headrace serve --model ",
     ):

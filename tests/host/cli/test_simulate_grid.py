@@ -54,7 +54,7 @@ def test_a_second_start_goes_on_from_the_folder_of_the_first(grid, tmp_path):
     ("more", "words"),
     [
         (("--policy", "lazy"), "--grid has policy as well: give it once"),
-        (("--trace", "new.pftrace"), "--trace is of one run"),
+        (("--trace", "new.pftrace"), "--trace is for one run"),
         (("--busy-w", "inf"), "--busy-w inf: give a finite number"),
     ],
 )

@@ -23,14 +23,14 @@ def measured():
 
 
 def test_longer_sounds_and_larger_photos_cost_more(measured):
-    seconds = measured.costs.seconds(Inputs("sound"), np.array([1.0, 10.0, 30.0]))
+    seconds = measured.costs.seconds(Inputs("audio"), np.array([1.0, 10.0, 30.0]))
     assert (np.diff(seconds) > 0).all()
     seconds = measured.costs.seconds(Inputs("image"), np.array([5e4, 2e5, 8e5]))
     assert (np.diff(seconds) > 0).all() and 1e-5 < seconds[1] < 1
 
 
 def test_contention_is_what_all_cores_take_beside_one(measured):
-    for cost, fit in ((measured.costs.image, measured.image), (measured.costs.sound, measured.audio)):
+    for cost, fit in ((measured.costs.image, measured.image), (measured.costs.audio, measured.audio)):
         assert cost.contention >= 1
         assert fit.alone_s > 0 and fit.all_cores_s > 0 and fit.spread >= 0
     assert measured.image.files == 6 and measured.audio.files == 2

@@ -63,7 +63,7 @@ def sixteen_khz(data: bytes, longest_s: float = 6.0) -> tuple[bytes, float]:
     "photo", [pytest.param(p, id=p.name, marks=() if i % 6 == 0 else SLOW) for i, p in enumerate(PHOTOS)]
 )
 def test_a_photo_takes_the_clocks_that_hw_emu_counts(counted, photo):
-    model = clocks("image", 0, photos=(image_of(photo.jpeg),))
+    model = clocks("image", 0, images=(image_of(photo.jpeg),))
     assert model["image cu"] == pytest.approx(counted(photo.jpeg, ImageSpec())["cycles"], rel=WITHIN)
 
 
@@ -72,6 +72,6 @@ def test_speech_takes_the_clocks_that_hw_emu_counts(counted, source):
     for sound in source()[:3]:
         data, seconds = sixteen_khz(sound.data)
         assert soundfile.info(io.BytesIO(data)).samplerate == 16000
-        found, model = counted(data, AudioSpec()), clocks("sound", seconds)
+        found, model = counted(data, AudioSpec()), clocks("audio", seconds)
         assert model["mel cu"] == pytest.approx(found["mel_cycles"], rel=WITHIN)
         assert model["norm cu"] == pytest.approx(found["norm_cycles"], rel=WITHIN)

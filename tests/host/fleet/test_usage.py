@@ -20,10 +20,10 @@ def refused(done, wording):
 @pytest.mark.parametrize(
     ("options", "wording"),
     [
-        (("--replicas", "2"), "--replicas is a fleet's: give --ray ADDRESS too"),
-        (("--resources", "fpga=1"), "--resources is a fleet's: give --ray ADDRESS too"),
-        (("--again-kib", "64"), "--again-kib is a fleet's: give --ray ADDRESS too"),
-        (("--update",), "--update is a fleet's: give --ray ADDRESS too"),
+        (("--replicas", "2"), "--replicas is for a fleet: give --ray ADDRESS too"),
+        (("--resources", "fpga=1"), "--resources is for a fleet: give --ray ADDRESS too"),
+        (("--again-kib", "64"), "--again-kib is for a fleet: give --ray ADDRESS too"),
+        (("--update",), "--update is for a fleet: give --ray ADDRESS too"),
     ],
 )
 def test_options_of_a_fleet_without_one(options, wording):
@@ -37,7 +37,7 @@ def test_options_of_a_fleet_without_one(options, wording):
         (("--shared-memory",), "--shared-memory is not for a fleet"),
         (("--access-log", "-"), "--access-log -: a fleet's replicas have no terminal"),
         (("--resources", "fpga"), "--resources 'fpga': give NAME=AMOUNT"),
-        (("--update", "--replicas", "2"), "--replicas: an update leaves that as it is"),
+        (("--update", "--replicas", "2"), "--replicas: an update cannot change this"),
         (("--update", "--http", "127.0.0.1:9"), "no fleet serves HTTP on 127.0.0.1:9 here"),
         ((), "--ray 127.0.0.1:1: [Errno 111] Connection refused; give the head of a Ray cluster"),
         (("--policy", "nonsense"), "nonsense"),

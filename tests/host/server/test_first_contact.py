@@ -65,9 +65,9 @@ def test_random_weights_are_told_and_those_of_a_file_are_none(tmp_path):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (("--mean", "0.5"), "mean is '0.5'; give three numbers of 0 or more, for red, green and blue"),
-        (("--mean", "0.5,0.5,x"), "give three numbers"),
-        (("--std", "0,1,1"), "give three numbers of 1e-06 or more"),
+        (("--mean", "0.5"), "mean is '0.5': give 3 numbers of 0 or more, by comma"),
+        (("--mean", "0.5,0.5,x"), "give 3 numbers of 0 or more"),
+        (("--std", "0,1,1"), "give 3 numbers of 1e-06 or more"),
         (("--resize", "0"), "--resize"),
         (("--crop", "200", "--model", "squeezenet1_1", "--workers", "npu:1"), "its input of 224x224"),
         (("--mean", "1,1,1", "--model", "lstm", "--policy", "cellular"), "takes no images; leave out --mean"),
@@ -83,6 +83,6 @@ def test_a_table_takes_lists_and_texts():
     for given in ([0.5, 0.25, 0], "0.5,0.25,0"):
         assert with_settings(base, {"mean": given, "resize": 80}, "t").mean == (0.5, 0.25, 0.0)
     for wrong in (0.5, [0.5], ["a", 1, 1], [True, 1], None, [float("nan")] * 3, {"r": 1}):
-        with pytest.raises(UsageError, match="give three numbers"):
+        with pytest.raises(UsageError, match="give 3 numbers"):
             with_settings(base, {"mean": wrong}, "t")
     assert base.mean is None

@@ -181,7 +181,7 @@ def test_weights_that_are_no_numbers_are_served_if_asked(tmp_path):
         ({"source": "resnet18", "sha256": "0" * 64}, "sha256 is for a file .pt2, and its source is 'resnet18'"),
         ({"source": "net.pt2", "sha256": "0" * 63}, "give the 64 hexadecimal digits that sha256sum prints"),
         ({"source": "net.pt2", "weights-sha256": "0" * 64}, "weights-sha256 is given without weights"),
-        ({"read-memory-mib": 63}, "give a whole number of 64 to"),
+        ({"read-memory-mib": 63}, "read-memory-mib is 63: give 64 to 16777216"),
         ({"source": ["x" * 10_000]}, "give a text"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What holds for the reproductions of all papers."""
+"""Test the properties that hold for all experiments."""
 
 import csv
 import json
@@ -9,19 +9,29 @@ import pytest
 from progress_counter import Counter
 
 from headrace.batching import UsageError
-from headrace.sim.experiments.batchmaker import runs as batchmaker
-from headrace.sim.experiments.lazybatching import runs as lazybatching
-from headrace.sim.experiments.parvagpu import runs as parvagpu
-from headrace.sim.experiments.preba import runs as preba
+from headrace.sim.experiments.experiment import NAMES, named
 from headrace.sim.experiments.report import Claim, write_claims
-from headrace.sim.experiments.smdp import runs as smdp
+from headrace.sim.experiments.reproduce import reproduce
+
+PAPERS = ("batchmaker", "lazybatching", "parvagpu", "preba", "smdp")
 
 
-@pytest.mark.parametrize("paper", [lazybatching, smdp, batchmaker, preba, parvagpu])
-def test_every_figure_has_a_plot_and_its_numbers(paper, reproduced):
-    folder, claims = reproduced(paper)
-    not_plotted = ("table1", "pcie", *(("17",) if paper is lazybatching else ()))  # 17 is its live prototype
-    for name in (f"figure{figure}" for figure in paper.FIGURES if figure not in not_plotted):
+@pytest.mark.parametrize("name", NAMES)
+def test_an_experiment_has_the_name_of_its_folder_and_jobs_for_its_figures(name):
+    experiment = named(name)
+    assert experiment.name == name
+    for figure in experiment.figures:
+        few, many = experiment.jobs(figure, experiment.quick), experiment.jobs(figure, experiment.full)
+        assert len(few) <= len(many)
+        assert len({experiment.order(job) for job in few}) <= len(few)
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_figure_has_a_plot_and_its_numbers(name, reproduced):
+    experiment = named(name)
+    folder, claims = reproduced(experiment)
+    not_plotted = ("table1", "pcie", *(("17",) if name == "lazybatching" else ()))  # 17 is its live prototype
+    for name in (f"figure{figure}" for figure in experiment.figures if figure not in not_plotted):
         assert (folder / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
         with (folder / f"{name}.csv").open() as file:
             assert len(list(csv.DictReader(file))) > 3
@@ -30,18 +40,20 @@ def test_every_figure_has_a_plot_and_its_numbers(paper, reproduced):
     assert len((folder / "table.md").read_text().splitlines()) == len(claims) + 2
 
 
-SLOWER = [pytest.param(paper, marks=pytest.mark.slow) for paper in (lazybatching, smdp, batchmaker, preba)]
+SLOWER = [pytest.param(name, marks=pytest.mark.slow) for name in PAPERS if name != "parvagpu"]
 
 
-@pytest.mark.parametrize("paper", [parvagpu, *SLOWER])
-def test_a_second_start_takes_what_the_first_found(paper, reproduced, tmp_path):
-    """All of it, to the byte; and what is kept is not run again: a number that was changed there comes out."""
-    folder, _ = reproduced(paper)
+@pytest.mark.parametrize("name", ["parvagpu", *SLOWER])
+def test_a_second_start_takes_what_the_first_found(name, reproduced, tmp_path):
+    """The second start takes all results, to the byte. It does not run kept jobs: a number that is changed there comes
+    out."""
+    experiment = named(name)
+    folder, _ = reproduced(experiment)
     again = tmp_path / "again"
     again.mkdir()
     shutil.copy(folder / "runs.parquet", again)
     progress = Counter()
-    paper.reproduce(paper.FIGURES, again, paper.QUICK, progress)
+    reproduce(name, out=again, scale="quick", progress=progress)
     assert (progress.skipped, progress.steps) == (progress.stages[0][1], 0)
     names = sorted(path.name for path in folder.iterdir() if path.suffix != ".pickle")  # the fixture's
     assert [path.name for path in sorted(again.iterdir())] == names
@@ -54,7 +66,7 @@ def test_a_second_start_takes_what_the_first_found(paper, reproduced, tmp_path):
             row |= {name: 12345.0 for name in ("latency_ms", "mean_ms", "p99") if name in row}
     (again / "runs.parquet").unlink()
     (again / "runs.jsonl").write_text("".join(json.dumps(record) + "\n" for record in changed))
-    paper.reproduce(paper.FIGURES, again, paper.QUICK, Counter())
+    reproduce(name, out=again, scale="quick")
     assert any(b"12345" in path.read_bytes() for path in again.glob("*.csv"))
     assert records[-1] in pq.read_table(again / "runs.parquet")["record"].to_pylist()
 
@@ -70,16 +82,24 @@ def test_a_bound_of_the_paper_is_checked_as_a_bound(bound, measured, compared, t
 
 
 @pytest.mark.parametrize(
-    ("paper", "figure", "known"),
+    ("name", "figure", "known"),
     [
-        (lazybatching, "4", "3, 5"),
-        (smdp, "3", "4, 5"),
-        (smdp, "table2", "4, 5"),
-        (batchmaker, "4", "3, 7a"),
-        (preba, "10", "5, 6"),
-        (parvagpu, "twelve", "eleven, six"),
+        ("lazybatching", "4", "3, 5"),
+        ("smdp", "3", "4, 5"),
+        ("smdp", "table2", "4, 5"),
+        ("batchmaker", "4", "3, 7a"),
+        ("preba", "10", "5, 6"),
+        ("parvagpu", "twelve", "eleven, six"),
+        ("slices", "folding", "preparing, scheduling"),
     ],
 )
-def test_an_unknown_figure_is_refused(paper, figure, known, tmp_path):
+def test_an_unknown_figure_is_refused(name, figure, known, tmp_path):
     with pytest.raises(UsageError, match=f"--figure {figure}: choose from {known}"):
-        paper.reproduce([figure], tmp_path, paper.QUICK, Counter())
+        reproduce(name, out=tmp_path, scale="quick", figures=[figure])
+
+
+def test_an_unknown_name_or_scale_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="no experiment 'vidur'; choose from batchmaker, goodput"):
+        reproduce("vidur", out=tmp_path)
+    with pytest.raises(UsageError, match="no scale 'slow'; choose full or quick"):
+        reproduce("smdp", out=tmp_path, scale="slow")

@@ -1,27 +1,31 @@
-"""The study of goodput: what its numbers are of, and that it shows what policies that know deadlines are for."""
+"""Test the study of goodput: the meaning of its numbers, and the use of policies that know deadlines."""
 
 import csv
+import json
 
 import pytest
 from progress_counter import Counter
 
 from headrace.sim.experiments.goodput.runs import (
+    EXPERIMENT,
     LOADS,
     MODELS,
     POLICIES,
-    SLA_MS,
+    SLO_MS,
     Job,
+    Scale,
+    averaged,
     capacity_rps,
-    run,
     run_job,
-    table,
+    simulated,
 )
+from headrace.sim.experiments.reproduce import reproduce
 from headrace.sim.hardware.npu import npu_times
 from headrace.sim.zoo import model_graph
 
 
 def in_time(policy, load):
-    result = run_job(Job("resnet50", 20.0, load, policy, 4000, 0))
+    result = simulated(Job("resnet50", 20.0, load, policy, 4000, 0))
     assert result["finished"] + result["dropped"] == 4000
     return 1.0 - result["sla_violation_rate"]
 
@@ -48,10 +52,21 @@ def test_in_overload_who_knows_deadlines_serves_most_of_what_can_be_served():
 
 def test_the_study_writes_all_its_rows_and_a_plot(tmp_path):
     progress = Counter()
-    rows = run(60, 1, tmp_path, progress)
-    settings = len(MODELS) * len(SLA_MS) * len(LOADS) * len(POLICIES)
-    assert len(rows) == progress.steps == settings
-    assert len(table(rows)) == 2 + settings // len(LOADS)
+    report = reproduce(EXPERIMENT, out=tmp_path, scale=Scale(60, 1), progress=progress)
+    settings = len(MODELS) * len(SLO_MS) * len(LOADS) * len(POLICIES)
+    assert len(report.rows["goodput"]) == progress.steps == settings
+    assert len(report.tables) == 2 + settings // len(LOADS)
+    assert (tmp_path / "tables.md").read_text() == "\n".join(report.tables) + "\n"
+    assert len(json.loads((tmp_path / "table.json").read_text())["goodput"]) == settings
     with (tmp_path / "goodput.csv").open() as file:
         assert len(list(csv.DictReader(file))) == settings
     assert (tmp_path / "goodput.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_row_is_the_mean_of_its_seeds():
+    jobs = [Job("resnet50", 20.0, 0.6, "lazy", 200, seed) for seed in range(3)]
+    runs = [row for job in jobs for row in run_job(job)]
+    (mean,) = averaged(runs)
+    assert (mean.model, mean.slo_ms, mean.load, mean.policy) == ("resnet50", 20.0, 0.6, "lazy")
+    assert mean.latency_ms == pytest.approx(sum(run.latency_ms for run in runs) / 3)
+    assert mean.goodput == pytest.approx(0.6 * sum(run.in_time for run in runs) / 3)

@@ -13,7 +13,7 @@ from headrace.sim.experiments.parvagpu.published import (
     SCENARIOS,
     SIX,
     SLICES,
-    RequestedOutput,
+    Demand,
     deployed,
     measured,
     wanted,
@@ -29,7 +29,7 @@ GPUS = {1: 2, 2: 3, 3: 5, 4: 7, 5: 13, 6: 16}  # of the deployments in ParvaGPU'
 
 @pytest.fixture(scope="module")
 def quick(reproduced):
-    return reproduced(parvagpu)
+    return reproduced(parvagpu.EXPERIMENT)
 
 
 def rows_of(folder, name):
@@ -51,7 +51,7 @@ def of(gpus, model):
 
 
 def check(gpus, every):
-    """Partitions that can be, and for each network segments that do its rate."""
+    """Check that partitions are possible, and that segments do the rate of each network."""
     for gpu in gpus:
         fits([segment.gpcs for segment in gpu])
     for each in every:
@@ -75,8 +75,8 @@ def test_published_deployments_do_their_rates_in_batches_of_half_the_slo(scenari
 
 def test_the_scenarios_are_the_published_ones():
     assert [len(wanted(scenario)) for scenario in SCENARIOS] == [6, 11, 11, 11, 11, 11]
-    assert wanted(5)[0] == RequestedOutput("bert", 843.0, 2.153)
-    assert wanted(6)[-1] == RequestedOutput("vgg19", 2296.0, 0.3965)
+    assert wanted(5)[0] == Demand("bert", 843.0, 2.153)
+    assert wanted(6)[-1] == Demand("vgg19", 2296.0, 0.3965)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -103,7 +103,7 @@ def test_the_planners_own_allocation_has_as_few_gpus():
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_more_time_never_takes_more_gpus(scenario):
     fewest = [
-        planning.least([RequestedOutput(e.model, e.rate_rps, factor * e.slo_s) for e in wanted(scenario)], measured())
+        planning.least([Demand(e.model, e.rate_rps, factor * e.slo_s) for e in wanted(scenario)], measured())
         for factor in (0.5, 1.0, 2.0, 1000.0)
     ]
     assert fewest == sorted(fewest, reverse=True)
@@ -120,7 +120,7 @@ def test_more_time_never_takes_more_gpus(scenario):
 def test_an_slo_that_no_slice_meets_is_refused(plan):
     # Batches of one take 5 ms at least (profiles.csv).
     with pytest.raises(UsageError, match=r"no slice .* resnet50 .* ms: allow more"):
-        plan([RequestedOutput("resnet50", 100.0, 0.001)], measured())
+        plan([Demand("resnet50", 100.0, 0.001)], measured())
 
 
 def test_what_was_modelled_has_every_network_on_every_slice_that_holds_it():
@@ -146,7 +146,7 @@ def test_segments_never_serve_more_than_they_can(model, numbers, load, arrivals,
         for segment in segments
     )
     requests, rate = 400, load * max_rps
-    asked = RequestedOutput(model, rate, max(segment.latency_s for segment in segments))
+    asked = Demand(model, rate, max(segment.latency_s for segment in segments))
     served = serve(asked, segments, requests, arrivals, seed)
     if arrivals == EVEN:  # the last one comes when it comes, and what came before takes its time
         assert served.longest_s >= requests / max_rps - requests / rate - 1e-9
@@ -158,7 +158,7 @@ def test_segments_never_serve_more_than_they_can(model, numbers, load, arrivals,
 
 def test_a_process_alone_runs_a_request_in_what_was_measured():
     (segment,) = (s for s in measured()["resnet50"] if (s.gpcs, s.batch, s.procs) == (1, 8, 1))
-    served = serve(RequestedOutput("resnet50", 1.0, 0.1), (segment,), 50, EVEN, 0)
+    served = serve(Demand("resnet50", 1.0, 0.1), (segment,), 50, EVEN, 0)
     # 196.762 requests/s in batches of one: profiles.csv.
     assert served.longest_s == pytest.approx(1 / 196.762) and served.batches == 50
 
@@ -173,7 +173,7 @@ def test_plans_have_partitions_that_can_be_and_do_their_rates(quick):
             gpus[scenario, row["plan"], row["gpu"]].append(gpcs)
             rates[scenario, row["plan"], row["model"]] += does[row["model"], gpcs, batch, procs]
         assert all(fits(sizes) for sizes in gpus.values())
-        for scenario in parvagpu.QUICK.scenarios:
+        for scenario in parvagpu.EXPERIMENT.quick.scenarios:
             for plan in (PARVAGPU, PACKED, PLANNED):
                 for each in wanted(scenario):
                     if figure != "six" or each.model in SIX:
@@ -182,7 +182,7 @@ def test_plans_have_partitions_that_can_be_and_do_their_rates(quick):
 
 def test_nothing_is_late_in_what_was_planned_by_simulation(quick):
     folder, claims = quick
-    for figure in parvagpu.FIGURES:
+    for figure in parvagpu.EXPERIMENT.figures:
         for row in rows_of(folder, f"figure{figure}"):
             if row["plan"] == PLANNED:
                 assert int(row["late"]) == 0 and float(row["longest"]) <= 1

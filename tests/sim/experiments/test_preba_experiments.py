@@ -4,7 +4,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from headrace.sim.experiments.preba import runs as preba
 from headrace.sim.experiments.preba.claims import TABLE_1
 from headrace.sim.experiments.preba.conditions import (
     BASELINES,
@@ -20,16 +19,17 @@ from headrace.sim.experiments.preba.conditions import (
     WHOLE,
     server,
 )
-from headrace.sim.experiments.preba.runs import QUICK, Curves, Tail, jobs_for, run_job, saturated, simulated
+from headrace.sim.experiments.preba.runs import EXPERIMENT, Curves, Tail, jobs_for, run_job, saturated, simulated
 from headrace.sim.hardware.cpu import MEASURED
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS
 from headrace.sim.hardware.preba_cpu import images_per_s
-from headrace.sim.system.system import PRECISION, System
+from headrace.sim.hardware.settings import PRECISION
+from headrace.sim.system.system import System
 
 
 @pytest.fixture(scope="module")
 def quick(reproduced):
-    return reproduced(preba)
+    return reproduced(EXPERIMENT)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_bounds_of_the_paper_on_slices_hold(claims):
 def test_no_design_serves_more_than_ideal_or_than_its_slowest_stage(quick):
     runs = rows_of(quick[0], "17")
     for model in NETWORKS:
-        for active in QUICK.active:
+        for active in EXPERIMENT.quick.active:
             rate = {
                 run["preprocess"]: float(run["throughput_rps"])
                 for run in runs
@@ -175,7 +175,7 @@ def test_ideal_serves_in_proportion_to_the_slices_that_are_active(quick):
 @pytest.mark.parametrize("model", ["swin_t", "citrinet"])
 def test_the_greatest_throughput_is_what_the_curve_of_a_slice_says(model):
     (at,) = [point for point in run_job(Curves(model, SEVENTHS, (2.5,))) if point.knee]
-    assert saturated(server(model, sounds=CLIP), 6000).throughput_rps == pytest.approx(at.throughput_rps, rel=0.02)
+    assert saturated(server(model, lengths=CLIP), 6000).throughput_rps == pytest.approx(at.throughput_rps, rel=0.02)
 
 
 def test_cores_that_are_needed_are_those_that_keep_up():
@@ -188,7 +188,7 @@ def test_the_two_baselines_are_what_their_labels_say():
     clips = {label: saturated(server("citrinet", cpu, CLIP), 500).core_ms for label, cpu in BASELINES.items()}
     # 393 cores keep up with 0.9 GB/s of clips of 2.5 s: float32 at 22,050 Hz there, 80 x 251 float32 back.
     assert clips["paper-implied"] == pytest.approx(393 / (0.9e9 / (2.5 * 22050 * 4 + 80 * 251 * 4)) * 1e3, rel=1e-3)
-    assert clips["measured"] == pytest.approx(1e3 * MEASURED.sound.clip_s + 2.5e3 * MEASURED.sound.second_s, rel=0.05)
+    assert clips["measured"] == pytest.approx(1e3 * MEASURED.audio.clip_s + 2.5e3 * MEASURED.audio.second_s, rel=0.05)
 
 
 def test_a_rate_within_a_tail_target_is_the_greatest_that_is():
@@ -215,7 +215,7 @@ def test_the_dpu_has_as_many_units_as_the_papers_pcie_traffic_implies():
             ["mobilenet_v3_small"],
             parts=WHOLE,
             preprocess=f"dpu:{count}",
-            photo_pixels=TYPICAL_PIXELS,
+            image_pixels=TYPICAL_PIXELS,
             precision=PRECISION,
         )
         (step,) = (step for step in system.preprocessor.steps if step.name == "image cu")
@@ -225,8 +225,12 @@ def test_the_dpu_has_as_many_units_as_the_papers_pcie_traffic_implies():
 
 
 def test_runs_that_several_figures_share_are_made_once():
-    assert set(jobs_for("20", QUICK)) == set(jobs_for("21", QUICK)) <= set(jobs_for("17", QUICK))
-    assert set(jobs_for("5", QUICK)) < set(jobs_for("6", QUICK))
+    assert (
+        set(jobs_for("20", EXPERIMENT.quick))
+        == set(jobs_for("21", EXPERIMENT.quick))
+        <= set(jobs_for("17", EXPERIMENT.quick))
+    )
+    assert set(jobs_for("5", EXPERIMENT.quick)) < set(jobs_for("6", EXPERIMENT.quick))
 
 
 def test_slower_products_make_no_network_faster():

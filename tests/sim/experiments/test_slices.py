@@ -1,4 +1,4 @@
-"""The study of GPUs in slices: what its numbers are of, and what it says of each kind of preprocessing."""
+"""Test the study of GPUs in slices: the meaning of its numbers, and its results for each kind of preprocessing."""
 
 import csv
 from dataclasses import replace
@@ -9,15 +9,16 @@ from hypothesis import strategies as st
 from progress_counter import Counter
 
 from headrace.batching.errors import UsageError
+from headrace.sim.experiments.reproduce import reproduce
 from headrace.sim.experiments.slices.rows import Server
 from headrace.sim.experiments.slices.runs import (
     CUT,
     CUTS,
     DESIGNS,
+    EXPERIMENT,
     HALVINGS,
     LOADS,
     POLICIES,
-    QUICK,
     STAGES,
     Load,
     Measure,
@@ -26,17 +27,17 @@ from headrace.sim.experiments.slices.runs import (
     measure,
     partitions,
     possible,
-    run,
     serve,
     stages,
     steps_rps,
     system,
-    units,
+    unit_count,
     with_design,
 )
 from headrace.sim.hardware.gpu.mig import GPUS
 from headrace.sim.system.dpu_server import UNITS
 
+QUICK = EXPERIMENT.quick
 BRIEF = replace(QUICK, saturated=10, loaded=10)
 PHOTOS = Server("a100-40gb", "1g.5gb:7", "mobilenet_v3_small", "", "ideal")
 SPEECH = Server("a100-40gb", "1g.5gb:7", "citrinet", "2.5", "ideal")
@@ -60,14 +61,14 @@ def test_nvjpg_is_tried_where_every_slice_has_an_engine(gpu, whole):
     else:
         with pytest.raises(UsageError, match="no JPEG engine"):
             system(server)
-    assert not possible(replace(server, model="citrinet", sounds="2.5"), "nvjpg")
+    assert not possible(replace(server, model="citrinet", lengths="2.5"), "nvjpg")
     assert possible(server, "nvjpg") == (whole or gpu in ("h100", "h200"))
 
 
 @pytest.mark.parametrize("start", ["kernel", "queue"])
 @pytest.mark.parametrize("server", [PHOTOS, SPEECH], ids=["photos", "speech"])
 def test_so_many_units_keep_up_and_one_fewer_would_not(server, start):
-    found = units(server)
+    found = unit_count(server)
     count = getattr(found, start)
     setting = "" if start == "kernel" else ":queue"
 
@@ -91,7 +92,7 @@ def test_tensors_of_photos_on_their_way_from_the_card_bind_a_dpu_that_has_units_
     server = replace(PHOTOS, gpu="h100", partition="1g.10gb:7")
     row = measured(server, "dpu")
     assert row.binds == "dpu to host"
-    assert row.throughput_rps == pytest.approx(units(server).link_rps, rel=0.03)
+    assert row.throughput_rps == pytest.approx(unit_count(server).link_rps, rel=0.03)
     assert row.throughput_rps < 0.8 * measured(server, "ideal").throughput_rps
     assert row.throughput_rps < measured(server, "nvjpg").throughput_rps
 
@@ -127,17 +128,20 @@ def test_below_what_the_slices_do_nearly_all_are_in_time(policy):
 
 def test_the_study_writes_all_its_rows_tables_and_plots(tmp_path):
     progress = Counter()
-    study = run(replace(QUICK, saturated=0.2, loaded=0.1, fewest=40), tmp_path, progress)
+    scale = replace(QUICK, saturated=0.2, loaded=0.1, fewest=40)
+    report = reproduce(EXPERIMENT, out=tmp_path, scale=scale, progress=progress)
+    found = {name: len(rows) for name, rows in report.rows.items()}
     servers = len(stages(QUICK))
     assert servers == 8  # two networks, two GPUs, two partitions
-    assert len(study.units) == servers
-    assert len(study.preparing) == 4 * len(DESIGNS) - 1 + 4 * (len(DESIGNS) - 1)  # A100's slices and sounds: no nvjpg
-    assert len(study.scheduling) == 2 * len(STAGES) * len(LOADS) * len(POLICIES)
-    assert len(study.cutting) == 4 * len(CUTS) < len(CUT) * len(CUTS)
-    assert progress.steps == len(study.preparing) + len(study.scheduling) + len(study.cutting)
+    assert found["units"] == servers
+    assert found["preparing"] == 4 * len(DESIGNS) - 1 + 4 * (len(DESIGNS) - 1)  # A100's slices and sounds: no nvjpg
+    assert found["scheduling"] == 2 * len(STAGES) * len(LOADS) * len(POLICIES)
+    assert found["cutting"] == 4 * len(CUTS) < len(CUT) * len(CUTS)
+    shared = 2 * 2  # jobs of two figures: both networks on an A100, in sevenths and whole, with inputs that are ready
+    assert progress.steps == found["preparing"] + found["scheduling"] + found["cutting"] - shared
     for name in ("units", "preparing", "scheduling", "cutting"):
         with (tmp_path / f"{name}.csv").open() as file:
-            assert len(list(csv.DictReader(file))) == len(getattr(study, name))
+            assert len(list(csv.DictReader(file))) == found[name]
     for name in ("preparing.png", "policies.png"):
         assert (tmp_path / name).read_bytes()[:4] == b"\x89PNG"
-    assert (tmp_path / "tables.md").read_text() == "\n".join(study.tables())
+    assert (tmp_path / "tables.md").read_text() == "\n".join(report.tables)

@@ -2,13 +2,12 @@ import csv
 
 import pytest
 
-from headrace.sim.experiments.smdp import runs as smdp
-from headrace.sim.experiments.smdp.runs import FIGURES, LoadJob, least_s_max, run_job
+from headrace.sim.experiments.smdp.runs import EXPERIMENT, LoadJob, least_s_max, run_job
 
 
 @pytest.fixture(scope="module")
 def quick(reproduced):
-    return reproduced(smdp)
+    return reproduced(EXPERIMENT)
 
 
 def rows_of(folder, name):
@@ -19,7 +18,7 @@ def rows_of(folder, name):
 def test_every_figure_has_a_note(quick):
     folder, _ = quick
     notes = (folder / "notes.md").read_text()
-    assert all(f"- Fig. {figure}: " in notes for figure in FIGURES[:-1])
+    assert all(f"- Fig. {figure}: " in notes for figure in EXPERIMENT.figures[:-1])
 
 
 def test_table_1_comes_out(quick):

@@ -1,4 +1,4 @@
-"""Servers that take an exponential time (in steps of a hundredth) of mean 1 s for a request, and Poisson arrivals."""
+"""Servers that take an exponential time of mean 1 s for a request, in steps of a hundredth, and Poisson arrivals."""
 
 import math
 

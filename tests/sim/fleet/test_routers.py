@@ -1,4 +1,4 @@
-"""Routers against what is proved of them, and against routers that look at every server."""
+"""Test routers against theorems, and against routers that look at every server."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def test_power_of_two_meets_mitzenmachers_fixed_point():
 
 
 def erlang_c(servers, load):
-    """Mean time in an M/M/c queue of mean service 1."""
+    """Return the mean time in an M/M/c queue with a mean service time of 1."""
     offered = servers * load
     blocked = 1.0
     for count in range(1, servers + 1):

@@ -1,4 +1,4 @@
-"""Runs SCALE-Sim 3.0.0 on one matrix product; how the recorded values of test_npu.py were made."""
+"""Run SCALE-Sim 3.0.0 on one matrix product. The recorded values of test_npu.py were made in this way."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ UseRamulatorTrace: False
 
 
 def cycles(m: int, k: int, n: int, rows: int, columns: int, dataflow: str, folder: Path) -> int:
-    """The "Total Cycles" of its compute report."""
+    """Return the "Total Cycles" of its compute report."""
     from scalesim.scale_sim import scalesim
 
     files = {"c.cfg": CONFIG.format(rows=rows, columns=columns, dataflow=dataflow)}

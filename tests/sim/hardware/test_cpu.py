@@ -1,4 +1,4 @@
-"""Preprocessing on the host's cores: costs, their file, the paper's, and what cores are left."""
+"""Test preprocessing on the host's cores: costs, their file, the paper's costs, and the cores that are left."""
 
 import json
 from dataclasses import replace
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.batching import UsageError
 from headrace.sim.hardware.cpu import MEASURED, AudioCost, CpuCosts, ImageCost, cpu_preprocessor, utilization
-from headrace.sim.hardware.inputs import Inputs, Photo
+from headrace.sim.hardware.inputs import Inputs, KnownImage
 from headrace.sim.hardware.preba_cpu import (
     PAPER_IMPLIED,
     clip_core_s,
@@ -26,27 +26,27 @@ COST = st.floats(0, 1e5, allow_subnormal=False)
 
 
 def seconds(preprocessor, *sizes):
-    """By step, of each size."""
+    """Return the seconds of each size, by step."""
     return {step.name: step.service_s(np.array(sizes, float)).tolist() for step in preprocessor.steps}
 
 
 def test_a_photo_costs_by_pixels_and_bytes_and_a_sound_by_seconds():
-    photos = (Photo(1000, 500, 9), Photo(2000, 100, 9))
-    by_image = seconds(cpu_preprocessor("image", 4, COSTS, photos=photos), 1, 0)["cpu"]
+    images = (KnownImage(1000, 500, 9), KnownImage(2000, 100, 9))
+    by_image = seconds(cpu_preprocessor("image", 4, COSTS, images=images), 1, 0)["cpu"]
     assert by_image == pytest.approx([1.5 * (1e-4 + 4e-6 + 1e-6), 1.5 * (1e-4 + 2e-6 + 5e-6)])
-    assert seconds(cpu_preprocessor("sound", 4, COSTS), 2.5)["cpu"] == pytest.approx([2 * (1e-3 + 2.5e-2)])
+    assert seconds(cpu_preprocessor("audio", 4, COSTS), 2.5)["cpu"] == pytest.approx([2 * (1e-3 + 2.5e-2)])
 
 
 def test_cores_at_other_work_do_not_preprocess():
-    steps = cpu_preprocessor("sound", 32, COSTS, taken=7).steps
+    steps = cpu_preprocessor("audio", 32, COSTS, taken=7).steps
     assert [step.servers for step in steps] == [25, 1]
     with pytest.raises(UsageError, match="leave at least 1"):
-        cpu_preprocessor("sound", 7, COSTS, taken=7)
+        cpu_preprocessor("audio", 7, COSTS, taken=7)
 
 
 def test_one_core_is_busy_to_the_full_and_gives_one_request_a_service_time():
-    """Of requests that all come at once."""
-    one = Stations(cpu_preprocessor("sound", 1, COSTS))
+    """All requests come at once."""
+    one = Stations(cpu_preprocessor("audio", 1, COSTS))
     numbers, ready = one.take(np.zeros(1000), np.full(1000, 2.5))
     more, last = one.end()
     numbers, ready = np.concatenate((numbers, more)), np.concatenate((ready, last))
@@ -57,7 +57,7 @@ def test_one_core_is_busy_to_the_full_and_gives_one_request_a_service_time():
 def test_the_ceiling_of_fig_9_needs_cores_that_are_kept_and_not_always_used():
     assert utilization(32, 32, 0) == 1.0
     assert utilization(32, 25, 7 * 0.54) == pytest.approx(0.90, abs=0.001)
-    with pytest.raises(UsageError, match="no more than that"):
+    with pytest.raises(UsageError, match="the CPU has only"):
         utilization(32, 30, 3)
 
 
@@ -68,7 +68,7 @@ def test_the_rates_that_pcie_implies():
 
 def test_the_cores_of_citrinet_imply_some_130_ms_a_clip():
     assert clip_core_s() == pytest.approx(0.130, rel=0.02)
-    clip = seconds(cpu_preprocessor("sound", 32, PAPER_IMPLIED), 2.5)["cpu"]
+    clip = seconds(cpu_preprocessor("audio", 32, PAPER_IMPLIED), 2.5)["cpu"]
     assert clip == pytest.approx([clip_core_s()])
 
 
@@ -111,7 +111,7 @@ JSON = st.recursive(
 
 
 @settings(max_examples=300)
-@given(st.sampled_from([*WRITTEN, "image.pixel_s", "image.contention", "sound.second_s", "image.more"]), JSON)
+@given(st.sampled_from([*WRITTEN, "image.pixel_s", "image.contention", "audio.second_s", "image.more"]), JSON)
 def test_a_file_with_something_else_in_it_is_read_or_refused_in_one_line(place, value):
     body = json.loads(MEASURED.to_json())
     *inside, name = place.split(".")
@@ -133,12 +133,12 @@ def test_any_text_is_refused(text):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"version": 2}, "measure it again"),
+        ({"version": 1}, "measure it again"),
         ({"format": "other"}, "format is 'other'"),
-        ({"image": {"photo_s": -1}}, "image.photo_s is -1"),
-        ({"image": {"photo_s": True}}, "True is no number"),
-        ({"sound": {"clip_s": 0, "second_s": 0}}, "takes no time at all"),
-        ({"sound": {"clip_s": 1, "second_s": 0, "contention": 0.5}}, "contention is 0.5"),
+        ({"image": {"image_s": -1}}, "image.image_s is -1"),
+        ({"image": {"image_s": True}}, "True is no number"),
+        ({"audio": {"clip_s": 0, "second_s": 0}}, "takes no time at all"),
+        ({"audio": {"clip_s": 1, "second_s": 0, "contention": 0.5}}, "contention is 0.5"),
         ({"label": " "}, "need a label"),
     ],
 )

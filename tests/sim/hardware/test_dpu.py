@@ -1,4 +1,6 @@
-"""The cycle models by themselves: what must come out of them whatever the hardware. tests/hls holds them against it."""
+"""Test the cycle models by themselves, for properties that hold on any hardware. tests/hls compares them with the
+hardware.
+"""
 
 from dataclasses import replace
 
@@ -23,7 +25,7 @@ LADDER = (1,) * 15 + (0,)
 
 
 def photo(symbols: int, width: int = 512, height: int = 384, h_factor: int = 2, v_factor: int = 2) -> JpegWork:
-    """Every block with so many symbols."""
+    """Return the work of an image whose blocks all have this number of symbols."""
     mcus = -(-width // (8 * h_factor)) * -(-height // (8 * v_factor))
     blocks = mcus * (h_factor * v_factor + 2)
     segments = ((DQT, 130), (SOF0, 15), (DHT, 4 * 32), (SOS, 10))

@@ -1,5 +1,6 @@
-"""The DPU as a server: what a request takes in each step. tests/host/dpu/test_dpu_model.py holds its clocks against
-hw_emu's."""
+"""Test the DPU as a server: the time of a request in each step. tests/host/dpu/test_dpu_model.py compares its clocks
+with hw_emu.
+"""
 
 import numpy as np
 import pytest
@@ -8,11 +9,11 @@ from hypothesis import strategies as st
 
 from headrace.batching import UsageError
 from headrace.sim.hardware.dpu.audio import mel_cu_cycles, norm_cycles
-from headrace.sim.hardware.inputs import TYPICAL_PIXELS, Inputs, Photo
+from headrace.sim.hardware.inputs import TYPICAL_PIXELS, Inputs, KnownImage
 from headrace.sim.hardware.pcie import A100_LINK, FPGA_LINK, Link, gpu_link, peer_to_peer, to_device
 from headrace.sim.system.dpu_server import dpu_preprocessor, mel_clocks, norm_clocks
 
-PHOTOS = (Photo(187_500, 50_000, 100_000), Photo(60_000, 20_000, 33_000))
+IMAGES = (KnownImage(187_500, 50_000, 100_000), KnownImage(60_000, 20_000, 33_000))
 
 
 def seconds(preprocessor, *sizes):
@@ -40,7 +41,7 @@ def test_peer_to_peer_is_one_transfer_as_fast_as_the_slower_link():
 
 
 def test_an_image_passes_pcie_its_unit_and_pcie_twice():
-    steps = seconds(dpu_preprocessor("image", 4, photos=PHOTOS), 0, 1)
+    steps = seconds(dpu_preprocessor("image", 4, images=IMAGES), 0, 1)
     assert list(steps) == ["host to dpu", "image cu", "dpu to host", "host to gpu"]
     assert steps["host to dpu"] == pytest.approx([10e-6 + 50_000 / 11e9, 10e-6 + 20_000 / 11e9])
     assert steps["image cu"] == pytest.approx([75e-6 + 100_000 / 300e6, 75e-6 + 33_000 / 300e6])
@@ -50,7 +51,7 @@ def test_an_image_passes_pcie_its_unit_and_pcie_twice():
 
 def test_a_sound_has_a_unit_for_mel_and_one_for_normalize_with_a_start_each():
     preprocessor = dpu_preprocessor(
-        "sound", 4, 2, clock_hz=200e6, start="queue", to_gpu="p2p", gpu_link=gpu_link("h100")
+        "audio", 4, 2, clock_hz=200e6, start="queue", to_gpu="p2p", gpu_link=gpu_link("h100")
     )
     assert preprocessor.name == "dpu:4,2:queue:p2p"
     assert [step.servers for step in preprocessor.steps] == [1, 4, 2, 1]
@@ -62,7 +63,7 @@ def test_a_sound_has_a_unit_for_mel_and_one_for_normalize_with_a_start_each():
 
 
 def test_as_many_units_for_normalize_as_for_mel_if_nothing_is_said():
-    preprocessor = dpu_preprocessor("sound", 3)
+    preprocessor = dpu_preprocessor("audio", 3)
     assert preprocessor.name == "dpu:3" and [step.servers for step in preprocessor.steps] == [1, 3, 3, 1, 1]
 
 
@@ -75,7 +76,7 @@ def test_a_typical_photo_has_the_bytes_of_imagenets_and_the_clocks_of_its_symbol
 
 @given(st.lists(st.integers(1, 560_000), min_size=1, max_size=20))
 def test_clocks_of_sounds_are_those_of_the_cycle_models(samples):
-    sizes, inputs = np.array(samples) / 16000, Inputs("sound")
+    sizes, inputs = np.array(samples) / 16000, Inputs("audio")
     assert mel_clocks(inputs, sizes).tolist() == [mel_cu_cycles(each) for each in samples]
     assert norm_clocks(inputs, sizes).tolist() == [norm_cycles(each // 160 + 1, 80) for each in samples]
 
@@ -83,10 +84,10 @@ def test_clocks_of_sounds_are_those_of_the_cycle_models(samples):
 @given(st.lists(st.floats(0.02, 35.0), min_size=1, max_size=20))
 def test_longer_sounds_never_take_less(lengths):
     sizes = np.sort(np.array(lengths))
-    inputs = Inputs("sound")
+    inputs = Inputs("audio")
     for values in (inputs.file_bytes(sizes), inputs.tensor_bytes(sizes), inputs.frames(sizes)):
         assert (np.diff(values) >= 0).all()
-    for step in dpu_preprocessor("sound", 1).steps:
+    for step in dpu_preprocessor("audio", 1).steps:
         if step.name != "norm cu":  # whose last tile may be a short one
             assert (np.diff(step.service_s(sizes)) >= 0).all()
 
@@ -96,7 +97,7 @@ def test_longer_sounds_never_take_less(lengths):
     [
         (("image", 4, 2), "one number of CUs"),
         (("image", 0), "give 1 to 64"),
-        (("sound", 4, 65), "give 1 to 64"),
+        (("audio", 4, 65), "give 1 to 64"),
         (("video", 4), "no preprocessing of 'video'"),
     ],
 )
@@ -111,22 +112,22 @@ def test_impossible_dpus_are_refused(arguments, says):
         ({"clock_hz": 1.0}, "a clock of 1 Hz"),
         ({"start": "later"}, "choose from kernel, queue"),
         ({"to_gpu": "mail"}, "choose host or p2p"),
-        ({"photos": PHOTOS}, "leave them out"),
+        ({"images": IMAGES}, "leave them out"),
     ],
 )
 def test_impossible_settings_are_refused(settings, says):
     with pytest.raises(UsageError, match=says):
-        dpu_preprocessor("sound", 1, **settings)
+        dpu_preprocessor("audio", 1, **settings)
 
 
 def test_sizes_that_mean_nothing_are_refused():
     for inputs, sizes, says in (
-        (Inputs("image", PHOTOS), [2.0], "numbers of photos, 0 to 1"),
-        (Inputs("image", PHOTOS), [0.5], "numbers of photos"),
+        (Inputs("image", IMAGES), [2.0], "numbers of images, 0 to 1"),
+        (Inputs("image", IMAGES), [0.5], "numbers of images"),
         (Inputs("image"), [0.0], "pixels, each above 0"),
-        (Inputs("sound"), [float("nan")], "seconds of sound, each above 0"),
+        (Inputs("audio"), [float("nan")], "seconds of audio, each above 0"),
     ):
         with pytest.raises(UsageError, match=says):
             inputs.file_bytes(np.array(sizes))
     with pytest.raises(UsageError, match="each must be at least 1"):
-        Photo(0, 1, 1)
+        KnownImage(0, 1, 1)

@@ -56,7 +56,7 @@ def on(name: str, gpu: str = "a100-40gb", profile: str = "1g.5gb", precision=TF3
 
 @cache
 def rows() -> dict[tuple[str, int, int], dict[int, float]]:
-    """Measured seconds of a batch, by model, GPCs and processes, by its size."""
+    """Return measured seconds of batches by size, for each model, number of GPCs and number of processes."""
     found = defaultdict(dict)
     with DATA.open() as file:
         for row in csv.DictReader(file):
@@ -67,7 +67,7 @@ def rows() -> dict[tuple[str, int, int], dict[int, float]]:
 
 
 def modelled(model: str, gpcs: int, processes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds of the measured batches, modelled and measured."""
+    """Return the seconds of the measured batches, modelled and measured."""
     found = rows()[model, gpcs, processes]
     times = on(MEASURED[model], "a100-80gb", BY_GPCS[gpcs], TF32, PARVAGPU)
     return times.batch_s(list(found), 1.0, processes), np.array(list(found.values()))
@@ -83,7 +83,7 @@ def throughput_errors(model: str, processes: int) -> np.ndarray:
 
 @pytest.mark.parametrize("model", MEASURED)
 def test_throughput_of_measured_slices_is_met(model):
-    """Of the fit itself; scripts/calibrate_gpu_slice.py leaves out one network at a time."""
+    """This tests the fit itself. scripts/calibrate_gpu_slice.py leaves out one network at a time."""
     errors = np.abs(throughput_errors(model, 1))
     assert np.median(errors) < 0.06
     assert np.quantile(errors, 0.9) < 0.15
@@ -110,7 +110,7 @@ def test_most_knees_are_within_a_power_of_two_of_the_measured_ones():
 
 
 def test_small_batches_take_the_same_on_all_slices():
-    """The host is what they wait for: 174 launches of ResNet-50."""
+    """They wait for the host: ResNet-50 has 174 launches."""
     ours = [modelled("resnet50", gpcs, 1)[0][0] for gpcs in (2, 3, 4, 7)]
     assert max(ours) < 1.05 * min(ours)
     assert min(ours) == pytest.approx(174 * PARVAGPU.launch_s, rel=0.1)

@@ -1,5 +1,6 @@
-"""What read_jpeg_work says of files whose contents are known. tests/hls/test_cycles.py compares its symbols with the
-hardware's count."""
+"""Test read_jpeg_work on files with known contents. tests/hls/test_cycles.py compares its symbols with the hardware's
+count.
+"""
 
 import cv2
 import numpy as np
@@ -34,7 +35,7 @@ def encode(image: np.ndarray, quality: int = 75, *options: int) -> bytes:
 
 
 def wave(row: int, column: int) -> np.ndarray:
-    """A block with one coefficient besides DC, which is 0."""
+    """Return a block with one coefficient besides DC, which is 0."""
     y, x = np.mgrid[:8, :8]
     cosines = np.cos((2 * y + 1) * row * np.pi / 16) * np.cos((2 * x + 1) * column * np.pi / 16)
     return np.rint(128 + 100 * cosines).astype(np.uint8)
@@ -181,7 +182,7 @@ def test_restart_intervals_of_a_progressive_file_are_apart(restart):
 
 
 def test_a_block_without_a_sample_of_the_image_leaves_in_a_clock():
-    """Of 10x6 of luma, in whole MCUs, 9x5 have one."""
+    """In whole MCUs luma has 10x6 blocks, of which 9x5 have a sample."""
     work = read_jpeg_work(progressive(FLAT))
     assert sorted(work.symbols) == [1] * (60 - 45) + [8] * (45 + 2 * 15)
 
@@ -192,7 +193,7 @@ def test_zeros_may_follow_the_last_interval_of_a_scan_and_no_other():
     restart, end = whole.index(b"\xff\xd0", begin), whole.index(b"\xff\xc4", begin)
     assert restart < end
     assert read_jpeg_work(whole[:end] + b"\0" + whole[end:]).symbols == read_jpeg_work(whole).symbols
-    with pytest.raises(UsageError, match="goes on behind"):
+    with pytest.raises(UsageError, match="continues after"):
         read_jpeg_work(whole[:restart] + b"\0" + whole[restart:])
 
 
@@ -212,7 +213,7 @@ def test_a_progressive_file_that_is_cut_off_anywhere_is_refused():
 
 @pytest.mark.parametrize("sequential", [False, True])
 def test_an_image_that_claims_to_be_large_is_refused_at_once(sequential):
-    """Before there is a place for each of its 25 million blocks."""
+    """It is refused before there is a place for each of its 25 million blocks."""
     small = encode(FLAT) if sequential else progressive()
     at = small.index(bytes([0xFF, SOF0 if sequential else SOF2])) + 5
     with pytest.raises(UsageError, match=r"too few|too early"):

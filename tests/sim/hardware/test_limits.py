@@ -1,4 +1,4 @@
-"""What ends a card first: by hand from the cells, ports and rates that the module names."""
+"""Test the first limit of a card, by hand from the cells, ports and rates that the module names."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Instances are placed as NVIDIA places them, and what does not fit is refused with what to change."""
+"""Test that instances are placed as NVIDIA places them, and that the error for others says what to change."""
 
 from itertools import pairwise
 
@@ -19,9 +19,9 @@ def names(found) -> list[str]:
 @pytest.mark.parametrize("gpu", GPUS.values(), ids=lambda gpu: gpu.name)
 def test_as_many_instances_of_a_profile_fit_as_nvidia_says_and_no_more(gpu):
     for profile in gpu.profiles.values():
-        assert len(placed(gpu, [profile] * profile.most)) == profile.most
+        assert len(placed(gpu, [profile] * profile.max_count)) == profile.max_count
         with pytest.raises(UsageError, match="do not fit one"):
-            placed(gpu, [profile] * (profile.most + 1))
+            placed(gpu, [profile] * (profile.max_count + 1))
 
 
 @pytest.mark.parametrize("gpu", GPUS.values(), ids=lambda gpu: gpu.name)
@@ -33,8 +33,8 @@ def test_the_largest_instance_has_the_whole_memory_and_its_bandwidth(gpu):
 
 
 def test_the_partitions_of_an_a100_are_those_of_nvidias_guide():
-    """Those that nothing can be added to, without media extensions and double memory: its figure of profiles that go
-    together, without regard to place."""
+    """The guide's figure shows profiles that go together, without regard to place. They are compared with full
+    partitions without media extensions and double memory."""
     plain = {"1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"}
     found = {tuple(names(each)) for each in partitions(A100, full=True) if set(names(each)) <= plain}
     one, two, three, four = "1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb"

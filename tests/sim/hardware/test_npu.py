@@ -37,7 +37,7 @@ def test_compute_cycles_are_scale_sims(layer):
 
 @pytest.mark.parametrize("layer", [(8, 8, 1, 64, 100), (16, 32, 49, 30, 20)])
 def test_recorded_cycles_are_what_scale_sim_says_now(layer, tmp_path):
-    """Optional: pip install scalesim==3.0.0 'numpy<2.4'."""
+    """This is optional: pip install scalesim==3.0.0 'numpy<2.4'."""
     pytest.importorskip("scalesim")
     if tuple(int(part) for part in np.__version__.split(".")[:2]) >= (2, 4):
         pytest.skip("SCALE-Sim 3.0.0 does not run with numpy 2.4")
@@ -141,7 +141,7 @@ batches = st.integers(1, 63)
 
 
 def assert_batches_well(latency, batch, other):
-    """More takes longer, never longer than the parts, and never more time for each."""
+    """Check that a larger batch takes longer, never longer than its parts, and never more time for each request."""
     assert latency(batch) <= latency(batch + 1) * (1 + 1e-9)
     assert latency(batch + other) <= (latency(batch) + latency(other)) * (1 + 1e-9)
     assert latency(batch + 1) / (batch + 1) <= latency(batch) / batch * (1 + 1e-9)
@@ -161,7 +161,7 @@ def test_a_network_gains_from_a_batch_and_is_never_slower_than_its_parts(name, b
 @given(name=st.sampled_from(MODELS), batch=batches, other=batches, length=st.integers(1, 80))
 @example(name="conformer", batch=1, other=7, length=17)
 def test_no_dataflow_makes_a_batch_slower_than_its_parts(name, batch, other, length):
-    """But for the cycle that SCALE-Sim leaves out of every product, large or small, as it counts from 0."""
+    """The exception is one cycle: SCALE-Sim counts from 0 and leaves it out of every product, large or small."""
     graph = model_graph(name)
     products = sum(op.groups for node in graph.nodes for op in node.operators)
     for npu in (Npu(dataflow="os"), Npu(double_buffered_weights=False)):

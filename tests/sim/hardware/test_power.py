@@ -1,4 +1,4 @@
-"""Power by utilization, energy as its integral, and what requests cost."""
+"""Test power by utilization, energy as its integral, and the cost of requests."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ SHARE = st.floats(0, 1)
 
 @given(st.lists(st.tuples(st.floats(0.001, 100), SHARE, SHARE), min_size=1, max_size=20), st.sampled_from([*GPU_PARTS]))
 def test_energy_is_the_integral_of_power(stretches, gpu):
-    """Of a run of stretches (seconds, utilization of CPU and of GPU), whose averages are what energy is given."""
+    """A run has stretches (seconds, utilization of CPU and of GPU). Their averages give the energy."""
     machine = server(gpu, fpga=True)
     seconds, cpu, of_gpu = (np.array(column) for column in zip(*stretches, strict=True))
     integral = sum(
@@ -71,8 +71,8 @@ def test_cost_is_the_papers_formula():
 
 
 def test_the_papers_cost_ratio_wants_a_server_of_19_000_dollars():
-    """3.7 times the throughput at 3.0 times as much a dollar,
-    for a card of 4,395 $: all else is 4,395 / (3.7 / 3.0 - 1)."""
+    """The paper has 3.7 times the throughput at 3.0 times as much a dollar. For a card of 4,395 $ all other parts cost
+    4,395 / (3.7 / 3.0 - 1)."""
     base = {"base": 18_835.0, "fpga": 4395.0}
     alone = cost(1.0, 0.0, ["base"], prices_usd=base)
     both = cost(3.7, 0.0, ["base", "fpga"], prices_usd=base)
@@ -85,7 +85,7 @@ def test_the_papers_cost_ratio_wants_a_server_of_19_000_dollars():
         (lambda: Part("x", 10, 5), "give 0 <= idle <= busy"),
         (lambda: Part("x", float("nan"), 5), "give 0 <= idle <= busy"),
         (lambda: CPU.power_w(1.1), "utilization is 0 to 1"),
-        (lambda: Server((CPU, CPU)), "a name of its own"),
+        (lambda: Server((CPU, CPU)), "each with a different name"),
         (lambda: Server((CPU, NODE)).power_w({"gpu": 0.5}), "no part gpu"),
         (lambda: Server((CPU,)).energy_j({}, -1.0), "give 0 or more"),
         (lambda: server("v100", fpga=False), "choose from a100-40gb"),

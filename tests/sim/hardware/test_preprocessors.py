@@ -1,4 +1,4 @@
-"""The names of preprocessors, and the GPU's own decoders among them."""
+"""Test the names of preprocessors, and the GPU's own decoders among them."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from headrace.batching import UsageError
 from headrace.sim.hardware.cpu import MEASURED
 from headrace.sim.hardware.gpu.mig import GPUS, gpu_named, partition
-from headrace.sim.hardware.inputs import TYPICAL_PIXELS, Photo
+from headrace.sim.hardware.inputs import TYPICAL_PIXELS, KnownImage
 from headrace.sim.hardware.nvjpg import kernels_s, nvjpg_preprocessor
 from headrace.sim.preprocessing import Stations
 from headrace.sim.system.preprocessors import COSTS, Host, parse, read_costs
@@ -30,7 +30,7 @@ def host(kind="image", gpu="a100-40gb", instances="1g.5gb:7", **more) -> Host:
     ],
 )
 def test_names_give_their_steps(text, steps):
-    found = parse(text, host("sound", taken=7))
+    found = parse(text, host("audio", taken=7))
     assert {step.name: step.servers for step in found.steps} == steps
     assert found.name == ("cpu:32:measured" if text == "cpu:32" else text)
 
@@ -38,8 +38,8 @@ def test_names_give_their_steps(text, steps):
 def test_costs_are_those_of_their_label():
     size = np.array([2.5])
     for costs in COSTS:
-        found = parse(f"cpu:8:{costs.label}", host("sound"))
-        assert found.steps[0].service_s(size)[0] == pytest.approx(2.5 * costs.sound.second_s, rel=0.2)
+        found = parse(f"cpu:8:{costs.label}", host("audio"))
+        assert found.steps[0].service_s(size)[0] == pytest.approx(2.5 * costs.audio.second_s, rel=0.2)
 
 
 @pytest.mark.parametrize(
@@ -55,15 +55,15 @@ def test_costs_are_those_of_their_label():
         ("dpu:0", "'0' is no number of CUs"),
         ("dpu:1,2,3", "give one number or two"),
         ("dpu:4:fast", "queue and p2p"),
-        ("dpu:4:p2p:p2p", "each once"),
+        ("dpu:4:p2p:p2p", "each at most once"),
         ("ideal:1", "takes no settings"),
         ("nvjpg:7", "takes no settings"),
-        ("nvjpg", "nothing of sound"),
+        ("nvjpg", "no audio"),
     ],
 )
 def test_names_that_mean_nothing_say_what_to_give(text, says):
     with pytest.raises(UsageError, match=f"preprocessing '{text}': .*{says}"):
-        parse(text, host("sound", taken=7))
+        parse(text, host("audio", taken=7))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_names_that_mean_nothing_say_what_to_give(text, says):
         # 25 cores at 11.90 ms a photo; six units at 75 us and 157,000 clocks of 300 MHz; CU A at 75 us and 41,583.
         ("cpu:32:paper-implied", "image", TYPICAL_PIXELS, 25 / 11.90e-3),
         ("dpu:6", "image", TYPICAL_PIXELS, 6 / (75e-6 + 157_000 / 300e6)),
-        ("dpu:1", "sound", 2.5, 1 / (75e-6 + 41_583 / 300e6)),
+        ("dpu:1", "audio", 2.5, 1 / (75e-6 + 41_583 / 300e6)),
     ],
 )
 def test_saturated_it_gives_what_its_slowest_step_can(text, kind, size, rps):
@@ -135,14 +135,14 @@ def test_resizing_is_as_fast_as_on_the_slowest_slice():
     assert slow == mixed > kernels_s(size, GPUS["h100"].bandwidth_of(GPUS["h100"].profiles["4g.40gb"]))
 
 
-def test_photos_that_are_at_hand_go_by_their_number_everywhere():
-    photos = (Photo(100, 100, 10_000), Photo(400_000, 200_000, 300_000))
+def test_images_that_are_at_hand_go_by_their_number_everywhere():
+    images = (KnownImage(100, 100, 10_000), KnownImage(400_000, 200_000, 300_000))
     for text, gpu, instances in (
         ("cpu:8", "a100-40gb", "1g.5gb:7"),
         ("dpu:1", "a100-40gb", "1g.5gb:7"),
         ("nvjpg", "h100", "1g.10gb:7"),
     ):
-        for step in parse(text, host("image", gpu, instances, photos=photos)).steps:
+        for step in parse(text, host("image", gpu, instances, images=images)).steps:
             small, large = step.service_s(np.array([0.0, 1.0]))
             if step.name in ("cpu", "host to dpu", "image cu", "nvjpg", "resize"):
                 assert large > 1.2 * small, (text, step.name)
@@ -154,7 +154,7 @@ def test_resizing_takes_launches_and_bytes():
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"), [({"engine_images_s": 0.0}, "0 images/s an engine"), ({"instances": ()}, "give some")]
+    ("settings", "says"), [({"engine_images_s": 0.0}, "0 images/s an engine"), ({"instances": ()}, "give one or more")]
 )
 def test_impossible_decoders_are_refused(settings, says):
     found = gpu_named("h100")

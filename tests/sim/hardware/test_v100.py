@@ -18,7 +18,7 @@ def test_an_lstm_step_has_the_latencies_of_the_paper():
 
 
 def test_a_batch_of_512_has_a_fifth_more_throughput_than_one_of_256():
-    """Section 7.4."""
+    """Section 7.4 has this number."""
     assert 512 / lstm_step_s(512) == pytest.approx(1.2 * 256 / lstm_step_s(256))
     assert [round(1e6 * lstm_step_s(batch)) for batch in (160, 256, 384)] == [328, 470, 627]
 
@@ -29,7 +29,7 @@ def test_throughput_never_falls_as_the_batch_grows():
 
 
 def test_a_scheduled_step_of_64_takes_250_us_and_batches_of_512_reach_87_percent_of_the_ideal():
-    """Section 7.3."""
+    """Section 7.3 has these numbers."""
     cells, static = V100Cells(), V100Cells(scheduled=False)
     assert cells.latency(0, 64, 1.0) == pytest.approx(250e-6)
     assert static.latency(0, 512, 1.0) / cells.latency(0, 512, 1.0) == pytest.approx(0.87)

@@ -1,4 +1,4 @@
-"""Sweeps on a Ray cluster, all on this machine: the results are those of its own processes."""
+"""Test sweeps on a Ray cluster, all on this machine: the results are those of its own processes."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from headrace.batching import HeadraceError, UsageError
 from headrace.sim.experiments.lazybatching import runs as lazybatching
 from headrace.sim.sweeps import cluster as module
 from headrace.sim.sweeps.grid import run
-from headrace.sim.sweeps.sweep import sweep, sweep_workers
+from headrace.sim.sweeps.sweep import sweep, worker_pool
 
 pytestmark = pytest.mark.timed  # three nodes want the cores for themselves
 
@@ -27,7 +27,7 @@ def nothing():
 
 @contextlib.contextmanager
 def cluster(cores, *others):
-    """A cluster of a head and other nodes, with so many cores each."""
+    """Start a cluster of a head and other nodes, with this number of cores each."""
     from ray.cluster_utils import Cluster
 
     nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": cores, "include_dashboard": False})
@@ -133,7 +133,7 @@ def test_what_else_runs_when_a_job_raises_is_ended(head, tmp_path):
 
 
 def test_order_is_that_of_the_jobs(head):
-    with sweep_workers(ray=head.address) as workers:
+    with worker_pool(ray=head.address) as workers:
         assert workers.sweep(abs, [-number for number in range(20)], nothing) == list(range(20))
         assert workers.sweep(abs, [], nothing) == []
 
@@ -201,7 +201,7 @@ def test_what_is_no_address_is_refused(address):
 
 def test_a_cluster_of_its_own_is_gone_behind_the_sweep():
     before = set(children(os.getpid()))
-    with sweep_workers(ray="local") as workers:
+    with worker_pool(ray="local") as workers:
         assert workers.sweep(abs, [-1, 2], nothing) == [1, 2]
         assert set(children(os.getpid())) > before
     deadline = time.monotonic() + PATIENCE_S

@@ -1,4 +1,4 @@
-"""What is kept of a sweep: a second start runs only the rest, and takes nothing that may have changed."""
+"""Test what is kept of a sweep: a second start runs only the rest, and takes nothing that may have changed."""
 
 import math
 import random
@@ -20,7 +20,7 @@ from headrace.sim.planner.trials import Measured, Trial, measure
 from headrace.sim.scenario import Scenario
 from headrace.sim.sweeps import grid, journal
 from headrace.sim.sweeps.journal import Journal
-from headrace.sim.sweeps.sweep import sweep_workers
+from headrace.sim.sweeps.sweep import worker_pool
 
 PATIENCE_S = 30.0  # a loaded machine
 
@@ -48,15 +48,16 @@ def found(job):
 
 def trials(count):
     return [
-        Trial(Scenario(accelerator="a100-40gb", policy="preba", rate_rps=500.0, requests=300, seed=seed), 0.99, 1)
+        Trial(Scenario.of(accelerator="a100-40gb", policy="preba", rate_rps=500.0, requests=300, seed=seed), 0.99, 1)
         for seed in range(count)
     ]
 
 
 def swept(jobs, path):
-    """Results, and what it was told of the progress: how many jobs are done, then a step for each other one."""
+    """Return the results and the calls of the progress display: the number of jobs that are done, then a step for each
+    other one."""
     told = []
-    with sweep_workers(2) as workers, Journal(path, Measured) as kept:
+    with worker_pool(2) as workers, Journal(path, Measured) as kept:
         results = workers.sweep(measure, jobs, lambda: told.append("step"), kept, told.append)
     return results, told
 
@@ -80,12 +81,12 @@ def test_what_was_done_when_it_was_killed_is_kept(tmp_path):
     program = f"""
 from pathlib import Path
 from headrace.sim.sweeps.journal import Journal
-from headrace.sim.sweeps.sweep import crew
+from headrace.sim.sweeps.sweep import worker_pool
 from headrace.sim.planner.trials import Measured, Trial, measure
 from headrace.sim.scenario import Scenario
-jobs = [Trial(Scenario(accelerator="a100-40gb", policy="preba", rate_rps=500.0, requests=300, seed=seed), 0.99, 1)
+jobs = [Trial(Scenario.of(accelerator="a100-40gb", policy="preba", rate_rps=500.0, requests=300, seed=seed), 0.99, 1)
         for seed in range(2000)]
-with crew(2) as workers:
+with worker_pool(2) as workers:
     workers.sweep(measure, jobs, lambda: None, Journal(Path({str(tmp_path / "t")!r}), Measured))
 """
     process = subprocess.Popen([sys.executable, "-c", program])
@@ -117,6 +118,14 @@ def test_other_settings_are_another_job(tmp_path):
     kept.keep(Job(1.0), found(Job(1.0)))
     assert kept.known(Job(math.nextafter(1.0, 2))) is None
     assert kept.known(Job(1.0, Inner("x"))) is None
+
+
+def test_jobs_may_hold_tuples_of_settings(tmp_path):
+    kept = Journal(tmp_path / "t", Found)
+    job = Job((Inner("x"), Inner("y")))
+    kept.keep(job, Found(1.0, {}))
+    assert kept.known(job) == Found(1.0, {})
+    assert kept.known(Job((Inner("x"), Inner("z")))) is None
 
 
 def test_a_file_that_has_changed_is_another_job(tmp_path):

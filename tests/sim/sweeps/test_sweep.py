@@ -1,4 +1,4 @@
-"""The workers of a sweep: what they give back, and that they never outlive it."""
+"""Test the workers of a sweep: their results, and that they never outlive it."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def nothing():
 
 
 def workers_of(parent):
-    """Process ids of the sweep's workers that are there, by the command that they were started with."""
+    """Return the process ids of the sweep's workers, by the command that started them."""
     found = []
     for folder in Path("/proc").iterdir():
         try:
@@ -106,7 +106,7 @@ def test_a_job_whose_process_is_killed_is_done_again(tmp_path):
 @pytest.mark.parametrize("to_all", [True, False])
 @pytest.mark.parametrize("after_s", [0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0])
 def test_an_interrupt_ends_the_sweep_and_its_workers_at_any_moment(after_s, to_all):
-    """To all of its process group, as a terminal sends it, or to the process alone."""
+    """The signal goes to all of its process group, as a terminal sends it, or to the process alone."""
     process = sleeper()
     time.sleep(after_s)
     if to_all:

@@ -371,7 +371,7 @@ def test_the_environment_of_what_is_no_container_is_refused(tmp_path, vadd_xclbi
             write_environment(replace(intact, mode=mode), tmp_path / "env")
     for container, folder, wording in (
         (twisted, tmp_path / "env", "EMBEDDED_METADATA: the kernel description cannot be read"),
-        (card, tmp_path / "env", "card is for a card (mode PR); XRT emulates sw_emu and hw_emu"),
+        (card, tmp_path / "env", "card is for a card (mode PR); give a container for sw_emu or hw_emu"),
         (tmp_path / "missing", tmp_path / "env", "No such file"),
         (tmp_path / "text", tmp_path / "env", "not an xclbin"),
         (vadd_xclbin, tmp_path / "full", "holds other files"),

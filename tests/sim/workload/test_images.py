@@ -12,7 +12,7 @@ HEADER = "width,height\n"
 
 
 def test_pixels_are_read_whatever_other_columns_there_are(tmp_path):
-    file = tmp_path / "photos.csv"
+    file = tmp_path / "images.csv"
     file.write_text("name,height,width\na.jpg,375,500\nb.jpg,1,2\n")
     assert read_images(file).tolist() == [187_500.0, 2.0]
 
@@ -22,20 +22,20 @@ def test_pixels_are_read_whatever_other_columns_there_are(tmp_path):
     [
         ("", "the header lacks width, height; it must be width,height"),
         ("width\n1\n", "lacks height"),
-        (HEADER, "has no photos"),
+        (HEADER, "has no images"),
         (HEADER + "1,2\nx,1\n", "line 3: invalid literal"),
         (HEADER + "1\n", "line 2"),
         (HEADER + "1.5,1\n", "line 2: invalid literal"),
-        (HEADER + "0,1\n", "line 2: a photo of 0x1; give 1 to 100000000 pixels"),
-        (HEADER + "-2,-2\n", "line 2: a photo of -2x-2"),
-        (HEADER + "10001,10000\n", "line 2: a photo of 10001x10000"),
+        (HEADER + "0,1\n", "line 2: an image of 0x1; give 1 to 100000000 pixels"),
+        (HEADER + "-2,-2\n", "line 2: an image of -2x-2"),
+        (HEADER + "10001,10000\n", "line 2: an image of 10001x10000"),
         (HEADER + "9" * 5000 + ",1\n", "line 2: Exceeds the limit"),
         (HEADER + '1,"2\n', "unexpected end"),
     ],
     ids=lambda text: text[:30],
 )
 def test_a_broken_file_is_refused_with_the_line(tmp_path, text, message):
-    file = tmp_path / "photos.csv"
+    file = tmp_path / "images.csv"
     file.write_text(text)
     with pytest.raises(UsageError, match=message) as error:
         read_images(file)
@@ -61,16 +61,16 @@ def test_any_bytes_are_photos_or_are_refused(body, tmp_path_factory):
     st.integers(0, 99),
 )
 def test_photos_drawn_in_blocks_are_those_drawn_at_once(sizes, blocks, seed):
-    photos = np.array(sizes, np.float64)
+    images = np.array(sizes, np.float64)
     one, many = np.random.default_rng(seed), np.random.default_rng(seed)
-    whole = draw(photos, sum(blocks), one)
-    parts = [draw(photos, block, many) for block in blocks]
+    whole = draw(images, sum(blocks), one)
+    parts = [draw(images, block, many) for block in blocks]
     assert whole.tolist() == np.concatenate([np.empty(0), *parts]).tolist()
-    assert set(whole.tolist()) <= set(photos.tolist())
+    assert set(whole.tolist()) <= set(images.tolist())
 
 
 def test_each_photo_is_as_likely_as_the_others():
-    photos = np.array([1.0, 10.0, 100.0])
-    drawn = draw(photos, 30_000, np.random.default_rng(1))
-    off = 4 * photos.std() / math.sqrt(len(drawn))
-    assert abs(drawn.mean() - photos.mean()) < off
+    images = np.array([1.0, 10.0, 100.0])
+    drawn = draw(images, 30_000, np.random.default_rng(1))
+    off = 4 * images.std() / math.sqrt(len(drawn))
+    assert abs(drawn.mean() - images.mean()) < off

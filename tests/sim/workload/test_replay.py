@@ -83,12 +83,12 @@ def test_a_clocks_time_in_another_unit_than_the_header_says_is_refused(tmp_path,
         read_trace(file, ["text"], 0.1)
 
 
-@pytest.mark.parametrize("sla_s", [math.nan, 0.0, -1.0])
-def test_a_trace_needs_a_target_above_0(tmp_path, sla_s):
+@pytest.mark.parametrize("slo_s", [math.nan, 0.0, -1.0])
+def test_a_trace_needs_a_target_above_0(tmp_path, slo_s):
     file = tmp_path / "trace.csv"
     file.write_text(HEADER + "1,text,1,1\n")
-    with pytest.raises(UsageError, match="the SLA is"):
-        read_trace(file, ["text"], sla_s)
+    with pytest.raises(UsageError, match="the target latency is"):
+        read_trace(file, ["text"], slo_s)
 
 
 @given(body=st.binary(max_size=200))

@@ -81,10 +81,10 @@ def test_generated_requests_have_their_models_lengths_and_deadlines():
     assert generate(arrival, {"image": Fixed()}, math.inf, 0).deadline[0] == math.inf
 
 
-@pytest.mark.parametrize("sla_s", [0.0, -1.0, math.nan])
-def test_generated_requests_need_a_target_above_0(sla_s):
-    with pytest.raises(UsageError, match="the SLA is"):
-        generate(np.array([0.5]), {"image": Fixed()}, sla_s, 0)
+@pytest.mark.parametrize("slo_s", [0.0, -1.0, math.nan])
+def test_generated_requests_need_a_target_above_0(slo_s):
+    with pytest.raises(UsageError, match="the target latency is"):
+        generate(np.array([0.5]), {"image": Fixed()}, slo_s, 0)
 
 
 @pytest.mark.parametrize("arrival", [[0.5, math.nan], [math.nan, 0.5], [math.inf], [-0.5], [1.0, 0.5]])
