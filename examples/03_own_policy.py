@@ -5,6 +5,7 @@ Usage: python 03_own_policy.py [REQUESTS]
 A policy is a state machine. It is told what happens (`submit`, `complete`, `withdraw`) and asked what to run
 (`next_task`) and when to ask again (`wakeup`). It reads no clock: it is told the time (s) as `now`. So the same object
 runs in the simulator and in a server; in this folder, `headrace serve --policy 03_own_policy:Patient` starts one.
+`headrace check-policy 03_own_policy:Patient` tries whether it keeps all rules of policies.
 """
 
 import math
@@ -25,14 +26,14 @@ class PatientBatching:
         self.patience_s, self.max_batch, self.tasks = patience_s, max_batch, 0
 
     def submit(self, request, now):
-        if request.model not in self.waiting:
-            raise headrace.UnknownModel(f"there is no model {request.model!r}")
-        self.waiting[request.model].append(request)
+        self.known(request.model).append(request)
 
     def next_task(self, worker, now):
-        for model, queue in self.waiting.items():
+        waiting = [(queue[0].arrival, model) for model, queue in self.waiting.items() if queue]
+        for oldest, model in sorted(waiting):  # of several models, the one whose first request has waited longest
+            queue = self.waiting[model]
             full = len(queue) >= self.max_batch
-            if full or (queue and queue[0].arrival + self.patience_s <= now):
+            if full or oldest + self.patience_s <= now:
                 batch = tuple(queue.popleft() for _ in range(min(len(queue), self.max_batch)))
                 self.tasks += 1
                 reason = "full" if full else "window"  # one of headrace.REASONS
@@ -56,7 +57,13 @@ class PatientBatching:
         return request.deadline  # this policy does not predict how long a request takes
 
     def largest_batch(self, model):
+        self.known(model)
         return self.max_batch
+
+    def known(self, model):
+        if model not in self.waiting:
+            raise headrace.UnknownModel(f"there is no model {model!r}")
+        return self.waiting[model]
 
 
 @headrace.settings()  # a plain `@dataclass(frozen=True)` does, too; this one also checks the ranges

@@ -363,7 +363,7 @@ GRAPH = headrace.policies.Graph
         ({"requests": True}, "requests True: it must be of type int"),
         ({"model": 3}, "model 3: it must be of type str"),
         ({"model": "resnet51"}, "there is no model graph 'resnet51'; did you mean resnet50"),
-        ({"policy": "nope"}, "there is no policy 'nope'; choose from serial, "),
+        ({"policy": "nope"}, "policy 'nope': there is no such policy; choose from serial, "),
         ({"policy": GRAPH}, "policy is <class "),
         ({"policy": 3}, "policy is 3, of type int; give a name, or settings of a policy such as policies.Lazy()"),
         ({"policy": GRAPH(), "window_ms": 3}, "the policy is given with its settings; leave out the others"),
@@ -462,7 +462,7 @@ def test_a_server_answers_and_ends_where_an_event_loop_runs(network):
     ("arguments", "words"),
     [
         ({"polcy": "graph"}, "--polcy"),
-        ({"policy": "nope"}, "there is no policy 'nope'"),
+        ({"policy": "nope"}, "policy 'nope': there is no such policy"),
         ({"policy": 3}, "policy 3: give a name, or an object that has build"),
         ({"policy": GRAPH}, "policy <class "),
         ({"policy": GRAPH(), "max_batch": 3}, "max_batch: the policy is given with its settings; leave it out"),

@@ -27,9 +27,11 @@ class PatientBatching:
         self.newest[request.model] = now
 
     def next_task(self, worker: int, now: float) -> headrace.Task | None:
-        for model, queue in self.waiting.items():
+        waiting = [(queue[0].arrival, model) for model, queue in self.waiting.items() if queue]
+        for _, model in sorted(waiting):  # of several models, the one whose first request has waited longest
+            queue = self.waiting[model]
             full = len(queue) >= self.max_batch
-            if full or (queue and self.newest[model] + self.patience_s <= now):
+            if full or self.newest[model] + self.patience_s <= now:
                 batch = tuple(queue.popleft() for _ in range(min(len(queue), self.max_batch)))
                 self.tasks += 1
                 reason = "full" if full else "window"
