@@ -14,9 +14,9 @@ import pynq
 SIDE, NORMALIZE, FLOAT32, CENTRED, UNTOUCHED = 224, 3, 0, 0xFFFFFFFF, 0xFFFFFFFF
 
 
-def main(container: str, photo: str, output: str) -> int:
+def main(container: str, image: str, output: str) -> int:
     try:
-        jpeg = np.fromfile(photo, np.uint8)
+        jpeg = np.fromfile(image, np.uint8)
     except OSError as error:
         print(error, file=sys.stderr)
         return 1
