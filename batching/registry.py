@@ -94,8 +94,8 @@ def policy_names() -> list[str]:
     return [*POLICIES, *sorted(name for name in _installed() if name not in _BUILT_IN)]
 
 
-def find_policy(name: str) -> PolicyEntry:
-    """Return the policy of a name, as the head of this file has it. Raises UsageError."""
+def find_policy(name: str, where: str = "policy") -> PolicyEntry:
+    """Return the policy of a name, as the head of this file has it. Raises UsageError that begins with `where`."""
     if name in _BUILT_IN:
         return _built_in(name)
     if name in _installed():
@@ -103,21 +103,22 @@ def find_policy(name: str) -> PolicyEntry:
         try:
             found = point.load()
         except Exception as error:
-            raise UsageError(f"policy {name!r} of entry point {point.value} fails: {one_line(error)}") from error
+            raise UsageError(f"{where} {name!r} of entry point {point.value} fails: {one_line(error)}") from error
         return _entry(name, found, point.value, point.dist.name if point.dist is not None else None)
     module, colon, attribute = name.partition(":")
     if not colon or not module or not attribute:
         raise UsageError(
-            f"there is no policy {name[:LONGEST_NAME]!r}; choose from {', '.join(policy_names())}, or give module:Class"
+            f"{where} {name[:LONGEST_NAME]!r}: there is no such policy; choose from {', '.join(policy_names())}, or "
+            "give module:Class"
         )
     try:
         found = getattr(importlib.import_module(module), attribute)
     except AttributeError:
-        raise UsageError(f"policy {name!r}: module {module} has no {attribute}") from None
+        raise UsageError(f"{where} {name!r}: module {module} has no {attribute}") from None
     except ImportError as error:
-        raise UsageError(f"policy {name!r}: {error}") from error
+        raise UsageError(f"{where} {name!r}: {error}") from error
     except Exception as error:
-        raise UsageError(f"policy {name!r}: module {module} fails: {one_line(error)}") from error
+        raise UsageError(f"{where} {name!r}: module {module} fails: {one_line(error)}") from error
     return _entry(name, found, name, None)
 
 

@@ -124,12 +124,12 @@ class Setting:
         whole = "whole number" if self.kind is int else "number"
         if low is None and high is None:
             return f"give a {whole}"
-        below = "" if high is None else f"{'at most' if self.le is not None else 'below'} {high:g}"
-        if self.ge is not None and self.le is not None:
-            return f"give {low:g} to {high:g}"
+        below = "" if high is None else f"{'at most' if self.le is not None else 'below'} {_number(high)}"
+        if low is not None and high is not None and self.ge is not None and self.le is not None:
+            return f"give {_number(low)} to {_number(high)}"
         if low is None:
             return f"give a {whole} {below}"
-        above = f"of {low:g} or more" if self.ge is not None else f"above {low:g}"
+        above = f"of {_number(low)} or more" if self.ge is not None else f"above {_number(low)}"
         return f"give a {whole} {above}" + (f" and {below}" if below else "")
 
     def check(self, value: Any, where: str) -> None:
@@ -189,6 +189,10 @@ def _from_text(kind: type, text: str) -> Any:
         return kind(text)
     except ValueError:
         return text  # the check says what to give
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else f"{value:g}"
 
 
 def _shown(value: Any) -> str:

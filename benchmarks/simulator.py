@@ -31,8 +31,8 @@ from headrace.batching.smdp import BatchService, Weights
 from headrace.batching.smdp.tables import rate_tables
 from headrace.sim.engine import Arrivals
 from headrace.sim.hardware.npu import npu_times
-from headrace.sim.preprocessing import Preprocessor, Step
 from headrace.sim.machine import usual_lengths
+from headrace.sim.preprocessing import Preprocessor, Step
 from headrace.sim.simulation import simulate
 from headrace.sim.workload.lengths import Fixed, dec_timesteps
 from headrace.sim.workload.traffic import generate, poisson

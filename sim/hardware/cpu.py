@@ -29,7 +29,7 @@ MAX_CORES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class ImageCost:
-    """Seconds of one core, nothing else running: `photo_s` for any photo, and for each pixel and byte of its file.
+    """Seconds of one core, nothing else running: `image_s` for any image, and for each pixel and byte of its file.
     `contention` is how many times as long it takes with every core at work."""
 
     image_s: float

@@ -24,7 +24,8 @@ from headrace.sim.experiments.preba.runs import QUICK, Curves, Tail, jobs_for, r
 from headrace.sim.hardware.cpu import MEASURED
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS
 from headrace.sim.hardware.preba_cpu import images_per_s
-from headrace.sim.system.system import PRECISION, System
+from headrace.sim.hardware.settings import PRECISION
+from headrace.sim.system.system import System
 
 
 @pytest.fixture(scope="module")

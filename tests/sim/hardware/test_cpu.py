@@ -135,8 +135,8 @@ def test_any_text_is_refused(text):
     [
         ({"version": 2}, "measure it again"),
         ({"format": "other"}, "format is 'other'"),
-        ({"image": {"photo_s": -1}}, "image.photo_s is -1"),
-        ({"image": {"photo_s": True}}, "True is no number"),
+        ({"image": {"image_s": -1}}, "image.image_s is -1"),
+        ({"image": {"image_s": True}}, "True is no number"),
         ({"sound": {"clip_s": 0, "second_s": 0}}, "takes no time at all"),
         ({"sound": {"clip_s": 1, "second_s": 0, "contention": 0.5}}, "contention is 0.5"),
         ({"label": " "}, "need a label"),
