@@ -33,6 +33,7 @@ from headrace.batching.registry import policy_settings
 
 BUCKETS = "preba with buckets"
 NAMES = (*POLICIES, BUCKETS)
+OF_CELLS = {name for name in POLICIES if find_policy(name).tasks == "cells"}
 KNOWN_REASONS = {
     "serial": {"idle"},
     "graph": {"full", "window"},
