@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from headrace.batching.errors import UsageError
+from headrace.batching.errors import OutOfMemory, UsageError
 from headrace.batching.graphs.execution import NodeTimes
 from headrace.batching.graphs.profile import Profile
 from headrace.batching.graphs.traced import Traced
@@ -234,14 +234,14 @@ class System:
         return ["node", *["cpu"] * (ceil(self.cores / CORES) - 1), self.gpu.name, *(["fpga"] if fpga else [])]
 
     def check_memory(self, policy: Policy, longest: Mapping[str, float]) -> None:
-        """Raise UsageError if a slice does not hold the policy's largest batch of the `longest` inputs by model."""
+        """Raise OutOfMemory if a slice does not hold the policy's largest batch of the `longest` inputs by model."""
         precision = PRECISIONS[self.precision]
         for network, each in product(self.networks, {each.profile.name: each for each in self.slices}.values()):
             batch = policy.largest_batch(network.name)
             try:
                 check_fits(network, batch, longest[network.name], slice_of(self.gpu, each.profile), precision)
-            except UsageError as error:
-                raise UsageError(f"--partition, --max-batch: {error}") from error
+            except OutOfMemory as error:
+                raise OutOfMemory(f"--partition, --max-batch: {error}") from error
 
     def reported(self, done: Simulation) -> dict[str, Any]:
         """Return the result of a run with the utilization, power, energy and cost of the server.

@@ -1,5 +1,6 @@
 """`import headrace` is the public interface: quick to import, complete, and the same as the command line."""
 
+import ast
 import asyncio
 import inspect
 import json
@@ -45,24 +46,30 @@ def same(body: dict) -> dict:
 # ---- the names ----
 
 
+def source_docstring(found: type) -> str | None:
+    """Return a class's docstring from its source: a compiled class has none."""
+    path = ROOT / found.__module__.removeprefix("headrace.").replace(".", "/")
+    body = ast.parse(path.with_suffix(".py").read_text()).body
+    (node,) = (each for each in body if isinstance(each, ast.ClassDef) and each.name == found.__name__)
+    return ast.get_docstring(node)
+
+
 @pytest.mark.parametrize("name", headrace.__all__)
 def test_a_public_name_is_there_and_documented(name):
     found = getattr(headrace, name)
-    if inspect.isclass(found) or inspect.isfunction(found) or inspect.ismodule(found):
-        text = found.__dict__.get("__doc__") if inspect.isclass(found) else found.__doc__
-        assert text and not text.startswith(f"{found.__name__}("), "dataclass writes such a docstring if there is none"
-        assert text.split("\n\n")[0].rstrip().endswith((".", ":")), text
-    else:  # a constant: documented in the list of names
-        assert name == "__version__" or re.search(
-            rf'^    "{name}": "[\w.]+",  # \S', inspect.getsource(headrace), re.MULTILINE
-        )
+    if inspect.isclass(found):
+        text = source_docstring(found)
+    elif inspect.isfunction(found) or inspect.ismodule(found):
+        text = found.__doc__
+    else:  # a constant
+        text = (re.search(rf'^    "{name}": "[\w.]+",  # (.+)$', inspect.getsource(headrace), re.MULTILINE) or "..")[1]
+    assert (text and len(text.split()) >= 4) or name == "__version__", text
 
 
-def test_each_public_name_is_explained_in_the_list_or_by_itself():
+def test_each_public_name_is_explained_in_the_list():
     listed = re.findall(r'^    "(\w+)": "[\w.]+",(  # .+)?$', inspect.getsource(headrace), re.MULTILINE)
     assert {name for name, _ in listed} | {"__version__", "policies"} == set(headrace.__all__)
-    bare = [name for name, comment in listed if not comment and not getattr(headrace, name).__doc__]
-    assert not bare
+    assert [name for name, comment in listed if not comment] == []
 
 
 def test_dir_lists_the_public_names_and_nothing_else():
@@ -107,13 +114,13 @@ def test_the_import_is_quick_and_loads_nothing_else(tmp_path):
     assert min(float(each[0]) for each in found) <= 0.05
 
 
-def test_values_and_policies_are_made_without_numpy(tmp_path):
+def test_values_and_policies_are_made_without_torch(tmp_path):
     program = (
         "import headrace, sys\n"
-        "headrace.policies.Graph(window_ms=2).build, headrace.Task, headrace.ModelGraph, headrace.settings\n"
-        "print('numpy' in sys.modules, 'torch' in sys.modules)"
+        "headrace.policies.Graph(window_ms=2).build, headrace.Task, headrace.ModelGraph, headrace.simulate\n"
+        "print(*{'torch', 'cv2', 'matplotlib', 'typer'} & set(sys.modules))"
     )
-    assert run_python(program, folder=tmp_path).split() == ["False", "False"]
+    assert run_python(program, folder=tmp_path).split() == []
 
 
 # ---- simulate and sweep ----
@@ -200,12 +207,7 @@ def test_rows_tell_objects_of_settings_apart():
     sweep = headrace.sweep(
         "resnet50", requests=50, policy=[graph(), graph(window_ms=20)], on=[headrace.Npu(), headrace.Npu(2)]
     )
-    assert [(row["policy"], row["on"]) for row in sweep.to_dicts()] == [
-        ("graph", "Npu"),
-        ("graph(window_ms=20)", "Npu"),
-        ("graph", "Npu(npus=2)"),
-        ("graph(window_ms=20)", "Npu(npus=2)"),
-    ] or [(row["on"], row["policy"]) for row in sweep.to_dicts()] == [
+    assert [(row["on"], row["policy"]) for row in sweep.to_dicts()] == [
         ("Npu", "graph"),
         ("Npu", "graph(window_ms=20)"),
         ("Npu(npus=2)", "graph"),
@@ -216,12 +218,14 @@ def test_rows_tell_objects_of_settings_apart():
 
 
 def test_a_run_that_cannot_be_keeps_its_place_and_the_reason():
-    sweep = headrace.sweep("resnet50", policy="smdp", requests=100, rate_rps=[500, 1e6])
+    slices = headrace.MigGpu("a100-40gb", "1g.5gb:7")
+    sweep = headrace.sweep("vgg16", on=slices, policy="graph", requests=100, max_batch=[16, 4096])
     good, bad = sweep
-    assert good.error is None and bad.result is None and bad.error
-    assert sweep.to_dicts()[1]["error"] == bad.error
-    picture = sweep.plot("p99_ms")
-    assert len(picture.axes[0].lines[0].get_xdata()) == 2
+    assert good.error is None and good.result.finished == 100
+    assert bad.result is None and "vgg16 takes 101.5 GiB at batch 4096" in bad.error
+    assert sweep.to_dicts()[1] == {"max_batch": 4096, "error": bad.error}
+    (line,) = sweep.plot("p99_ms").axes[0].lines
+    assert np.isnan(line.get_ydata()).tolist() == [False, True]
 
 
 OWN = """
@@ -308,7 +312,7 @@ def test_a_plot_is_written_as_a_picture(sweep, tmp_path):
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("rate_rps", "p99_ms")
     assert [line.get_label() for line in axes.lines] == ["lazy", "graph"]
     assert list(axes.lines[0].get_ydata()) == [run.result.latency_ms["p99"] for run in sweep[:2]]
-    assert "matplotlib.pyplot" not in sys.modules or figure._repr_png_()  # no window is opened
+    assert figure._repr_png_().startswith(b"\x89PNG")  # as Jupyter asks
     sweep.plot("utilization", x="policy", path=str(tmp_path / "sweep.svg"))
     assert "<svg" in (tmp_path / "sweep.svg").read_text()
 
