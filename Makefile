@@ -35,6 +35,7 @@ lint: imports
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check --quiet .
 	.venv/bin/python scripts/tidy_hls.py
+	.venv/bin/python scripts/check_words.py
 
 imports: links
 	cd build/typing && PYTHONPATH=. ../../.venv/bin/lint-imports --no-cache --no-logo ../../pyproject.toml

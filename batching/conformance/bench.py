@@ -1,4 +1,4 @@
-"""What a policy is checked on: two small models, their latencies, and how a new policy is made for a number of workers.
+"""The bench on which a policy is checked: two small models, their latencies, and policies for any number of workers.
 
 Model `a` has three nodes that run once. Model `b` has a node, then an encoder of one node and a decoder of two. For
 policies with tasks of cells, `a` is a chain of cells, and `b` is an encoder and a decoder of cells.

@@ -20,7 +20,7 @@ LARGEST = 4  # batch that histories are made for where a policy does not tell it
 
 @dataclass(frozen=True, slots=True)
 class Conformance:
-    """What a check found.
+    """The findings of a check.
 
     Args:
         policy: The policy's name.

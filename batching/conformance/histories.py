@@ -49,7 +49,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What happens to a policy for so many workers."""
+    """The events that happen to a policy with a number of workers."""
 
     workers: int
     events: tuple[Event, ...]

@@ -55,7 +55,7 @@ class CallTooLong(BaseException):
 
 @dataclass(frozen=True)
 class Instruments:
-    """What a caller lends to the checks, which have no clock of their own.
+    """The tools that a caller lends to the checks, which have no clock of their own.
 
     Args:
         around: Returns, by the name of a call of the policy, the context in which the call is made. It raises
@@ -93,7 +93,7 @@ class Offered:
 
 @dataclass(slots=True)
 class Played:
-    """What came of a history: the first rule that was broken, if any, and what the policy answered."""
+    """The outcome of a history: the first rule that was broken, if any, and the answers of the policy."""
 
     broken: Broken | None = None
     tasks: list[Offered] = field(default_factory=list)
@@ -593,11 +593,11 @@ def _before(task: Task, request: Request, cell: int) -> list[Request]:
 
 def _advance(progress: _Progress, ended: Task, over: bool, sections: Sections) -> None:
     """Move a request on by a preemptible task as it ended."""
-    first, behind = sections.first[ended.start], sections.after[ended.start]
-    if ended.stop <= first or first == behind:
+    first, after = sections.first[ended.start], sections.after[ended.start]
+    if ended.stop <= first or first == after:
         progress.node, progress.rounds = ended.stop, 0
         return
-    rounds, rest = divmod(ended.stop - first, behind - first)
+    rounds, rest = divmod(ended.stop - first, after - first)
     if ended.start < first:
         progress.rounds = 0
     progress.rounds += rounds

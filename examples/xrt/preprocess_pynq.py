@@ -14,9 +14,9 @@ import pynq
 SIDE, NORMALIZE, FLOAT32, CENTRED, UNTOUCHED = 224, 3, 0, 0xFFFFFFFF, 0xFFFFFFFF
 
 
-def main(container: str, photo: str, output: str) -> int:
+def main(container: str, image: str, output: str) -> int:
     try:
-        jpeg = np.fromfile(photo, np.uint8)
+        jpeg = np.fromfile(image, np.uint8)
     except OSError as error:
         print(error, file=sys.stderr)
         return 1
@@ -60,7 +60,7 @@ def main(container: str, photo: str, output: str) -> int:
     result.sync_from_device()
     tensor.sync_from_device()
     if result[0] != 0:
-        print(f"{photo}: status {result[0]}, see hls/README.md", file=sys.stderr)
+        print(f"{image}: status {result[0]}, see hls/README.md", file=sys.stderr)
         return 1
     Path(output).write_bytes(tensor[: 3 * SIDE * SIDE].tobytes())
     print(f"{result[3]}x{result[4]} to {result[1]}x{result[2]}")

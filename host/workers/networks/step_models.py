@@ -1,7 +1,6 @@
 """Load step models by name: Headrace's own with fixed random weights, or a user's."""
 
 import contextlib
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -89,9 +88,6 @@ def _own(network: Network) -> StepModel:
 
 
 def _users(network: Network) -> Any:
-    module_name, _, function = network.kind.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     try:
         with contextlib.redirect_stdout(sys.stderr):  # stdout is for --json alone
             return import_attribute(network.kind)()

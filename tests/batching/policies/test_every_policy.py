@@ -75,7 +75,7 @@ class Bench:
 
     def __init__(self, name, workers=1, max_batch=3, merge_s=0.0):
         self.cells = {}
-        if name in OF_CELLS:
+        if find_policy(name.partition(" ")[0]).tasks == "cells":
             self.cells = {"a": lstm("a", max_batch), "b": seq2seq("b", max_batch, max(1, max_batch - 1))}
         graphs = [model.graph for model in self.cells.values()] or GRAPHS
         self.times = {graph.name: NodeTimes(graph, Half()) for graph in graphs}
@@ -158,96 +158,16 @@ def histories(draw):
 
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=60)
-@given(
-    requests=requests_of(1),
-    workers=st.integers(1, 3),
-    max_batch=st.integers(1, 4),
-    merge_s=st.sampled_from([0.0, 0.3]),
-    seed=st.integers(0, 1 << 32),
-)
-def test_whatever_happens_in_whatever_order(name, requests, workers, max_batch, merge_s, seed):
-    """Requests come, are withdrawn, run, and are lost with their workers; a few are then given up."""
-    rng = random.Random(seed)
-    bench = Bench(name, workers, max_batch, merge_s)
-    policy, ledger = bench.policy, Ledger()
-    references = {request.id: sys.getrefcount(request) for request in requests}
-    to_come = list(requests)
-    alive = {}  # in flight: id -> request
-    fresh = set()  # the policy has not been asked since it got these
-    begun = {}  # id -> the worker that it ran on
-    gone = []  # ended in one way or another
-    running = {worker: [] for worker in range(workers)}
-    now, losses = 0.0, 0
-    for _ in range(20_000):
-        if not to_come and not alive and not any(running.values()):
-            break
-        now += rng.choice([0.0, 0.1, 1.0])
-        worker = rng.randrange(workers)
-        tasks = running[worker]
-        act = rng.choice(["come", "withdraw", "ask", "ask", "end", "end", "lose"])
-        if act == "come" and to_come:
-            request = to_come.pop()
-            ledger.submit(request)
-            policy.submit(request, now)
-            alive[request.id] = request
-            fresh.add(request.id)
-        elif act == "withdraw" and rng.random() < 0.4:
-            request = rng.choice(requests)
-            known = request.id in alive
-            withdrawn = policy.withdraw(request, now)
-            if name in OF_CELLS:  # these may have begun before a task of theirs is handed out
-                assert known or not withdrawn
-                assert not (withdrawn and request.id in begun)
-                assert withdrawn or request.id not in fresh & alive.keys()
-            else:
-                assert withdrawn == (known and request.id not in begun)
-            if withdrawn:
-                ledger.cancel(alive.pop(request.id))
-                gone.append(request.id)
-                assert sys.getrefcount(request) == references[request.id], "something of it stays"
-                assert not policy.withdraw(request, now), "it is forgotten"
-        elif act == "ask" and len(tasks) < policy.ahead:
-            task = policy.next_task(worker, now)
-            fresh.clear()
-            if task is None:
-                if not to_come and not any(running.values()) and policy.wakeup() < math.inf:
-                    now = max(now, policy.wakeup())
-                continue
-            assert 1 <= task.batch_size <= policy.largest_batch(task.model)
-            assert task.reason in KNOWN_REASONS[name] & set(REASONS)
-            if task.reason in ("full", "knee") and not task.cells and name != BUCKETS:
-                assert task.batch_size == policy.largest_batch(task.model)
-            for request in task.requests:
-                assert request.id in alive, "one that was withdrawn, or is over, runs"
-                begun[request.id] = worker
-            tasks.append(task)
-        elif act == "end" and tasks:
-            ended = bench.ended(tasks.pop(0), rng)
-            for request in policy.complete(ended, now):
-                ledger.finish(alive.pop(request.id))
-                gone.append(request.id)
-                assert not policy.withdraw(request, now), "it is over"
-        elif act == "lose" and tasks and losses < 3:
-            losses += 1
-            given_up = {request.id for request in tasks[0].requests if rng.random() < 0.2 and request.id in alive}
-            for place, task in enumerate(tasks):
-                out = given_up if place == 0 else set()
-                assert policy.complete(task.lost(r for r in task.requests if r.id not in out), now) == []
-            tasks.clear()
-            for number in given_up:
-                ledger.fail(alive.pop(number))
-                gone.append(number)
-            for request in requests:
-                if begun.get(request.id) == worker:
-                    bench.decoding.forget(request)
-                    del begun[request.id]
-        task = ended = None  # no reference to a request may stay here either
-        ledger.check()
-    else:
-        pytest.fail("nothing moves")
-    assert sorted(gone) == sorted(references)
-    assert policy.wakeup() == math.inf
-    assert all(policy.next_task(worker, now) is None for worker in range(workers))
+@given(history=histories(), max_batch=st.integers(1, 4), merge_s=st.sampled_from([0.0, 0.3]))
+def test_whatever_happens_in_whatever_order(name, history, max_batch, merge_s):
+    """Every rule of the contract holds (batching/conformance/play.py), and tasks say why they left."""
+    bench = Bench(name, history.workers, max_batch, merge_s)
+    played = play(conformance.Bench(name, lambda _: bench.policy, bench.times, bench.cells), history)
+    assert played.broken is None, "\n".join([played.broken.message, *played.broken.timeline])
+    for task in played.tasks:
+        assert task.reason in KNOWN_REASONS[name]
+        if task.reason in ("full", "knee") and not bench.cells and name != BUCKETS:
+            assert task.batch_size == bench.policy.largest_batch(task.model)
 
 
 @pytest.mark.parametrize("name", sorted({*NAMES} - {"smdp"}))  # whose estimate of the rate counts it: it did arrive
