@@ -593,11 +593,11 @@ def _before(task: Task, request: Request, cell: int) -> list[Request]:
 
 def _advance(progress: _Progress, ended: Task, over: bool, sections: Sections) -> None:
     """Move a request on by a preemptible task as it ended."""
-    first, behind = sections.first[ended.start], sections.behind[ended.start]
-    if ended.stop <= first or first == behind:
+    first, after = sections.first[ended.start], sections.after[ended.start]
+    if ended.stop <= first or first == after:
         progress.node, progress.rounds = ended.stop, 0
         return
-    rounds, rest = divmod(ended.stop - first, behind - first)
+    rounds, rest = divmod(ended.stop - first, after - first)
     if ended.start < first:
         progress.rounds = 0
     progress.rounds += rounds
