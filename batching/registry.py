@@ -93,13 +93,15 @@ class PolicyEntry:
     @property
     def summary(self) -> str:
         """Return the first paragraph of the docstring of the settings class."""
-        text = _first_paragraph(_docstrings(self.cls)[1])
+        text = " ".join(_docstrings(self.cls)[1].split("\n\n")[0].split())
         return text or "(has no description)"
 
     @property
-    def origin(self) -> str:
-        """Return the first paragraph of its module's docstring, which names the paper that it comes from, if any."""
-        return _first_paragraph(_docstrings(self.cls)[0]).removeprefix(f"`{self.name}`: ")
+    def paper(self) -> str:
+        """Return where the policy comes from: the paragraph "Source: ..." of its module's docstring, empty if it has
+        none."""
+        paragraphs = (" ".join(text.split()) for text in _docstrings(self.cls)[0].split("\n\n"))
+        return next((text.removeprefix("Source: ") for text in paragraphs if text.startswith("Source: ")), "")
 
 
 def policy_names() -> list[str]:
@@ -196,10 +198,6 @@ def _entry(name: str, found: Any, source: str, package: str | None) -> PolicyEnt
     if tasks not in TASKS:
         raise UsageError(f"policy {name!r}: its tasks are {tasks!r}; choose from {', '.join(TASKS)}")
     return PolicyEntry(name, cast("type[PolicySettings]", found), source, package)
-
-
-def _first_paragraph(text: str) -> str:
-    return " ".join(text.split("\n\n")[0].split())
 
 
 @cache

@@ -58,7 +58,7 @@ def _explained(entry: PolicyEntry) -> dict[str, Any]:
     return {
         "name": entry.name,
         "summary": entry.summary,
-        "origin": entry.origin,
+        "paper": entry.paper,
         "source": entry.source,
         "package": entry.package,
         "tasks": entry.tasks,
@@ -74,9 +74,9 @@ def _explained(entry: PolicyEntry) -> dict[str, Any]:
 def _show(entry: PolicyEntry) -> None:
     show(f"{entry.name}: {entry.summary}")
     show(f"Its tasks are {TASKS[entry.tasks]}.")
-    if entry.origin:
-        show(f"From: {entry.origin}")
-    show(f"Source: {entry.source}" + (f", in package {entry.package}" if entry.package else ""))
+    if entry.paper:
+        show(f"Source: {entry.paper}")
+    show(f"Class: {entry.source}" + (f", in package {entry.package}" if entry.package else ""))
     show("")
     if entry.settings:
         table = Table("setting", "type", "range", "default", "what it does", box=None, pad_edge=False)

@@ -4,6 +4,9 @@ import asyncio
 import logging
 import math
 import re
+import sys
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 from virtual_worker import STRAIGHT, TRANSLATOR, Flat, balanced, serve, value
@@ -13,7 +16,6 @@ from headrace.batching import request as request_module
 from headrace.batching.graphs.cell_graph import lstm
 from headrace.host.cli.main import main
 from headrace.host.live.results import RuntimeClosed
-from headrace.sim import scenario
 from headrace.sim.engine import Arrivals, run
 
 TIMES = {
@@ -548,8 +550,14 @@ def test_a_wrong_task_of_cells_is_caught(policy, says):
 
 def test_the_command_ends_with_one_line_and_status_1(monkeypatch, capsys):
     """The policy breaks a rule in `headrace simulate`."""
-    monkeypatch.setattr(scenario, "make_policy", lambda *_, **__: RunsNothing())
-    monkeypatch.setattr("sys.argv", ["headrace", "simulate", "--requests", "10"])
+
+    @dataclass(frozen=True)
+    class Settings:
+        def build(self, context):
+            return RunsNothing()
+
+    monkeypatch.setitem(sys.modules, "of_a_user", SimpleNamespace(Settings=Settings))
+    monkeypatch.setattr("sys.argv", ["headrace", "simulate", "--requests", "10", "--policy", "of_a_user:Settings"])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 1
