@@ -19,10 +19,27 @@ from typing import Any, Final
 from headrace.batching.accounting import Ledger
 from headrace.batching.errors import HeadraceError, PolicyError, one_line
 from headrace.batching.graphs.execution import Sections
-from headrace.batching.policy import Policy
+from headrace.batching.policy import (
+    ANSWERS,
+    BATCH_LIMIT,
+    CELL_ORDER,
+    FINISHES,
+    LOST_WORKER,
+    METHODS,
+    NO_ERRORS,
+    NODE_ORDER,
+    NOTHING_LOST,
+    ONE_MODEL,
+    ONE_TASK,
+    WAITING_REQUESTS,
+    WAKEUP,
+    WITHDRAWAL,
+    Policy,
+    Rule,
+)
 from headrace.batching.request import Request, Task
 
-METHODS: Final = ("submit", "next_task", "complete", "withdraw", "wakeup", "latest_start", "largest_batch")
+METHOD_NAMES: Final = ("submit", "next_task", "complete", "withdraw", "wakeup", "latest_start", "largest_batch")
 MAX_WAKEUPS: Final = 100  # times in the past that `wakeup` may return in a row while nothing else happens
 
 
@@ -59,9 +76,11 @@ class CheckedPolicy:
 
     def __init__(self, policy: Policy, models: Mapping[str, Sections | None], cells: bool, ledger: Ledger) -> None:
         self.name: Final[str] = f"{type(policy).__module__}:{type(policy).__qualname__}"
-        for method in METHODS:
+        for method in METHOD_NAMES:
             if not callable(getattr(policy, method, None)):
-                raise self._broke(f"it has no method {method!r}", "give it one (batching/policy.py has its contract)")
+                raise self._broke(
+                    METHODS, f"it has no method {method!r}", "give it one (batching/policy.py has its contract)"
+                )
         self._cells: bool = cells
         self._ledger: Ledger = ledger
         self._models: dict[str, _Model] = {name: _Model(name, known) for name, known in models.items()}
@@ -104,11 +123,15 @@ class CheckedPolicy:
         if answer is None:
             return None
         if not isinstance(answer, Task):
-            raise self._broke(f"next_task returned {_shown(answer)}", "return a Task, or None to leave the worker idle")
+            raise self._broke(
+                ANSWERS, f"next_task returned {_shown(answer)}", "return a Task, or None to leave the worker idle"
+            )
         task = answer
         requests: object = task.requests
         if not isinstance(requests, tuple):
-            raise self._broke(f"{_name(task)} has its requests in a {type(requests).__name__}", "give it a tuple")
+            raise self._broke(
+                ANSWERS, f"{_name(task)} has its requests in a {type(requests).__name__}", "give it a tuple"
+            )
         model = self._last
         if task.model is not model.name:
             model = self._model_of(task)
@@ -162,7 +185,7 @@ class CheckedPolicy:
         lost = task.lost(keep)
         finished = self._completed(lost, now)
         if finished:
-            raise self._cannot_finish(lost, finished[0])
+            raise self._cannot_finish(lost, finished[0], LOST_WORKER)
         kept = {request.id for request in lost.requests}
         for request in task.requests:
             if request.id not in kept:
@@ -178,11 +201,12 @@ class CheckedPolicy:
         except Exception as error:
             raise self._raised("withdraw", error) from error
         if not isinstance(answer, bool):
-            raise self._broke(f"withdraw returned {_shown(answer)}", "return True or False")
+            raise self._broke(ANSWERS, f"withdraw returned {_shown(answer)}", "return True or False")
         if answer:
             self._mark_left()
             if request.held_by is not self._ready:
                 raise self._broke(
+                    WITHDRAWAL,
                     f"withdraw returned True for request {request.id}, which runs or which it does not have",
                     "return False there",
                 )
@@ -201,11 +225,12 @@ class CheckedPolicy:
         if at > now:
             self._wakeups = 0
         elif at != at:
-            raise self._broke("wakeup returned nan", "return a time in seconds, or math.inf")
+            raise self._broke(ANSWERS, "wakeup returned nan", "return a time in seconds, or math.inf")
         else:
             self._wakeups += 1
             if self._wakeups > MAX_WAKEUPS:
                 raise self._broke(
+                    WAKEUP,
                     f"wakeup returned a time in the past {self._wakeups} times in turn, and no task followed",
                     "return a later time, or a task from next_task when that time comes",
                 )
@@ -219,23 +244,24 @@ class CheckedPolicy:
             raise self._raised("latest_start", error) from error
         at = self._number("latest_start", answer)
         if at != at:
-            raise self._broke("latest_start returned nan", "return a time in seconds, or math.inf")
+            raise self._broke(ANSWERS, "latest_start returned nan", "return a time in seconds, or math.inf")
         return at
 
     def left_waiting(self, requests: int, now: float) -> PolicyError:
         """Return the error for a policy that leaves requests waiting although nothing more will happen."""
         return self._broke(
+            NOTHING_LOST,
             f"it left {requests} requests waiting at {now} s though all workers are idle",
             "return a task from next_task, or from wakeup when to ask again",
         )
 
     # ---- rare cases and errors ----
 
-    def _broke(self, what: str, change: str) -> PolicyError:
-        return PolicyError(f"policy {self.name!r} broke a rule: {what}; {change}")
+    def _broke(self, rule: Rule, what: str, change: str) -> PolicyError:
+        return PolicyError(f"policy {self.name!r} broke a rule: {what}; {change}", rule.name)
 
     def _raised(self, method: str, error: Exception) -> PolicyError:
-        return self._broke(f"{method} raised {one_line(error)}", "mend it, as a policy must not raise there")
+        return self._broke(NO_ERRORS, f"{method} raised {one_line(error)}", "mend it, as a policy must not raise there")
 
     def _known(self) -> str:
         return ", ".join(sorted(self._models))
@@ -253,12 +279,13 @@ class CheckedPolicy:
         except TypeError:
             number = 0
         if number < 1:
-            raise self._broke(f"{name} is {_shown(answer)}", "give a whole number of 1 or more")
+            rule = METHODS if name == "ahead" else ANSWERS
+            raise self._broke(rule, f"{name} is {_shown(answer)}", "give a whole number of 1 or more")
         return number
 
     def _number(self, name: str, answer: object) -> float:
         if not isinstance(answer, numbers.Real):
-            raise self._broke(f"{name} returned {_shown(answer)}", "return a time in seconds, or math.inf")
+            raise self._broke(ANSWERS, f"{name} returned {_shown(answer)}", "return a time in seconds, or math.inf")
         return float(answer)
 
     def _completed(self, task: Task, now: float) -> list[Any]:
@@ -267,7 +294,9 @@ class CheckedPolicy:
         except Exception as error:
             raise self._raised("complete", error) from error
         if not isinstance(answer, list):
-            raise self._broke(f"complete returned {_shown(answer)}", "return a list of the requests that finished")
+            raise self._broke(
+                ANSWERS, f"complete returned {_shown(answer)}", "return a list of the requests that finished"
+            )
         return answer
 
     def _mark_left(self) -> None:
@@ -283,7 +312,7 @@ class CheckedPolicy:
     def _model_of(self, task: Task) -> _Model:
         model = self._models.get(task.model)
         if model is None:
-            raise self._broke(f"{_name(task)} is of model {task.model!r}", f"workers have {self._known()}")
+            raise self._broke(ONE_MODEL, f"{_name(task)} is of model {task.model!r}", f"workers have {self._known()}")
         self._last = model
         return model
 
@@ -291,7 +320,7 @@ class CheckedPolicy:
         """Check the batch size of a task. The policy is asked for its largest batch again, because that may have
         grown."""
         if not task.requests:
-            raise self._broke(f"{_name(task)} has no requests", "return None to leave the worker idle")
+            raise self._broke(BATCH_LIMIT, f"{_name(task)} has no requests", "return None to leave the worker idle")
         try:
             answer = self._largest_batch(model.name)
         except Exception as error:
@@ -299,6 +328,7 @@ class CheckedPolicy:
         model.largest = max(model.largest, self._whole(f"largest_batch({model.name!r})", answer))
         if len(task.requests) > model.largest:
             raise self._broke(
+                BATCH_LIMIT,
                 f"{_name(task)} has a batch of {len(task.requests)}, and largest_batch({model.name!r}) is "
                 f"{model.largest}",
                 "make smaller batches, or return the largest there",
@@ -313,12 +343,15 @@ class CheckedPolicy:
                 raise self._wrong_span(task, f"give one of the {model.nodes} cell types, and stop one above it")
             if len(task.cells) != len(task.requests):
                 raise self._broke(
+                    CELL_ORDER,
                     f"{_name(task)} has {len(task.cells)} cells for {len(task.requests)} requests",
                     "give each entry the number of its cell",
                 )
             return
         if task.cells:
-            raise self._broke(f"{_name(task)} has cells", f"workers run model {model.name!r} by nodes; leave them out")
+            raise self._broke(
+                NODE_ORDER, f"{_name(task)} has cells", f"workers run model {model.name!r} by nodes; leave them out"
+            )
         sections = model.sections
         if sections is None:
             if start > 0:
@@ -330,7 +363,8 @@ class CheckedPolicy:
             raise self._wrong_span(task, f"the graph has {model.nodes}; stop there at most")
 
     def _wrong_span(self, task: Task, change: str) -> PolicyError:
-        return self._broke(f"{_name(task)} runs nodes {task.start} to {task.stop}", change)
+        order = CELL_ORDER if self._cells else NODE_ORDER
+        return self._broke(order, f"{_name(task)} runs nodes {task.start} to {task.stop}", change)
 
     def _check_end(self, task: Task, finished: list[Request]) -> None:
         """Check that a graph without encoder and decoder finishes its requests at its last node, and nowhere else."""
@@ -338,6 +372,7 @@ class CheckedPolicy:
         sections = model.sections
         if sections is not None and not sections.any and task.stop < model.nodes:
             raise self._broke(
+                FINISHES,
                 f"complete finished request {finished[0].id} at node {task.stop} of {model.nodes}",
                 "finish a request when its last node has run",
             )
@@ -346,22 +381,29 @@ class CheckedPolicy:
         """Return the error for a task with a request that must not run now."""
         what = f"{_name(task)} has "
         if not isinstance(request, Request):
-            return self._broke(f"{what}{_shown(request)} for a request", "give it requests that were submitted")
+            return self._broke(
+                WAITING_REQUESTS, f"{what}{_shown(request)} for a request", "give it requests that were submitted"
+            )
         what += f"request {request.id}"
         if request.model != task.model:
-            return self._broke(f"{what} of model {request.model!r}", f"it is of model {task.model!r}; batch one model")
+            return self._broke(
+                ONE_MODEL, f"{what} of model {request.model!r}", f"it is of model {task.model!r}; batch one model"
+            )
         if sum(1 for each in task.requests if each is request) > 1 and not self._cells:
-            return self._broke(f"{what} twice", "give it each request once")
+            return self._broke(WAITING_REQUESTS, f"{what} twice", "give it each request once")
         if request.held_by is self._runs:
-            return self._broke(f"{what}, which runs already", "wait until its task has ended")
+            return self._broke(ONE_TASK, f"{what}, which runs already", "wait until its task has ended")
         known = self._ledger.find(request.id)
         if known is not None and known is not request:
-            return self._broke(f"{what} as a copy", "give it the object that was submitted")
-        return self._broke(f"{what}, which has ended or was never submitted", "give it requests that wait")
+            return self._broke(WAITING_REQUESTS, f"{what} as a copy", "give it the object that was submitted")
+        return self._broke(
+            WAITING_REQUESTS, f"{what}, which has ended or was never submitted", "give it requests that wait"
+        )
 
-    def _cannot_finish(self, task: Task, request: object) -> PolicyError:
+    def _cannot_finish(self, task: Task, request: object, rule: Rule = FINISHES) -> PolicyError:
         which = f"request {request.id}" if isinstance(request, Request) else _shown(request)
         return self._broke(
+            rule,
             f"complete finished {which}, which did not end with {_name(task)}",
             "return each request once, with the task that ends it",
         )

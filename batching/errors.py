@@ -49,7 +49,13 @@ class UnknownModel(UsageError):
 
 
 class PolicyError(HeadraceError):
-    """A policy broke a rule of its contract (batching/policy.py). The message names the policy and the rule."""
+    """A policy broke a rule of its contract (batching/policy.py). The message names the policy and what it did.
+
+    `rule` is the name of the rule."""
+
+    def __init__(self, message: str, rule: str = "") -> None:
+        super().__init__(message)
+        self.rule = rule
 
 
 class BadInput(UsageError):

@@ -10,9 +10,12 @@ The simulator drives a policy with virtual time, and the live runtime drives the
 simulated behaviour is the served behaviour.
 
 Both drivers check every answer (checked_policy.py). An answer that breaks a rule ends the run with a PolicyError.
+The rules stand at the end of this file. `headrace check-policy` plays random histories against all of them
+(conformance/).
 """
 
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from headrace.batching.request import Request, Task
 
@@ -86,3 +89,146 @@ class LatencyModel(Protocol):
             length: The longest input of the batch, in the model's unit.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule of the contract. `source` tells where the contract has it."""
+
+    name: str
+    sentence: str
+    source: str
+
+
+def _rule(name: str, member: str, sentence: str) -> Rule:
+    return Rule(name, sentence, f"batching/policy.py, {member}")
+
+
+METHODS: Final = _rule(
+    "methods",
+    "Policy",
+    "The policy has every method of the contract, and `ahead` is a whole number of 1 or more.",
+)
+NO_ERRORS: Final = _rule(
+    "no-errors",
+    "Policy",
+    "No method raises an error, except UnknownModel where the contract allows it.",
+)
+ANSWERS: Final = _rule(
+    "answers",
+    "Policy",
+    "Every answer has the type that the contract gives it, and no time is NaN.",
+)
+RETURNS: Final = _rule("returns", "Policy", "Every call returns within a bounded time.")
+NO_CLOCK: Final = _rule("no-clock", "head of the file", "The policy reads no clock and does no input or output.")
+SAME_ANSWERS: Final = _rule(
+    "same-answers",
+    "head of the file",
+    "Two policies that are told the same give the same answers.",
+)
+UNKNOWN_MODEL: Final = _rule(
+    "unknown-model",
+    "Policy.submit",
+    "`submit` and `largest_batch` raise UnknownModel for a model that the policy does not have, and keep nothing.",
+)
+ONE_MODEL: Final = _rule(
+    "one-model", "Policy.next_task", "All requests of a task are of its model, which workers have."
+)
+WAITING_REQUESTS: Final = _rule(
+    "waiting-requests",
+    "Policy.next_task",
+    "A task has requests that were submitted and have not ended, each of them once.",
+)
+ONE_TASK: Final = _rule(
+    "one-task",
+    "Policy.next_task",
+    "A request is in one running task at a time, unless tasks are of cells.",
+)
+BATCH_LIMIT: Final = _rule(
+    "batch-limit",
+    "Policy.largest_batch",
+    "A task has at least one request, and at most `largest_batch` of its model.",
+)
+NODE_ORDER: Final = _rule(
+    "node-order",
+    "Policy.next_task",
+    "Each request runs the nodes of its model in order, from where it stands, on the worker where it began.",
+)
+CELL_ORDER: Final = _rule(
+    "cell-order",
+    "Policy.next_task",
+    "Each cell of a request runs once, after the cells that it depends on.",
+)
+REASON: Final = _rule("reason", "Policy.next_task", "The reason of a task is one of REASONS (batching/request.py).")
+FINISHES: Final = _rule(
+    "finishes",
+    "Policy.complete",
+    "`complete` returns each request once, with the task that runs its last node.",
+)
+NOTHING_LOST: Final = _rule(
+    "nothing-lost",
+    "Policy.next_task",
+    "Every request runs to its end: no request waits forever while workers are idle.",
+)
+LOST_WORKER: Final = _rule(
+    "lost-worker",
+    "Policy.complete",
+    "A task that is lost with its worker finishes no request, and its requests begin again.",
+)
+WITHDRAWAL: Final = _rule(
+    "withdrawal",
+    "Policy.withdraw",
+    "`withdraw` returns True exactly for requests that wait and have not begun.",
+)
+FORGETS: Final = _rule("forgets", "Policy.withdraw", "The policy keeps nothing of a request that was withdrawn.")
+WAKEUP: Final = _rule(
+    "wakeup",
+    "Policy.wakeup",
+    "A task follows when the time of `wakeup` has come and a worker is idle; it is infinite when no request waits.",
+)
+LATEST_START: Final = _rule(
+    "latest-start",
+    "Policy.latest_start",
+    "`latest_start` is at most the deadline of the request.",
+)
+NO_STARVATION: Final = _rule(
+    "no-starvation",
+    "Policy.next_task",
+    "A request begins, however many others come after it.",
+)
+BOUNDED_MEMORY: Final = _rule(
+    "bounded-memory",
+    "Policy",
+    "The policy does not grow with the number of requests that were served or withdrawn.",
+)
+COST: Final = _rule(
+    "cost",
+    "Policy.withdraw",
+    "A call takes time in proportion to the waiting requests at most.",
+)
+RULES: Final = (
+    METHODS,
+    NO_ERRORS,
+    ANSWERS,
+    RETURNS,
+    NO_CLOCK,
+    SAME_ANSWERS,
+    UNKNOWN_MODEL,
+    ONE_MODEL,
+    WAITING_REQUESTS,
+    ONE_TASK,
+    BATCH_LIMIT,
+    NODE_ORDER,
+    CELL_ORDER,
+    REASON,
+    FINISHES,
+    NOTHING_LOST,
+    LOST_WORKER,
+    WITHDRAWAL,
+    FORGETS,
+    WAKEUP,
+    LATEST_START,
+    NO_STARVATION,
+    BOUNDED_MEMORY,
+    COST,
+)

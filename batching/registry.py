@@ -4,7 +4,7 @@ Wherever a policy is expected, it can be named in one of three ways:
 
 - a built-in name, such as `lazy`;
 - the name of an entry point in the group `headrace.policies` of an installed package;
-- `module:Class`, where Python can import the module.
+- `module:Class`, where Python finds the module, or where it lies in the current folder.
 
 Each name stands for a class of settings. That is a frozen dataclass with a method `build(context)`, which returns the
 policy for one run (batching/policy.py). The class may have two more attributes:
@@ -13,11 +13,14 @@ policy for one run (batching/policy.py). The class may have two more attributes:
 - `limits_from_profile`: True if the batch limits come from measured profiles.
 """
 
+import ast
 import importlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
 from headrace.batching.context import PolicyContext
@@ -90,8 +93,13 @@ class PolicyEntry:
     @property
     def summary(self) -> str:
         """Return the first paragraph of the docstring of the settings class."""
-        text = " ".join((self.cls.__doc__ or "").split("\n\n")[0].split())
+        text = _first_paragraph(_docstrings(self.cls)[1])
         return text or "(has no description)"
+
+    @property
+    def origin(self) -> str:
+        """Return the first paragraph of its module's docstring, which names the paper that it comes from, if any."""
+        return _first_paragraph(_docstrings(self.cls)[0]).removeprefix(f"`{self.name}`: ")
 
 
 def policy_names() -> list[str]:
@@ -99,8 +107,10 @@ def policy_names() -> list[str]:
     return [*POLICIES, *sorted(name for name in _installed() if name not in _BUILT_IN)]
 
 
-def find_policy(name: str) -> PolicyEntry:
-    """Return the policy with this name. The head of this file lists the kinds of names. Raises UsageError."""
+def find_policy(name: str, where: str = "policy") -> PolicyEntry:
+    """Return the policy with this name. The head of this file lists the kinds of names.
+
+    Raises UsageError that begins with `where`."""
     if name in _BUILT_IN:
         return _built_in(name)
     if name in _installed():
@@ -108,13 +118,14 @@ def find_policy(name: str) -> PolicyEntry:
         try:
             found = point.load()
         except Exception as error:
-            raise UsageError(f"policy {name!r} of entry point {point.value} fails: {one_line(error)}") from error
+            raise UsageError(f"{where} {name!r} of entry point {point.value} fails: {one_line(error)}") from error
         return _entry(name, found, point.value, point.dist.name if point.dist is not None else None)
     if ":" not in name:
         raise UsageError(
-            f"there is no policy {name[:LONGEST_NAME]!r}; choose from {', '.join(policy_names())}, or give module:Class"
+            f"{where} {name[:LONGEST_NAME]!r}: there is no such policy; choose from {', '.join(policy_names())}, or "
+            "give module:Class"
         )
-    return _entry(name, imported("policy", name), name, None)
+    return _entry(name, imported(where, name), name, None)
 
 
 def entry_of(settings: PolicySettings) -> PolicyEntry:
@@ -185,3 +196,25 @@ def _entry(name: str, found: Any, source: str, package: str | None) -> PolicyEnt
     if tasks not in TASKS:
         raise UsageError(f"policy {name!r}: its tasks are {tasks!r}; choose from {', '.join(TASKS)}")
     return PolicyEntry(name, cast("type[PolicySettings]", found), source, package)
+
+
+def _first_paragraph(text: str) -> str:
+    return " ".join(text.split("\n\n")[0].split())
+
+
+@cache
+def _docstrings(cls: type) -> tuple[str, str]:
+    """Return the docstrings of a class's module and of the class.
+
+    A compiled module keeps neither. They are then read from its source, which lies next to it."""
+    module = sys.modules[cls.__module__]
+    package, _, name = cls.__module__.rpartition(".")
+    folders = getattr(sys.modules.get(package), "__path__", ())  # __file__ of a compiled module may be wrong
+    source = next((path for folder in folders if (path := Path(folder, f"{name}.py")).is_file()), None)
+    if source is None or getattr(module, "__file__", "").endswith(".py"):
+        own = cls.__doc__ or ""
+        return module.__doc__ or "", "" if own.startswith(f"{cls.__name__}(") else own  # dataclass() writes a signature
+    tree = ast.parse(source.read_text("utf-8"))
+    classes = {each.name: each for each in tree.body if isinstance(each, ast.ClassDef)}
+    own_class = classes.get(cls.__name__)
+    return ast.get_docstring(tree) or "", (own_class and ast.get_docstring(own_class)) or ""

@@ -187,6 +187,8 @@ class Setting:
 
     def _read_one(self, value: Any, where: str) -> Any:
         made = value
+        if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # a number of numpy
+            value = made = value.item()
         if isinstance(value, str) and self.kind is not str:
             made = _from_text(self.kind, value.strip())
         elif self.kind is float and type(value) is int:

@@ -25,6 +25,7 @@ _PLACES = {
     "reproduce": "sim.experiments.reproduce",  # a paper's evaluation
     "Result": "sim.studies",  # what a run gave
     "Sweep": "sim.studies",  # what many runs gave
+    "Planned": "sim.planner.planning",  # what `plan` found
     "Workload": "sim.workload.settings",  # the requests that come
     "Poisson": "sim.workload.settings",  # arrivals at random, at a constant rate
     "Bursty": "sim.workload.settings",  # arrivals in bursts
@@ -38,51 +39,68 @@ _PLACES = {
     # Policies
     "Policy": "batching.policy",  # what a policy answers
     "PolicyContext": "batching.context",  # what a policy is told before its run
-    "Request": "batching.request",
-    "Task": "batching.request",
+    "Request": "batching.request",  # one inference request
+    "Task": "batching.request",  # a batch of requests that a policy hands to a worker
+    "REASONS": "batching.request",  # why a task left: "full", "window", "idle" ...
+    "settings": "batching.settings",  # makes a class of settings, for a policy or traffic of one's own
+    "setting": "batching.settings",  # makes a field of such a class
     "ModelGraph": "batching.graphs.model_graph",  # a network as policies see it
-    "Node": "batching.graphs.model_graph",
-    "NodeKind": "batching.graphs.model_graph",
-    "MatMul": "batching.graphs.model_graph",
+    "Node": "batching.graphs.model_graph",  # one step of a network
+    "NodeKind": "batching.graphs.model_graph",  # whether a node runs once, or once for each step of input or output
+    "MatMul": "batching.graphs.model_graph",  # a matrix product that a node computes
+    "LENGTH": "batching.graphs.model_graph",  # a dimension that is as long as the request's input
     "Profile": "batching.graphs.profile",  # latency by batch size
     "HeadraceError": "batching.errors",  # the base of all errors
     "UsageError": "batching.errors",  # what was asked for cannot be done
+    "UnknownModel": "batching.errors",  # a policy's answer to a request of a model that it does not have
+    "UnsupportedInput": "batching.errors",  # an input that the DPU cannot take
     # Hardware and serving
     "profile": "host.workers.profiling.profile",  # measure a network on this machine
     "Dpu": "host.dpu.driver",  # the preprocessing units
-    "ImageSpec": "host.dpu.specs",
-    "AudioSpec": "host.dpu.specs",
+    "Fallback": "host.dpu.preprocessor",  # whether the CPU takes an input that the DPU cannot take
+    "ImageSpec": "host.dpu.specs",  # how images become tensors
+    "AudioSpec": "host.dpu.specs",  # how audio becomes tensors
     "build": "bitstreams.cache",  # a container for the DPU
     "Runtime": "host.live.runtime",  # a policy on live workers
     "serve": "host.server.background",  # a server process
+    "Server": "host.server.background",  # the server process that `serve` started
 }
 
 if TYPE_CHECKING:
     from headrace.batching import policies as policies
     from headrace.batching.context import PolicyContext as PolicyContext
     from headrace.batching.errors import HeadraceError as HeadraceError
+    from headrace.batching.errors import UnknownModel as UnknownModel
+    from headrace.batching.errors import UnsupportedInput as UnsupportedInput
     from headrace.batching.errors import UsageError as UsageError
+    from headrace.batching.graphs.model_graph import LENGTH as LENGTH
     from headrace.batching.graphs.model_graph import MatMul as MatMul
     from headrace.batching.graphs.model_graph import ModelGraph as ModelGraph
     from headrace.batching.graphs.model_graph import Node as Node
     from headrace.batching.graphs.model_graph import NodeKind as NodeKind
     from headrace.batching.graphs.profile import Profile as Profile
     from headrace.batching.policy import Policy as Policy
+    from headrace.batching.request import REASONS as REASONS
     from headrace.batching.request import Request as Request
     from headrace.batching.request import Task as Task
+    from headrace.batching.settings import setting as setting
+    from headrace.batching.settings import settings as settings
     from headrace.bitstreams.cache import build as build
     from headrace.host.dpu.driver import Dpu as Dpu
+    from headrace.host.dpu.preprocessor import Fallback as Fallback
     from headrace.host.dpu.specs import AudioSpec as AudioSpec
     from headrace.host.dpu.specs import ImageSpec as ImageSpec
     from headrace.host.live.runtime import Runtime as Runtime
+    from headrace.host.server.background import Server as Server
     from headrace.host.server.background import serve as serve
     from headrace.host.workers.profiling.profile import profile as profile
     from headrace.sim.experiments.reproduce import reproduce as reproduce
-    from headrace.sim.fleet.settings import FleetSettings as Fleet  # noqa: F401
+    from headrace.sim.fleet.settings import FleetSettings
     from headrace.sim.hardware.settings import V100 as V100
     from headrace.sim.hardware.settings import Measured as Measured
     from headrace.sim.hardware.settings import MigGpu as MigGpu
     from headrace.sim.hardware.settings import Npu as Npu
+    from headrace.sim.planner.planning import Planned as Planned
     from headrace.sim.planner.planning import plan as plan
     from headrace.sim.studies import Result as Result
     from headrace.sim.studies import Sweep as Sweep
@@ -94,6 +112,7 @@ if TYPE_CHECKING:
     from headrace.sim.workload.settings import Replay as Replay
     from headrace.sim.workload.settings import Workload as Workload
 
+    Fleet = FleetSettings
     __version__: str
 
 __all__ = [*_PLACES, "__version__", "policies"]

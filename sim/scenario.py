@@ -76,10 +76,18 @@ class Scenario(RunSettings):
     def having(self, **changes: Any) -> "Scenario":
         """Return this scenario with some settings changed, by their flat names.
 
-        Settings that a new policy, accelerator or traffic does not have are left out."""
+        Settings that a new policy, accelerator or traffic does not have are left out, and so are changes of random
+        traffic where a trace is replayed."""
         changes = renamed(changes)
         own = {each.name for each in settings_of(type(self.policy))}
         given = {name: value for name, value in self.given().items() if name not in own}
+        traffic = _traffic({**given, **changes}, option)
+        if traffic is not type(self.workload.traffic):
+            left = _OF_TRAFFIC - {each.name for each in settings_of(traffic)}
+            left |= {TRAFFIC, "lengths", "corpus"} if traffic is Replay else set()
+            given = {name: value for name, value in given.items() if name not in left}
+        if traffic is Replay:
+            changes = {name: value for name, value in changes.items() if name not in _DRAWN}
         if POLICY in changes:
             kept = {name: value for name, value in self.given().items() if name in own and name in every_setting()}
             return scenario_of({**given, **kept, **changes})[0]
@@ -127,6 +135,8 @@ def scenario_of(given: Mapping[str, Any], where: Callable[[str], str] = option) 
 
     Raises UsageError."""
     given = renamed(given)
+    if given.get("replay") is None:  # as if it were not given
+        given.pop("replay", None)
     traffic = _traffic(given, where)
     accelerator = given.get(ACCELERATOR, "npu")
     if accelerator not in ACCELERATORS:
@@ -135,7 +145,7 @@ def scenario_of(given: Mapping[str, Any], where: Callable[[str], str] = option) 
         )
     hardware = ACCELERATORS[accelerator]
     policy = given.get(POLICY, "lazy")
-    entry = find_policy(policy) if isinstance(policy, str) else entry_of(policy)
+    entry = find_policy(policy, where(POLICY)) if isinstance(policy, str) else entry_of(policy)
     parts: dict[str, type] = {
         "traffic": traffic,
         "workload": Workload,
@@ -232,6 +242,8 @@ def _refuse_useless(
             )
     elif late := [name for name in ("replay_every", "replay_speed") if name in useless]:
         raise UsageError(f"{option(late[0])} is for --replay; leave it out")
+    if given.get("images") is not None and given.get("image_pixels") is not None:
+        raise UsageError("--images and --image-pixels both tell sizes; give one of them")
     if "stream" in useless and given["stream"]:
         raise UsageError("--stream is for --traffic poisson")
     fleet = {each.name for each in settings_of(FleetSettings)}
@@ -240,6 +252,7 @@ def _refuse_useless(
 
 
 _DRAWN = {each.name for cls in TRAFFICS.values() for each in settings_of(cls)}
+_OF_TRAFFIC = _DRAWN | {each.name for each in settings_of(Replay)}
 
 
 def _without_effect(scenario: Scenario, given: Mapping[str, Any]) -> list[str]:

@@ -55,7 +55,7 @@ def checked_setting(where: str, name: str, value: Any, given: Mapping[str, Any] 
     settings of the file. Raises UsageError that begins with `where`."""
     if name in (POLICY, ACCELERATOR, TRAFFIC):
         if not isinstance(value, str):
-            raise UsageError(f"{where}: {name} is {value!r}; it must be of type str")
+            raise UsageError(f"{where}: {name} is {value!r}: it must be of type str")
         return value
     known = every_setting().get(name)
     if known is None:
@@ -64,5 +64,5 @@ def checked_setting(where: str, name: str, value: Any, given: Mapping[str, Any] 
         names = sorted({*every_setting(), POLICY, ACCELERATOR, TRAFFIC})
         raise UsageError(f"{where}: there is no setting {name[:LONGEST_NAME]!r}; known are {', '.join(names)}")
     if isinstance(value, str) and known.kind is not str:
-        raise UsageError(f"{where}: {name} is {value!r}; it must be of type {known.kind.__name__}")
+        raise UsageError(f"{where}: {name} is {value!r}: it must be of type {known.kind.__name__}; {known.allowed()}")
     return known.read(value, f"{where}: {name} is")

@@ -6,11 +6,11 @@ result.latency_ms["p99"]
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from headrace.batching.errors import OutOfMemory, Unstable, UsageError
+from headrace.batching.errors import LONGEST_NAME, OutOfMemory, Unstable, UsageError
 from headrace.batching.registry import PolicySettings, entry_of
 from headrace.batching.settings import settings_of
 from headrace.sim.fleet.settings import FleetSettings
@@ -123,6 +123,7 @@ def _scenario(
     fleet: FleetSettings | None,
     settings: Mapping[str, Any],
 ) -> tuple[Scenario, list[str]]:
+    _check_kinds(on, workload, policy, preprocess, fleet)
     given: dict[str, Any] = {}
     if workload is not None:
         if isinstance(workload, Workload):
@@ -141,14 +142,37 @@ def _scenario(
     if fleet is not None:
         given |= {**_flat(fleet), "servers": fleet.servers}
     if model is not None:
+        if given.get("model", model) != model:
+            raise UsageError(f"model {model!r}: the workload has model {given['model']!r}; give it once")
         given["model"] = model
     if policy is not None:
         given[POLICY] = policy
-    for name, value in settings.items():
-        if name in given and name in ("model", POLICY):
-            raise TypeError(f"{name} is given twice")
-        given[name] = value
-    return scenario_of(given)
+    given |= settings
+    return scenario_of(given, str)
+
+
+def _check_kinds(on: object, workload: object, policy: object, preprocess: object, fleet: object) -> None:
+    """Raise UsageError for an argument of `simulate` that is no object of settings, or of the wrong ones."""
+    wanted: list[tuple[str, object, bool, str]] = [
+        ("on", on, isinstance(on, Hardware), "Npu, MigGpu, Measured or V100"),
+        (
+            "workload",
+            workload,
+            isinstance(workload, Workload | Replay) or hasattr(workload, "times"),
+            "Workload, Poisson, Bursty or Replay",
+        ),
+        ("preprocess", preprocess, isinstance(preprocess, Preprocess | str), "Preprocess, or a text such as dpu:4"),
+        ("fleet", fleet, isinstance(fleet, FleetSettings), "Fleet"),
+        (
+            "policy",
+            policy,
+            isinstance(policy, str) or (isinstance(policy, PolicySettings) and is_dataclass(policy)),
+            "a name, or settings of a policy such as policies.Lazy()",
+        ),
+    ]
+    for name, value, fits, what in wanted:
+        if value is not None and (not fits or isinstance(value, type)):
+            raise UsageError(f"{name} is {str(value)[:LONGEST_NAME]}, of type {type(value).__name__}; give {what}")
 
 
 def _flat(made: Any) -> dict[str, Any]:
@@ -218,8 +242,10 @@ class Sweep(Sequence[Run]):
             path: A file to write the picture to, a PNG or SVG.
 
         Returns the figure, which Jupyter shows. Raises UsageError."""
-        from matplotlib.figure import Figure
-
+        try:
+            from headrace.sim.sweeps.picture import draw_lines
+        except ModuleNotFoundError as error:
+            raise UsageError('a plot needs Matplotlib: pip install "headrace[sweeps]"') from error
         names = self.varied
         if x is None:
             x = next((name for name in names if all(_is_number(run.varied[name]) for run in self.runs)), None)
@@ -229,17 +255,8 @@ class Sweep(Sequence[Run]):
         for run in self.runs:
             value = None if run.result is None else run.result.metric(metric)
             others = tuple(_label(run.varied[name]) for name in names if name != x)
-            lines.setdefault(others, []).append((run.varied[x], math.nan if value is None else value))
-        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-        axes = figure.subplots()
-        for others, points in lines.items():
-            axes.plot(*zip(*points, strict=True), marker="o", label=", ".join(map(str, others)) or metric)
-        axes.set_xlabel(x)
-        axes.set_ylabel(metric)
-        axes.set_ylim(bottom=0)
-        axes.grid(alpha=0.3)
-        if len(names) > 1:
-            axes.legend(title=", ".join(name for name in names if name != x))
+            lines.setdefault(others, []).append((_label(run.varied[x]), math.nan if value is None else value))
+        figure = draw_lines(lines, x, metric, [name for name in names if name != x])
         if path is not None:
             figure.savefig(path, dpi=150)
         return figure
@@ -260,10 +277,13 @@ def sweep(
 
     Several values are a list, a tuple, a range or an array. Runs use all cores of this machine, or those of a Ray
     cluster (`ray`: local, auto, or HOST:PORT). A run whose load is unstable, or that has no memory, is kept with the
-    reason in `error`. Raises UsageError for settings that cannot be simulated, before any run."""
+    reason in `error`. Runs whose policy is a class of a script or a notebook itself are made in this process, because
+    no other can import it; put the class in a module to use all cores.
+
+    Raises UsageError for settings that cannot be simulated, before any run."""
     asked = {"model": model, "on": on, "workload": workload, POLICY: policy, "preprocess": preprocess, "fleet": fleet}
     values = {name: value for name, value in {**asked, **settings}.items() if value is not None}
-    lists = {name: list(value) if _is_many(value) else [value] for name, value in values.items()}
+    lists = {name: _list_of(value) if _is_many(value) else [value] for name, value in values.items()}
     if empty := [name for name, each in lists.items() if not each]:
         raise UsageError(f"{empty[0]} is an empty list; give a value or several")
     varied = [name for name, value in values.items() if _is_many(value)]
@@ -273,7 +293,11 @@ def sweep(
         parts: dict[str, Any] = {name: each.get(name) for name in asked}
         more = {name: value for name, value in each.items() if name not in asked}
         jobs.append(_scenario(**parts, settings=more))
-    if len(jobs) <= FEW_RUNS and ray is None:
+    here = [part for scenario, _ in jobs for part in scenario.parts() if not _importable(type(part))]
+    if here and ray is not None:
+        name = type(here[0]).__name__
+        raise UsageError(f"ray: no node can import {name} from a script or notebook; put {name} in a module")
+    if here or (len(jobs) <= FEW_RUNS and ray is None):
         found = [_run(job) for job in jobs]
     else:
         found = run_jobs(_run, jobs, lambda: None, ray)
@@ -294,8 +318,17 @@ def _run(job: tuple[Scenario, list[str]]) -> tuple[Result | None, str | None]:
     return _result(scenario, done.result, [*notes, *found]), None
 
 
+def _importable(cls: type) -> bool:
+    """Tell whether another process can import a class."""
+    return cls.__module__ != "__main__" and "<locals>" not in cls.__qualname__
+
+
 def _is_many(value: Any) -> bool:
     return isinstance(value, list | tuple | range) or (hasattr(value, "tolist") and getattr(value, "ndim", 0) == 1)
+
+
+def _list_of(values: Any) -> list[Any]:
+    return list(values.tolist() if hasattr(values, "tolist") else values)
 
 
 def _is_number(value: Any) -> bool:
@@ -303,9 +336,13 @@ def _is_number(value: Any) -> bool:
 
 
 def _label(value: Any) -> Any:
-    """Return a value as a row shows it: itself, or the name of an object of settings."""
+    """Return a value as a row shows it: itself, or the name of an object and its settings, those by default left out.
+
+    `Graph(window_ms=20)` becomes "graph(window_ms=20)"."""
     if isinstance(value, str | int | float) or value is None:
         return value
-    if hasattr(value, "item"):
-        return value.item()
-    return entry_of(value).name if hasattr(value, "build") else str(value)
+    name = entry_of(value).name if hasattr(value, "build") else type(value).__name__
+    given = [f"{key}={each}" for key, each in _flat(value).items()]
+    if isinstance(value, Workload):
+        given.append(_label(value.traffic))
+    return f"{name}({', '.join(given)})" if given else name

@@ -355,8 +355,8 @@ class LazyBatching:
 
     def _put_aside(self, queue: InfQueue) -> None:
         """Move the first request of the queue to the late ones."""
-        since = queue.fifo.oldest()
-        queue.late.append(queue.fifo.take(1)[0], since)
+        queue.late.append(queue.fifo.first(), queue.fifo.oldest())
+        queue.fifo.drop_first()
 
     def _longest_waiting(self, now: float) -> InfQueue | None:
         """Return the queue whose first request has waited longest; None if no request waits.
@@ -402,7 +402,10 @@ class LazyBatching:
             if self._defer_late and not late and self._is_late(queue, request, now):
                 self._put_aside(queue)
                 continue
-            fifo.take(1)
+            if late:
+                fifo.drop_first()  # if its worker is lost, it goes back to the other queue
+            else:
+                fifo.take(1)
             own.enter(request, single_s, math.inf if late else request.deadline - now)
             newcomers.append(request)
         if newcomers:

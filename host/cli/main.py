@@ -20,9 +20,11 @@ from headrace.host.cli import interrupt
 COMMANDS = {  # the line of each command in `headrace --help`
     "bench": "Send requests to a server at planned times, and measure its latency.",
     "build": "Build an .xclbin container, list what is in one, or report the resources of the RTL.",
+    "check-policy": "Check that a policy keeps the rules of its contract.",
     "demo": "Run images or audio through the DPU, batching policies and a network, and compare them.",
     "device": "Run as the device process of XRT's emulation. XRT starts this command itself.",
     "plan": "Find the cheapest GPU partition, preprocessing and policy that meet a target latency.",
+    "policies": "List the batching policies, or explain one.",
     "preprocess": "Turn image or audio files into tensors on the DPU.",
     "profile": "Measure a network's latency by batch size, and find the knee of its throughput.",
     "reproduce": "Repeat the evaluation of a paper, or a study of this project.",

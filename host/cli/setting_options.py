@@ -54,7 +54,7 @@ def add_settings(
         former: Present names of settings by their former names. Options take the former names as well.
         without: Names of settings that get no option.
         only: Names of the settings that get an option. None stands for all."""
-    wanted: dict[str, _OptionSpec] = {}
+    wanted: dict[str, _NewOption] = {}
     others: dict[str, list[str]] = {}
     for old, new in (former or {}).items():
         others.setdefault(new, []).append(option(old))
@@ -64,7 +64,7 @@ def add_settings(
             found = [member] if isinstance(member, Choice) else settings_of(member)
             for each in found:
                 if each.name not in wanted and each.name not in skipped and (chosen is None or each.name in chosen):
-                    wanted[each.name] = _OptionSpec(each, panel, tuple(others.get(each.name, ())))
+                    wanted[each.name] = _NewOption(each, panel, tuple(others.get(each.name, ())))
     taken_by.params[:0] = _options(list(wanted.values()))
 
 
@@ -78,7 +78,7 @@ def add_policy_settings(taken_by: TyperCommand) -> None:
                 by_name.setdefault(each.name, (each, []))[1].append(entry.name)
     taken_by.params += _options(
         [
-            _OptionSpec(each, POLICY_SETTINGS, text=f"{', '.join(policies)}: {help_text(each)}", advanced=True)
+            _NewOption(each, POLICY_SETTINGS, text=f"{', '.join(policies)}: {help_text(each)}", advanced=True)
             for each, policies in by_name.values()
         ]
     )
@@ -155,7 +155,7 @@ def help_text(setting: Setting) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _OptionSpec:
+class _NewOption:
     """An option to make: for a setting or a choice, under a heading, with other names."""
 
     of: Setting | Choice
@@ -165,7 +165,7 @@ class _OptionSpec:
     advanced: bool = False
 
 
-def _options(wanted: Iterable[_OptionSpec]) -> list[Any]:
+def _options(wanted: Iterable[_NewOption]) -> list[Any]:
     """Return options as Typer makes them: all at once, because each call of Typer takes a millisecond."""
 
     def takes(**values: Any) -> None:
@@ -190,7 +190,7 @@ def _keep(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> None:
         ctx.meta.setdefault(GIVEN, {})[param.name] = value
 
 
-def _parameter(wanted: _OptionSpec) -> inspect.Parameter:
+def _parameter(wanted: _NewOption) -> inspect.Parameter:
     each = wanted.of
     kind: type = str
     names, values = (

@@ -95,6 +95,8 @@ def serve(
     words = ["serve", "--json", f"--http={http}", f"--grpc={grpc}", f"--metrics={metrics}"]
     words += [f"--model={each}" for each in ([model] if isinstance(model, str) else model)]
     words += _of_policy(policy)
+    if "max_batch" in options and any(word.startswith("--max-batch=") for word in words):
+        raise UsageError("max_batch: the policy is given with its settings; leave it out")
     for name, value in options.items():
         if isinstance(value, bool):
             words += [option(name)] if value else []
@@ -129,12 +131,21 @@ def _of_policy(policy: str | PolicySettings | Sequence[str]) -> list[str]:
         return [f"--policy={policy}"]
     if isinstance(policy, list | tuple):
         return [f"--policy={each}" for each in policy]
-    assert isinstance(policy, PolicySettings)
+    if not isinstance(policy, PolicySettings) or isinstance(policy, type):
+        raise UsageError(f"policy {policy!r}: give a name, or an object that has build(context)")
+    cls = type(policy)
+    if cls.__module__ == "__main__" or "<locals>" in cls.__qualname__:
+        raise UsageError(
+            f"policy {cls.__name__}: the server is another process, which cannot import a class of a script or a "
+            f"notebook; put {cls.__name__} in a module"
+        )
     words = [f"--policy={entry_of(policy).name}"]
     for each in settings_of(type(policy)):
         value = getattr(policy, each.name)
-        if value != each.default:
-            words.append(f"--max-batch={value}" if each.name == "max_batch" else f"--set={each.name}={value}")
+        if each.name == "max_batch":
+            words.append(f"--max-batch={value}")  # the server's own limit is another one, and also bounds the profile
+        elif value != each.default:
+            words.append(f"--set={each.name}={value}")
     return words
 
 

@@ -45,7 +45,12 @@ class Processes:
             self._workers[ours] = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+                env={
+                    **os.environ,
+                    "OPENBLAS_NUM_THREADS": "1",
+                    # A job may have a policy from a module that lies in the folder of the user's script.
+                    "PYTHONPATH": os.pathsep.join(each for each in sys.path if each),
+                },
                 pass_fds=[theirs.fileno()],
                 process_group=0,
             )
@@ -119,6 +124,9 @@ def _serve(connection: Connection, parent: int) -> None:
             work, job = connection.recv()
         except EOFError:
             return
+        except Exception as error:  # a class of the job cannot be imported here
+            connection.send((error, None))
+            continue
         try:
             connection.send((None, work(job)))
         except Exception as error:

@@ -20,9 +20,9 @@ from headrace.batching import (
     RateTables,
     SerialBatching,
     UsageError,
+    find_policy,
 )
 from headrace.batching.graphs.cell_graph import lstm, seq2seq
-from headrace.batching.registry import CELL_POLICIES
 from headrace.sim.engine import Arrivals, run
 from headrace.sim.simulation import simulate
 from headrace.sim.workload.lengths import Fixed
@@ -281,7 +281,7 @@ def test_all_may_be_too_late():
 
 def policy_of(name, workers, max_batch):
     """Return a policy of that name for two models, with what an engine needs to drive it."""
-    if name in CELL_POLICIES:
+    if find_policy(name).tasks == "cells":
         cells = {"one": lstm("one", max_batch), "two": seq2seq("two", max_batch, max_batch)}
         times = {model: NodeTimes(cell.graph, Latency(0.5, 0.125)) for model, cell in cells.items()}
     else:
@@ -339,7 +339,7 @@ def test_every_policy_drops_what_is_too_late_and_serves_the_rest(name, drawn, wo
     assert len(served) == ledger.finished == len(done.latencies())
     assert served == {number for number, start in enumerate(outcome.started) if start >= 0}
     assert served == {request.id for ran in outcome.ran for request in ran.task.requests}
-    if name not in CELL_POLICIES:  # which may be at work on a request before a task of it is handed out
+    if find_policy(name).tasks != "cells":  # which may be at work on a request before a task of it is handed out
         assert all(outcome.started[number] < load.deadline[number] for number in served)
     late = sum(outcome.finished[number] > load.deadline[number] for number in served)
     assert done.result["sla_violation_rate"] == pytest.approx((late + ledger.dropped) / len(drawn))

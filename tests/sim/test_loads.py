@@ -9,12 +9,15 @@ import pytest
 from command import headrace_here
 
 from headrace.batching import UsageError
+from headrace.sim.hardware.inputs import TYPICAL_PIXELS
+from headrace.sim.machine import server_of
 from headrace.sim.planner import bounds, commands, space
 from headrace.sim.planner import target as target_module
 from headrace.sim.planner.search import cheapest, plan
 from headrace.sim.planner.target import CYCLES, FEW_CYCLES, Candidate, Hardware, Target
 from headrace.sim.planner.trials import Trial, measure
-from headrace.sim.scenario import Scenario, check_given, run_scenario, server_of
+from headrace.sim.run import run_scenario
+from headrace.sim.scenario import Scenario, scenario_of
 from headrace.sim.workload.traffic import burst_rates, mmpp2, poisson
 
 SERVER = {"accelerator": "a100-40gb", "partition": "3g.20gb:2", "preprocess": "cpu:32", "policy": "preba"}
@@ -58,7 +61,7 @@ def test_more_requests_for_a_slow_model_are_more_work():
     busy = {}
     for shares in (None, "1,9", "9,1"):
         done, _ = run_scenario(
-            Scenario(**SERVER | {"policy": "serial"}, model=TWO, shares=shares, rate_rps=100.0, requests=3000)
+            Scenario.of(**SERVER | {"policy": "serial"}, model=TWO, shares=shares, rate_rps=100.0, requests=3000)
         )
         busy[shares] = done.outcome.busy_s
         wanted = {None: 0.5, "1,9": 0.1, "9,1": 0.9}[shares]
@@ -68,7 +71,7 @@ def test_more_requests_for_a_slow_model_are_more_work():
 
 def test_what_a_server_can_do_goes_by_the_shares():
     def slices_rps(shares):
-        system, lengths = server_of(Scenario(model=TWO, **SERVER))
+        system, lengths = server_of(Scenario.of(model=TWO, **SERVER))
         typical = dict.fromkeys(lengths, (1.0, 1))
         return system.capacity_rps(typical, dict(zip(lengths, shares, strict=True)))["2 slices"]
 
@@ -80,12 +83,12 @@ def test_what_a_server_can_do_goes_by_the_shares():
 def test_photos_are_the_same_streamed_or_not_and_take_their_time_on_average(tmp_path):
     photos = write_images(tmp_path / "photos.csv", [(100, 100), (500, 375), (3000, 2000)])
     given = {"photos": photos, "rate_rps": 5.0, "requests": 2000, **SERVER}  # nobody waits
-    whole, streamed = (run_scenario(Scenario(stream=stream, **given))[0].result for stream in (False, True))
+    whole, streamed = (run_scenario(Scenario.of(stream=stream, **given))[0].result for stream in (False, True))
     assert streamed["preprocess_ms"]["mean"] == pytest.approx(whole["preprocess_ms"]["mean"])
-    system, _ = server_of(Scenario(photos=photos, **SERVER))
+    system, _ = server_of(Scenario.of(photos=photos, **SERVER))
     mean_s = sum(float(np.mean(step.service_s(system.image_pixels))) for step in system.preprocessor.steps)
     assert whole["preprocess_ms"]["mean"] == pytest.approx(1e3 * mean_s, rel=0.1)
-    typical = server_of(Scenario(**SERVER))[0].capacity_rps({"resnet50": (1.0, 1)}, {"resnet50": 1.0})
+    typical = server_of(Scenario.of(**SERVER))[0].capacity_rps({"resnet50": (1.0, 1)}, {"resnet50": 1.0})
     drawn = system.capacity_rps({"resnet50": (1.0, 1)}, {"resnet50": 1.0})
     cpu = next(part for part in drawn if part.startswith("'cpu'"))
     assert drawn[cpu] < typical[cpu] / 3
@@ -98,7 +101,7 @@ def test_a_replayed_trace_tells_its_lengths_and_its_mix_of_models(tmp_path):
     assert known.shares == {"resnet50": 0.75, "mobilenet_v3_small": 0.25}
     texts = tmp_path / "texts.csv"
     texts.write_text("arrival_s,model,input_len,output_len\n0,bert_base,30,1\n1,bert_base,50,1\n")
-    _, lengths = server_of(Scenario(model="bert_base", accelerator="h100", replay=str(texts)))
+    _, lengths = server_of(Scenario.of(model="bert_base", accelerator="h100", replay=str(texts)))
     assert sorted(lengths["bert_base"].inputs) == [30, 50]
 
 
@@ -107,7 +110,7 @@ def test_equal_servers_serve_a_trace_in_turns(tmp_path):
     served = []
     for seed in range(4):
         given = {"replay": trace, "replay_every": 4, "replay_speed": 2.0, "seed": seed, **SERVER}
-        done, _ = run_scenario(Scenario(**given))
+        done, _ = run_scenario(Scenario.of(**given))
         served += done.arrivals.arrival
     assert sorted(served) == [time / 2 for time in poisson(300.0, 301, seed=1).tolist()]
 
@@ -119,26 +122,25 @@ def test_equal_servers_serve_a_trace_in_turns(tmp_path):
         ({"shares": "1,0"}, "--shares '1,0'"),
         ({"shares": "1,inf"}, "--shares"),
         ({"shares": "1,1", "replay": "x"}, "--replay brings its own models; leave out --shares"),
-        ({"replay_every": 2}, "--replay-every and --replay-speed are for --replay"),
-        ({"replay_speed": 2.0}, "--replay-every and --replay-speed are for --replay"),
+        ({"replay_every": 2}, "--replay-every is for --replay; leave it out"),
+        ({"replay_speed": 2.0}, "--replay-speed is for --replay; leave it out"),
         ({"replay_every": 0, "replay": "x"}, "--replay-every 0: give 1 to 1024"),
-        ({"replay_speed": 0.0, "replay": "x"}, "--replay-speed 0.0: give a number above 0"),
-        ({"photos": "/no/such/file"}, "/no/such/file"),
-        ({"photos": "x", "model": "citrinet"}, "--photos: citrinet takes inputs of other kinds"),
+        ({"replay_speed": 0.0, "replay": "x"}, "--replay-speed 0: give a number above 0"),
+        ({"images": "/no/such/file"}, "/no/such/file"),
+        ({"images": "x", "model": "citrinet"}, "--images: citrinet takes inputs of other kinds"),
     ],
 )
 def test_loads_that_cannot_be_are_refused_by_name(settings, message):
     with pytest.raises(UsageError, match=message):
-        run_scenario(Scenario(**{"model": TWO, **SERVER, **settings}))
+        run_scenario(Scenario.of(**{"model": TWO, **SERVER, **settings}))
 
 
 def test_sizes_of_photos_that_nothing_prepares_have_no_effect():
-    scenario = Scenario(accelerator="a100-40gb")
-    notes = check_given(scenario, {"photos", "accelerator"})
-    assert len(notes) == 1 and notes[0].startswith("--photos has no effect") and "--preprocess ideal" in notes[0]
-    assert check_given(Scenario(**SERVER), {"photos"}) == []
-    with pytest.raises(UsageError, match="--photos and --photo-pixels both tell sizes"):
-        check_given(scenario, {"photos", "photo_pixels"})
+    _, notes = scenario_of({"images": "x", "accelerator": "a100-40gb"})
+    assert len(notes) == 1 and notes[0].startswith("--images has no effect") and "--preprocess ideal" in notes[0]
+    assert scenario_of({"images": "x", **SERVER})[1] == []
+    with pytest.raises(UsageError, match="--images and --image-pixels both tell sizes"):
+        scenario_of({"images": "x", "image_pixels": TYPICAL_PIXELS, "accelerator": "a100-40gb"})
 
 
 def test_bursts_need_more_than_as_many_requests_without(small):

@@ -19,7 +19,7 @@ from headrace.sim.planner import target as target_module
 from headrace.sim.planner.search import plan
 from headrace.sim.planner.target import LEAST, Candidate, Hardware, Target
 from headrace.sim.planner.trials import Trial, doubt_of, max_late, measure
-from headrace.sim.scenario import run_scenario
+from headrace.sim.run import run_scenario
 from headrace.sim.system.cost import PRICES_USD
 
 FEW = 2500  # requests of the last round
@@ -244,7 +244,7 @@ def test_cores_beyond_those_of_a_cpu_come_with_a_second_one():
     scenario = Candidate(Hardware(1, "7g.40gb:1", "cpu:32"), "preba").scenario(
         Target("resnet50", 500, 50, "a100-40gb"), 2000
     )
-    one, two = (run_scenario(replace(scenario, preprocess=way))[0].result for way in ("cpu:32", "cpu:64"))
+    one, two = (run_scenario(scenario.having(preprocess=way))[0].result for way in ("cpu:32", "cpu:64"))
     assert two["cost"]["capex_usd"] == one["cost"]["capex_usd"] + PRICES_USD["cpu"]
     assert two["power_w"]["cpu"] == pytest.approx(one["power_w"]["cpu"] + CPU.idle_w, rel=0.01)
 
@@ -399,7 +399,9 @@ def test_only_a_round_that_the_last_one_begins_with_is_stopped_by_what_that_allo
     asked = []
 
     def watched(text, trials):
-        asked.extend((trial.scenario.requests, trial.max_late) for trial in trials if trial.scenario.seed == 0)
+        asked.extend(
+            (trial.scenario.workload.drawn.requests, trial.max_late) for trial in trials if trial.scenario.seed == 0
+        )
         return run(text, trials)
 
     target = Target(model, rate, 100, "a100-40gb", quantile=0.9)

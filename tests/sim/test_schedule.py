@@ -16,7 +16,7 @@ from headrace.sim.planner import target as target_module
 from headrace.sim.planner.schedule import _Day, cheapest_cycle, left_of, plan_day, stays
 from headrace.sim.planner.target import Candidate, Hardware, Target
 from headrace.sim.planner.trials import Trial, measure
-from headrace.sim.scenario import run_scenario
+from headrace.sim.run import run_scenario
 from headrace.sim.workload.day import Interval
 
 FEW = 3000  # requests of the last round
@@ -156,7 +156,7 @@ def served(plan, target, came, folder):
     """Return when arrivals at given times came and when they were done."""
     file = folder / "moment.csv"
     file.write_text("arrival_s,model,input_len,output_len\n" + "".join(f"{time!r},resnet50,1,1\n" for time in came))
-    done, _ = run_scenario(replace(plan.scenario(target, 10), replay=str(file)))
+    done, _ = run_scenario(plan.scenario(target, 10).having(replay=str(file)))
     return done.arrivals.arrays()[0], np.array(done.outcome.finished)
 
 

@@ -12,7 +12,8 @@ from headrace.batching.graphs.cell_graph import seq2seq
 from headrace.batching.policies.cellular import CellularBatching
 from headrace.sim.engine import Arrivals
 from headrace.sim.hardware.npu import npu_times
-from headrace.sim.scenario import Scenario, run_scenario
+from headrace.sim.run import run_scenario
+from headrace.sim.scenario import Scenario
 from headrace.sim.simulation import simulate
 from headrace.sim.workload.lengths import WMT15
 from headrace.sim.workload.traffic import generate, poisson, poisson_blocks
@@ -65,21 +66,24 @@ def test_poisson_arrivals_in_blocks_are_those_of_one_piece():
 
 def test_a_streamed_scenario():
     given = {"model": "resnet50", "rate_rps": 300.0, "requests": 500}
-    whole, streamed = (run_scenario(Scenario(stream=stream, **given))[0].result for stream in (False, True))
+    whole, streamed = (run_scenario(Scenario.of(stream=stream, **given))[0].result for stream in (False, True))
     assert streamed["requests"] == streamed["finished"] == 500
     assert streamed["latency_ms"]["mean"] == pytest.approx(whole["latency_ms"]["mean"])
-    for refused in ({"traffic": "mmpp"}, {"traffic": "deterministic"}, {"replay": "trace.csv"}):
+    for refused in ({"traffic": "mmpp"}, {"traffic": "deterministic"}):
         with pytest.raises(UsageError, match="--stream is for --traffic poisson"):
-            run_scenario(Scenario(stream=True, **refused))
+            run_scenario(Scenario.of(stream=True, **refused))
+    with pytest.raises(UsageError, match="--replay brings its own arrivals and lengths; leave out --stream"):
+        run_scenario(Scenario.of(stream=True, replay="trace.csv"))
     with pytest.raises(UsageError, match="--stream keeps no tasks; leave out --trace"):
-        run_scenario(Scenario(stream=True, **given), record=True)
+        run_scenario(Scenario.of(stream=True, **given), record=True)
 
 
 def peak_mib(requests):
     program = f"""
 import resource
-from headrace.sim.scenario import Scenario, run_scenario
-done, _ = run_scenario(Scenario(policy="lazy", model="mobilenet_v1", stream=True, requests={requests}))
+from headrace.sim.run import run_scenario
+from headrace.sim.scenario import Scenario
+done, _ = run_scenario(Scenario.of(policy="lazy", model="mobilenet_v1", stream=True, requests={requests}))
 assert done.result["finished"] == {requests}
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """

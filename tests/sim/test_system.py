@@ -6,16 +6,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from headrace.batching import UsageError
-from headrace.batching.registry import CELL_POLICIES, POLICIES
+from headrace.batching import POLICIES, UsageError, find_policy
+from headrace.batching.settings import option
 from headrace.sim.hardware.cpu import MEASURED
 from headrace.sim.hardware.gpu.slice import PREBA, slice_of, slice_times
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS, Inputs
-from headrace.sim.scenario import Scenario, check_given, run_scenario
+from headrace.sim.run import run_scenario
+from headrace.sim.scenario import Scenario, scenario_of
 from headrace.sim.system.system import System
 from headrace.sim.zoo.traced import traced
 
-SERVER = Scenario(
+SERVER = Scenario.of(
     accelerator="a100-40gb",
     partition="1g.5gb:7",
     preprocess="ideal",
@@ -24,14 +25,14 @@ SERVER = Scenario(
     requests=4000,
     rate_rps=1000.0,
 )
-SPEECH = replace(SERVER, model="citrinet", rate_rps=200.0, requests=1000)
+SPEECH = SERVER.having(model="citrinet", rate_rps=200.0, requests=1000)
 
 
-@pytest.mark.parametrize("policy", [name for name in POLICIES if name not in CELL_POLICIES])
+@pytest.mark.parametrize("policy", [name for name in POLICIES if find_policy(name).tasks != "cells"])
 @pytest.mark.parametrize("partition", ["1g.5gb:7", "1g.5gb:3,4g.20gb"])
 @pytest.mark.parametrize("scenario", [SERVER, SPEECH], ids=["photos", "speech"])
 def test_every_policy_serves_every_partition(scenario, partition, policy):
-    given = replace(scenario, partition=partition, preprocess="dpu:2", policy=policy, max_batch=4, requests=500)
+    given = scenario.having(partition=partition, preprocess="dpu:2", policy=policy, max_batch=4, requests=500)
     result = run_scenario(given)[0].result
     assert result["finished"] == result["requests"] == 500
     shares = [result["utilization"], *result["preprocess_utilization"].values(), *result["part_utilization"].values()]
@@ -40,7 +41,7 @@ def test_every_policy_serves_every_partition(scenario, partition, policy):
 
 @pytest.mark.parametrize("partition", ["1g.5gb:7", "2g.10gb:3", "7g.40gb", "1g.5gb:3,4g.20gb"])
 def test_saturated_slices_serve_what_their_profiles_say(partition):
-    scenario = replace(SERVER, partition=partition, rate_rps=60_000.0, requests=60_000)
+    scenario = SERVER.having(partition=partition, rate_rps=60_000.0, requests=60_000)
     done, warnings = run_scenario(scenario)
     slices = System.of("a100-40gb", ["mobilenet_v3_small"], parts=partition, image_pixels=1, precision="tf32")
     profiles = slices.profiles()
@@ -52,7 +53,7 @@ def test_saturated_slices_serve_what_their_profiles_say(partition):
 
 
 def test_one_core_serves_what_one_core_prepares():
-    scenario = replace(SERVER, preprocess="cpu:2", active_slices=1, rate_rps=5000.0)  # the other core launches kernels
+    scenario = SERVER.having(preprocess="cpu:2", active_slices=1, rate_rps=5000.0)  # the other core launches kernels
     result = run_scenario(scenario)[0].result
     second_s = MEASURED.seconds(Inputs("image"), np.array([float(TYPICAL_PIXELS)]))[0]
     assert result["throughput_rps"] == pytest.approx(1 / second_s, rel=0.02)
@@ -61,7 +62,7 @@ def test_one_core_serves_what_one_core_prepares():
 
 @pytest.mark.parametrize("scenario", [SERVER, SPEECH], ids=["photos", "speech"])
 def test_littles_law(scenario):
-    done, _ = run_scenario(replace(scenario, preprocess="dpu:4"))
+    done, _ = run_scenario(scenario.having(preprocess="dpu:4"))
     arrival, ready, _ = done.arrivals.arrays()
     finished = np.array(done.outcome.finished)
     assert done.outcome.in_system_s == pytest.approx((finished - ready).sum())
@@ -70,7 +71,7 @@ def test_littles_law(scenario):
 
 
 def test_energy_is_the_integral_of_power_and_parts_that_do_nothing_idle():
-    result = run_scenario(replace(SERVER, preprocess="dpu:4"))[0].result
+    result = run_scenario(SERVER.having(preprocess="dpu:4"))[0].result
     power = result["power_w"]
     assert power["total"] == pytest.approx(sum(power[part] for part in ("cpu", "gpu", "fpga", "node")))
     span_s = result["finished"] / result["throughput_rps"]
@@ -83,7 +84,7 @@ def test_energy_is_the_integral_of_power_and_parts_that_do_nothing_idle():
 
 def test_prices_are_inputs():
     usual, dear = (
-        run_scenario(replace(SERVER, prices=prices))[0].result["cost"] for prices in (None, "node=25500,kwh=0.278")
+        run_scenario(SERVER.having(prices=prices))[0].result["cost"] for prices in (None, "node=25500,kwh=0.278")
     )
     assert dear["capex_usd"] == pytest.approx(usual["capex_usd"] + 20_000)
     assert dear["opex_usd"] == pytest.approx(2 * usual["opex_usd"])
@@ -92,7 +93,7 @@ def test_prices_are_inputs():
 
 def test_fewer_active_slices_serve_less_and_leave_the_others_idle():
     rates = [
-        run_scenario(replace(SERVER, active_slices=active, rate_rps=60_000.0, requests=30_000))[0].result
+        run_scenario(SERVER.having(active_slices=active, rate_rps=60_000.0, requests=30_000))[0].result
         for active in (1, 4, 7)
     ]
     throughput = [result["throughput_rps"] for result in rates]
@@ -108,7 +109,7 @@ def mixed(model: str = "swin_t") -> System:
 
 def test_an_idle_large_slice_is_offered_work_before_small_ones():
     assert [each.profile.name for each in mixed().slices] == ["4g.20gb", "1g.5gb", "1g.5gb", "1g.5gb"]
-    scenario = replace(SERVER, model="swin_t", partition="1g.5gb:3,4g.20gb", rate_rps=20.0, requests=200)
+    scenario = SERVER.having(model="swin_t", partition="1g.5gb:3,4g.20gb", rate_rps=20.0, requests=200)
     large, *small = run_scenario(scenario)[0].outcome.worker_busy_s
     assert large > 2 * sum(small)
 
@@ -131,7 +132,7 @@ def test_inputs_go_to_the_gpu_once():
 
 def test_sounds_are_prepared_by_their_seconds():
     short, long = (
-        run_scenario(replace(SPEECH, preprocess="dpu:1", lengths=seconds))[0].result for seconds in ("1", "30")
+        run_scenario(SPEECH.having(preprocess="dpu:1", lengths=seconds))[0].result for seconds in ("1", "30")
     )
     assert long["preprocess_ms"]["mean"] > 3 * short["preprocess_ms"]["mean"]
     assert long["latency_ms"]["mean"] > short["latency_ms"]["mean"]
@@ -139,7 +140,7 @@ def test_sounds_are_prepared_by_their_seconds():
 
 def test_larger_photos_take_longer_to_prepare():
     small, large = (
-        run_scenario(replace(SERVER, preprocess="cpu:32", photo_pixels=pixels))[0].result["preprocess_ms"]["mean"]
+        run_scenario(SERVER.having(preprocess="cpu:32", image_pixels=pixels))[0].result["preprocess_ms"]["mean"]
         for pixels in (100_000, 2_000_000)
     )
     assert large > 5 * small
@@ -149,14 +150,14 @@ def test_costs_of_a_file_replace_those_measured_here(tmp_path):
     file = tmp_path / "costs.json"
     slow = replace(MEASURED, image=replace(MEASURED.image, image_s=20e-3))
     file.write_text(slow.to_json())
-    scenario = replace(SERVER, preprocess="cpu:32", rate_rps=100.0, requests=500)
+    scenario = SERVER.having(preprocess="cpu:32", rate_rps=100.0, requests=500)
     assert run_scenario(scenario)[0].result["preprocess_ms"]["mean"] < 10
-    assert run_scenario(replace(scenario, cpu_costs=str(file)))[0].result["preprocess_ms"]["mean"] > 20
+    assert run_scenario(scenario.having(cpu_costs=str(file)))[0].result["preprocess_ms"]["mean"] > 20
 
 
 def test_a_stream_gives_what_a_run_gives():
-    scenario = replace(SERVER, preprocess="dpu:4", requests=20_000)
-    whole, stream = (run_scenario(replace(scenario, stream=stream))[0].result for stream in (False, True))
+    scenario = SERVER.having(preprocess="dpu:4", requests=20_000)
+    whole, stream = (run_scenario(scenario.having(stream=stream))[0].result for stream in (False, True))
     assert stream["finished"] == 20_000
     for key in ("latency_ms", "preprocess_ms"):
         assert stream[key]["mean"] == pytest.approx(whole[key]["mean"], rel=0.05)
@@ -182,7 +183,7 @@ def test_a_stream_gives_what_a_run_gives():
         ({"model": "citrinet,swin_t"}, "but not both"),
         ({"model": "bert_base", "preprocess": "dpu:4"}, "bert_base takes text"),
         ({"model": "vgg19", "policy": "graph", "max_batch": 512}, "--partition, --max-batch: vgg19 takes"),
-        ({"photo_pixels": 0}, "--photo-pixels 0"),
+        ({"image_pixels": 0}, "--image-pixels 0"),
         ({"policy": "cellular"}, "--policy cellular serves cells"),
         ({"lengths": "nan", "model": "citrinet"}, "--lengths nan"),
         ({"lengths": "-1", "model": "citrinet"}, "--lengths -1"),
@@ -192,11 +193,20 @@ def test_a_stream_gives_what_a_run_gives():
 )
 def test_bad_settings_say_what_to_change(changes, told):
     with pytest.raises(UsageError, match=re.escape(told)):
-        run_scenario(replace(SERVER, **changes))
+        run_scenario(SERVER.having(**changes))
 
 
 def test_settings_without_effect_are_told():
-    settings = {"partition", "active_slices", "preprocess", "photo_pixels", "precision", "cpu_costs"}
-    assert len(check_given(Scenario(), settings)) == len(settings)
-    assert check_given(SERVER, {"partition", "preprocess"}) == []
-    assert len(check_given(SERVER, {"npus", "busy_w", "cpu_costs"})) == 3
+    useless = {
+        "partition": "1g.5gb:7",
+        "active_slices": 1,
+        "preprocess": "cpu:32",
+        "image_pixels": 1000,
+        "precision": "tf32",
+        "cpu_costs": "costs.json",
+    }
+    _, notes = scenario_of(useless)
+    assert [note.split()[0] for note in notes] == [option(name) for name in useless]
+    assert scenario_of({**SERVER.given(), "partition": "1g.5gb:7", "preprocess": "ideal"})[1] == []
+    _, notes = scenario_of({**SERVER.given(), "npus": 1, "busy_w": 100.0, "cpu_costs": "costs.json"})
+    assert [note.split()[0] for note in notes] == ["--npus", "--busy-w", "--cpu-costs"]

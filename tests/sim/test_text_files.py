@@ -11,7 +11,7 @@ from headrace.batching import Profile, ProfilePoint, UsageError
 from headrace.host.server.repository import Repository
 from headrace.host.server.settings import ModelSettings
 from headrace.sim.hardware.profiles import read_profile
-from headrace.sim.scenario import read_settings
+from headrace.sim.scenario_files import read_settings
 from headrace.sim.sweeps.grid import read_grid
 from headrace.sim.system.preprocessors import read_costs
 from headrace.sim.text_files import MAX_DEPTH, MAX_TOML, read_rows, read_text, read_toml

@@ -19,7 +19,8 @@ from headrace.sim.planner.tuning import (
     tune,
     usual,
 )
-from headrace.sim.scenario import Scenario, run_scenario
+from headrace.sim.run import run_scenario
+from headrace.sim.scenario import Scenario
 
 
 def run(text, trials):
@@ -37,23 +38,23 @@ def measured_profile(tmp_path_factory):
 
 @pytest.fixture
 def on_profile(measured_profile):
-    return Scenario(model="net", accelerator="profile", profile=str(measured_profile), rate_rps=60.0, sla_ms=250.0)
+    return Scenario.of(model="net", accelerator="profile", profile=str(measured_profile), rate_rps=60.0, slo_ms=250.0)
 
 
 def quantile_ms(scenario, requests, quantile=0.99, seed=0):
-    return measure(Trial(replace(scenario, requests=requests, seed=seed), quantile, 1)).quantile_ms
+    return measure(Trial(scenario.having(requests=requests, seed=seed), quantile, 1)).quantile_ms
 
 
 @pytest.mark.parametrize("policy", ["graph", "preba", "smdp", "static", "work-conserving", "earliest-deadline"])
 @pytest.mark.parametrize("rate", [30.0, 110.0])
 def test_the_winner_is_that_of_an_exhaustive_search(on_profile, policy, rate):
-    scenario = replace(on_profile, rate_rps=rate, policy=policy, sla_ms=400.0)
+    scenario = on_profile.having(rate_rps=rate, policy=policy, slo_ms=400.0)
     answer = tune(scenario, [policy], 0.9, run)
     (best,) = answer.policies
     requests = best.best.measured.requests
-    every = [replace(scenario, **dict(parameters)) for parameters in choices(scenario)]
+    every = [scenario.having(**dict(parameters)) for parameters in choices(scenario)]
     exhaustive = [
-        Tried(Setting(policy, parameters, each), measure(Trial(replace(each, requests=requests), 0.9, 1)), 0)
+        Tried(Setting(policy, parameters, each), measure(Trial(each.having(requests=requests), 0.9, 1)), 0)
         for parameters, each in zip(choices(scenario), every, strict=True)
     ]
     (expected,) = best_of_each(exhaustive)
@@ -68,7 +69,7 @@ def test_several_policies_are_told_with_the_best_first(on_profile):
     values = [each.best.measured.quantile_ms for each in answer.policies]
     assert values == sorted(values) and {each.policy for each in answer.policies} == {"static", "graph", "preba"}
     mean, low, high = answer.quantile_ms
-    assert low <= mean <= high <= on_profile.sla_ms
+    assert low <= mean <= high <= on_profile.workload.slo_ms
     best = answer.policies[0].best
     assert mean == pytest.approx(best.measured.quantile_ms, rel=0.1)  # other seeds
     assert answer.simulated > len(answer.tried) > 20
@@ -79,12 +80,12 @@ def test_it_holds_up_to_the_rate_that_is_told_and_not_beyond(on_profile):
     for each in answer.policies:
         for tried, most in ((each.best, each.max_rps), (each.usual, each.usual_rps)):
             if most == 0.0:
-                assert tried.measured.quantile_ms > on_profile.sla_ms
+                assert tried.measured.quantile_ms > on_profile.workload.slo_ms
                 continue
             scenario = tried.setting.scenario
-            assert quantile_ms(replace(scenario, rate_rps=0.93 * most), 10_000) <= 1.05 * on_profile.sla_ms
+            assert quantile_ms(scenario.having(rate_rps=0.93 * most), 10_000) <= 1.05 * on_profile.workload.slo_ms
             if most < 0.95 * 160:  # what batches of 16 can do
-                assert quantile_ms(replace(scenario, rate_rps=1.1 * most), 10_000) > on_profile.sla_ms
+                assert quantile_ms(scenario.having(rate_rps=1.1 * most), 10_000) > on_profile.workload.slo_ms
     static = next(each for each in answer.policies if each.policy == "static")
     assert static.max_rps > 1.5 * static.usual_rps  # whose batch of 64 never fills in time
 
@@ -95,12 +96,12 @@ def intervals():
     )
 
 
-SOME = measure(Trial(Scenario(requests=100), 0.5, 1))
+SOME = measure(Trial(Scenario.of(requests=100), 0.5, 1))
 
 
 def tried_of(policy, value, below, above):
     measured = replace(SOME, quantile_ms=value, low_ms=value - below, high_ms=value + above)
-    return Tried(Setting(policy, (), Scenario()), measured, 1)
+    return Tried(Setting(policy, (), Scenario.of()), measured, 1)
 
 
 @given(intervals())
@@ -122,7 +123,7 @@ def test_who_is_surely_slower_than_another_of_its_policy_is_out_of_the_race(draw
 def test_a_latency_within_a_hundredth_is_as_good_and_the_larger_batch_wins():
     def of(batch, value):
         measured = tried_of("graph", value, 0, 0).measured
-        return Tried(Setting("graph", (("max_batch", batch),), Scenario(max_batch=batch)), measured, 0)
+        return Tried(Setting("graph", (("max_batch", batch),), Scenario.of(max_batch=batch)), measured, 0)
 
     assert best_of_each([of(4, 10.0), of(8, 10.05), of(16, 10.2)]) == [of(8, 10.05)]
 
@@ -136,36 +137,36 @@ def test_what_is_tried_follows_from_the_machine(on_profile):
         return found
 
     batches = {1, 2, 4, 8, 16}  # as measured
-    assert space(replace(on_profile, policy="graph"))["max_batch"] == batches
-    assert max(space(replace(on_profile, policy="graph"))["window_ms"]) == 125.0
-    assert space(replace(on_profile, policy="graph", sla_ms=45.0))["max_batch"] == {1, 2, 4}  # 8 take 60 ms
-    assert set(space(replace(on_profile, policy="preba"))) == {"knee_growth"}  # inputs of one size
-    assert space(replace(on_profile, policy="serial")) == {}
-    assert set(space(replace(on_profile, policy="smdp"))) == {"max_batch"}
-    assert set(space(replace(on_profile, policy="smdp", busy_w=10.0))) == {"max_batch", "w2"}
-    texts = Scenario(model="gnmt")
-    assert set(space(replace(texts, policy="preba"))) == {"bucket_width", "merge_buckets", "knee_growth"}
-    assert set(space(texts)) == {"max_batch", "coverage", "slack_scope", "defer_late"}
-    sounds = Scenario(model="citrinet", accelerator="a100-40gb", preprocess="cpu:32")
-    assert set(space(replace(sounds, policy="preba"))) == {"bucket_s", "merge_buckets", "knee_growth"}
-    cells = Scenario(model="lstm", accelerator="v100", policy="cellular")
+    assert space(on_profile.having(policy="graph"))["max_batch"] == batches
+    assert max(space(on_profile.having(policy="graph"))["window_ms"]) == 125.0
+    assert space(on_profile.having(policy="graph", slo_ms=45.0))["max_batch"] == {1, 2, 4}  # 8 take 60 ms
+    assert set(space(on_profile.having(policy="preba"))) == {"knee_growth"}  # inputs of one size
+    assert space(on_profile.having(policy="serial")) == {}
+    assert set(space(on_profile.having(policy="smdp"))) == {"max_batch"}
+    assert set(space(on_profile.having(policy="smdp", busy_w=10.0))) == {"max_batch", "w2"}
+    texts = Scenario.of(model="gnmt")
+    assert set(space(texts.having(policy="preba"))) == {"bucket_width", "merge_buckets", "knee_growth"}
+    assert set(space(texts)) == {"max_batch", "coverage", "defer_late"}
+    sounds = Scenario.of(model="citrinet", accelerator="a100-40gb", preprocess="cpu:32")
+    assert set(space(sounds.having(policy="preba"))) == {"bucket_s", "merge_buckets", "knee_growth"}
+    cells = Scenario.of(model="lstm", accelerator="v100", policy="cellular")
     assert set(space(cells)) == {"max_batch", "max_tasks"}
     assert dict(usual(cells).parameters) == {"max_batch": 64, "max_tasks": 5}
 
 
 def test_a_batch_that_a_slice_has_no_memory_for_is_not_tried():
-    small = Scenario(model="swin_t", accelerator="a100-40gb", partition="1g.5gb:7", policy="static", sla_ms=1e5)
-    whole = replace(small, partition="7g.40gb:1")
+    small = Scenario.of(model="swin_t", accelerator="a100-40gb", partition="1g.5gb:7", policy="static", slo_ms=1e5)
+    whole = small.having(partition="7g.40gb:1")
     most = [max(dict(parameters)["max_batch"] for parameters in choices(each)) for each in (small, whole)]
     assert most[0] <= most[1]
-    run_scenario(replace(small, max_batch=most[0], requests=10))  # which refuses what does not fit
+    run_scenario(small.having(max_batch=most[0], requests=10))  # which refuses what does not fit
 
 
 @pytest.mark.parametrize(
     ("accelerator", "model", "cells"), [("npu", "resnet50", False), ("v100", "lstm", True), ("h100", "swin_t", False)]
 )
 def test_all_are_those_that_can_serve_the_machine(accelerator, model, cells):
-    scenario = Scenario(accelerator=accelerator, model=model)
+    scenario = Scenario.of(accelerator=accelerator, model=model)
     named = policies_for(scenario, "all")
     assert {"graph", "lazy", "preba", "smdp"} <= set(named) and "oracle" not in named
     assert ("cellular" in named) == cells
@@ -180,30 +181,30 @@ def test_policies_are_named_once_each(on_profile):
 
 
 def test_tasks_ahead_of_a_worker_of_cells_are_a_setting():
-    scenario = Scenario(model="lstm", accelerator="v100", policy="cellular", rate_rps=5000.0, requests=500)
-    waits = [run_scenario(replace(scenario, max_tasks=most))[0].latencies().mean() for most in (1, 5, 50)]
+    scenario = Scenario.of(model="lstm", accelerator="v100", policy="cellular", rate_rps=5000.0, requests=500)
+    waits = [run_scenario(scenario.having(max_tasks=most))[0].latencies().mean() for most in (1, 5, 50)]
     assert waits[0] < waits[1] < waits[2]  # who joins waits for the tasks that are ahead
 
 
 def test_a_replayed_trace_has_no_rate(on_profile, tmp_path):
     trace = tmp_path / "trace.csv"
     trace.write_text("arrival_s,model,input_len,output_len\n" + "".join(f"{0.02 * n},net,1,1\n" for n in range(2000)))
-    (best,) = tune(replace(on_profile, replay=str(trace)), ["graph"], 0.99, run).policies
+    (best,) = tune(on_profile.having(replay=str(trace)), ["graph"], 0.99, run).policies
     assert best.max_rps is None and best.best.measured.quantile_ms < 60  # a request every 20 ms, which takes 25
 
 
 def test_what_no_parameters_can_do_is_refused_with_what_binds(on_profile):
     with pytest.raises(UsageError, match=r"--slo-ms 20 is below 25 ms.*the SLO binds, by 1.25 times"):
-        tune(replace(on_profile, sla_ms=20.0), ["graph"], 0.99, run)
+        tune(on_profile.having(slo_ms=20.0), ["graph"], 0.99, run)
     with pytest.raises(UsageError, match=r"--slo-ms 30 is below 32 ms"):
-        tune(replace(on_profile, sla_ms=30.0, overhead_ms=7.0), ["graph"], 0.99, run)
+        tune(on_profile.having(slo_ms=30.0, overhead_ms=7.0), ["graph"], 0.99, run)
     with pytest.raises(UsageError, match=r"--rate-rps 320 .*the machine binds, at about 160/s, 2.00 times"):
-        tune(replace(on_profile, rate_rps=320.0), ["graph"], 0.99, run)
+        tune(on_profile.having(rate_rps=320.0), ["graph"], 0.99, run)
     with pytest.raises(UsageError, match=r"--rate-rps 60 .*the machine binds, at about 40/s, 1.50 times"):
         tune(on_profile, ["serial"], 0.99, run)
     with pytest.raises(HeadraceError, match=r"nearest, graph .* 3\d % of what the machine can do; the SLO binds"):
-        tune(replace(on_profile, sla_ms=40.0, rate_rps=30.0), ["graph"], 0.99, run)
+        tune(on_profile.having(slo_ms=40.0, rate_rps=30.0), ["graph"], 0.99, run)
     with pytest.raises(HeadraceError, match=r"nearest, graph .* 98 % of what the machine can do; the machine binds"):
-        tune(replace(on_profile, sla_ms=110.0, rate_rps=157.0), ["graph"], 0.99, run)
+        tune(on_profile.having(slo_ms=110.0, rate_rps=157.0), ["graph"], 0.99, run)
     with pytest.raises(UsageError, match=r"--slo-quantile 0.2: give 0.5 to 0.999"):
         tune(on_profile, ["graph"], 0.2, run)

@@ -37,6 +37,7 @@ from headrace.batching.request import DEADLINE, FULL, IDLE, Request, Task
 
 MARGIN = 0.1
 _KEEP = 64  # entries that have left are kept up to this number; it is small, because a fleet has many queues
+_GONE: Final = Request(-1, "", 0.0)  # stands where a request has left
 
 
 def due_of(request: Request) -> float:
@@ -217,7 +218,10 @@ class DeadlineQueue:
         self.requests[place - len(stay) : place] = [self.requests[number] for number in stay]
         self.due[place - len(stay) : place] = [self.due[number] for number in stay]
         self.since[place - len(stay) : place] = [self.since[number] for number in stay]
-        self.take(place - len(stay) - self.head)
+        first = place - len(stay)
+        for left in range(self.head, first):  # nothing may stay of one that is withdrawn later
+            self.requests[left] = _GONE
+        self.take(first - self.head)
 
     def tightest(self) -> tuple[float, float]:
         """Return the earliest deadline (s) and the longest input length of all requests that may be in the next

@@ -76,6 +76,14 @@ class Fifo:
             self._give_up()
         return batch
 
+    def drop_first(self) -> None:
+        """Remove the first request, which another queue may get. Nothing of it stays here, not even before `head`."""
+        if self._places is not None:
+            self._forget(self.requests[self.head])
+        else:
+            self.requests[self.head] = _GONE
+            self.take(1)
+
     def _take_looked_up(self, max_count: int) -> tuple[Request, ...]:
         batch: list[Request] = []
         while len(batch) < max_count and self.head < len(self.requests):

@@ -1,7 +1,6 @@
 """Load step models by name: Headrace's own with fixed random weights, or a user's."""
 
 import contextlib
-import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from headrace.batching import HeadraceError, UsageError
 from headrace.batching.errors import one_line
 from headrace.batching.graphs.model_graph import ModelGraph, NodeKind
+from headrace.batching.named import import_attribute
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.networks.foreign.weights import load_weights
 from headrace.host.workers.networks.input_shapes import DTYPES
@@ -94,7 +94,7 @@ def _users(network: Network) -> Any:
         sys.path.insert(0, os.getcwd())
     try:
         with contextlib.redirect_stdout(sys.stderr):  # stdout is for --json alone
-            return getattr(importlib.import_module(module_name), function)()
+            return import_attribute(network.kind)()
     except (Exception, SystemExit) as error:
         raise UsageError(f"network {network.name!r}: calling {network.kind} failed: {one_line(error)}") from error
 

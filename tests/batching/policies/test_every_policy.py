@@ -1,10 +1,7 @@
 """What the seam promises of every policy, under any order of events: reasons, withdrawal, the largest batch."""
 
-import gc
 import math
 import random
-import sys
-from types import FunctionType, ModuleType
 
 import pytest
 from cpu_time import cpu_s, least_s
@@ -14,9 +11,7 @@ from make_policy import make_policy
 
 from headrace.batching import (
     POLICIES,
-    REASONS,
     Decoding,
-    Ledger,
     ModelGraph,
     Node,
     NodeKind,
@@ -26,13 +21,19 @@ from headrace.batching import (
     RateTables,
     Request,
     UnknownModel,
+    conformance,
     find_policy,
 )
+from headrace.batching.conformance.histories import ASK, COME, END, LOSE, UNKNOWN, WITHDRAW, Event, History
+from headrace.batching.conformance.long_runs import entries
+from headrace.batching.conformance.play import play
 from headrace.batching.graphs.cell_graph import CellGraph, CellModel, CellType, lstm, seq2seq
 from headrace.batching.policies.cellular import MAX_TASKS
+from headrace.batching.registry import policy_settings
 
 BUCKETS = "preba with buckets"
 NAMES = (*POLICIES, BUCKETS)
+OF_CELLS = {name for name in POLICIES if find_policy(name).tasks == "cells"}
 KNOWN_REASONS = {
     "serial": {"idle"},
     "graph": {"full", "window"},
@@ -74,7 +75,7 @@ class Bench:
 
     def __init__(self, name, workers=1, max_batch=3, merge_s=0.0):
         self.cells = {}
-        if find_policy(name.partition(" ")[0]).tasks == "cells":
+        if name in OF_CELLS:
             self.cells = {"a": lstm("a", max_batch), "b": seq2seq("b", max_batch, max(1, max_batch - 1))}
         graphs = [model.graph for model in self.cells.values()] or GRAPHS
         self.times = {graph.name: NodeTimes(graph, Half()) for graph in graphs}
@@ -86,7 +87,7 @@ class Bench:
             profile = Profile("", 1, tuple(ProfilePoint(knee, 1.5, knee / 1.5, length) for length, knee in knees))
         self.decoding = Decoding()
         self.policy = make_policy(
-            "preba" if name == BUCKETS else name,
+            name.partition(" ")[0],
             self.times,
             workers=workers,
             window_s=2.0,
@@ -130,6 +131,31 @@ def requests_of(draw, least=0):
     ]
 
 
+def come(number, model="a", deadline_s=math.inf, count=1):
+    return Event(COME, request=number, count=count, model=model, deadline_s=deadline_s)
+
+
+@st.composite
+def histories(draw):
+    """Requests come, are withdrawn, run, and are lost with their workers; a few are then given up."""
+    workers = draw(st.integers(1, 3))
+    events = st.builds(
+        Event,
+        kind=st.sampled_from([COME, COME, ASK, ASK, END, END, WITHDRAW, LOSE, UNKNOWN]),
+        after_s=st.sampled_from([0.0, 0.1, 1.0]),
+        worker=st.integers(0, workers - 1),
+        request=st.integers(0, 13),  # one that has come does not come again
+        count=st.integers(1, 3),
+        model=st.sampled_from("ab"),
+        deadline_s=st.sampled_from([3.0, 9.0, 40.0, math.inf]),
+        input_len=st.integers(1, 4),
+        output_len=st.integers(1, 3),
+        share=st.floats(0.0, 1.0),
+        given_up=st.integers(0, 2),
+    )
+    return History(workers, tuple(draw(st.lists(events, min_size=1, max_size=60))))
+
+
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=60)
 @given(
@@ -169,9 +195,7 @@ def test_whatever_happens_in_whatever_order(name, requests, workers, max_batch, 
             request = rng.choice(requests)
             known = request.id in alive
             withdrawn = policy.withdraw(request, now)
-            if (
-                find_policy(name.partition(" ")[0]).tasks == "cells"
-            ):  # these may have begun before a task of theirs is handed out
+            if name in OF_CELLS:  # these may have begun before a task of theirs is handed out
                 assert known or not withdrawn
                 assert not (withdrawn and request.id in begun)
                 assert withdrawn or request.id not in fresh & alive.keys()
@@ -265,19 +289,6 @@ def test_a_request_that_was_withdrawn_at_once_leaves_no_trace(name, load, reques
     assert play(True) == play(False)
 
 
-def entries(policy):
-    """Of all lists, dictionaries and the like that can be reached from it."""
-    seen, following, total = set(), [policy], 0
-    while following:
-        found = following.pop()
-        if id(found) in seen or isinstance(found, (type, FunctionType, ModuleType)):
-            continue
-        seen.add(id(found))
-        total += len(found) if hasattr(found, "__len__") and not isinstance(found, str) else 0
-        following += gc.get_referents(found)
-    return total
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_policy_does_not_grow_with_what_was_withdrawn(name):
     bench = Bench(name)
@@ -286,14 +297,14 @@ def test_a_policy_does_not_grow_with_what_was_withdrawn(name):
     for request in requests:
         if bench.cells:
             bench.cells[request.model].unfold(request)  # it remembers shapes, up to a number
-    before = entries(policy)
+    before = entries([policy])
     for request in requests:
         policy.submit(request, 0.0)
-    assert entries(policy) > before + 100
+    assert entries([policy]) > before + 100
     random.Random(0).shuffle(requests)
     for request in requests:
         assert policy.withdraw(request, 0.0)
-    assert entries(policy) == before
+    assert entries([policy]) == before
 
 
 @pytest.mark.parametrize(
@@ -317,7 +328,7 @@ def test_a_policy_does_not_grow_with_what_was_served(name):
             running += [task] if task is not None else []
             if running:
                 left -= len(policy.complete(bench.ended(running.pop(0), rng), now))
-        held.append(entries(policy))
+        held.append(entries([policy]))
     assert held[0] == held[1]
 
 
@@ -401,6 +412,38 @@ def test_the_rest_of_a_bucket_keeps_its_turn():
     assert policy.withdraw(requests[0], 0.0) and policy.withdraw(requests[2], 0.0)
     assert [policy.next_task(0, 0.0).requests[0].id for _ in range(2)] == [3, 1]
     assert policy.next_task(0, 0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "history"),
+    [
+        (
+            "lazy",  # request 0 is late and stands back
+            {"max_batch": 2, "defer_late": True},
+            [come(0, "b", 3.0), come(1), Event(ASK, 1.0), Event(WITHDRAW, request=0)],
+        ),
+        (
+            "lazy",  # both are late, and run after all others
+            {"max_batch": 2, "defer_late": True},
+            [come(0, "b", 3.0, 2), Event(ASK, 1.0), Event(LOSE), Event(WITHDRAW, request=1)],
+        ),
+        (
+            "deferred",  # request 1 stands back, and those after it move to the front
+            {},
+            [
+                come(0, "b", 9.0),
+                come(1, "b", 3.0),
+                come(2, "b"),
+                come(3, "b", 9.0),
+                Event(ASK),
+                Event(WITHDRAW, request=2),
+            ],
+        ),
+    ],
+)
+def test_nothing_stays_of_a_withdrawn_request_after_others_were_passed_over(name, given, history):
+    bench = conformance.bench_for(policy_settings(name, given))
+    assert play(bench, History(1, tuple(history))).broken is None
 
 
 def test_a_late_request_that_stands_back_can_be_withdrawn():

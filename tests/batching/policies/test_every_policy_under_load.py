@@ -34,6 +34,7 @@ BY_DEADLINE = ("deferred", "earliest-deadline")
 
 BUCKETS = "preba with buckets"
 NAMES = (*POLICIES, BUCKETS)
+OF_CELLS = {name for name in POLICIES if find_policy(name).tasks == "cells"}
 
 
 class Half:
@@ -61,7 +62,7 @@ class Bench:
 
     def __init__(self, name, workers, max_batch):
         self.cells = {}
-        if find_policy(name.partition(" ")[0]).tasks == "cells":
+        if name in OF_CELLS:
             self.cells = {"a": lstm("a", max_batch), "b": seq2seq("b", max_batch, max_batch), "c": lstm("c", max_batch)}
         graphs = [model.graph for model in self.cells.values()] or GRAPHS
         self.times = {graph.name: NodeTimes(graph, Half()) for graph in graphs}
@@ -87,7 +88,7 @@ class Bench:
         limit = min(2, max_batch)
         table = RateTables([1.0], [[0] * limit + [limit]], max_batch, max_batch)
         self.policy = make_policy(
-            "preba" if name == BUCKETS else name,
+            name.partition(" ")[0],
             self.times,
             workers=workers,
             window_s=WINDOW_S,

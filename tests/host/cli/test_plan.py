@@ -76,8 +76,8 @@ def test_cost_by_rate_and_its_plot_are_written(planned, folder):
     ],
 )
 def test_serve_takes_the_command_of_a_plan(model, preprocess, policy):
-    scenario = Scenario(
-        model=model, accelerator="a100-40gb", partition="3g.20gb:2", preprocess=preprocess, sla_ms=50, **policy
+    scenario = Scenario.of(
+        model=model, accelerator="a100-40gb", partition="3g.20gb:2", preprocess=preprocess, slo_ms=50, **policy
     )
     command, note = commands.serve(scenario)
     program, name, *words = shlex.split(command)
@@ -85,7 +85,7 @@ def test_serve_takes_the_command_of_a_plan(model, preprocess, policy):
     serve = typer.main.get_command(app).get_command(None, "serve")
     given = serve.make_context("serve", words).params
     assert len(given["model"]) == len(model.split(","))
-    assert given["policy"] == [policy["policy"]] and given["workers"] == "2" and given["sla_ms"] == [50.0]
+    assert given["policy"] == [policy["policy"]] and given["workers"] == "2" and given["slo_ms"] == [50.0]
     for parameter in ("window_ms", "max_batch", "bucket_s"):
         assert given[parameter] == getattr(scenario, parameter)
     kinds = {"dpu:4": {"image_cus": 4}, "dpu:2": {"mel_cus": 2, "norm_cus": 2}}.get(preprocess, {})
@@ -94,13 +94,13 @@ def test_serve_takes_the_command_of_a_plan(model, preprocess, policy):
 
 
 def test_what_serve_has_not_is_said():
-    scenario = Scenario(model="resnet50", accelerator="a100-40gb", partition="7g.40gb:1", preprocess="nvjpg")
+    scenario = Scenario.of(model="resnet50", accelerator="a100-40gb", partition="7g.40gb:1", preprocess="nvjpg")
     command, note = commands.serve(scenario)
     assert command is None and "nvjpg" in note
 
 
 def test_the_gpu_is_cut_largest_instances_first():
-    scenario = Scenario(model="resnet50", accelerator="a100-40gb", partition="1g.5gb:2,1g.10gb:1,3g.20gb:1")
+    scenario = Scenario.of(model="resnet50", accelerator="a100-40gb", partition="1g.5gb:2,1g.10gb:1,3g.20gb:1")
     assert commands.mig(scenario) == "nvidia-smi mig -cgi 3g.20gb,1g.10gb,1g.5gb,1g.5gb -C"
 
 

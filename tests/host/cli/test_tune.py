@@ -63,7 +63,7 @@ def test_the_commands_simulate_what_is_told_and_serve_it(tuned):
         "--profile": "net.json",
         "--workers": "1",
         "--policy": "graph",
-        "--sla-ms": "250",
+        "--slo-ms": "250",
         "--window-ms": f"{graph['window_ms']:g}",
         "--max-batch": f"{graph['max_batch']:g}",
     }
@@ -144,13 +144,13 @@ def test_serve_takes_every_parameter_that_is_told_to_it(tmp_path):
     profile.write_text("{}")
     parameters = (("bucket_s", 5.0), ("bucket_width", 20), ("merge_buckets", False), ("knee_growth", 1.2))
     command, note = serve_command(
-        Setting("preba", parameters, Scenario(model="net", accelerator="profile", profile=str(profile)))
+        Setting("preba", parameters, Scenario.of(model="net", accelerator="profile", profile=str(profile)))
     )
     assert note is None
     serve = typer.main.get_command(app).get_command(None, "serve")
     given = serve.make_context("serve", shlex.split(command)[2:]).params
     assert given["policy"] == ["preba"] and {name: given[name] for name, _ in parameters} == dict(parameters)
     command, note = serve_command(
-        Setting("lazy", (("defer_late", True),), Scenario(model="net", accelerator="profile", profile=str(profile)))
+        Setting("lazy", (("defer_late", True),), Scenario.of(model="net", accelerator="profile", profile=str(profile)))
     )
     assert command is None and note == "headrace serve does not take --defer-late"

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from headrace.batching import SerialBatching, UsageError
 from headrace.sim.fleet.routers import ROUTERS
 from headrace.sim.fleet.settings import Autoscale, Delay, Failure, Fleet, parse_failures
-from headrace.sim.scenario import Scenario, run_scenario
+from headrace.sim.run import run_scenario
+from headrace.sim.scenario import Scenario
 from headrace.sim.simulation import simulate
 
 DPU = {"accelerator": "a100-40gb", "preprocess": "dpu:4", "model": "swin_t", "rate_rps": 3000.0}
@@ -27,20 +28,20 @@ def without_clock(result):
 @pytest.mark.parametrize("policy", ["lazy", "graph", "serial", "smdp", "preba", "cellular"])
 def test_one_server_behind_a_router_is_that_server(router, policy):
     cells = {"accelerator": "v100", "model": "lstm", "rate_rps": 500.0} if policy == "cellular" else {}
-    scenario = Scenario(**{"policy": policy, "requests": 2000, "stream": True, **cells})
+    scenario = Scenario.of(**{"policy": policy, "requests": 2000, "stream": True, **cells})
     alone = run_scenario(scenario)[0].result
-    routed = run_scenario(dataclasses.replace(scenario, servers=1, router=router))[0].result
+    routed = run_scenario(scenario.having(servers=1, router=router))[0].result
     assert without_clock(routed) == without_clock(alone)
 
 
 def test_each_server_has_its_preprocessing():
-    scenario = Scenario(policy="preba", requests=5000, stream=True, **DPU)
+    scenario = Scenario.of(policy="preba", requests=5000, stream=True, **DPU)
     alone = run_scenario(scenario)[0].result
-    routed = run_scenario(dataclasses.replace(scenario, servers=1))[0].result
+    routed = run_scenario(scenario.having(servers=1))[0].result
     for key in ("latency_ms", "queue_ms", "preprocess_ms", "batch_size_mean", "utilization"):
         assert routed[key] == pytest.approx(alone[key]), key
     assert routed["preprocess_utilization"] == pytest.approx(alone["preprocess_utilization"])
-    four = run_scenario(dataclasses.replace(scenario, servers=4, rate_rps=12_000.0, requests=20_000))[0].result
+    four = run_scenario(scenario.having(servers=4, rate_rps=12_000.0, requests=20_000))[0].result
     assert four["finished"] == 20_000
     assert four["preprocess_utilization"] == pytest.approx(alone["preprocess_utilization"], rel=0.05)
 
@@ -199,15 +200,16 @@ def test_autoscaling_pays_for_what_the_load_takes():
 
 def test_a_fleet_cannot_be_traced():
     with pytest.raises(UsageError, match="--servers keeps no tasks and no requests; leave out --trace"):
-        run_scenario(Scenario(servers=2, requests=10), record=True)
+        run_scenario(Scenario.of(servers=2, requests=10), record=True)
 
 
 def peak_mib(requests):
     program = f"""
 import resource
-from headrace.sim.scenario import Scenario, run_scenario
+from headrace.sim.run import run_scenario
+from headrace.sim.scenario import Scenario
 given = dict(policy="serial", model="mobilenet_v1", rate_rps=75000.0, stream=True, servers=50)
-done, _ = run_scenario(Scenario(network_delay="0.2", mtbf_s=2.0, mttr_s=0.1, requests={requests}, **given))
+done, _ = run_scenario(Scenario.of(network_delay="0.2", mtbf_s=2.0, mttr_s=0.1, requests={requests}, **given))
 assert done.result["finished"] + done.result["failed"] == {requests} and done.result["fleet"]["failures"]
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """

@@ -4,7 +4,8 @@ import pytest
 
 from headrace.batching import UsageError
 from headrace.sim.fleet.settings import Autoscale, Delay, Failure, parse_autoscale, parse_delay, parse_failures
-from headrace.sim.scenario import Scenario, check_given, run_scenario
+from headrace.sim.run import run_scenario
+from headrace.sim.scenario import Scenario, scenario_of
 
 
 def test_what_is_written_is_what_is_meant():
@@ -28,7 +29,7 @@ def test_what_is_written_is_what_is_meant():
         ({"servers": 2, "network_delay": "-1"}, "--network-delay '-1': give milliseconds"),
         ({"servers": 2, "network_delay": "lognormal:1"}, "--network-delay 'lognormal:1'"),
         ({"servers": 2, "mtbf_s": 1.0}, "--mtbf-s and --mttr-s go together"),
-        ({"servers": 2, "mtbf_s": 1.0, "mttr_s": 0.0}, "--mttr-s 0: give a time above 0"),
+        ({"servers": 2, "mtbf_s": 1.0, "mttr_s": 0.0}, "--mttr-s 0: give a number above 0"),
         ({"servers": 2, "lost": "keep"}, "--lost 'keep': choose from reroute, fail"),
         ({"servers": 2, "autoscale": "3:1:1:1"}, "at least 3 of --servers 2; give 1 to 2"),
         ({"servers": 2, "autoscale": "0:1:1:1"}, "at least 0 of --servers 2"),
@@ -38,9 +39,9 @@ def test_what_is_written_is_what_is_meant():
 )
 def test_refused(given, message):
     with pytest.raises(UsageError, match=message):
-        run_scenario(Scenario(requests=10, **given))
+        run_scenario(Scenario.of(requests=10, **given))
 
 
 def test_a_router_without_servers_is_refused_though_it_is_the_usual_one():
     with pytest.raises(UsageError, match="--router is for a fleet"):
-        check_given(Scenario(), {"router"})
+        scenario_of({"router": "least-outstanding"})

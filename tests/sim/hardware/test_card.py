@@ -1,7 +1,6 @@
 """Test that the cells of compute units are those of the report of the RTL."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -10,7 +9,8 @@ from headrace.bitstreams.resources import report
 from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.verilate import rtl_sources
 from headrace.host.cli.build import _cache_folder
-from headrace.sim.scenario import Scenario, run_scenario
+from headrace.sim.run import run_scenario
+from headrace.sim.scenario import Scenario
 from headrace.sim.system.card import (
     CUS,
     DELAY_PS,
@@ -62,13 +62,13 @@ def test_a_unit_has_the_masters_of_its_kernel(name, module):
 
 
 def test_more_units_than_fit_a_card_are_a_warning(monkeypatch):
-    usual = Scenario(model="resnet50", accelerator="a100-40gb", requests=100, rate_rps=100)
+    usual = Scenario.of(model="resnet50", accelerator="a100-40gb", requests=100, rate_rps=100)
     for cus, warned in ((HBM_PORTS // 2, False), (HBM_PORTS // 2 + 1, True)):
-        _, found = run_scenario(replace(usual, preprocess=f"dpu:{cus}"))
+        _, found = run_scenario(usual.having(preprocess=f"dpu:{cus}"))
         assert any("34 AXI masters, and the HBM of a U55C 32 ports" in warning for warning in found) == warned
     monkeypatch.setitem(CUS, "image cu", {**CUS["image cu"], "uram": 80})
     most = int(USABLE / share_of_card({"image cu": 1})[1])
     assert most < HBM_PORTS // 2
     for cus, warned in ((most, False), (most + 1, True), (4 * most, True)):
-        _, found = run_scenario(replace(usual, preprocess=f"dpu:{cus}"))
+        _, found = run_scenario(usual.having(preprocess=f"dpu:{cus}"))
         assert any("of a U55C's URAM" in warning for warning in found) == warned

@@ -38,19 +38,20 @@ def test_seeds_may_be_named(tmp_path, text, seeds):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("polcy = 1", "there is no setting 'polcy'; known are model"),
+        ("polcy = 1", "there is no setting 'polcy'; known are accelerator"),
         ("policy = []", "policy is an empty list"),
         ("seeds = []", "seed is an empty list"),
         ("seeds = 0", "seeds is 0; give 1 to"),
         ("seeds = true", "must be of type int"),
-        ("requests = [10, 1.5]", "requests is 1.5; it must be of type int"),
-        ("requests = [[10]]", r"requests is \[10\]; it must be of type int"),
-        ("policy = {a = 1}", "must be of type str"),
+        ("requests = [10, 1.5]", "requests is 1.5: it must be of type int"),
+        ("requests = [[10]]", r"requests is \[10\]: it must be of type int"),
+        ("policy = {a = 1}", "there is no setting 'a'"),
+        ("policy = [[1]]", r"policy is \[1\]: it must be of type str"),
         ("seed = 1\nseeds = 2", "give seed or seeds"),
         ("rate-rps = 1\nrate_rps = 2", "twice, with dashes and without"),
         ("npus = [1, 2, 1]", "npus has a value twice"),
         ("[", "Invalid"),
-        (f"seeds = {MAX_RUNS // 20 + 1}\nmax-batch = {list(range(20))}", "100,020 combinations; leave out values"),
+        (f"seeds = {MAX_RUNS // 20 + 1}\nmax-batch = {list(range(1, 21))}", "100,020 combinations; leave out values"),
     ],
 )
 def test_what_is_no_grid_is_refused_with_why(tmp_path, text, words):
@@ -66,7 +67,7 @@ def test_what_is_no_text_is_refused(tmp_path):
 
 def scenarios(seeds, rates=(100.0, 1000.0)):
     return [
-        Scenario(model="gnmt", requests=200, rate_rps=rate, policy=policy, seed=seed)
+        Scenario.of(model="gnmt", requests=200, rate_rps=rate, policy=policy, seed=seed)
         for rate in rates
         for policy in ("lazy", "graph")
         for seed in range(seeds)
@@ -97,6 +98,6 @@ def test_a_changed_grid_runs_only_what_is_new(tmp_path):
 
 
 def test_a_run_that_cannot_be_stable_is_told_beside_the_others():
-    beyond = Scenario(policy="smdp", traffic="mmpp", by_phase=True, rate_rps=1e4, requests=100)
+    beyond = Scenario.of(policy="smdp", traffic="mmpp", by_phase=True, rate_rps=1e4, requests=100)
     found = run(beyond)
     assert found.result == {} and found.failed is not None and found.failed.startswith("unstable: 10000 requests")

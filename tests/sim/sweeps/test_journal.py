@@ -48,7 +48,7 @@ def found(job):
 
 def trials(count):
     return [
-        Trial(Scenario(accelerator="a100-40gb", policy="preba", rate_rps=500.0, requests=300, seed=seed), 0.99, 1)
+        Trial(Scenario.of(accelerator="a100-40gb", policy="preba", rate_rps=500.0, requests=300, seed=seed), 0.99, 1)
         for seed in range(count)
     ]
 
@@ -84,7 +84,7 @@ from headrace.sim.sweeps.journal import Journal
 from headrace.sim.sweeps.sweep import worker_pool
 from headrace.sim.planner.trials import Measured, Trial, measure
 from headrace.sim.scenario import Scenario
-jobs = [Trial(Scenario(accelerator="a100-40gb", policy="preba", rate_rps=500.0, requests=300, seed=seed), 0.99, 1)
+jobs = [Trial(Scenario.of(accelerator="a100-40gb", policy="preba", rate_rps=500.0, requests=300, seed=seed), 0.99, 1)
         for seed in range(2000)]
 with worker_pool(2) as workers:
     workers.sweep(measure, jobs, lambda: None, Journal(Path({str(tmp_path / "t")!r}), Measured))

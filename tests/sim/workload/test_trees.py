@@ -3,7 +3,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.batching import UsageError
-from headrace.sim.scenario import Scenario, run_scenario
+from headrace.sim.run import run_scenario
+from headrace.sim.scenario import Scenario
 from headrace.sim.workload.trees import complete_tree, random_tree, read_trees
 
 
@@ -23,7 +24,11 @@ def test_trees_of_ones_own(tmp_path):
     assert [tree.cells for tree in trees] == [5, 3, 1]
     inner = max(trees[0].subgraphs, key=lambda subgraph: len(subgraph.cells))
     assert inner.cells == [3, 4] and inner.needs == [0, 1, 2]
-    done, _ = run_scenario(Scenario("treelstm", "v100", policy="cellular", requests=300, rate_rps=500, trees=str(path)))
+    done, _ = run_scenario(
+        Scenario.of(
+            model="treelstm", accelerator="v100", policy="cellular", requests=300, rate_rps=500, trees=str(path)
+        )
+    )
     assert done.result["finished"] == 300
 
 

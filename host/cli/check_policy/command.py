@@ -1,0 +1,91 @@
+"""`headrace check-policy`: the rules that every policy keeps, checked with random histories."""
+
+import contextlib
+import dataclasses
+import sys
+from typing import Annotated
+
+import typer
+
+from headrace.batching.conformance import Conformance
+from headrace.batching.conformance.check import EXAMPLES
+from headrace.batching.registry import PolicySettings, entry_of, policy_names, policy_settings
+from headrace.batching.settings import parse_assignments
+from headrace.host.cli.check_policy.process import check_in_process
+from headrace.host.cli.console import show, show_json, working
+from headrace.host.cli.options import Json, command
+
+
+@command
+def check_policy(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A policy that `headrace policies` lists, or module:Class.",
+            autocompletion=policy_names,
+            metavar="NAME",
+        ),
+    ],
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="A setting of the policy; `headrace policies NAME` lists them."
+        ),
+    ] = None,
+    examples: Annotated[int, typer.Option(min=1, max=100_000, help="How many random histories to play.")] = EXAMPLES,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the histories.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Check that a policy keeps the rules of the contract between policies and drivers.
+
+    Random histories of requests, withdrawals and lost workers are played against it. If it breaks a rule, the shortest
+    history found is printed, and the exit status is 1."""
+    given = parse_assignments(assignments or ())
+    with contextlib.redirect_stdout(sys.stderr):  # a user's module may print; stdout belongs to the result
+        settings = policy_settings(name, given)
+    with working(f"checking {name}"):
+        found = check_in_process(name, given, examples, seed)
+    if as_json:
+        show_json(_as_json(name, settings, found))
+    else:
+        _show(name, found)
+    if found.broken is not None:
+        raise typer.Exit(1)
+
+
+def _as_json(name: str, settings: PolicySettings, found: Conformance) -> dict[str, object]:
+    entry = entry_of(settings)
+    broken = found.broken
+    return {
+        "policy": name,
+        "source": entry.source,
+        "tasks": entry.tasks,
+        "settings": {each.name: getattr(settings, each.name) for each in entry.settings},
+        "seed": found.seed,
+        "histories": found.histories,
+        "passed": [dataclasses.asdict(rule) for rule in found.passed],
+        "broken": None
+        if broken is None
+        else {
+            "rule": dataclasses.asdict(broken.rule),
+            "message": broken.message,
+            "events": broken.events,
+            "timeline": list(broken.timeline),
+        },
+    }
+
+
+def _show(name: str, found: Conformance) -> None:
+    broken = found.broken
+    if broken is None:
+        show(f"{name} keeps all {len(found.passed)} rules in {found.histories} histories, seed {found.seed}:")
+        for rule in found.passed:
+            show(f"  {rule.name:<18}{rule.sentence}")
+        return
+    show(f"{name} breaks the rule {broken.rule.name}: {broken.rule.sentence}")
+    show(f"  in {broken.rule.source}")
+    show(f"What is wrong: {broken.message}")
+    if broken.timeline:
+        show(f"The shortest history found, of history {found.histories} with seed {found.seed}:")
+        for line in broken.timeline:
+            show(f"  {line}")

@@ -1,0 +1,173 @@
+"""A policy of an installed package is used like a built-in one: on the command line, in files and in Python.
+
+The package in package/ is built and installed by pip into a fresh environment, which sees Headrace and what that needs.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import urllib.request
+import venv
+from pathlib import Path
+
+import pytest
+
+from headrace.host.cli.main import COMMANDS
+
+PACKAGE = Path(__file__).parent / "package"
+NETWORK = """
+import torch
+
+class Double(torch.nn.Module):
+    input_shape = (4,)
+
+    def forward(self, x):
+        return 2 * x
+"""
+RUN = ("simulate", "--model", "resnet50", "--requests", "300", "--rate-rps", "800", "--policy", "patient")
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory) -> Path:
+    """The Python of an environment into which the package was installed, without a network."""
+    folder = tmp_path_factory.mktemp("outside")
+    venv.create(folder / "env", with_pip=False)
+    found = folder / "env" / "bin" / "python"
+    packages = folder / "env" / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
+    (packages / "headrace_here.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
+    source = folder / "package"  # a build leaves files there
+    shutil.copytree(PACKAGE, source, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"))
+    install = [found, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation", source]
+    done = subprocess.run(install, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return found
+
+
+@pytest.fixture
+def headrace(python, tmp_path):
+    """Run a command of that environment in an empty folder."""
+
+    def run(*arguments: object, program: str = "from headrace.host.cli.main import main; main()") -> str:
+        done = subprocess.run(
+            [python, "-c", program, *map(str, arguments)], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def simulated(patience_ms: float) -> str:
+    """Return a program that simulates what RUN does, and prints the result as JSON."""
+    return (
+        "import headrace, json\n"
+        "run = {'requests': 300, 'rate_rps': 800, 'policy': 'patient'}\n"
+        f"result = headrace.simulate('resnet50', **run, patience_ms={patience_ms})\n"
+        "print(json.dumps(result.to_dict()))"
+    )
+
+
+def test_it_is_simulated_by_its_name(headrace):
+    short = json.loads(headrace(*RUN, "--set", "patience_ms=0", "--json"))
+    long = json.loads(headrace(*RUN, "--set", "patience_ms=3", "--json"))
+    assert short["finished"] == long["finished"] == 300
+    assert short["batch_size_mean"] < long["batch_size_mean"] <= 16
+    assert long["settings"]["policy"] == "patient"
+    assert long["settings"]["patience_ms"] == 3 and long["settings"]["max_batch"] == 16
+
+
+def test_a_wrong_value_is_refused_as_with_a_built_in_policy(python, tmp_path):
+    command = [python, "-m", "headrace.host.cli.main", *RUN, "--set"]
+    for text, words in (("patience_ms=-1", "give a number of 0 or more"), ("patience=1", "patience_ms, max_batch")):
+        done = subprocess.run([*command, text], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2 and words in done.stderr, done.stderr
+
+
+def test_it_and_its_settings_stand_in_a_table_of_a_file(headrace, tmp_path):
+    (tmp_path / "run.toml").write_text(
+        'model = "resnet50"\nrequests = 300\nrate-rps = 800\n[policy]\nname = "patient"\npatience-ms = 3\n'
+    )
+    of_file = json.loads(headrace("simulate", "--config", "run.toml", "--json"))
+    of_options = json.loads(headrace(*RUN, "--set", "patience_ms=3", "--json"))
+    assert of_file | {"wall_s": 0} == of_options | {"wall_s": 0}
+
+
+def test_a_grid_varies_its_setting(headrace, tmp_path):
+    (tmp_path / "grid.toml").write_text(
+        'model = "resnet50"\nrequests = 300\nrate-rps = 800\npolicy = "patient"\npatience-ms = [0, 3]\n'
+    )
+    runs = json.loads(headrace("simulate", "--grid", "grid.toml", "--json"))
+    assert [each["settings"]["patience_ms"] for each in runs] == [0, 3]
+    assert runs[0]["result"]["batch_size_mean"] < runs[1]["result"]["batch_size_mean"]
+
+
+def test_python_gives_what_the_command_gives(headrace):
+    of_command = json.loads(headrace(*RUN, "--set", "patience_ms=3", "--json"))
+    of_python = json.loads(headrace(program=simulated(3)))
+    assert of_python | {"wall_s": 0} == of_command | {"wall_s": 0}
+
+
+def test_a_sweep_takes_its_objects_by_several_processes(headrace):
+    program = (
+        "import headrace\nfrom headrace_patient import Patient\n"
+        "policies = [Patient(patience_ms=each) for each in (0, 1, 2, 3, 4)]\n"
+        "for row in headrace.sweep('resnet50', policy=policies, requests=100).to_dicts(): print(row['policy'])"
+    )
+    assert headrace(program=program).split() == [
+        "patient(patience_ms=0)",
+        "patient(patience_ms=1)",
+        "patient",
+        "patient(patience_ms=3)",
+        "patient(patience_ms=4)",
+    ]
+
+
+def test_a_server_answers_with_it(python, tmp_path):
+    (tmp_path / "double.py").write_text(NETWORK)
+    words = ["--model", "double:Double", "--workers", "1", "--max-batch", "4", "--policy", "patient"]
+    addresses = [f"--{each}=127.0.0.1:0" for each in ("http", "grpc", "metrics")]
+    program = "from headrace.host.cli.main import main; main()"
+    command = [python, "-c", program, "serve", *words, "--set", "patience_ms=1", *addresses, "--json"]
+    with (
+        open(tmp_path / "log", "w") as log,
+        subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        ) as server,
+    ):
+        try:
+            line = server.stdout.readline()
+            assert line, (tmp_path / "log").read_text()
+            ready = json.loads(line)
+            tensor = {"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}
+            url = f"http://{ready['http']}/v2/models/{ready['models'][0]}/infer"
+            with urllib.request.urlopen(url, json.dumps({"inputs": [tensor]}).encode(), timeout=30) as answer:
+                assert json.load(answer)["outputs"][0]["data"] == [2, 4, 6, 8]
+        finally:
+            server.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                server.wait(30)
+            server.kill()
+    assert server.returncode == 0
+
+
+@pytest.mark.skipif("policies" not in COMMANDS, reason="headrace policies is not there yet")
+def test_it_is_listed_and_explained(headrace):
+    listed = headrace("policies")
+    assert "patient" in listed and "headrace-patient" in listed
+    explained = headrace("policies", "patient")
+    assert "patience_ms" in explained and "How long nobody must have joined." in explained
+
+
+@pytest.mark.skipif("check-policy" not in COMMANDS, reason="headrace check-policy is not there yet")
+def test_it_keeps_the_rules_of_policies(headrace):
+    headrace("check-policy", "patient")
