@@ -206,7 +206,7 @@ def _profile_cpu(path: Path, as_json: bool) -> None:
             shown.update(bar, description=f"profiling preprocessing on the CPU: {part}")
 
         measured = measure_cpu([image.jpeg for image in images], [clip.data for clip in clips], source, on_part)
-    fits = {"image": measured.image, "sound": measured.audio}
+    fits = {"image": measured.image, "audio": measured.audio}
     text = measured.costs.to_json(
         machine=where, rounds=measured.rounds, fits={kind: asdict(fit) for kind, fit in fits.items()}
     )
@@ -218,7 +218,7 @@ def _profile_cpu(path: Path, as_json: bool) -> None:
         table = Table(title=f"preprocessing on {where['cpu']}, {where['cores']} cores", title_justify="left")
         for heading in ("", "files", "one core, ms", "all cores, ms", "ratio", "rounds differ by", "costs err by"):
             table.add_column(heading, justify="right" if heading else "left")
-        contention = {"image": measured.costs.image.contention, "sound": measured.costs.audio.contention}
+        contention = {"image": measured.costs.image.contention, "audio": measured.costs.audio.contention}
         for kind, fit in fits.items():
             table.add_row(
                 kind,
