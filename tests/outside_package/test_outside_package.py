@@ -81,7 +81,10 @@ def test_it_is_simulated_by_its_name(headrace):
 
 def test_a_wrong_value_is_refused_as_with_a_built_in_policy(python, tmp_path):
     command = [python, "-m", "headrace.host.cli.main", *RUN, "--set"]
-    for text, words in (("patience_ms=-1", "give a number of 0 or more"), ("patience=1", "known are max_batch, patience_ms")):
+    for text, words in (
+        ("patience_ms=-1", "give a number of 0 or more"),
+        ("patience=1", "known are max_batch, patience_ms"),
+    ):
         done = subprocess.run([*command, text], cwd=tmp_path, capture_output=True, text=True, timeout=60)
         assert done.returncode == 2 and words in done.stderr, done.stderr
 
