@@ -209,8 +209,8 @@ def _docstrings(cls: type) -> tuple[str, str]:
     package, _, name = cls.__module__.rpartition(".")
     folders = getattr(sys.modules.get(package), "__path__", ())  # __file__ of a compiled module may be wrong
     source = next((path for folder in folders if (path := Path(folder, f"{name}.py")).is_file()), None)
-    if source is None or getattr(module, "__file__", "").endswith(".py"):
-        own = cls.__doc__ or ""
+    own = cls.__doc__ or ""
+    if source is None or not own.startswith("mypyc"):  # which puts a text of its own there
         return module.__doc__ or "", "" if own.startswith(f"{cls.__name__}(") else own  # dataclass() writes a signature
     tree = ast.parse(source.read_text("utf-8"))
     classes = {each.name: each for each in tree.body if isinstance(each, ast.ClassDef)}

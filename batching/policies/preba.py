@@ -217,7 +217,7 @@ def _buckets(graph: ModelGraph, profiles: Sequence[Profile], width: float) -> li
 class Buckets:
     """Settings of policies that use PREBA's batch limits, by buckets of the input length."""
 
-    bucket_s: float = setting(default=BUCKET_S, help="Width of a bucket of audio, in seconds.", gt=0)
+    bucket_s: float = setting(default=BUCKET_S, help="Width of a bucket of audio, in seconds.", gt=0, le=86_400)
     bucket_width: int = setting(
         default=BUCKET_WIDTH, help="Width of a bucket of other inputs, in steps.", ge=1, le=100_000
     )

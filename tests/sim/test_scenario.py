@@ -302,7 +302,7 @@ def test_sounds_are_seconds_to_who_draws_them_and_steps_to_the_graph():
     assert all(length.is_integer() for length in conformer.arrivals.input_len)
     assert max(conformer.arrivals.input_len) == pytest.approx(2 * max(las.arrivals.input_len), abs=2)
     assert 15 / 0.04 < max(conformer.arrivals.input_len) <= 35 / 0.04 + 1
-    with pytest.raises(UsageError, match="las takes sounds; give librispeech"):
+    with pytest.raises(UsageError, match="las takes audio; give librispeech"):
         run_scenario(Scenario.of(model="las", **{**settings, "lengths": "translation"}))
 
 

@@ -13,7 +13,7 @@ from headrace.batching.registry import policy_names
 from headrace.batching.settings import option
 from headrace.bitstreams.whole_file import replacing
 from headrace.host.cli.console import out, show_json, tell, warn, working
-from headrace.host.cli.options import HelpAll, Json, Ray, check_readable, command, creatable, readable
+from headrace.host.cli.options import HelpAll, Json, Ray, check_finite, check_readable, command, creatable, readable
 from headrace.host.cli.setting_options import (
     Assignments,
     Choice,
@@ -155,6 +155,7 @@ def readable_scenario(given: Mapping[str, Any]) -> tuple[Scenario, list[str]]:
 
     Raises UsageError, also where a file that a setting names cannot be read."""
     scenario, notes = scenario_of(given)
+    check_finite("--slo-ms", scenario.workload.slo_ms)
     for name in FILES:
         if given.get(name) is not None:
             check_readable(option(name), Path(given[name]))

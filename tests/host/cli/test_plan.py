@@ -12,7 +12,9 @@ from command import headrace, headrace_here
 
 from headrace.host.cli.console import Stages
 from headrace.host.cli.main import app
+from headrace.host.cli.options import GIVEN
 from headrace.host.cli.plan.search import draw
+from headrace.sim.machine import max_batch_of
 from headrace.sim.planner import commands
 from headrace.sim.planner.target import Candidate, Hardware, Target
 from headrace.sim.scenario import Scenario
@@ -83,11 +85,14 @@ def test_serve_takes_the_command_of_a_plan(model, preprocess, policy):
     program, name, *words = shlex.split(command)
     assert (program, name) == ("headrace", "serve") and (note is not None) == preprocess.startswith("dpu")
     serve = typer.main.get_command(app).get_command(None, "serve")
-    given = serve.make_context("serve", words).params
+    context = serve.make_context("serve", words)
+    given, settings = context.params, context.meta.get(GIVEN, {})
     assert len(given["model"]) == len(model.split(","))
     assert given["policy"] == [policy["policy"]] and given["workers"] == "2" and given["slo_ms"] == [50.0]
-    for parameter in ("window_ms", "max_batch", "bucket_s"):
-        assert given[parameter] == getattr(scenario, parameter)
+    assert given["max_batch"] == max_batch_of(scenario)
+    assert {name: float(value) for name, value in settings.items()} == {
+        name: policy[name] for name in ("window_ms", "bucket_s") if name in policy
+    }
     kinds = {"dpu:4": {"image_cus": 4}, "dpu:2": {"mel_cus": 2, "norm_cus": 2}}.get(preprocess, {})
     assert [each.value for each in given["preprocess"]] == ["dpu" if kinds else "cpu"]
     assert {name: given[name] for name in kinds} == kinds

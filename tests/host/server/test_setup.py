@@ -40,7 +40,7 @@ def test_a_port_that_is_taken_is_named_at_once(port):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (("--model", "a=resnet18", "--model", "a=resnet50"), "a name of its own"),
+        (("--model", "a=resnet18", "--model", "a=resnet50"), "its own name"),
         (("--model", "a/b=resnet18"), "letters, digits"),
         (("--weights", "", "--weights", ""), "2 for 1 models"),
         (("--policy", "cellular"), "serves step models"),
@@ -84,7 +84,10 @@ def test_options_that_do_not_go_together_are_refused(options, text):
             "there is no setting 'polcy'; known are allow-nonfinite-weights, bucket-s, bucket-width, by-phase, "
             "coverage, crop, ",
         ),
-        ('[[models]]\nsource = "resnet18"\npolicy = "best"', "there is no policy 'best'; choose from serial,"),
+        (
+            '[[models]]\nsource = "resnet18"\npolicy = "best"',
+            "policy 'best': there is no such policy; choose from serial,",
+        ),
         ('[[models]]\nsource = "resnet18"\nmax-queue = 0', "max-queue is 0: give 1 to 65536"),
         (
             '[[models]]\nsource = "resnet18"\nmax-batch = true',
