@@ -225,7 +225,7 @@ class Buckets:
         default=True, help="Let a bucket that is due take requests of the buckets next to it."
     )
     knee_growth: float = setting(
-        default=KNEE_GROWTH, help="The knee is where throughput grows by less than this factor.", ge=KNEE_GROWTH
+        default=KNEE_GROWTH, help="The knee is where throughput grows by less than this factor.", ge=KNEE_GROWTH, le=100
     )
 
 

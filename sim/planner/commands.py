@@ -24,7 +24,8 @@ _PARAMETERS: Final = ("window_ms", "bucket_s")  # of policies, for `headrace ser
 def command(scenario: Scenario) -> str:
     """Return the command that simulates a scenario."""
     words = ["headrace", "simulate"]
-    for name, value in scenario.given().items():
+    given = scenario.given()
+    for name, value in {"model": scenario.workload.model, **given}.items():
         if isinstance(value, bool):
             words.append(option(name) if value else f"--no-{option(name).removeprefix('--')}")
         else:

@@ -10,6 +10,7 @@ import pytest
 import typer
 from command import headrace_here
 
+from headrace.batching import find_policy, policy_names
 from headrace.batching.errors import LONGEST_NAME
 from headrace.host.cli.main import COMMANDS, app
 from headrace.host.demo.inputs.audio import pcm_file
@@ -88,7 +89,6 @@ NAMED = (  # choices and lists of names
     (*SIMULATE, "--traffic"),
     (*SIMULATE, "--model"),
     (*SIMULATE, "--accelerator"),
-    (*SIMULATE, "--slack-scope"),
     (*SIMULATE, "--shares"),
     *((*FLEET, option) for option in ("--router", "--network-delay", "--failure", "--lost", "--autoscale")),
     (*SMDP, "--rho", "0.5", "--method"),
@@ -549,7 +549,7 @@ def test_every_option_that_takes_a_value_is_tried_here():
         ("preprocess", "files"),
         ("demo", "--images"),
         ("demo", "folder"),
-        ("reproduce", "paper"),
+        ("reproduce", "experiment"),
     }
     tried |= {("bench", option) for option in ("url", "--model", "--input")}  # in tests/host/bench
     # in tests/host/server
@@ -559,6 +559,16 @@ def test_every_option_that_takes_a_value_is_tried_here():
         ("device", option) for option in ("unpacked", "--log", "-ppid", "-port")
     }  # in tests/host/xrt, as the rest
     tried |= {("xrt-env", "container"), ("xrt-env", "-o")}
+    tried |= {("policies", "name"), *(("check-policy", option) for option in ("name", "--examples", "--seed"))}
+    tried |= {(name, "--set") for name in ("check-policy", "demo", "serve", "simulate")}  # in test_policies and others
+    # A setting of a policy is read by its class, whichever command has it.
+    of_policies = {each.option for name in policy_names() for each in find_policy(name).settings}
+    tried |= {
+        (name, option)
+        for name in ("demo", "serve")
+        for by, option in tried
+        if by == "simulate" and option in of_policies
+    }
     missing = []
     group = typer.main.get_command(app)
     for name in COMMANDS:

@@ -219,9 +219,11 @@ def test_the_options_of_simulate_stand_in_groups():
     groups = {title: body for title, body in re.findall(r"^(\w[\w ]*):\n((?:  .*\n)+)", text, re.MULTILINE)}
     assert {"Traffic", "Models and hardware", "Policy", "Run and output"} <= set(groups)
     assert "--rate-rps" in groups["Traffic"] and "--npus" in groups["Models and hardware"]
-    assert "--max-batch" in groups["Policy"] and "--seed" in groups["Run and output"]
+    assert "--set" in groups["Policy"] and "--seed" in groups["Run and output"]
+    settings = headrace_here("simulate", "--help-all").stdout.partition("Settings of policies")[2]
+    assert "--max-batch" in settings
     assert all(name in " ".join(groups["Policy"].split()) for name in POLICIES)
-    assert "[resnet50]" in groups["Models and hardware"]  # brackets are no markup
+    assert "resnet50]" in groups["Traffic"]  # brackets are no markup
 
 
 @pytest.mark.parametrize(
