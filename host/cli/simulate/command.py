@@ -94,11 +94,13 @@ def simulate(
     The hardware is one of NPUs, a GPU in slices with preprocessing, the cells of a V100, or a measured profile."""
     given: dict[str, Any] = read_settings(config) if config else {}
     given |= with_assignments(renamed(given_options(ctx)), assignments)
-    check_assignments(assignments, [str(given.get(POLICY, "lazy"))])
-    if grid is not None:
+    runs = None if grid is None else read_grid(grid)
+    policies = [given.get(POLICY, "lazy")]
+    check_assignments(assignments, policies if runs is None else runs.values.get(POLICY, policies))
+    if runs is not None:
         if trace is not None:
             raise UsageError("--trace is for one run: leave it out, or leave out --grid")
-        _simulate_grid(read_grid(grid), given, out_folder, ray, as_json)
+        _simulate_grid(runs, given, out_folder, ray, as_json)
         return
     for name, value in (("--out", out_folder), ("--ray", ray)):
         if value is not None:
