@@ -32,7 +32,7 @@ from headrace.batching.policies.smdp import SmdpBatching
 from headrace.batching.policies.static import StaticBatching
 from headrace.batching.policies.work_conserving import WorkConservingBatching
 from headrace.batching.policy import LatencyModel, Policy
-from headrace.batching.registry import POLICIES, PolicySettings, build_policy, find_policy, policy_names, policy_with
+from headrace.batching.registry import POLICIES, PolicySettings, find_policy, policy_names, policy_with
 from headrace.batching.request import REASONS, Request, Task
 from headrace.batching.results import Served, ServedTimes, percentiles_ms, summarize
 
@@ -81,7 +81,6 @@ __all__ = [
     "UnsupportedInput",
     "UsageError",
     "WorkConservingBatching",
-    "build_policy",
     "find_policy",
     "percentiles_ms",
     "policy_names",

@@ -171,11 +171,6 @@ def policy_with(name: str, **values: Any) -> PolicySettings:
     return policy_settings(name, {key: value for key, value in values.items() if key in own})
 
 
-def build_policy(policy: "str | PolicySettings", context: PolicyContext, **given: Any) -> Policy:
-    """Return a new policy for one run, from its name and settings. Raises UsageError."""
-    return policy_settings(policy, given).build(context)
-
-
 @cache
 def _built_in(name: str) -> PolicyEntry:
     module, _, attribute = _BUILT_IN[name].partition(":")

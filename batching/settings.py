@@ -17,6 +17,7 @@ settings object is made, and nowhere else.
 
 import dataclasses
 import math
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -263,8 +264,6 @@ def _setting_of(each: "dataclasses.Field[Any]", hint: Any) -> Setting | None:
 
 
 def _is_union(hint: Any) -> bool:
-    import types
-
     return get_origin(hint) in (Union, types.UnionType)
 
 
@@ -276,7 +275,9 @@ def check_values(made: Any) -> None:
             each.check(value, each.option)
 
 
-def read_settings(cls: type[T], given: Mapping[str, Any], where: Callable[[str], str] = option, what: str = "") -> T:
+def read_settings(
+    cls: type[T], given: Mapping[str, Any], where: Callable[[str], str] = option, what: str = "", **others: Any
+) -> T:
     """Return an object of `cls` from values by name.
 
     Args:
@@ -284,12 +285,14 @@ def read_settings(cls: type[T], given: Mapping[str, Any], where: Callable[[str],
         given: Texts or values of a TOML file, by the settings' names.
         where: Makes the beginning of an error text from a setting's name.
         what: Says in an error text whose settings these are.
+        others: Values of other fields of `cls`, as they are.
 
     Raises:
         UsageError: A value is wrong, or `cls` has no setting of that name.
     """
     known = {each.name: each for each in settings_of(cls)}
-    return cls(**{name: _known(known, name, where, what).read(value, where(name)) for name, value in given.items()})
+    read = {name: _known(known, name, where, what).read(value, where(name)) for name, value in given.items()}
+    return cls(**read, **others)
 
 
 def _known(known: Mapping[str, Setting], name: str, where: Callable[[str], str], what: str) -> Setting:

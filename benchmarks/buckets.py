@@ -4,8 +4,8 @@
 
 All runs are simulated. The workers are:
 
-- 7 slices as in PREBA's Fig. 15: a batch takes 35 ms up to the knee, whatever its length, and is at the knee with 40 or
-  160 s of sound in it, padding counted; these two figures are assumed.
+- 7 slices as in PREBA's Fig. 15. Up to the knee a batch takes 35 ms, whatever its length. It is at the knee with 40 or
+  160 s of audio in it, padding included. These two figures are assumed.
 - Simulated NPUs, with Conformer, and with LAS and its usual utterances of 1 to 16 s.
 - The CPU core that examples/conformer_ctc_small.profile.json was measured on.
 

@@ -7,9 +7,9 @@ files in turn each have every second clock of the entropy decoder, and a request
 Speculation is taken at its best: two symbols in every clock, long codes without another. `none` is a decoder that takes
 no time, which shows what the rest of the unit allows.
 
-Levels are those of the shortest clock period that registers moved over logic can reach (Pan's algorithm in ABC, with
-six-input look-up tables as the unit of delay): for the decoder as it is, and with each of its registers doubled, which
-is what two files in turn means. Registers are not moved over memories, so there could be a level less.
+Levels are the shortest clock period that moving registers over logic can reach. Pan's algorithm in ABC computes them,
+with six-input look-up tables as the unit of delay. They are given for the decoder as it is, and with each register
+doubled, as two files in turn need it. Registers are not moved over memories, so there could be a level less.
 """
 
 import argparse

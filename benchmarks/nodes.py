@@ -10,10 +10,11 @@
   the time from there to the worker's answer, which is lost.
 - live: ResNet-50 on one worker at 0.3, 0.6 and 0.9 of its throughput at the knee, and a Transformer (2 + 2 layers of
   256, lengths of translations) at these shares of what padded batches sustain. Both run under `lazy` and under `graph`
-  with windows relative to the latency of a request alone. Arrivals are Poisson, tensors are made beforehand, and the
-  simulator gets the same arrivals and the measured latencies of the nodes. "machine" is the time of the nodes, divided
-  by what the profile says of the same nodes and batches: how much slower the machine was then. LazyBatching's Fig. 17,
-  a prototype on a GPU, compares the same: 1.4 to 56 times the latency, 1.3 times fewer violations.
+  with windows relative to the latency of a request alone. Arrivals are Poisson, and tensors are made beforehand. The
+  simulator gets the same arrivals and the measured latencies of the nodes. "machine" says how much slower the machine
+  was during the run than during the profile: the time of the nodes, divided by their time in the profile.
+  LazyBatching's Fig. 17 compares the same with a prototype on a GPU: 1.4 to 56 times the latency, and 1.3 times fewer
+  violations.
 
 Tables have medians of the rounds, and of ratios their range, which is the machine's noise.
 """

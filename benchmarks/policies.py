@@ -2,10 +2,10 @@
 
     .venv/bin/python -m benchmarks.policies [--only decisions|cells] [--backlogs 1000 10000 100000] [--json [FILE]]
 
-- decisions: a decision must not cost more because more requests wait. ResNet-50 and MobileNet on the NPU wait in turn;
-  LSTM and Seq2Seq on the V100 for policies of cells. "serve" is one task: the policy hands it out, takes it back as it
-  has run, and gets as many new requests as it finished. "withdraw" is one request chosen at random. The table has the
-  best round. At 100,000 requests the processor's caches are colder.
+- decisions: a decision must not cost more because more requests wait. Requests are for ResNet-50 and MobileNet in turn,
+  on the NPU. For policies of cells they are for LSTM and Seq2Seq on the V100. "serve" is one task. The policy hands it
+  out, takes it back as it has run, and gets as many new requests as it finished. "withdraw" is one request chosen at
+  random. The table has the best round. At 100,000 requests the processor's caches are colder.
 - cells: the policy alone, driven by a loop that takes no time. The target is 1 M cells/s, which is twice what 20,000
   requests/s of 24 cells need.
 """

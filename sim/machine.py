@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -248,7 +248,7 @@ def server_of(scenario: Scenario) -> tuple[System, dict[str, Lengths]]:
     return system, _all_lengths(scenario, {}, system, scenario.workload.models())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Machine:
     """The machine of a scenario.
 
@@ -262,9 +262,14 @@ class Machine:
     profiles: dict[str, Profile]
     system: System | None
 
+    @cached_property
+    def typical(self) -> dict[str, tuple[float, int]]:
+        """Return, by model, the mean input length and the mean number of output steps."""
+        return {model: mean_lengths(known) for model, known in self.lengths.items()}
+
 
 def machine_of(scenario: Scenario) -> Machine:
-    """Raises UsageError for what cannot be simulated."""
+    """Return the machine of a scenario. Raises UsageError for a scenario that cannot be simulated."""
     check_fits(scenario)
     cells = _cells(scenario) if scenario.entry.tasks == "cells" else {}
     profiles = _profiles(scenario)

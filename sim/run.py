@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from headrace.batching.context import Bursts, PolicyContext, Profiles
 from headrace.batching.errors import UsageError
-from headrace.batching.graphs.execution import NodeTimes
 from headrace.sim.engine import Arrivals
 from headrace.sim.fleet.simulation import simulate_fleet
 from headrace.sim.machine import (
@@ -19,7 +18,6 @@ from headrace.sim.machine import (
     longest,
     machine_of,
     max_batch_of,
-    mean_lengths,
     rate_shares,
     trace_of,
 )
@@ -76,7 +74,7 @@ def run_scenario(
         alone = scenario
         if hasattr(scenario.workload.traffic, "rate_rps"):
             alone = scenario.having(rate_rps=scenario.workload.drawn.rate_rps / fleet.servers)
-        return done, warnings(alone, times, lengths, system)
+        return done, warnings(alone, machine)
     done = simulate(
         policy,
         arrivals,
@@ -93,11 +91,11 @@ def run_scenario(
     )
     if system is not None:
         done = replace(done, result=system.reported(done))
-    return done, warnings(scenario, times, lengths, system)
+    return done, warnings(scenario, machine)
 
 
 def context_of(scenario: Scenario, machine: Machine) -> PolicyContext:
-    """Return what the scenario's policy is told of models and machine."""
+    """Return the context from which the scenario's policy is built."""
 
     def profiles() -> Profiles:
         if machine.system is not None:
@@ -114,7 +112,7 @@ def context_of(scenario: Scenario, machine: Machine) -> PolicyContext:
         machine.workers,
         known_profiles=profiles,
         cells={name: model for name, (model, _) in machine.cells.items()} or None,
-        typical={model: mean_lengths(known) for model, known in machine.lengths.items()},
+        typical=machine.typical,
         steps_of=lambda coverage: {
             model: dec_timesteps(machine.lengths[model], coverage)
             for model, known in machine.times.items()
@@ -165,30 +163,29 @@ def _checked(times: Any) -> NDArray[np.float64]:
     return found
 
 
-def warnings(
-    scenario: Scenario, times: Mapping[str, NodeTimes], lengths: Mapping[str, Lengths], system: System | None
-) -> list[str]:
+def warnings(scenario: Scenario, machine: Machine) -> list[str]:
     """Return warnings about what can be simulated but is hardly what was meant."""
     if scenario.entry.tasks == "cells":
         return []  # a node's latency is that of one cell there, and a request has many
-    found = []
+    found, system = [], machine.system
     if system is not None and (excess := too_many(system.preprocessor)) is not None:
         found.append(f"--preprocess {scenario.preprocess.preprocess}: {excess}")
     slo_ms = scenario.workload.slo_ms
-    typical = {model: mean_lengths(known) for model, known in lengths.items()}
-    for model, length in typical.items():
-        alone_ms = times[model].whole(1, *length) * 1e3 + scenario.overhead_ms
+    for model, length in machine.typical.items():
+        alone_ms = machine.times[model].whole(1, *length) * 1e3 + scenario.overhead_ms
         if alone_ms > slo_ms:
             found.append(f"--slo-ms {slo_ms:g} is below the {alone_ms:.2f} ms that {model} takes alone")
     if scenario.workload.trace is not None:
         return found
     shares, rate_rps = rate_shares(scenario), getattr(scenario.workload.drawn, "rate_rps", 0.0)
     if system is not None:
-        limits = system.capacity_rps(typical, shares)
+        limits = system.capacity_rps(machine.typical, shares)
     else:
-        max_batch, workers = max_batch_of(scenario), machine_workers(scenario)
-        batch_s = sum(shares[model] * times[model].whole(max_batch, *length) for model, length in typical.items())
-        limits = {f"{workers} workers": workers * max_batch / batch_s}
+        max_batch = max_batch_of(scenario)
+        batch_s = sum(
+            shares[model] * machine.times[model].whole(max_batch, *length) for model, length in machine.typical.items()
+        )
+        limits = {f"{machine.workers} workers": machine.workers * max_batch / batch_s}
     binds = min(limits, key=lambda part: limits[part])
     if rate_rps > limits[binds]:
         found.append(
@@ -196,8 +193,3 @@ def warnings(
             "full batches): the queue will grow to the end of the run"
         )
     return found
-
-
-def machine_workers(scenario: Scenario) -> int:
-    """Return how many workers hardware without slices has."""
-    return int(getattr(scenario.hardware, "npus", 1))

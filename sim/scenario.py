@@ -8,8 +8,8 @@ sweeps name all settings in one flat list instead (`rate_rps`, `npus`, `window_m
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
-from typing import Any, TypeVar, cast
+from dataclasses import replace
+from typing import Any, cast
 
 from headrace.batching.errors import LONGEST_NAME, UsageError
 from headrace.batching.policies.lazy import Lazy
@@ -20,9 +20,9 @@ from headrace.batching.registry import (
     find_policy,
     policy_names,
 )
-from headrace.batching.settings import Setting, option, setting, settings, settings_of
+from headrace.batching.settings import Setting, option, read_settings, setting, settings, settings_of
 from headrace.sim.fleet.settings import FleetSettings
-from headrace.sim.hardware.settings import ACCELERATORS, Accelerators, Hardware, Measured, MigGpu, Npu, accelerator_name
+from headrace.sim.hardware.settings import ACCELERATORS, Hardware, MigGpu, Npu, accelerator_name
 from headrace.sim.system.settings import IDEAL, Preprocess
 from headrace.sim.workload.settings import (
     TRAFFICS,
@@ -35,7 +35,6 @@ from headrace.sim.workload.settings import (
     traffic_name,
 )
 
-T = TypeVar("T")
 ALIASES = {"sla_ms": "slo_ms", "photos": "images", "photo_pixels": "image_pixels"}  # former names
 POLICY, ACCELERATOR, TRAFFIC = "policy", "accelerator", "traffic"  # settings that choose a class of settings
 
@@ -60,11 +59,11 @@ class Scenario(RunSettings):
 
     `preprocess` counts for a GPU in slices only. With a `fleet`, so many equal servers stand behind a router."""
 
-    workload: Workload = field(default=Workload(), metadata={"composed": True})
-    hardware: Hardware = field(default=Npu(), metadata={"composed": True})
-    policy: PolicySettings = field(default=Lazy(), metadata={"composed": True})
-    preprocess: Preprocess = field(default=Preprocess(), metadata={"composed": True})
-    fleet: FleetSettings | None = field(default=None, metadata={"composed": True})
+    workload: Workload = Workload()
+    hardware: Hardware = Npu()
+    policy: PolicySettings = Lazy()
+    preprocess: Preprocess = Preprocess()
+    fleet: FleetSettings | None = None
 
     @classmethod
     def of(cls, **given: Any) -> "Scenario":
@@ -173,15 +172,17 @@ def scenario_of(given: Mapping[str, Any], where: Callable[[str], str] = option) 
                 f"{', '.join(sorted({*every_setting(), *known, POLICY, ACCELERATOR, TRAFFIC}))}"
             )
     _refuse_useless(useless, parts, given, where)
-    made: dict[str, Any] = {part: _read(parts[part], values[part], where) for part in parts if part != "workload"}
+    made: dict[str, Any] = {
+        part: read_settings(parts[part], values[part], where) for part in parts if part != "workload"
+    }
     if isinstance(made["hardware"], MigGpu):
-        made["hardware"] = _read(MigGpu, {"gpu": accelerator, **values["hardware"]}, where)
+        made["hardware"] = read_settings(MigGpu, {"gpu": accelerator, **values["hardware"]}, where)
     if not isinstance(policy, str):
         if values["policy"]:
             raise UsageError("the policy is given with its settings; leave out the others")
         made["policy"] = policy
     scenario = Scenario(
-        workload=_read(Workload, values["workload"], where, traffic=made["traffic"]),
+        workload=read_settings(Workload, values["workload"], where, traffic=made["traffic"]),
         hardware=made["hardware"],
         policy=made["policy"],
         preprocess=made["preprocess"],
@@ -222,11 +223,6 @@ def _traffic(given: Mapping[str, Any], where: Callable[[str], str]) -> type:
     if given.get("replay") is not None:
         return Replay
     return traffic_class(str(given.get(TRAFFIC, "poisson")), where(TRAFFIC))
-
-
-def _read(cls: type[T], given: Mapping[str, Any], where: Callable[[str], str], **more: Any) -> T:
-    known = {each.name: each for each in settings_of(cls)}
-    return cls(**{name: known[name].read(value, where(name)) for name, value in given.items()}, **more)
 
 
 def _refuse_useless(
@@ -278,6 +274,3 @@ def _note(scenario: Scenario, name: str) -> str:
     if isinstance(scenario.hardware, MigGpu):
         of += f", --preprocess {scenario.preprocess.preprocess}"
     return f"{option(name)} has no effect with {of}"
-
-
-__all__ = ["Accelerators", "Measured", "Scenario", "every_setting", "renamed", "scenario_of"]

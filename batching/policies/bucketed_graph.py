@@ -1,4 +1,4 @@
-"""`bucketed-graph`: whole graphs in buckets of similar input length.
+"""The policy `bucketed-graph` batches whole graphs in buckets of similar input length.
 
 Requests wait in buckets by input length, and a batch consists of requests of one bucket. An idle worker starts a batch
 as soon as any request waits, full or not.

@@ -1,4 +1,4 @@
-"""`cellular`: cellular batching of recurrent networks.
+"""The policy `cellular` batches the cells of recurrent networks.
 
 Requests join and leave a running batch at every cell. An idle worker gets up to `max_tasks` batched cells of one cell
 type, one after another.

@@ -1,4 +1,4 @@
-"""`deferred`: a batch waits for more requests as long as no request misses its deadline by that.
+"""The policy `deferred` lets a batch wait for more requests as long as no request misses its deadline by that.
 
 A batch leaves at the last moment at which one more request could still join it without making its first request late.
 It leaves earlier if it has reached its target size.

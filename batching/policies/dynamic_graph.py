@@ -1,4 +1,4 @@
-"""`dynamic-graph`: dynamic batching of a fixed set of dataflow graphs.
+"""The policy `dynamic-graph` batches a fixed set of dataflow graphs dynamically.
 
 An idle worker takes a set of the oldest waiting requests and merges their cell graphs, depth by depth. Cells of one
 type at equal depth make one batched cell, which is a task of cells.

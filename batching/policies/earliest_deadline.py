@@ -1,4 +1,4 @@
-"""`earliest-deadline`: an idle worker serves the model whose first request has the earliest deadline.
+"""The policy `earliest-deadline` serves the model whose first request has the earliest deadline.
 
 The batch is the largest one that meets this deadline. Requests that would make it smaller are passed over. The policy
 never lets a worker idle while requests wait.

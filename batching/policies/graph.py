@@ -1,4 +1,4 @@
-"""`graph`: batching of whole graphs with a static time window and a largest batch size.
+"""The policy `graph` batches whole graphs with a static time window and a largest batch size.
 
 A batch leaves when it is full, or when its oldest request has waited for the window. TensorFlow Serving and Triton
 batch in this way.

@@ -1,4 +1,4 @@
-"""`lazy`: LazyBatching, node-level batching that keeps the slo.
+"""The policy `lazy` is LazyBatching: it batches at node level and keeps the target latency of each request.
 
 The policy preempts a running batch at a node boundary, lets new requests catch up, and merges both where the old batch
 stands. It admits new requests only while every request keeps its slack, the time that it can still lose without missing

@@ -1,4 +1,4 @@
-"""`preba`: dynamic batching with limits from the profile of the GPU slice that runs the model.
+"""The policy `preba` batches with limits from the profile of the GPU slice that runs the model.
 
 A batch leaves when it has reached the knee of the slice's throughput curve, or when its oldest request has waited
 Time_queue. Inputs of different lengths wait in separate buckets, each with its own limits.

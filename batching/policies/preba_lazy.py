@@ -1,4 +1,4 @@
-"""`preba-lazy`: requests form groups as in `preba`, and run inside a group as in `lazy`.
+"""The policy `preba-lazy` groups requests as `preba` does, and schedules inside a group as `lazy` does.
 
 `preba` decides when a group leaves its queue: at Batch_knee, or when its first request has waited Time_queue. Inside
 the group, `lazy` decides at every node boundary which sub-batch runs and which waiting requests still enter.

@@ -1,4 +1,4 @@
-"""`serial`: each request runs alone, first in, first out.
+"""The policy `serial` runs each request alone, first in, first out.
 
 Source: LazyBatching (HPCA 2021), Section VI, where it is the baseline without batching.
 """

@@ -1,4 +1,4 @@
-"""`smdp`: the optimal batch size for each queue length and arrival rate, from solved tables.
+"""The policy `smdp` looks up the optimal batch size for each queue length and arrival rate in solved tables.
 
 A solver computes for each queue length whether to wait or how many requests to serve, so that mean latency and power
 cost least. The policy estimates the arrival rate and looks the answer up.

@@ -1,4 +1,4 @@
-"""The rule of `smdp` for bursty arrivals: one table for each phase of the arrival process.
+"""This rule of `smdp` is for bursty arrivals: it has one table for each phase of the arrival process.
 
 Arrivals follow a two-phase Markov-modulated Poisson process. The phase is not visible, so a filter computes its
 probability from the arrivals. Let v be the unnormalised probabilities of the two phases, given the arrivals so far.

@@ -1,4 +1,4 @@
-"""`static`: batches of a fixed size.
+"""The policy `static` runs batches of a fixed size.
 
 A batch leaves when it has `max_batch` requests. No request waits longer than 1 s while a worker is idle
 (shared/queue_length.py).

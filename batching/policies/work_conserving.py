@@ -1,4 +1,4 @@
-"""`work-conserving`: an idle worker serves all waiting requests at once, up to a limit.
+"""The policy `work-conserving` gives an idle worker all waiting requests at once, up to a limit.
 
 A worker never stays idle while requests wait. The policy is also called greedy. It equals `graph` with a window of 0.
 

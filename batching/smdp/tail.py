@@ -1,4 +1,4 @@
-"""The distribution of latency under a policy by queue length, for Poisson arrivals.
+"""This module computes the distribution of latency under a policy by queue length, for Poisson arrivals.
 
 Requests are served first in, first out. Follow one request. At a decision it is the n-th of the queue, with j requests
 after it. So the queue length is s = n + j. The policy serves a = policy(s):

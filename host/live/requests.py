@@ -1,4 +1,4 @@
-"""The requests in flight: every admitted request gets exactly one answer and exactly one entry in the ledger.
+"""This module keeps the requests in flight. Each admitted request gets exactly one answer and one ledger entry.
 
 Rule: `Requests` changes the ledger, the caller's future and the shared memory of a request together. So this holds
 after each of its methods:

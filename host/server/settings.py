@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from headrace.batching import UsageError, find_policy, policy_names
 from headrace.batching.errors import LONGEST_NAME
-from headrace.batching.registry import PolicySettings, policy_settings
+from headrace.batching.registry import PolicySettings, policy_with
 from headrace.batching.settings import Setting, setting, settings, settings_of
 from headrace.host.workers.devices import parsed_workers
 from headrace.host.workers.networks.foreign.rules import EXPORTED, MEMORY_MIB, FileRules
@@ -85,7 +85,7 @@ class ModelSettings:
     vocabulary: int | None = setting(default=None, help="Size of a step model's vocabulary.", ge=2, le=1 << 24)
     longest_input: int | None = setting(default=None, help="Longest input of a step model.", ge=1, le=1 << 20)
     longest_output: int | None = setting(default=None, help="Longest output of a step model.", ge=1, le=1 << 20)
-    policy_values: tuple[tuple[str, Any], ...] = field(default=(), metadata={"composed": True})
+    policy_values: tuple[tuple[str, Any], ...] = ()
 
     def check(self) -> None:
         """Refuse values that contradict each other."""
@@ -116,9 +116,7 @@ class ModelSettings:
     @property
     def chosen(self) -> PolicySettings:
         """Return the settings of the model's policy. Raises UsageError."""
-        own = {each.name for each in find_policy(self.policy).settings}
-        values = {"max_batch": self.max_batch, **dict(self.policy_values)}
-        return policy_settings(self.policy, {name: value for name, value in values.items() if name in own})
+        return policy_with(self.policy, **{"max_batch": self.max_batch, **dict(self.policy_values)})
 
     @property
     def of_cells(self) -> bool:

@@ -27,7 +27,7 @@ from headrace.batching.graphs.profile import KNEE_GROWTH
 from headrace.batching.registry import policy_names
 from headrace.batching.settings import settings_of
 from headrace.sim.hardware.settings import accelerator_name
-from headrace.sim.machine import machine_of, max_batch_of, mean_lengths, rate_shares
+from headrace.sim.machine import machine_of, max_batch_of, rate_shares
 from headrace.sim.planner.bounds import LARGEST, SLACK, fits
 from headrace.sim.planner.search import FRESH
 from headrace.sim.planner.target import FACTOR, QUANTILES, ROUNDS, least_requests
@@ -130,7 +130,7 @@ class _Known:
 
     def __init__(self, scenario: Scenario) -> None:
         self.machine = machine_of(scenario)
-        self.typical = {model: mean_lengths(known) for model, known in self.machine.lengths.items()}
+        self.typical = self.machine.typical
         self.shares = rate_shares(scenario)
         self.of_cells = scenario.entry.tasks == "cells"
         self.slo_s = scenario.workload.slo_ms / 1e3

@@ -2,7 +2,7 @@
 due."""
 
 import math
-from dataclasses import field, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -128,7 +128,7 @@ class Workload:
         default=None, help="A file of sentence pairs, for the lengths of translation models.", advanced=True
     )
     trees: str | None = setting(default=None, help="A file of parse trees, for the model treelstm.", advanced=True)
-    traffic: Traffic = field(default=Poisson(), metadata={"composed": True})
+    traffic: Traffic = Poisson()
 
     def check(self) -> None:
         """Refuse values that contradict each other."""

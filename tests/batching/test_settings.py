@@ -147,7 +147,7 @@ def test_a_text_that_is_no_value_is_refused_with_what_to_give(given, text):
 
 
 def test_an_error_begins_with_where_the_value_stands():
-    with pytest.raises(UsageError, match="run.toml: max_batch is 0: give 1 to 4096"):
+    with pytest.raises(UsageError, match=r"run\.toml: max_batch is 0: give 1 to 4096"):
         read_settings(Every, {"max_batch": 0}, where=lambda name: f"run.toml: {name} is")
 
 

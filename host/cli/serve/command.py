@@ -312,7 +312,9 @@ def serve(
         allow_nonfinite_weights=allow_nonfinite_weights,
         read_memory_mib=read_memory_mib,
     )
-    named = {**given_options(ctx), **ctx.meta.get(POLICY_TABLE, {})}
+    of_table = ctx.meta.get(POLICY_TABLE, {})
+    named = {**given_options(ctx), **of_table}
+    places = {name: f"--config {config}: [policy] {name}" for name in of_table}
     of_policies = with_assignments(named, assignments)
     tables = ctx.meta.get(SETTINGS_TABLES)
     if tables is not None and model:
@@ -331,8 +333,8 @@ def serve(
         with_settings(base, {key: values[number] for key, values in every.items() if values}, "the options")
         for number in range(count)
     ]
-    settings = [_with_policy_settings(own, of_policies) for own in settings]
-    base = _with_policy_settings(base, of_policies)
+    settings = [_with_policy_settings(own, of_policies, places) for own in settings]
+    base = _with_policy_settings(base, of_policies, places)
     if tables is not None:
         for option, given in (("--weights", weights), ("--input-shape", input_shape), ("--profile", profile_files)):
             if given:
@@ -434,15 +436,20 @@ def _each(option: str, given: Sequence[Any] | None, count: int) -> Sequence[Any]
     return [] if not given else list(given) * count if len(given) == 1 else given
 
 
-def _with_policy_settings(own: ModelSettings, values: Mapping[str, Any]) -> ModelSettings:
-    """Return the settings with the given settings of policies, which hold for all models. Raises UsageError."""
+def _with_policy_settings(own: ModelSettings, values: Mapping[str, Any], places: Mapping[str, str]) -> ModelSettings:
+    """Return the settings with the given settings of policies, which hold for all models.
+
+    `places` says where a value stands that is not on the command line. Raises UsageError."""
     known = settings_of_policies(own.policy)
     for name in values:
         if name not in known:
             raise UsageError(
-                f"--set {name}: policy {own.policy} has no setting {name!r}; see `headrace policies {own.policy}`"
+                f"{places.get(name, f'--set {name}')}: policy {own.policy} has no setting {name!r}; "
+                f"see `headrace policies {own.policy}`"
             )
-    return own.with_policy_values({name: known[name].read(value, option_name(name)) for name, value in values.items()})
+    return own.with_policy_values(
+        {name: known[name].read(value, places.get(name, option_name(name))) for name, value in values.items()}
+    )
 
 
 def _of_options(

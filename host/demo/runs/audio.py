@@ -1,4 +1,4 @@
-"""The audio demo: speech of all lengths through CPU or DPU into speech networks, under each policy.
+"""Run the audio demo: speech of all lengths goes through CPU or DPU into speech networks, under each policy.
 
     clips -> DPU tensors, compared with the definition -> a profile of each network by length -> the loads
           -> a live run for each preprocessor and policy -> the same on a simulated server of PREBA's size

@@ -1,4 +1,4 @@
-"""The image demo: photos through CPU or DPU into networks, under each policy.
+"""Run the image demo: images go through CPU or DPU into networks, under each policy.
 
     photos -> DPU tensors, compared with OpenCV's -> a profile of each network -> the loads
            -> a live run for each preprocessor and policy -> the same on a simulated server of PREBA's size

@@ -16,7 +16,7 @@ from headrace.batching.context import PolicyContext
 from headrace.batching.graphs.execution import NodeTimes
 from headrace.batching.policies.lazy import LazyBatching, OracleLazyBatching
 from headrace.batching.policy import Policy
-from headrace.batching.registry import build_policy, find_policy
+from headrace.batching.registry import policy_with
 from headrace.sim.engine import Arrivals
 from headrace.sim.experiments.experiment import Experiment, Report
 from headrace.sim.experiments.lazybatching.claims import REPORTS
@@ -113,10 +113,8 @@ def _policy(job: Job, name: str, window_ms: int, times: Mapping[str, NodeTimes],
             slack_scope=reading.slack_scope,
             equal_timesteps=reading.equal_timesteps,
         )
-    known = {"window_ms": float(window_ms), "max_batch": job.max_batch}
-    own = {each.name for each in find_policy(name).settings}
     context = PolicyContext(times, 1, steps_of=lambda coverage: steps)
-    return build_policy(name, context, **{key: value for key, value in known.items() if key in own})
+    return policy_with(name, window_ms=float(window_ms), max_batch=job.max_batch).build(context)
 
 
 def _row(job: Job, policy: str, window: int, arrivals: Arrivals, done: Simulation) -> Row:

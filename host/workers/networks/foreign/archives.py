@@ -1,10 +1,14 @@
 """The zip archives of torch.save and torch.export.save, checked before anything in them is used.
 
-torch reads an archive with a parser of its own, which ignores checksums. So an archive is taken only if no parser can
-read it differently from Python's: it begins with its first entry, ends with its directory, has no comment, no second
-entry of a name, no entry that overlaps another, and no flags of folders or encryption. torch stores its entries
-uncompressed. An archive with a compressed entry is refused, so that no archive unpacks to more bytes than it has. Then
-the CRC-32 of every entry is compared."""
+torch reads an archive with its own parser, which ignores checksums. So this module takes an archive only if every
+parser reads it as Python does:
+
+- It begins with its first entry, ends with its directory, and has no comment.
+- No two entries have the same name, and no entry overlaps another.
+- No entry has a flag of a folder or of encryption.
+- No entry is compressed, as torch writes it. So no archive unpacks to more bytes than it has.
+
+Then the CRC-32 of every entry is compared."""
 
 import contextlib
 import hashlib
