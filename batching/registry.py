@@ -16,7 +16,7 @@ policy for one run (batching/policy.py). The class may have two more attributes:
 import ast
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -109,7 +109,7 @@ def policy_names() -> list[str]:
     return [*POLICIES, *sorted(name for name in _installed() if name not in _BUILT_IN)]
 
 
-def find_policy(name: str, where: str = "policy") -> PolicyEntry:
+def find_policy(name: str, where: str = "--policy") -> PolicyEntry:
     """Return the policy with this name. The head of this file lists the kinds of names.
 
     Raises UsageError that begins with `where`."""
@@ -128,6 +128,16 @@ def find_policy(name: str, where: str = "policy") -> PolicyEntry:
             "give module:Class"
         )
     return _entry(name, imported(where, name), name, None)
+
+
+def usable_policies() -> Iterator[PolicyEntry]:
+    """Yield the policies that can be loaded. A broken package shows its error only where its policy is named."""
+    for name in policy_names():
+        try:
+            entry = find_policy(name)
+        except UsageError:
+            continue
+        yield entry
 
 
 def entry_of(settings: PolicySettings) -> PolicyEntry:

@@ -163,7 +163,9 @@ class Setting:
         if self.choices and value not in self.choices:
             raise UsageError(f"{where} {_shown(value)}: {self.allowed()}")
         if self.kind in (int, float) and not self._in_range(value):
-            raise UsageError(f"{where} {_shown(value)}: {self.allowed()}")
+            unbounded = self.le is None and self.lt is None
+            advice = "give a finite number" if unbounded and math.isinf(value) and value > 0 else self.allowed()
+            raise UsageError(f"{where} {_shown(value)}: {advice}")
 
     def _in_range(self, value: float) -> bool:
         if math.isnan(value) or (math.isinf(value) and not self.infinite):

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from headrace.batching import UsageError
+from headrace.batching.registry import usable_policies
 from headrace.host.cli.build import Target, TargetOption, cached_xclbin, read_container
 from headrace.host.cli.console import Stages, out, progress, show_json, tell
 from headrace.host.cli.options import (
@@ -34,7 +35,6 @@ from headrace.host.cli.setting_options import (
     add_policy_settings,
     given,
     group_options,
-    usable_policies,
     with_assignments,
 )
 from headrace.host.workers.devices import parsed_workers

@@ -31,7 +31,7 @@ def policies(
 ) -> None:
     """List all policies, or explain one: its settings, where it comes from, and an example."""
     with contextlib.redirect_stdout(sys.stderr):  # a user's module may print; stdout belongs to the result
-        entry = None if name is None else find_policy(name)
+        entry = None if name is None else find_policy(name, "policy")
         listed = [] if entry is not None else [_found(each) for each in policy_names()]
     if entry is not None:
         show_json(_explained(entry)) if as_json else _show(entry)

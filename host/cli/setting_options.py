@@ -5,7 +5,7 @@ A setting stands once, in its class. A command that takes the setting gets an op
 """
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from headrace.batching import UsageError
-from headrace.batching.registry import PolicyEntry, find_policy, policy_names
+from headrace.batching.registry import find_policy, usable_policies
 from headrace.batching.settings import Setting, option, parse_assignments, settings_of
 from headrace.host.cli.options import GIVEN, command
 
@@ -82,16 +82,6 @@ def add_policy_settings(taken_by: TyperCommand) -> None:
             for each, policies in by_name.values()
         ]
     )
-
-
-def usable_policies() -> Iterator[PolicyEntry]:
-    """Yield the policies that can be loaded. A broken package shows its error only where its policy is named."""
-    for name in policy_names():
-        try:
-            entry = find_policy(name)
-        except UsageError:
-            continue
-        yield entry
 
 
 def group_options(taken_by: TyperCommand, panels: Mapping[str, Iterable[str]], first: Iterable[str]) -> None:
@@ -184,9 +174,9 @@ def _options(wanted: Iterable[_NewOption]) -> list[Any]:
 
 
 def _keep(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> None:
-    """Keep a value that the command line or a settings file gives."""
+    """Keep a value that the command line gives."""
     source = ctx.get_parameter_source(str(param.name))
-    if value is not None and source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP"):
+    if value is not None and source is not None and source.name == "COMMANDLINE":
         ctx.meta.setdefault(GIVEN, {})[param.name] = value
 
 

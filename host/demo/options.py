@@ -72,7 +72,7 @@ class DemoOptions:
 
     def _check_policies(self) -> None:
         check_names("policies", self.policies)
-        entries = [find_policy(name) for name in self.policies]
+        entries = [find_policy(name, "policies:") for name in self.policies]
         for entry in entries:
             if entry.tasks == "cells":
                 taken = [name for name in POLICIES if find_policy(name).tasks != "cells"]

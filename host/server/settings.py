@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.batching import UsageError, find_policy, policy_names
 from headrace.batching.errors import LONGEST_NAME
-from headrace.batching.registry import PolicySettings, policy_with
+from headrace.batching.registry import PolicySettings, policy_with, usable_policies
 from headrace.batching.settings import Setting, setting, settings, settings_of
 from headrace.host.workers.devices import parsed_workers
 from headrace.host.workers.networks.foreign.rules import EXPORTED, MEMORY_MIB, FileRules
@@ -174,8 +174,7 @@ def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
 
 def settings_of_policies(policy: str) -> dict[str, Setting]:
     """Return the settings of all known policies and of this one, by name."""
-    names = [*policy_names(), *([] if policy in policy_names() else [policy])]
-    return {each.name: each for name in names for each in find_policy(name).settings}
+    return {each.name: each for entry in (*usable_policies(), find_policy(policy)) for each in entry.settings}
 
 
 def _read(known: Setting, value: Any, what: str) -> Any:

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from headrace.batching.errors import UsageError
 from headrace.sim.hardware.gpu.mig import gpu_named
-from headrace.sim.hardware.inputs import TYPICAL_PIXELS
 from headrace.sim.machine import trace_of
 from headrace.sim.scenario import Scenario
 from headrace.sim.workload.replay import mean_rps
@@ -62,7 +61,7 @@ class Target:
     burst_s: float = 1.0
     replay: str | None = None
     replay_speed: float = 1.0
-    image_pixels: int = TYPICAL_PIXELS
+    image_pixels: int | None = None
     images: str | None = None
     overhead_ms: float = 0.0
     prices: str | None = None
@@ -147,9 +146,9 @@ class Target:
             lengths=self.lengths,
             shares=self.shares,
             replay=self.replay,
-            image_pixels=self.image_pixels,
             images=self.images,
             overhead_ms=self.overhead_ms,
+            **({} if self.image_pixels is None else {"image_pixels": self.image_pixels}),
         )
 
     def on(self, hardware: "Hardware") -> Scenario:

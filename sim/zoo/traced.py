@@ -37,7 +37,7 @@ TRACED = (
 def traced(name: str) -> Traced:
     """Return one of `TRACED`. Raises UnknownModel for any other name."""
     if ":" in name:
-        raise UnknownModel(f"--model {name} is a graph of your own; it runs on --accelerator npu")
+        raise UnknownModel(f"there is no traced network {name!r}; a graph of your own runs on --accelerator npu")
     if name not in TRACED:
         close = difflib.get_close_matches(name, TRACED, n=3)
         hint = f"did you mean {', '.join(close)}?" if close else f"choose from {', '.join(TRACED)}"

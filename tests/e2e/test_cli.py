@@ -229,12 +229,12 @@ def test_simulate_takes_settings_from_a_file_and_options_override_them(tmp_path)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--rate-rps", "0"], "--rate-rps 0.0: give a number above 0"),
-        (["--policy", "best"], "--policy 'best': choose from serial"),
+        (["--rate-rps", "0"], "--rate-rps 0: give a"),
+        (["--policy", "best"], "--policy 'best': there is no such policy; choose from serial"),
         (["--model", "resnet"], "did you mean resnet50"),
         (["--replay", "x.csv", "--requests", "5"], "leave out --requests"),
         (["--config", "no.toml"], "no.toml"),
-        (["--rate-rps", "fast"], "Invalid value for '--rate-rps'"),
+        (["--rate-rps", "fast"], "--rate-rps 'fast': it must be of type float"),
     ],
 )
 def test_simulate_refuses_what_it_cannot_do(arguments, message):

@@ -85,7 +85,7 @@ def test_a_burst_never_holds_the_bus_up(late):
 def test_no_more_bursts_wait_for_their_response_than_can_be_counted(words):
     """A memory that is slow to answer: 63 wait, the 64th is not issued before the first is answered."""
     outcome = write([(512 * run, words) for run in range(128)], latency=5000)
-    assert outcome.bursts == 128 and outcome.max_waiting == 63
+    assert outcome.bursts == 128 and outcome.most_waiting == 63
 
 
 @pytest.mark.parametrize("size", [0, 16, 5008])

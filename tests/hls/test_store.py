@@ -168,7 +168,7 @@ def test_memory_gets_a_word_a_clock_when_the_samples_ask_for_more():
 def test_no_more_bursts_wait_for_their_response_than_can_be_counted():
     """A memory that is slow to answer: 63 wait, the 64th is not issued before the first is answered."""
     outcome = check(noise(64, 64), True, 2, latency=5000)
-    assert outcome.bursts == 96 and outcome.max_waiting == 63
+    assert outcome.bursts == 96 and outcome.most_waiting == 63
 
 
 @pytest.mark.parametrize("stall", [0, 128])

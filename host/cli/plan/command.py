@@ -167,8 +167,6 @@ def plan(
         for name in ("traffic", "lengths"):
             if name in requests:
                 raise UsageError(f"--replay brings its own arrivals and lengths; leave out {option(name)}")
-    if {"images", "image_pixels"} <= requests.keys():
-        raise UsageError("--images and --image-pixels both tell sizes; give one of them")
     for name in FILES:
         if name in chosen:
             check_readable(option(name), Path(chosen[name]))

@@ -18,7 +18,7 @@ from headrace.host.cli import interrupt
 from headrace.host.cli.build import Target, TargetOption, cached_xclbin, read_container
 from headrace.host.cli.console import tell, told_in_background
 from headrace.host.cli.options import (
-    POLICY_TABLE,
+    FILE_SETTINGS,
     SETTINGS_TABLES,
     AgainKib,
     AllowNonfinite,
@@ -312,29 +312,30 @@ def serve(
         allow_nonfinite_weights=allow_nonfinite_weights,
         read_memory_mib=read_memory_mib,
     )
-    of_table = ctx.meta.get(POLICY_TABLE, {})
-    named = {**given_options(ctx), **of_table}
-    places = {name: f"--config {config}: [policy] {name}" for name in of_table}
-    of_policies = with_assignments(named, assignments)
+    of_policies = with_assignments(given_options(ctx), assignments)
+    of_file = {name: value for name, value in ctx.meta.get(FILE_SETTINGS, {}).items() if name not in of_policies}
     tables = ctx.meta.get(SETTINGS_TABLES)
     if tables is not None and model:
         raise UsageError("--model and tables [[models]] of --config: give the models in one of these places")
     count = len(tables or model or [""])
     every = {
-        "policy": _each("--policy", policy, count),
-        "slo-ms": _each("--slo-ms", slo_ms, count),
-        "preprocess": _each("--preprocess", preprocess and [each.value for each in preprocess], count),
-        "resize": _each("--resize", resize, count),
-        "crop": _each("--crop", crop, count),
-        "mean": _each("--mean", mean, count),
-        "std": _each("--std", std, count),
+        "policy": policy or [],
+        "slo-ms": slo_ms or [],
+        "preprocess": [each.value for each in preprocess or ()],
+        "resize": resize or [],
+        "crop": crop or [],
+        "mean": mean or [],
+        "std": std or [],
     }
+    for name, values in every.items():
+        if len(values) not in (0, 1, count):
+            raise UsageError(f"--{name}: {len(values)} for {count} models; give one for all, or one for each")
+    base = with_settings(base, {name: values[0] for name, values in every.items() if len(values) == 1}, "the options")
     settings = [
-        with_settings(base, {key: values[number] for key, values in every.items() if values}, "the options")
+        with_settings(base, {name: values[number] for name, values in every.items() if len(values) > 1}, "the options")
         for number in range(count)
     ]
-    settings = [_with_policy_settings(own, of_policies, places) for own in settings]
-    base = _with_policy_settings(base, of_policies, places)
+    settings = [with_settings(own, of_file, f"--config {config}") for own in settings]
     if tables is not None:
         for option, given in (("--weights", weights), ("--input-shape", input_shape), ("--profile", profile_files)):
             if given:
@@ -344,6 +345,8 @@ def serve(
         settings = _of_options(settings, model or ["mobilenet_v3_small"], weights, input_shape)
         settings = _with_profiles(settings, profile_files or ())
     check_assignments(assignments, [own.policy for own in settings])
+    settings = [_with_policy_settings(own, of_policies) for own in settings]
+    base = _with_policy_settings(base, {**of_file, **of_policies})
     names = [own.name for own in settings]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"--model: two are named {twice[0]!r}; give each model its own name, as in NAME=resnet50")
@@ -429,27 +432,11 @@ def serve(
         raise typer.Exit(1)
 
 
-def _each(option: str, given: Sequence[Any] | None, count: int) -> Sequence[Any]:
-    """Return a value for each model, of an option that is given once for all or once for each; [] if not given."""
-    if given and len(given) not in (1, count):
-        raise UsageError(f"{option}: {len(given)} for {count} models; give one for all, or one for each")
-    return [] if not given else list(given) * count if len(given) == 1 else given
-
-
-def _with_policy_settings(own: ModelSettings, values: Mapping[str, Any], places: Mapping[str, str]) -> ModelSettings:
-    """Return the settings with the given settings of policies, which hold for all models.
-
-    `places` says where a value stands that is not on the command line. Raises UsageError."""
+def _with_policy_settings(own: ModelSettings, values: Mapping[str, Any]) -> ModelSettings:
+    """Return the settings with those of policies that the model's table leaves out. Raises UsageError."""
     known = settings_of_policies(own.policy)
-    for name in values:
-        if name not in known:
-            raise UsageError(
-                f"{places.get(name, f'--set {name}')}: policy {own.policy} has no setting {name!r}; "
-                f"see `headrace policies {own.policy}`"
-            )
-    return own.with_policy_values(
-        {name: known[name].read(value, places.get(name, option_name(name))) for name, value in values.items()}
-    )
+    read = {name: known[name].read(value, option_name(name)) for name, value in values.items() if name in known}
+    return own.with_policy_values({**read, **dict(own.policy_values)})
 
 
 def _of_options(

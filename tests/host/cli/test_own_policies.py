@@ -79,7 +79,7 @@ def test_a_policy_that_cannot_be_found_is_not_tuned(policies, wording):
         (("--policies", "graph", "--window-ms", "1", "--set", "window_ms=2"), "--set window_ms and --window-ms"),
         (("--policies", "serial", "--window-ms", "1"), "none of the policies serial has this setting"),
         (("--set", "window_ms"), "give NAME=VALUE"),
-        (("--policies", "magic"), "there is no policy 'magic'"),
+        (("--policies", "magic"), "'magic': there is no such policy"),
         (("--policies", "own_policies:Missing"), "module own_policies has no Missing"),
         (("--policies", "own_policies:Limited", "--set", "patience=-1"), "--patience -1: give a number of 0 or more"),
         (("--sla-ms", "-1"), "--sla-ms"),

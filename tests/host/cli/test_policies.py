@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from command import COMMAND, headrace_here
+from processes import children
 
 from headrace.batching import POLICIES
 from headrace.batching.policy import COST, RULES
@@ -225,7 +226,8 @@ def test_a_policy_that_takes_its_process_with_it_is_told(folder, module, says, m
 
 def test_a_check_that_takes_too_long_ends(monkeypatch):
     monkeypatch.setattr(process, "CHECK_S", 1.0)
+    before = children(os.getpid())
     done = headrace_here("check-policy", "lazy", "--examples", "100000")
     assert done.returncode == 1
     assert "the check took longer than 1 s; give fewer --examples" in done.stderr
-    assert not [child for child in Path(f"/proc/{os.getpid()}/task").glob("*/children") if child.read_text().strip()]
+    assert children(os.getpid()) == before

@@ -45,26 +45,10 @@ def refused(*arguments):
     return done.stderr
 
 
-@pytest.fixture
-def served(monkeypatch):
-    """Return the settings of the models that `headrace serve` would serve."""
-    pytest.importorskip("uvloop")
-    from headrace.host.server import serve as server
-
-    def run(*arguments):
-        found = []
-        monkeypatch.setattr(server, "serve", lambda options, settings, *_: found.extend(settings) or True)
-        done = headrace_here("serve", *FREE, *arguments)
-        assert done.returncode in (None, 0), done.stderr
-        return found
-
-    return run
-
-
 @pytest.mark.parametrize("command", [simulate, serve], ids=["simulate", "serve"])
 def test_each_setting_of_a_known_policy_has_an_option_that_names_the_policies(command):
     text = " ".join(headrace_here(command.name, "--help-all").stdout.split())
-    assert "lazy, oracle, preba-lazy: Share of the outputs" in text.replace("- ", "-")
+    assert "lazy, oracle, preba-lazy, deferred, earliest-deadline: Share of the outputs" in text.replace("- ", "-")
     for option in ("--coverage", "--defer-late", "--knee-growth", "--max-tasks", "--w2", "--bucket-s"):
         assert option in text
 

@@ -15,7 +15,7 @@ from headrace.host.demo.options import DemoOptions
             "'cellular' serves networks of cells, and the demo has none; choose from",
         ),
         ({"policies": ("dynamic-graph",)}, "'dynamic-graph' serves networks of cells"),
-        ({"policies": ("serial", "magic")}, "there is no policy 'magic'; choose from serial, graph"),
+        ({"policies": ("serial", "magic")}, "'magic': there is no such policy; choose from serial, graph"),
         ({"policies": ()}, "no policies given"),
         ({"policies": ("serial", "serial")}, "name each once"),
         ({"preprocessors": ("gpu",)}, "'gpu' is not one of them; choose from beforehand, cpu, dpu"),

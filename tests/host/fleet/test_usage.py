@@ -70,7 +70,9 @@ def test_without_ray_the_extra_is_named():
 
 def test_without_haproxy_its_package_is_named(monkeypatch):
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
-    refused(headrace_here(*FLEET), "--ray needs HAProxy in front of the replicas: apt-get install haproxy")
+    refused(
+        headrace_here(*FLEET), "--ray needs HAProxy in front of the replicas; install it with `apt-get install haproxy`"
+    )
 
 
 def test_a_runtime_folder_of_somebody_else(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ OPTION = re.compile(r"^  (--[\w-]+)[ ,]", re.MULTILINE)
 @pytest.fixture(scope="module")
 def defaults() -> dict[str, str]:
     """Return the defaults of `serve` in its help, by option."""
-    found = headrace("serve", "--help")
+    found = headrace("serve", "--help-all")
     text = found.stdout + found.stderr
     places = [*OPTION.finditer(text)]
     ends = [place.start() for place in places[1:]] + [len(text)]
@@ -29,12 +29,13 @@ def test_limits_have_the_commands_defaults(defaults):
 
 
 def test_every_limit_of_the_command_is_on_the_page(defaults):
-    bounds = {option for option in defaults if option.startswith("--max-")} - {"--max-batch"}
+    of_policies = {"--max-batch", "--max-tasks"}
+    bounds = {option for option in defaults if option.startswith("--max-")} - of_policies
     assert bounds <= LIMITS.keys()
 
 
 def test_options_and_files_that_the_page_names_are_there(defaults):
-    help = headrace("serve", "--help")
+    help = headrace("serve", "--help-all")
     for option in re.findall(r"`(--[\w-]+)", PAGE):
         assert option in help.stdout + help.stderr, option
     for name in re.findall(r"`((?:tests|host|scripts)/[\w/.]+)`", PAGE):

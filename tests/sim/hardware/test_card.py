@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from headrace.bitstreams.cache import cache_folder
 from headrace.bitstreams.kernel import parse_kernels
 from headrace.bitstreams.resources import report
 from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.verilate import rtl_sources
-from headrace.host.cli.build import _cache_folder
 from headrace.sim.run import run_scenario
 from headrace.sim.scenario import Scenario
 from headrace.sim.system.card import (
@@ -33,7 +33,7 @@ def test_the_card_is_that_of_the_report():
     ("name", "module"), [("image cu", "image_cu"), ("mel cu", "audio_mel_cu"), ("norm cu", "audio_norm_cu")]
 )
 def test_a_unit_takes_what_the_report_says(name, module):
-    measured = report.measure(module, rtl_sources(), _cache_folder())
+    measured = report.measure(module, rtl_sources(), cache_folder())
     found = measured["resources"]
     assert CUS[name] == {kind: found[kind] for kind in U55C}, json.dumps(found)
     assert DELAY_PS[name] == measured["abc9_delay_ps"]
