@@ -69,27 +69,32 @@ async def staggered(runtime, source, seeds, gap_s=0.001):
     return await asyncio.gather(*(one(number, array) for number, array in enumerate(values)))
 
 
-@pytest.mark.timed  # requests join where the load leaves a worker time for it
 @pytest.mark.parametrize("workers", (1, 2))
 @pytest.mark.parametrize("source", (RESIDUAL, ATTENTION))
 def test_requests_join_in_the_middle_of_the_network_and_get_their_own_outputs(source, workers):
-    executions = []
+    executions, nodes, total = [], len(made(source)[1].nodes), workers + 4  # half of a full batch: all may join
 
-    def interrupted():
-        return any(e.task.stop < len(made(source)[1].nodes) for e in executions)
-
-    def joined():
-        return any(e.task.start > 0 and e.task.reason == "merge" for e in executions)
-
-    async def body(runtime, _):
-        # A request joins only while others wait and no batch is full. How many requests a second bring that about
-        # depends on the machine, so three rates are tried.
-        for gap_s in (0.001, 0.0005, 0.00025):
-            done = await staggered(runtime, source, range(120), gap_s)
-            for seed, inference in enumerate(done):
-                np.testing.assert_allclose(inference.output, alone(source, value(source, seed)), atol=1e-5, rtol=1e-4)
-            if interrupted() and joined():
-                break
+    async def body(runtime, pool):
+        pids = [worker.pid for worker in pool.workers]
+        # The workers stand still until every request has come: the first ones are then at their first node.
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            calls = []
+            for seed in range(workers):  # one for each worker
+                calls.append(asyncio.create_task(runtime.infer(source, value(source, seed))))
+                async with asyncio.timeout(10):
+                    while runtime.statistics().running.get(source, 0) <= seed:
+                        await asyncio.sleep(0.001)
+            calls += [asyncio.create_task(runtime.infer(source, value(source, seed))) for seed in range(workers, total)]
+            async with asyncio.timeout(10):
+                while runtime.ledger.in_flight < total:
+                    await asyncio.sleep(0.001)
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+        for seed, inference in enumerate(await asyncio.gather(*calls)):
+            np.testing.assert_allclose(inference.output, alone(source, value(source, seed)), atol=1e-5, rtol=1e-4)
 
     serve(
         lazy(source, workers=workers),
@@ -98,8 +103,9 @@ def test_requests_join_in_the_middle_of_the_network_and_get_their_own_outputs(so
         workers=workers,
         on_execution=executions.append,
     )
-    assert interrupted() and joined()
-    assert max(e.task.batch_size for e in executions) > 1
+    assert any(each.task.stop < nodes for each in executions)
+    joined = [each.task for each in executions if each.task.start > 0 and each.task.reason == "merge"]
+    assert joined and max(task.batch_size for task in joined) > 1
 
 
 @pytest.mark.parametrize("policy", ("graph", "serial"))
