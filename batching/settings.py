@@ -27,6 +27,8 @@ from headrace.batching.errors import LONGEST_NAME, UsageError
 
 T = TypeVar("T")
 SCALARS = (bool, int, float, str, Path)
+# Present names of settings by their former names, which options and TOML files still take.
+FORMER = {"sla_ms": "slo_ms", "photos": "images", "photo_pixels": "image_pixels"}
 
 
 def setting(

@@ -20,7 +20,7 @@ from headrace.batching.registry import (
     find_policy,
     policy_names,
 )
-from headrace.batching.settings import Setting, option, read_settings, setting, settings, settings_of
+from headrace.batching.settings import FORMER, Setting, option, read_settings, setting, settings, settings_of
 from headrace.sim.fleet.settings import FleetSettings
 from headrace.sim.hardware.settings import ACCELERATORS, Hardware, MigGpu, Npu, accelerator_name
 from headrace.sim.system.settings import IDEAL, Preprocess
@@ -35,7 +35,6 @@ from headrace.sim.workload.settings import (
     traffic_name,
 )
 
-ALIASES = {"sla_ms": "slo_ms", "photos": "images", "photo_pixels": "image_pixels"}  # former names
 POLICY, ACCELERATOR, TRAFFIC = "policy", "accelerator", "traffic"  # settings that choose a class of settings
 
 
@@ -197,7 +196,7 @@ def renamed(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings by their present names. Raises UsageError for one that is there by two names."""
     found: dict[str, Any] = {}
     for name, value in given.items():
-        present = ALIASES.get(name, name)
+        present = FORMER.get(name, name)
         if present in found:
             raise UsageError(f"{option(name)} is the former name of {option(present)}; give one of them")
         found[present] = value

@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperCommand
 
 from headrace.batching import UsageError
+from headrace.batching.settings import FORMER, option
 from headrace.sim.text_files import read_toml
 
 # Keys of a context's `meta`.
@@ -26,6 +27,7 @@ FILE_SETTINGS = "headrace.settings"  # settings of policies in a file
 MAX_TOKEN = 4096  # bytes of a token file
 ARGUMENTS, OTHERS = "Arguments", "Options"  # headings of parameters that have none
 VALUE_NAMES = {"int": "INTEGER", "float": "FLOAT", "str": "TEXT", "path": "PATH"}  # in the help, by Typer's names
+FORMER_OPTION = re.compile(rf", ({'|'.join(map(option, FORMER))})(?![\w-])")  # which the help does not show
 OWN_DEFAULT = re.compile(r"\[(?=[^][,][^][]*\]\.)")  # of a default that a help text states: "Number of workers [4]."
 
 
@@ -203,7 +205,7 @@ class Command(TyperCommand):
         for param in shown:
             usual = ARGUMENTS if param.param_type_name == "argument" else OTHERS
             if (record := param.get_help_record(ctx)) is not None:
-                names, text = record
+                names, text = FORMER_OPTION.sub("", record[0]), record[1]
                 row = (re.sub(r"<([^<>]*)>(\.\.\.)?", _value_name, names), OWN_DEFAULT.sub("[default: ", text))
                 groups.setdefault(getattr(param, "rich_help_panel", None) or usual, []).append(row)
         if OTHERS in groups:  # options without a heading come last

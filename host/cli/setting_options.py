@@ -15,7 +15,7 @@ from typer.core import TyperCommand
 
 from headrace.batching import UsageError
 from headrace.batching.registry import find_policy, usable_policies
-from headrace.batching.settings import Setting, option, parse_assignments, settings_of
+from headrace.batching.settings import FORMER, Setting, option, parse_assignments, settings_of
 from headrace.host.cli.options import GIVEN, command
 
 POLICY_SETTINGS = "Settings of policies (also as --set NAME=VALUE)"
@@ -43,7 +43,6 @@ class Choice:
 def add_settings(
     taken_by: TyperCommand,
     panels: Mapping[str, Iterable[type | Choice]],
-    former: Mapping[str, str] | None = None,
     without: Iterable[str] = (),
     only: Iterable[str] | None = None,
 ) -> None:
@@ -51,12 +50,11 @@ def add_settings(
 
     Args:
         panels: Classes of settings and choices, by heading of the help.
-        former: Present names of settings by their former names. Options take the former names as well.
         without: Names of settings that get no option.
         only: Names of the settings that get an option. None stands for all."""
     wanted: dict[str, _NewOption] = {}
     others: dict[str, list[str]] = {}
-    for old, new in (former or {}).items():
+    for old, new in FORMER.items():
         others.setdefault(new, []).append(option(old))
     skipped, chosen = set(without), None if only is None else set(only)
     for panel, members in panels.items():

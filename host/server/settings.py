@@ -9,13 +9,12 @@ from typing import Any
 from headrace.batching import UsageError, find_policy, policy_names
 from headrace.batching.errors import LONGEST_NAME
 from headrace.batching.registry import PolicySettings, policy_with, usable_policies
-from headrace.batching.settings import Setting, setting, settings, settings_of
+from headrace.batching.settings import FORMER, Setting, setting, settings, settings_of
 from headrace.host.workers.devices import parsed_workers
 from headrace.host.workers.networks.foreign.rules import EXPORTED, MEMORY_MIB, FileRules
 
 NAME = re.compile(r"[\w-][\w.: -]{0,254}")  # no way out of a folder, no part of a path in a URL
 PREPROCESSORS = ("cpu", "dpu")
-ALIASES = {"sla_ms": "slo_ms"}  # former names
 
 
 @settings()
@@ -169,7 +168,7 @@ def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
         else:
             given[key] = value
     named = {key.replace("-", "_"): value for key, value in given.items()}
-    return {ALIASES.get(name, name): value for name, value in named.items()}
+    return {FORMER.get(name, name): value for name, value in named.items()}
 
 
 def settings_of_policies(policy: str) -> dict[str, Setting]:

@@ -28,7 +28,7 @@ from headrace.sim.planner import tuning
 from headrace.sim.planner.schedule import REPARTITION_S
 from headrace.sim.planner.target import TRAFFICS, Target
 from headrace.sim.planner.trials import Measured, Run, Trial, measure
-from headrace.sim.scenario import ACCELERATOR, ALIASES, TRAFFIC, RunSettings, every_setting, renamed
+from headrace.sim.scenario import ACCELERATOR, TRAFFIC, RunSettings, every_setting, renamed
 from headrace.sim.sweeps.journal import Journal
 from headrace.sim.sweeps.sweep import WorkerPool, worker_pool
 from headrace.sim.system.cost import YEARS
@@ -281,7 +281,6 @@ add_settings(
         ],
         "Machine, for --tune": [ACCELERATOR_CHOICE, *ACCELERATORS.values()],
     },
-    former=ALIASES,
     only={*REQUESTS, *MACHINE},
 )
 group_options(

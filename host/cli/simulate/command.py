@@ -28,7 +28,7 @@ from headrace.host.cli.simulate.grid import run_grid, show_grid
 from headrace.sim.fleet.settings import FleetSettings
 from headrace.sim.hardware.settings import ACCELERATORS
 from headrace.sim.run import run_scenario
-from headrace.sim.scenario import ALIASES, POLICY, RunSettings, Scenario, renamed, scenario_of
+from headrace.sim.scenario import POLICY, RunSettings, Scenario, renamed, scenario_of
 from headrace.sim.scenario_files import read_settings
 from headrace.sim.sweeps.grid import Grid, read_grid
 from headrace.sim.system.settings import Preprocess
@@ -173,7 +173,6 @@ add_settings(
         "Fleet": [FleetSettings],
         OUTPUT: [RunSettings],
     },
-    former=ALIASES,
     without=["gpu"],
 )
 add_policy_settings(simulate)

@@ -8,10 +8,11 @@ import sys
 import pytest
 from command import headrace, headrace_here
 
+from headrace.batching.settings import FORMER, option
 from headrace.host.cli.serve.command import serve
 from headrace.host.cli.setting_options import help_text
 from headrace.host.cli.simulate.command import simulate
-from headrace.sim.scenario import ALIASES, every_setting
+from headrace.sim.scenario import every_setting
 
 FREE = ("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
 RUN = ("simulate", "--requests", 50, "--rate-rps", 100)
@@ -49,8 +50,8 @@ def refused(*arguments):
 def test_each_setting_of_a_known_policy_has_an_option_that_names_the_policies(command):
     text = " ".join(headrace_here(command.name, "--help-all").stdout.split())
     assert "lazy, oracle, preba-lazy, deferred, earliest-deadline: Share of the outputs" in text.replace("- ", "-")
-    for option in ("--coverage", "--defer-late", "--knee-growth", "--max-tasks", "--w2", "--bucket-s"):
-        assert option in text
+    for name in ("--coverage", "--defer-late", "--knee-growth", "--max-tasks", "--w2", "--bucket-s"):
+        assert name in text
 
 
 def test_every_setting_of_simulate_has_an_option_with_its_help():
@@ -80,7 +81,14 @@ def test_former_names_work_in_files_and_not_beside_the_present_ones(tmp_path, se
     assert own.slo_ms == 30.0
     file.write_text("sla-ms = 20\nslo-ms = 30\n")
     assert "is the former name of --slo-ms; give one of them" in refused("simulate", "--config", file)
-    assert set(ALIASES) == {"sla_ms", "photos", "photo_pixels"}
+
+
+@pytest.mark.parametrize("command", ["simulate", "serve", "plan", "demo"])
+def test_the_help_shows_no_former_name(command):
+    text = headrace_here(command, "--help-all").stdout
+    assert "--slo-ms" in text
+    for name in FORMER:
+        assert option(name) not in text
 
 
 def test_set_says_what_the_option_says():
