@@ -13,41 +13,24 @@ policy for one run (batching/policy.py). The class may have two more attributes:
 - `limits_from_profile`: True if the batch limits come from measured profiles.
 """
 
-import ast
 import importlib
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import cache
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
 from headrace.batching.context import PolicyContext
+from headrace.batching.docstrings import docstrings
 from headrace.batching.errors import LONGEST_NAME, UsageError, one_line
 from headrace.batching.named import imported
+from headrace.batching.policies import BUILT_IN
 from headrace.batching.policy import Policy
 from headrace.batching.settings import Setting, read_settings, settings_of
 
 GROUP = "headrace.policies"  # the group of entry points
 TASKS = ("graph", "nodes", "cells")
-_BUILT_IN = {
-    "serial": "serial:Serial",
-    "graph": "graph:Graph",
-    "static": "static:Static",
-    "work-conserving": "work_conserving:WorkConserving",
-    "bucketed-graph": "bucketed_graph:BucketedGraph",
-    "dynamic-graph": "dynamic_graph:DynamicGraph",
-    "cellular": "cellular:Cellular",
-    "lazy": "lazy:Lazy",
-    "oracle": "lazy:Oracle",
-    "preba": "preba:Preba",
-    "smdp": "smdp:Smdp",
-    "preba-lazy": "preba_lazy:PrebaLazy",
-    "deferred": "deferred:Deferred",
-    "earliest-deadline": "earliest_deadline:EarliestDeadline",
-}
-POLICIES = tuple(_BUILT_IN)
+POLICIES = tuple(BUILT_IN)
 
 
 @runtime_checkable
@@ -93,27 +76,27 @@ class PolicyEntry:
     @property
     def summary(self) -> str:
         """Return the first paragraph of the docstring of the settings class."""
-        text = " ".join(_docstrings(self.cls)[1].split("\n\n")[0].split())
+        text = " ".join(docstrings(self.cls)[1].split("\n\n")[0].split())
         return text or "(has no description)"
 
     @property
     def paper(self) -> str:
         """Return where the policy comes from: the paragraph "Source: ..." of its module's docstring, empty if it has
         none."""
-        paragraphs = (" ".join(text.split()) for text in _docstrings(self.cls)[0].split("\n\n"))
+        paragraphs = (" ".join(text.split()) for text in docstrings(self.cls)[0].split("\n\n"))
         return next((text.removeprefix("Source: ") for text in paragraphs if text.startswith("Source: ")), "")
 
 
 def policy_names() -> list[str]:
     """Return the names of all policies: built-in ones, then those of installed packages."""
-    return [*POLICIES, *sorted(name for name in _installed() if name not in _BUILT_IN)]
+    return [*POLICIES, *sorted(name for name in _installed() if name not in BUILT_IN)]
 
 
 def find_policy(name: str, where: str = "--policy") -> PolicyEntry:
     """Return the policy with this name. The head of this file lists the kinds of names.
 
     Raises UsageError that begins with `where`."""
-    if name in _BUILT_IN:
+    if name in BUILT_IN:
         return _built_in(name)
     if name in _installed():
         point = _installed()[name]
@@ -143,7 +126,7 @@ def usable_policies() -> Iterator[PolicyEntry]:
 def entry_of(settings: PolicySettings) -> PolicyEntry:
     """Return the policy to which these settings belong."""
     cls = type(settings)
-    for name, place in _BUILT_IN.items():
+    for name, place in BUILT_IN.items():
         module, _, attribute = place.partition(":")
         if cls.__module__ == f"headrace.batching.policies.{module}" and cls.__name__ == attribute:
             return _built_in(name)
@@ -183,7 +166,7 @@ def policy_with(name: str, **values: Any) -> PolicySettings:
 
 @cache
 def _built_in(name: str) -> PolicyEntry:
-    module, _, attribute = _BUILT_IN[name].partition(":")
+    module, _, attribute = BUILT_IN[name].partition(":")
     path = f"headrace.batching.policies.{module}"
     return _entry(name, getattr(importlib.import_module(path), attribute), f"{path}:{attribute}", "headrace")
 
@@ -203,21 +186,3 @@ def _entry(name: str, found: Any, source: str, package: str | None) -> PolicyEnt
     if tasks not in TASKS:
         raise UsageError(f"policy {name!r}: its tasks are {tasks!r}; choose from {', '.join(TASKS)}")
     return PolicyEntry(name, cast("type[PolicySettings]", found), source, package)
-
-
-@cache
-def _docstrings(cls: type) -> tuple[str, str]:
-    """Return the docstrings of a class's module and of the class.
-
-    A compiled module keeps neither. They are then read from its source, which lies next to it."""
-    module = sys.modules[cls.__module__]
-    package, _, name = cls.__module__.rpartition(".")
-    folders = getattr(sys.modules.get(package), "__path__", ())  # __file__ of a compiled module may be wrong
-    source = next((path for folder in folders if (path := Path(folder, f"{name}.py")).is_file()), None)
-    own = cls.__doc__ or ""
-    if source is None or not own.startswith("mypyc"):  # which puts a text of its own there
-        return module.__doc__ or "", "" if own.startswith(f"{cls.__name__}(") else own  # dataclass() writes a signature
-    tree = ast.parse(source.read_text("utf-8"))
-    classes = {each.name: each for each in tree.body if isinstance(each, ast.ClassDef)}
-    own_class = classes.get(cls.__name__)
-    return ast.get_docstring(tree) or "", (own_class and ast.get_docstring(own_class)) or ""

@@ -127,6 +127,7 @@ def __getattr__(name: str) -> Any:
         value = import_module("headrace.batching.policies")
     elif name in _PLACES:
         value = getattr(import_module(f"headrace.{_PLACES[name]}"), _NAMES.get(name, name))
+        value = import_module("headrace.batching.docstrings").with_docstring(value)
     else:
         raise AttributeError(f"module 'headrace' has no attribute {name!r}; the public names are in headrace.__all__")
     globals()[name] = value

@@ -6,6 +6,8 @@ A class is imported when it is first used. The package `shared` has the mechanis
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from headrace.batching.docstrings import with_docstring
+
 if TYPE_CHECKING:
     from headrace.batching.policies.bucketed_graph import BucketedGraph as BucketedGraph
     from headrace.batching.policies.cellular import Cellular as Cellular
@@ -22,29 +24,30 @@ if TYPE_CHECKING:
     from headrace.batching.policies.static import Static as Static
     from headrace.batching.policies.work_conserving import WorkConserving as WorkConserving
 
-PLACES = {  # the module of each class of settings
-    "Serial": "serial",
-    "Graph": "graph",
-    "Static": "static",
-    "WorkConserving": "work_conserving",
-    "BucketedGraph": "bucketed_graph",
-    "DynamicGraph": "dynamic_graph",
-    "Cellular": "cellular",
-    "Lazy": "lazy",
-    "Oracle": "lazy",
-    "Preba": "preba",
-    "Smdp": "smdp",
-    "PrebaLazy": "preba_lazy",
-    "Deferred": "deferred",
-    "EarliestDeadline": "earliest_deadline",
+BUILT_IN = {  # the module and the class of settings of each policy
+    "serial": "serial:Serial",
+    "graph": "graph:Graph",
+    "static": "static:Static",
+    "work-conserving": "work_conserving:WorkConserving",
+    "bucketed-graph": "bucketed_graph:BucketedGraph",
+    "dynamic-graph": "dynamic_graph:DynamicGraph",
+    "cellular": "cellular:Cellular",
+    "lazy": "lazy:Lazy",
+    "oracle": "lazy:Oracle",
+    "preba": "preba:Preba",
+    "smdp": "smdp:Smdp",
+    "preba-lazy": "preba_lazy:PrebaLazy",
+    "deferred": "deferred:Deferred",
+    "earliest-deadline": "earliest_deadline:EarliestDeadline",
 }
+_MODULES = {name: module for module, _, name in (place.partition(":") for place in BUILT_IN.values())}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in PLACES:
-        raise AttributeError(f"module 'headrace.policies' has no attribute {name!r}; choose from {', '.join(PLACES)}")
-    return getattr(import_module(f"headrace.batching.policies.{PLACES[name]}"), name)
+    if name not in _MODULES:
+        raise AttributeError(f"module 'headrace.policies' has no attribute {name!r}; choose from {', '.join(_MODULES)}")
+    return with_docstring(getattr(import_module(f"headrace.batching.policies.{_MODULES[name]}"), name))
 
 
 def __dir__() -> list[str]:
-    return sorted(PLACES)
+    return sorted(_MODULES)

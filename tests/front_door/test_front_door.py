@@ -47,7 +47,7 @@ def same(body: dict) -> dict:
 
 
 def source_docstring(found: type) -> str | None:
-    """Return a class's docstring from its source: a compiled class has none."""
+    """Return a class's docstring from its source."""
     path = ROOT / found.__module__.removeprefix("headrace.").replace(".", "/")
     body = ast.parse(path.with_suffix(".py").read_text()).body
     (node,) = (each for each in body if isinstance(each, ast.ClassDef) and each.name == found.__name__)
@@ -58,12 +58,19 @@ def source_docstring(found: type) -> str | None:
 def test_a_public_name_is_there_and_documented(name):
     found = getattr(headrace, name)
     if inspect.isclass(found):
-        text = source_docstring(found)
+        text = found.__doc__
+        assert text is not None and inspect.cleandoc(text) == source_docstring(found)
     elif inspect.isfunction(found) or inspect.ismodule(found):
         text = found.__doc__
     else:  # a constant
         text = (re.search(rf'^    "{name}": "[\w.]+",  # (.+)$', inspect.getsource(headrace), re.MULTILINE) or "..")[1]
     assert (text and len(text.split()) >= 4) or name == "__version__", text
+
+
+@pytest.mark.parametrize("name", dir(headrace.policies))
+def test_a_policy_shows_its_docstring(name):
+    found = getattr(headrace.policies, name)
+    assert inspect.cleandoc(found.__doc__) == source_docstring(found)
 
 
 def test_each_public_name_is_explained_in_the_list():
