@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import containers
 import cv2
 import numpy as np
 import pytest
@@ -83,11 +84,21 @@ def hw_xclbin(tmp_path_factory) -> Path:
     return path
 
 
-@pytest.mark.slow
-def test_hw_emu_tells_the_clocks_and_writes_a_waveform(hw_xclbin, china, tmp_path):
+def test_hw_emu_tells_the_clocks_and_writes_a_waveform(china, tmp_path):
     small = tmp_path / "small.jpg"
     cv2.imwrite(str(small), cv2.resize(cv2.imread(str(china)), (40, 30)))
-    arguments = ("--xclbin", hw_xclbin, "--out", tmp_path, "--resize-short", "28", "--crop", "24", "24", "--json")
+    arguments = (
+        "--xclbin",
+        containers.image("hw_emu"),
+        "--out",
+        tmp_path,
+        "--resize-short",
+        "28",
+        "--crop",
+        "24",
+        "24",
+        "--json",
+    )
     done = headrace("preprocess", "image", small, *arguments, "--wave", tmp_path / "small.vcd")
     assert done.returncode == 0, done.stderr
     outcome = json.loads(done.stdout)["files"][0]
