@@ -17,13 +17,12 @@ import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Any, Protocol, cast, runtime_checkable
 
 from headrace.batching.context import PolicyContext
 from headrace.batching.docstrings import docstrings
-from headrace.batching.errors import LONGEST_NAME, UsageError, one_line
-from headrace.batching.named import imported
+from headrace.batching.errors import LONGEST_NAME, UsageError
+from headrace.batching.named import installed, is_own, own
 from headrace.batching.policies import BUILT_IN
 from headrace.batching.policy import Policy
 from headrace.batching.settings import Setting, read_settings, settings_of
@@ -89,7 +88,7 @@ class PolicyEntry:
 
 def policy_names() -> list[str]:
     """Return the names of all policies: built-in ones, then those of installed packages."""
-    return [*POLICIES, *sorted(name for name in _installed() if name not in BUILT_IN)]
+    return [*POLICIES, *sorted(name for name in installed(GROUP) if name not in BUILT_IN)]
 
 
 def find_policy(name: str, where: str = "--policy") -> PolicyEntry:
@@ -98,19 +97,14 @@ def find_policy(name: str, where: str = "--policy") -> PolicyEntry:
     Raises UsageError that begins with `where`."""
     if name in BUILT_IN:
         return _built_in(name)
-    if name in _installed():
-        point = _installed()[name]
-        try:
-            found = point.load()
-        except Exception as error:
-            raise UsageError(f"{where} {name!r} of entry point {point.value} fails: {one_line(error)}") from error
-        return _entry(name, found, point.value, point.dist.name if point.dist is not None else None)
-    if ":" not in name:
+    if not is_own(name, GROUP):
         raise UsageError(
             f"{where} {name[:LONGEST_NAME]!r}: there is no such policy; choose from {', '.join(policy_names())}, or "
             "give module:Class"
         )
-    return _entry(name, imported(where, name), name, None)
+    point = installed(GROUP).get(name)
+    package = None if point is None or point.dist is None else point.dist.name
+    return _entry(name, own(where, name, GROUP), name if point is None else point.value, package)
 
 
 def usable_policies() -> Iterator[PolicyEntry]:
@@ -130,7 +124,7 @@ def entry_of(settings: PolicySettings) -> PolicyEntry:
         module, _, attribute = place.partition(":")
         if cls.__module__ == f"headrace.batching.policies.{module}" and cls.__name__ == attribute:
             return _built_in(name)
-    for name, point in _installed().items():
+    for name, point in installed(GROUP).items():
         if point.value == f"{cls.__module__}:{cls.__name__}":
             return find_policy(name)
     return _entry(f"{cls.__module__}:{cls.__qualname__}", cls, f"{cls.__module__}:{cls.__qualname__}", None)
@@ -169,11 +163,6 @@ def _built_in(name: str) -> PolicyEntry:
     module, _, attribute = BUILT_IN[name].partition(":")
     path = f"headrace.batching.policies.{module}"
     return _entry(name, getattr(importlib.import_module(path), attribute), f"{path}:{attribute}", "headrace")
-
-
-@cache
-def _installed() -> Mapping[str, Any]:
-    return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def _entry(name: str, found: Any, source: str, package: str | None) -> PolicyEntry:

@@ -9,8 +9,9 @@ from collections import deque
 from typing import Any
 
 from headrace.batching.errors import UsageError, one_line
-from headrace.batching.named import imported
+from headrace.batching.named import installed, is_own, own
 
+GROUP = "headrace.routers"  # the group of entry points
 ROUTERS = ("random", "round-robin", "least-outstanding", "power-of-two", "join-idle")
 
 
@@ -170,7 +171,7 @@ class OwnRouter(Router):
         super().__init__(servers, seed)
         self._name: str = name
         try:
-            self._own: Any = imported("--router", name)(servers, seed)
+            self._own: Any = own("--router", name, GROUP)(servers, seed)
         except TypeError as error:
             raise UsageError(f"--router {name}: it must take servers and seed: {one_line(error)}") from error
 
@@ -182,8 +183,8 @@ class OwnRouter(Router):
 
 
 def make_router(name: str, servers: int, seed: int) -> Router:
-    """Return the router of a name, or of module:Class. Raises UsageError."""
-    if ":" in name:
+    """Return the router of a name, of an entry point, or of module:Class. Raises UsageError."""
+    if name not in ROUTERS and is_own(name, GROUP):
         return OwnRouter(servers, seed, name)
     if name == "random":
         return Router(servers, seed)
@@ -195,4 +196,5 @@ def make_router(name: str, servers: int, seed: int) -> Router:
         return PowerOfTwo(servers, seed)
     if name == "join-idle":
         return JoinIdle(servers, seed)
-    raise UsageError(f"--router {name!r}: choose from {', '.join(ROUTERS)}, or give module:Class")
+    known = (*ROUTERS, *installed(GROUP))
+    raise UsageError(f"--router {name!r}: choose from {', '.join(known)}, or give module:Class")

@@ -75,10 +75,7 @@ class Fleet:
         """Raises UsageError."""
         if not 1 <= self.servers <= MAX:
             raise UsageError(f"--servers {self.servers}: give 1 to {MAX}")
-        if ":" in self.router:
-            make_router(self.router, self.servers, 0)
-        elif self.router not in ROUTERS:
-            raise UsageError(f"--router {self.router!r}: choose from {', '.join(ROUTERS)}, or give module:Class")
+        make_router(self.router, self.servers, 0)
         if self.lost not in LOST:
             raise UsageError(f"--lost {self.lost!r}: choose from {', '.join(LOST)}")
         for failure in self.failures:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching.errors import LONGEST_NAME, UsageError
-from headrace.batching.named import imported
+from headrace.batching.named import installed, is_own, own
 from headrace.batching.settings import setting, settings
 from headrace.sim.workload import traffic
 
@@ -85,24 +85,31 @@ class OwnTraffic(Protocol):
 
 
 Traffic = Poisson | Deterministic | Bursty | Replay | OwnTraffic
+GROUP = "headrace.traffic"  # the group of entry points
 TRAFFICS: dict[str, type[RandomTraffic]] = {"poisson": Poisson, "deterministic": Deterministic, "mmpp": Bursty}
 
 
 def traffic_class(name: str, where: str) -> type:
-    """Return the class of traffic of a name, or of module:Class. `where` begins an error text. Raises UsageError."""
-    if ":" in name:
-        found = imported(where, name)
+    """Return the class of traffic of a name, of an entry point, or of module:Class.
+
+    `where` begins an error text. Raises UsageError."""
+    if name not in TRAFFICS and is_own(name, GROUP):
+        found = own(where, name, GROUP)
         if not isinstance(found, type) or not is_dataclass(found) or not hasattr(found, "times"):
             raise UsageError(f"{where} {name}: it must be a dataclass of settings with a method times(seed)")
         return found
     if name not in TRAFFICS:
-        raise UsageError(f"{where} {name[:LONGEST_NAME]!r}: choose from {', '.join(TRAFFICS)}, or give module:Class")
+        known = (*TRAFFICS, *installed(GROUP))
+        raise UsageError(f"{where} {name[:LONGEST_NAME]!r}: choose from {', '.join(known)}, or give module:Class")
     return TRAFFICS[name]
 
 
 def traffic_name(chosen: Traffic) -> str:
     """Return the name of traffic that is drawn, as the command line has it."""
     cls: type = type(chosen)
+    for name, point in installed(GROUP).items():
+        if point.value == f"{cls.__module__}:{cls.__qualname__}":
+            return name
     return next((name for name, known in TRAFFICS.items() if known is cls), f"{cls.__module__}:{cls.__qualname__}")
 
 

@@ -9,7 +9,7 @@ from functools import cache, partial
 
 from headrace.batching.errors import UnknownModel, UsageError, one_line
 from headrace.batching.graphs.model_graph import ModelGraph
-from headrace.batching.named import imported
+from headrace.batching.named import installed, is_own, own
 from headrace.sim.zoo import cnn, recurrent, transformer
 
 _BUILDERS: dict[str, Callable[[], ModelGraph]] = {
@@ -25,24 +25,28 @@ _BUILDERS: dict[str, Callable[[], ModelGraph]] = {
     "conformer": transformer.conformer,
 }
 MODELS = tuple(_BUILDERS)
+GROUP = "headrace.models"  # the group of entry points
 
 
 @cache
 def model_graph(name: str) -> ModelGraph:
-    """Return the graph of one of `MODELS`, or of `module:function`, a function that returns a ModelGraph.
+    """Return the graph of one of `MODELS`, of an entry point, or of `module:function`.
+
+    The last two are functions that return a ModelGraph.
 
     Raises UnknownModel and UsageError."""
-    if ":" in name:
+    if name not in _BUILDERS and is_own(name, GROUP):
         return _own(name)
     if name not in _BUILDERS:
-        close = difflib.get_close_matches(name, MODELS, n=3)
-        hint = f"did you mean {', '.join(close)}?" if close else f"choose from {', '.join(MODELS)}"
+        known = (*MODELS, *installed(GROUP))
+        close = difflib.get_close_matches(name, known, n=3)
+        hint = f"did you mean {', '.join(close)}?" if close else f"choose from {', '.join(known)}"
         raise UnknownModel(f"there is no model graph {name!r}; {hint}")
     return _BUILDERS[name]()
 
 
 def _own(name: str) -> ModelGraph:
-    function = imported("--model", name)
+    function = own("--model", name, GROUP)
     try:
         graph = function()
     except Exception as error:

@@ -10,6 +10,8 @@ from importlib import resources
 
 from headrace.batching.errors import UnknownModel
 from headrace.batching.graphs.traced import Traced, from_json
+from headrace.batching.named import is_own
+from headrace.sim.zoo import GROUP
 
 TRACED = (
     "mobilenet_v3_small",
@@ -36,7 +38,7 @@ TRACED = (
 @cache
 def traced(name: str) -> Traced:
     """Return one of `TRACED`. Raises UnknownModel for any other name."""
-    if ":" in name:
+    if name not in TRACED and is_own(name, GROUP):
         raise UnknownModel(f"there is no traced network {name!r}; a graph of your own runs on --accelerator npu")
     if name not in TRACED:
         close = difflib.get_close_matches(name, TRACED, n=3)

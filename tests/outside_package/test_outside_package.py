@@ -168,5 +168,26 @@ def test_it_is_listed_and_explained(headrace):
     assert "patience_ms" in explained and "How long nobody must have joined." in explained
 
 
+def test_its_model_graph_its_traffic_and_its_router_are_used_by_their_names(headrace):
+    words = ("--model", "one-product", "--traffic", "pulses", "--set", "max_batch=5", "--policy", "graph", "--json")
+    alone = json.loads(headrace("simulate", *words))
+    assert alone["finished"] == 50 and alone["batch_size_mean"] == 5
+    assert (alone["settings"]["model"], alone["settings"]["traffic"]) == ("one-product", "pulses")
+    fleet = json.loads(headrace("simulate", *words, "--servers", "3", "--router", "always-first"))
+    assert fleet["latency_ms"] == alone["latency_ms"] and fleet["settings"]["router"] == "always-first"
+
+
+def test_a_wrong_name_is_refused_with_the_names_of_the_package(python, tmp_path):
+    command = [python, "-m", "headrace.host.cli.main", "simulate"]
+    for words, told in (
+        (("--model", "one-produkt"), "did you mean one-product?"),
+        (("--traffic", "pulse"), "choose from poisson, deterministic, mmpp, pulses, or give module:Class"),
+        (("--servers", "2", "--router", "first"), "join-idle, always-first, or give module:Class"),
+        (("--policy", "patent"), "earliest-deadline, patient, or give module:Class"),
+    ):
+        done = subprocess.run([*command, *words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2 and told in done.stderr, done.stderr
+
+
 def test_it_keeps_the_rules_of_policies(headrace):
     assert "keeps all" in headrace("check-policy", "patient")

@@ -1,4 +1,7 @@
-"""A policy for Headrace: a batch leaves when it is full, or when nobody has joined it for a while."""
+"""A policy for Headrace: a batch leaves when it is full, or when nobody has joined it for a while.
+
+With it come a model graph, traffic and a router.
+"""
 
 import math
 from collections import deque
@@ -75,3 +78,32 @@ class Patient:
     def build(self, context: headrace.PolicyContext) -> headrace.Policy:
         """Return the policy for one run."""
         return PatientBatching(context.graphs, self.patience_ms / 1e3, self.max_batch)
+
+
+def one_product() -> headrace.ModelGraph:
+    """Return a graph of one matrix product."""
+    node = headrace.Node("product", headrace.NodeKind.STATIC, (headrace.MatMul(1, 1024, 1000),))
+    return headrace.ModelGraph("one-product", (node,))
+
+
+@dataclass(frozen=True)
+class Pulses:
+    """Let several requests come at the same moment, again and again."""
+
+    every_ms: float = field(default=10.0, metadata={"help": "Time between two pulses.", "gt": 0})
+    size: int = field(default=5, metadata={"help": "Requests of a pulse.", "ge": 1})
+
+    def times(self, seed: int) -> list[float]:
+        """Return when requests come (s)."""
+        return [number * self.every_ms / 1e3 for number in range(10) for _ in range(self.size)]
+
+
+class AlwaysFirst:
+    """Send all requests to the first server that is up."""
+
+    def __init__(self, servers: int, seed: int) -> None:
+        pass
+
+    def pick(self, up: list[int], outstanding: list[int]) -> int:
+        """Return the server of the next request."""
+        return min(up)
