@@ -265,3 +265,26 @@ print(json.dumps([result["latency_ms"], names, "patience_ms" in every_setting(),
     assert done.returncode == 2 and "--patience-ms 901: give 0 to 900" in done.stderr
     done = headrace(*run, "--policy", "serial", "--patience-ms", 5)
     assert "--patience-ms has no effect with --policy serial" in done.stderr
+
+
+def test_options_that_are_given_once_hold_for_the_models_of_a_repository(tmp_path, served):
+    (tmp_path / "one.toml").write_text('source = "resnet18"\n')
+    (tmp_path / "two.toml").write_text('source = "resnet18"\n[policy]\nname = "preba"\nknee-growth = 1.5\n')
+    options = ("--repository", tmp_path, "--policy", "lazy", "--slo-ms", "50", "--coverage", "0.8")
+    _, one, two = served(*options, of=("one", "two"))
+    assert (one.policy, one.slo_ms, one.chosen.coverage) == ("lazy", 50.0, 0.8)
+    assert (two.policy, two.slo_ms, two.chosen.knee_growth) == ("preba", 50.0, 1.5)
+    *_, one = served(
+        "--model",
+        "a=resnet18",
+        "--model",
+        "b=resnet18",
+        "--slo-ms",
+        "50",
+        "--slo-ms",
+        "60",
+        "--repository",
+        tmp_path,
+        of=("one",),
+    )  # two values are for the two models
+    assert one.slo_ms == 100.0
