@@ -187,7 +187,7 @@ def test_a_stream_gives_what_a_run_gives():
         ({"policy": "cellular"}, "--policy cellular serves cells"),
         ({"lengths": "nan", "model": "citrinet"}, "--lengths nan"),
         ({"lengths": "-1", "model": "citrinet"}, "--lengths -1"),
-        ({"lengths": "translation", "model": "citrinet"}, "citrinet takes sounds"),
+        ({"lengths": "translation", "model": "citrinet"}, "citrinet takes audio"),
         ({"cpu_costs": "/nowhere.json", "preprocess": "cpu:32"}, "/nowhere.json"),
     ],
 )

@@ -34,7 +34,7 @@ def three():
 def broken(three, tmp_path_factory):
     """Provide a node that lacks this Headrace."""
     folder = tmp_path_factory.mktemp("broken")
-    (folder / "headrace.py").write_text("")
+    (folder / "sitecustomize.py").write_text("import sys\nsys.modules['headrace'] = None\n")
     node = three.add_node(num_cpus=0, resources={"broken": 1}, env_vars={"PYTHONPATH": str(folder)})
     yield
     three.remove_node(node)

@@ -124,7 +124,12 @@ def test_what_is_asked_wrongly_is_refused_with_a_reason(client, transport):
         ("scale", tensor(transport, "x", np.zeros((257, 4), np.float32)), {}, "257 rows"),
         ("scale", tensor(transport, "x", row), {"outputs": [wanted(transport, "none")]}, "no output 'none'"),
         ("means", tensor(transport, "IMAGE", np.array([b"BM, a bitmap"], object), "BYTES"), {}, "not a JPEG"),
-        ("means", tensor(transport, "IMAGE", np.array([IMAGE_FILE[:50]], object), "BYTES"), {}, "none with a header"),
+        (
+            "means",
+            tensor(transport, "IMAGE", np.array([IMAGE_FILE[:50]], object), "BYTES"),
+            {},
+            "it is no JPEG, PNG or WebP file with a header",
+        ),
         ("scale", tensor(transport, "x", np.float32([[666, 0, 0, 0]])), {}, "unlucky number"),
     ]
     for model, given, more, text in cases:
