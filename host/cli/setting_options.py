@@ -45,13 +45,15 @@ def add_settings(
     panels: Mapping[str, Iterable[type | Choice]],
     without: Iterable[str] = (),
     only: Iterable[str] | None = None,
+    several: str = "",
 ) -> None:
     """Add options for settings to a command, in front of its own options.
 
     Args:
         panels: Classes of settings and choices, by heading of the help.
         without: Names of settings that get no option.
-        only: Names of the settings that get an option. None stands for all."""
+        only: Names of the settings that get an option. None stands for all.
+        several: If the options may be given several times, words for the help that say so."""
     wanted: dict[str, _NewOption] = {}
     others: dict[str, list[str]] = {}
     for old, new in FORMER.items():
@@ -62,7 +64,7 @@ def add_settings(
             found = [member] if isinstance(member, Choice) else settings_of(member)
             for each in found:
                 if each.name not in wanted and each.name not in skipped and (chosen is None or each.name in chosen):
-                    wanted[each.name] = _NewOption(each, panel, tuple(others.get(each.name, ())))
+                    wanted[each.name] = _NewOption(each, panel, tuple(others.get(each.name, ())), several=several)
     taken_by.params[:0] = _options(list(wanted.values()))
 
 
@@ -96,7 +98,13 @@ def group_options(taken_by: TyperCommand, panels: Mapping[str, Iterable[str]], f
         if param.name not in shown:
             param.advanced = True  # type: ignore[attr-defined]
     order = {panel: number for number, panel in enumerate(panels)}
-    taken_by.params.sort(key=lambda param: order.get(getattr(param, "rich_help_panel", None) or "", len(order)))
+    places = {name: number for number, name in enumerate(headings)}
+
+    def place(param: Any) -> tuple[int, int]:
+        panel = getattr(param, "rich_help_panel", None) or ""
+        return order.get(panel, len(order)), places.get(str(param.name), len(places))
+
+    taken_by.params.sort(key=place)
 
 
 def mark_advanced(taken_by: TyperCommand, *names: str) -> None:
@@ -132,11 +140,12 @@ def check_assignments(texts: Iterable[str] | None, policies: Iterable[str]) -> N
             )
 
 
-def help_text(setting: Setting) -> str:
-    """Return a setting's help, with its range and its default."""
+def help_text(setting: Setting, several: str = "") -> str:
+    """Return a setting's help, with its choices and its default. `several` says that it may be given several times."""
     text = setting.help.rstrip(".")
     if setting.choices:
-        text += f": {', '.join(setting.choices)}"
+        text += f" ({', '.join(setting.choices)})"
+    text += several
     default = setting.default
     shown = f"{default:g}" if isinstance(default, float) else "yes" if default is True else default
     return text + ("." if default is None or default is False or default == "" else f" [{shown}].")
@@ -151,6 +160,7 @@ class _NewOption:
     others: tuple[str, ...] = ()
     text: str | None = None
     advanced: bool = False
+    several: str = ""
 
 
 def _options(wanted: Iterable[_NewOption]) -> list[Any]:
@@ -191,7 +201,8 @@ def _parameter(wanted: _NewOption) -> inspect.Parameter:
         kind = bool if each.kind is bool else str
         if kind is bool:
             names = [f"{option(each.name)}/--no-{each.name.replace('_', '-')}"]
-        text, metavar = help_text(each), {int: "INTEGER", float: "FLOAT", Path: "FILE"}.get(each.kind, "TEXT")
+        text = help_text(each, wanted.several)
+        metavar = ",".join([{int: "INTEGER", float: "FLOAT", Path: "FILE"}.get(each.kind, "TEXT")] * (each.count or 1))
     described = typer.Option(
         *names,
         help=wanted.text or text,
@@ -202,5 +213,5 @@ def _parameter(wanted: _NewOption) -> inspect.Parameter:
         show_default=False,
         autocompletion=(lambda: list(values)) if values else None,
     )
-    hint = Annotated[kind | None, described]
+    hint = Annotated[(list[kind] if wanted.several else kind) | None, described]  # type: ignore[valid-type]
     return inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)

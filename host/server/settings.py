@@ -38,48 +38,56 @@ class ModelSettings:
     weights: Path | None = setting(default=None, help="A state_dict file; fixed random weights without.")
     sha256: str | None = setting(default=None, help="The digest that the file of the source must have.")
     weights_sha256: str | None = setting(default=None, help="The digest that the file of the weights must have.")
-    allow_nonfinite_weights: bool = setting(default=False, help="Take weights that are NaN or infinite.")
+    allow_nonfinite_weights: bool = setting(default=False, help="Accept weights that are NaN or infinite.")
     read_memory_mib: int = setting(
         default=MEMORY_MIB,
-        help="Memory that reading a .pt2 or weights may take, in addition to 4 times the file's size.",
+        help="Memory (MiB) that reading a .pt2 file or weights may take, in addition to 4 times the file's size.",
         ge=64,
         le=1 << 24,
     )
     input_shape: str | None = setting(
         default=None, help="3x299x299, say; what the network says of itself if not given."
     )
-    resize: int | None = setting(default=None, help="Resize the shorter side of images to this.", ge=1, le=65535)
+    resize: int | None = setting(
+        default=None, help="Resize the shorter side of images to this (pixels).", ge=1, le=65535
+    )
     crop: int | None = setting(
-        default=None, help="Crop images to a square of this size, the network's input.", ge=1, le=65535
+        default=None, help="Crop images to a square of this size (pixels), the network's input.", ge=1, le=65535
     )
     mean: tuple[float, ...] | None = setting(
         default=None, help="Subtract R,G,B from pixels of 0 to 1, as in 0.5,0.5,0.5.", ge=0, count=3
     )
-    std: tuple[float, ...] | None = setting(default=None, help="Then divide by R,G,B.", ge=1e-6, count=3)
-    policy: str = setting(default="preba", help=f"{', '.join(policy_names())}, or module:Class.")
+    std: tuple[float, ...] | None = setting(
+        default=None, help="Divide by R,G,B after the subtraction.", ge=1e-6, count=3
+    )
+    policy: str = setting(default="preba", help=f"Batching policy: {', '.join(policy_names())}, or module:Class.")
     preprocess: str = setting(
         default="cpu",
-        help="Where images and audio become tensors. What the DPU cannot take goes to the CPU.",
+        help="Preprocessor of images and audio; inputs that the DPU cannot take go to the CPU.",
         choices=PREPROCESSORS,
     )
     profile: Path | None = setting(default=None, help="From `headrace profile`; measured at the start without.")
     workers: str | None = setting(
         default=None,
-        help="A number of workers (one for each MIG device or core by default), or npu:N simulated NPUs.",
+        help="Number of workers, or npu:N for N simulated NPUs; without, one worker for each MIG device or core.",
     )
-    whole: bool = setting(default=False, help="Under policies that schedule nodes, keep the networks in one piece.")
+    whole: bool = setting(
+        default=False, help="Keep each network in one piece, also under policies that schedule nodes."
+    )
     max_batch: int = setting(
         default=32, help="Largest batch to profile, and the limit of policies that have one.", ge=1, le=1024
     )
     slo_ms: float = setting(
         default=100.0,
-        help="Target latency: a request without a timeout is late after it.",
+        help="Target latency (ms). A request without a timeout is late after it.",
         ge=0.001,
     )
     drop_late: bool = setting(
         default=False, help="Answer requests that have not begun in time for their deadline with an error."
     )
-    max_queue: int = setting(default=256, help="Inputs in flight of a model; more are refused.", ge=1, le=65536)
+    max_queue: int = setting(
+        default=256, help="Largest number of inputs in flight of a model. More are refused.", ge=1, le=65536
+    )
     hidden: int | None = setting(default=None, help="Size of a step model's hidden state.", ge=1, le=1 << 20)
     vocabulary: int | None = setting(default=None, help="Size of a step model's vocabulary.", ge=2, le=1 << 24)
     longest_input: int | None = setting(default=None, help="Longest input of a step model.", ge=1, le=1 << 20)

@@ -6,14 +6,14 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from headrace.batching import UsageError, policy_names
+from headrace.batching import UsageError
 from headrace.batching.settings import option as option_name
+from headrace.batching.settings import settings_of
 from headrace.host.cli import interrupt
 from headrace.host.cli.build import Target, TargetOption, cached_xclbin, read_container
 from headrace.host.cli.console import tell, told_in_background
@@ -21,28 +21,23 @@ from headrace.host.cli.options import (
     FILE_SETTINGS,
     SETTINGS_TABLES,
     AgainKib,
-    AllowNonfinite,
     DamagedName,
     HelpAll,
     ImageCus,
     Json,
     LaunchName,
     LaunchOption,
-    MaxBatch,
     MaxMegapixels,
     MelCus,
     NormCus,
     OnDamaged,
     Orient,
     ProfileFiles,
-    ReadMemory,
     ReplicaResources,
     Replicas,
     ResamplerOption,
     ServeRay,
     Update,
-    Whole,
-    Workers,
     bearer_token,
     check_readable,
     command,
@@ -55,21 +50,26 @@ from headrace.host.cli.serve.fleet import FLEET_OPTIONS, check_fleet, run_fleet
 from headrace.host.cli.setting_options import (
     Assignments,
     add_policy_settings,
+    add_settings,
     check_assignments,
     group_options,
     with_assignments,
 )
 from headrace.host.cli.setting_options import given as given_options
 from headrace.host.server.settings import ModelSettings, settings_of_policies, with_settings
-from headrace.host.workers.networks.foreign.rules import MEMORY_MIB
 from headrace.sim.hardware.profiles import read_profile
 
-
-class Preprocess(StrEnum):
-    """The preprocessors of images and audio."""
-
-    CPU = "cpu"
-    DPU = "dpu"
+# Settings of models that are options, and those that may be given for each model.
+SEVERAL = {"policy", "slo_ms", "preprocess", "resize", "crop", "mean", "std"}
+OF_MODELS = SEVERAL | {
+    "workers",
+    "whole",
+    "max_batch",
+    "drop_late",
+    "max_queue",
+    "allow_nonfinite_weights",
+    "read_memory_mib",
+}
 
 
 def _settings_file(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Path | None:
@@ -90,77 +90,14 @@ def serve(
     weights: Annotated[
         list[str] | None, typer.Option(help="A state_dict file, once for each model [fixed random weights].")
     ] = None,
-    allow_nonfinite_weights: AllowNonfinite = False,
-    read_memory_mib: ReadMemory = MEMORY_MIB,
     input_shape: Annotated[
         list[str] | None,
         typer.Option(
             help="Shape of the input, as in 3x299x299, once for each model [the shape that the network states]."
         ),
     ] = None,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            autocompletion=policy_names,
-            help=f"Batching policy, once for all models or for each: {', '.join(policy_names())}, or module:Class "
-            "[preba]. Models with the same policy share workers.",
-        ),
-    ] = None,
     assignments: Assignments = None,
-    workers: Workers = None,
-    whole: Whole = False,
-    max_batch: MaxBatch = 32,
     profile_files: ProfileFiles = None,
-    slo_ms: Annotated[
-        list[float] | None,
-        typer.Option(
-            "--slo-ms",
-            "--sla-ms",
-            min=0.001,
-            help="Target latency (ms), once for all models or for each. A request without a timeout is late after it "
-            "[100].",
-        ),
-    ] = None,
-    drop_late: Annotated[
-        bool,
-        typer.Option(
-            "--drop-late", help="Answer requests that have not begun in time for their deadline with an error."
-        ),
-    ] = False,
-    max_queue: Annotated[
-        int,
-        typer.Option(min=1, max=65536, help="Largest number of inputs in flight of a model. More are refused."),
-    ] = 256,
-    resize: Annotated[
-        list[int] | None,
-        typer.Option(
-            min=1,
-            max=65535,
-            help="Resize the shorter side of images to this (pixels), once for all models or for each.",
-        ),
-    ] = None,
-    crop: Annotated[
-        list[int] | None,
-        typer.Option(
-            min=1,
-            max=65535,
-            help="Crop images to a square of this size (pixels), the network's input, once for all models or for each.",
-        ),
-    ] = None,
-    mean: Annotated[
-        list[str] | None,
-        typer.Option(help="Subtract R,G,B from pixels of 0 to 1, as in 0.5,0.5,0.5, once for all models or for each."),
-    ] = None,
-    std: Annotated[
-        list[str] | None, typer.Option(help="Divide by R,G,B after the subtraction, once for all models or for each.")
-    ] = None,
-    preprocess: Annotated[
-        list[Preprocess] | None,
-        typer.Option(
-            help="Preprocessor of images and audio, once for all models or for each [cpu]. Inputs that the DPU cannot "
-            "take go to the CPU."
-        ),
-    ] = None,
     target: TargetOption = Target.SW_EMU,
     xclbin: Annotated[Path | None, typer.Option(callback=readable, help="The DPU's container [one is built].")] = None,
     image_cus: ImageCus = 4,
@@ -303,39 +240,19 @@ def serve(
     # gRPC reads this when it is imported. It need not prepare for forks, because workers are other programs.
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
     check_fleet(ctx)
-    base = ModelSettings(
-        workers=workers,
-        whole=whole,
-        max_batch=max_batch,
-        drop_late=drop_late,
-        max_queue=max_queue,
-        allow_nonfinite_weights=allow_nonfinite_weights,
-        read_memory_mib=read_memory_mib,
-    )
-    of_policies = with_assignments(given_options(ctx), assignments)
-    of_file = {name: value for name, value in ctx.meta.get(FILE_SETTINGS, {}).items() if name not in of_policies}
+    typed = given_options(ctx)
+    of_models = {name: typed.pop(name) for name in OF_MODELS if name in typed}
+    of_policies = with_assignments(typed, assignments)
+    of_file = ctx.meta.get(FILE_SETTINGS, {})
     tables = ctx.meta.get(SETTINGS_TABLES)
     if tables is not None and model:
         raise UsageError("--model and tables [[models]] of --config: give the models in one of these places")
-    count = len(tables or model or [""])
-    every = {
-        "policy": policy or [],
-        "slo-ms": slo_ms or [],
-        "preprocess": [each.value for each in preprocess or ()],
-        "resize": resize or [],
-        "crop": crop or [],
-        "mean": mean or [],
-        "std": std or [],
-    }
-    for name, values in every.items():
-        if len(values) not in (0, 1, count):
-            raise UsageError(f"--{name}: {len(values)} for {count} models; give one for all, or one for each")
-    base = with_settings(base, {name: values[0] for name, values in every.items() if len(values) == 1}, "the options")
-    settings = [
-        with_settings(base, {name: values[number] for name, values in every.items() if len(values) > 1}, "the options")
-        for number in range(count)
-    ]
-    settings = [with_settings(own, of_file, f"--config {config}") for own in settings]
+    base, settings = _of_all_models(
+        {name: value for name, value in of_file.items() if name not in (*of_models, *of_policies)},
+        f"--config {config}",
+        of_models,
+        len(tables or model or [""]),
+    )
     if tables is not None:
         for option, given in (("--weights", weights), ("--input-shape", input_shape), ("--profile", profile_files)):
             if given:
@@ -432,6 +349,46 @@ def serve(
         raise typer.Exit(1)
 
 
+def _of_all_models(
+    of_file: Mapping[str, Any], file: str, typed: Mapping[str, Any], models: int
+) -> tuple[ModelSettings, list[ModelSettings]]:
+    """Return the settings that hold for any model, and those of each model, from a file and from the command line.
+
+    A list of a setting in SEVERAL has a value for each model, or one for all. Raises UsageError."""
+    lists = {name: value for name, value in {**of_file, **typed}.items() if name in SEVERAL and _is_list(value)}
+    for name, values in lists.items():
+        if len(values) not in (1, models):
+            raise UsageError(
+                f"{option_name(name)}: {len(values)} for {models} models; give one for all, or one for each"
+            )
+
+    def with_given(base: ModelSettings, number: int | None) -> ModelSettings:
+        """Return settings with what is given for one model, or for all if there is no number."""
+
+        def chosen(given: Mapping[str, Any]) -> dict[str, Any]:
+            values = {}
+            for name, value in given.items():
+                if name not in lists:
+                    values[name] = value
+                elif len(lists[name]) == 1:
+                    values[name] = lists[name][0]
+                elif number is not None:
+                    values[name] = lists[name][number]
+            return values
+
+        known = {each.name: each for each in settings_of(ModelSettings)}
+        read = {name: known[name].read(value, option_name(name)) for name, value in chosen(typed).items()}
+        return replace(with_settings(base, chosen(of_file), file), **read)
+
+    usual = ModelSettings()
+    return with_given(usual, None), [with_given(usual, number) for number in range(models)]
+
+
+def _is_list(value: Any) -> bool:
+    """Tell whether a value is several texts or numbers of a setting, and not one value of three numbers."""
+    return isinstance(value, list) and not (len(value) == 3 and all(type(each) in (int, float) for each in value))
+
+
 def _with_policy_settings(own: ModelSettings, values: Mapping[str, Any]) -> ModelSettings:
     """Return the settings with those of policies that the model's table leaves out. Raises UsageError."""
     known = settings_of_policies(own.policy)
@@ -481,6 +438,8 @@ def _with_profiles(settings: Sequence[ModelSettings], files: Sequence[Path]) -> 
     return [replace(own, profile=found.get(own.name)) for own in settings]
 
 
+add_settings(serve, {"Models": [ModelSettings]}, only=SEVERAL, several=", once for all models or for each")
+add_settings(serve, {"Models": [ModelSettings]}, only=OF_MODELS - SEVERAL)
 add_policy_settings(serve)
 group_options(
     serve,

@@ -12,7 +12,6 @@ from command import headrace, headrace_here
 
 from headrace.host.cli.console import Stages
 from headrace.host.cli.main import app
-from headrace.host.cli.options import GIVEN
 from headrace.host.cli.plan.search import draw
 from headrace.sim.machine import max_batch_of
 from headrace.sim.planner import commands
@@ -77,7 +76,7 @@ def test_cost_by_rate_and_its_plot_are_written(planned, folder):
         ("swin_t,vgg16", "cpu:32", dict(policy="lazy", max_batch=4)),
     ],
 )
-def test_serve_takes_the_command_of_a_plan(model, preprocess, policy):
+def test_serve_takes_the_command_of_a_plan(model, preprocess, policy, served):
     scenario = Scenario.of(
         model=model, accelerator="a100-40gb", partition="3g.20gb:2", preprocess=preprocess, slo_ms=50, **policy
     )
@@ -85,17 +84,16 @@ def test_serve_takes_the_command_of_a_plan(model, preprocess, policy):
     program, name, *words = shlex.split(command)
     assert (program, name) == ("headrace", "serve") and (note is not None) == preprocess.startswith("dpu")
     serve = typer.main.get_command(app).get_command(None, "serve")
-    context = serve.make_context("serve", words)
-    given, settings = context.params, context.meta.get(GIVEN, {})
-    assert len(given["model"]) == len(model.split(","))
-    assert given["policy"] == [policy["policy"]] and given["workers"] == "2" and given["slo_ms"] == [50.0]
-    assert given["max_batch"] == max_batch_of(scenario)
-    assert {name: float(value) for name, value in settings.items()} == {
-        name: policy[name] for name in ("window_ms", "bucket_s") if name in policy
-    }
+    given = serve.make_context("serve", [*words]).params  # it takes words away
     kinds = {"dpu:4": {"image_cus": 4}, "dpu:2": {"mel_cus": 2, "norm_cus": 2}}.get(preprocess, {})
-    assert [each.value for each in given["preprocess"]] == ["dpu" if kinds else "cpu"]
     assert {name: given[name] for name in kinds} == kinds
+    settings = served(*words)
+    assert len(settings) == len(model.split(","))
+    for own in settings:
+        assert (own.policy, own.workers, own.slo_ms) == (policy["policy"], "2", 50.0)
+        assert own.max_batch == max_batch_of(scenario) and own.preprocess == ("dpu" if kinds else "cpu")
+        for name in {"window_ms", "bucket_s"} & policy.keys():
+            assert getattr(own.chosen, name) == policy[name]
 
 
 def test_what_serve_has_not_is_said():
