@@ -37,6 +37,10 @@ One worker, an LSTM of one cell type, 1 ms a cell at any batch size, `max_batch`
 
 Beyond the paper
 ----------------
+With `strict`, the policy chooses cell types by Algorithm 1 alone: there are no turns and no patience, and the first
+of the types with the highest priority is chosen. One reading remains. NumReadyNodes counts the cells that the worker
+may take. If it counted cells that are pinned to another worker too, Algorithm 1 would submit empty batches.
+
 - Turns and patience are not in the paper. By Algorithm 1 alone, a type never runs while others always have a full batch
   or a higher priority. Priorities that grow with the waiting time are Kleinrock's ("A delay dependent queue
   discipline", Naval Research Logistics Quarterly 11, 1964). Here they grow in one step, and time is counted in
@@ -55,7 +59,7 @@ from typing import Final
 from headrace.batching.context import PolicyContext
 from headrace.batching.errors import UnknownModel, UsageError, check_workers
 from headrace.batching.graphs.cell_graph import CellModel, CellType, Subgraph
-from headrace.batching.policies.shared.settings import BatchLimit
+from headrace.batching.policies.shared.settings import BatchLimit, PaperStrict
 from headrace.batching.policy import Policy
 from headrace.batching.request import FULL, IDLE, Request, Task
 from headrace.batching.settings import setting, settings
@@ -182,12 +186,15 @@ class CellularBatching:
         models: The networks of cells.
         workers: The number of workers.
         max_tasks: The number of tasks that a worker is given in one decision.
+        strict: Whether to choose cell types as Algorithm 1 is printed, without turns and patience.
 
     Raises:
         UsageError: A number is below 1.
     """
 
-    def __init__(self, models: Iterable[CellModel], workers: int, max_tasks: int = MAX_TASKS) -> None:
+    def __init__(
+        self, models: Iterable[CellModel], workers: int, max_tasks: int = MAX_TASKS, strict: bool = False
+    ) -> None:
         check_workers(workers)
         if max_tasks < 1:
             raise UsageError(f"max_tasks is {max_tasks}: give 1 or more tasks to submit at a time")
@@ -200,6 +207,7 @@ class CellularBatching:
         ]
         self._types: list[_Queue] = [queue for queues in self._queues for queue in queues]
         self._max_tasks: int = max_tasks
+        self._strict: bool = strict
         self._waiting: list[list[_Submitted]] = [
             [] for _ in range(workers)
         ]  # by worker: tasks that it has not been given yet
@@ -288,14 +296,15 @@ class CellularBatching:
             if ready == 0:
                 continue
             idle = queue.running == 0
-            if queue.passed >= PATIENCE:
-                rank = (0, 0, queue.chosen)
+            turn = 0 if self._strict else queue.chosen
+            if queue.passed >= PATIENCE and not self._strict:
+                rank = (0, 0, turn)
             elif ready >= queue.max_batch:
-                rank = (1, -queue.priority, queue.chosen)
+                rank = (1, -queue.priority, turn)
             elif idle:
-                rank = (2, -queue.priority, queue.chosen)
+                rank = (2, -queue.priority, turn)
             else:
-                rank = (3, -queue.priority, queue.chosen)
+                rank = (3, -queue.priority, turn)
             if idle:
                 queue.passed += 1
             if chosen is None or rank < least:
@@ -495,7 +504,7 @@ class CellularBatching:
 
 
 @settings(tasks="cells")
-class Cellular(BatchLimit):
+class Cellular(BatchLimit, PaperStrict):
     """Batch cells of recurrent networks, so that requests join and leave at every step (BatchMaker).
 
     The setting `max_batch` limits the cells of a batch. It takes effect where the networks are made."""
@@ -504,4 +513,4 @@ class Cellular(BatchLimit):
 
     def build(self, context: PolicyContext) -> Policy:
         """Return the policy for one run. Raises UsageError where the models are no networks of cells."""
-        return CellularBatching(context.cell_models("cellular"), context.workers, self.max_tasks)
+        return CellularBatching(context.cell_models("cellular"), context.workers, self.max_tasks, self.strict)

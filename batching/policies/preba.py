@@ -38,7 +38,8 @@ Beyond the paper
   slice that takes the batch. A slice becomes idle once in its own Time_knee, so Time_queue = 1 / (sum of 1 / Time_knee
   over the slices). For equal slices this is rule 2. Large slices must come first among the workers. Idle slices are
   asked in that order, so a batch whose window is over leaves with the fastest idle slice (benchmarks/mixed_slices.py).
-- Bucket borders. The paper prints its windows of 2.5 s as closed at both ends; here they are half-open.
+- Bucket borders. The paper prints its windows of 2.5 s as closed at both ends. With `strict` they are closed above, so
+  that a clip of exactly 2.5 s has the limits of 2.5 s.
 - Number of buckets. The longest profiled input determines it. The last bucket also takes longer inputs.
 - Neighbours. The paper merges "adjacent" buckets, and does not say which comes first or how far it goes. Here the
   shorter neighbour comes first: its requests change neither the time of the batch nor its limit. Then requests of the
@@ -55,6 +56,7 @@ from headrace.batching.errors import UnknownModel, UsageError, check_workers
 from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.batching.graphs.profile import KNEE_GROWTH, Profile
 from headrace.batching.policies.bucketed_graph import BUCKET_WIDTH
+from headrace.batching.policies.shared.settings import PaperStrict
 from headrace.batching.policies.shared.window import BatchLimits, WindowBatching, WindowQueue
 from headrace.batching.policy import Policy
 from headrace.batching.request import KNEE, Request
@@ -134,6 +136,7 @@ class PrebaBatching(WindowBatching):
         bucket_s: The width of buckets (s), for profiles that know the duration of a unit of length.
         bucket_width: The width of buckets in the model's unit, for other profiles. Infinity makes one bucket.
         merge: Whether a batch takes requests from neighbouring buckets (rule 5).
+        strict: Whether a length at the border of two buckets belongs to the shorter one, as in the paper.
 
     Raises:
         UsageError: An argument is out of range, or a profile is missing.
@@ -147,10 +150,12 @@ class PrebaBatching(WindowBatching):
         bucket_s: float = BUCKET_S,
         bucket_width: float = BUCKET_WIDTH,
         merge: bool = True,
+        strict: bool = False,
     ) -> None:
         graphs = tuple(graphs)
         curves = profiles_of(graphs, profiles, workers)
         self._merge: bool = merge
+        self._strict: bool = strict
         self._widths: dict[str, float] = {}  # by model, in the model's unit
         self._buckets: dict[str, list[Bucket]] = {}
         for graph in graphs:
@@ -158,7 +163,7 @@ class PrebaBatching(WindowBatching):
             step_s = of_each[0].step_s
             width = bucket_width if step_s is None else bucket_s / step_s
             self._widths[graph.name] = width
-            self._buckets[graph.name] = _buckets(graph, of_each, width)
+            self._buckets[graph.name] = _buckets(graph, of_each, width, strict)
         super().__init__([bucket for buckets in self._buckets.values() for bucket in buckets], KNEE)
 
     def queue_of(self, request: Request) -> WindowQueue | None:
@@ -169,7 +174,10 @@ class PrebaBatching(WindowBatching):
         if last == 0:
             return buckets[0]
         # The length is not rounded by `steps`, which would make 2 of 2.5 s.
-        return buckets[int(min(request.input_len / self._widths[request.model] + ON_THE_EDGE, last))]
+        place = min(request.input_len / self._widths[request.model], last + 1.0)
+        return buckets[
+            min(max(math.ceil(place - ON_THE_EDGE) - 1, 0) if self._strict else int(place + ON_THE_EDGE), last)
+        ]
 
     def short_batch(self, queue: WindowQueue, worker: int) -> tuple[Request, ...]:
         assert isinstance(queue, Bucket)
@@ -190,7 +198,7 @@ class PrebaBatching(WindowBatching):
         return max(bucket.max_batch for bucket in buckets)
 
 
-def _buckets(graph: ModelGraph, profiles: Sequence[Profile], width: float) -> list[Bucket]:
+def _buckets(graph: ModelGraph, profiles: Sequence[Profile], width: float, strict: bool) -> list[Bucket]:
     """Return the buckets of a model by rising length. Raises UsageError.
 
     `profiles` has the model's profile on each worker. `width` is in the model's unit."""
@@ -204,7 +212,7 @@ def _buckets(graph: ModelGraph, profiles: Sequence[Profile], width: float) -> li
             f"buckets of {width:g} are more than {MAX_BUCKETS} up to {longest:g}, the longest input of the profile of "
             f"{graph.name!r}: give wider ones"
         )
-    count = int(longest / width) + 1
+    count = max(math.ceil(longest / width - ON_THE_EDGE), 1) if strict else int(longest / width) + 1
     ends = [min(longest, (number + 1) * width) for number in range(count)]
     buckets = [Bucket(graph, slice_limits(profiles, end)) for end in ends]
     for shorter, longer in pairwise(buckets):
@@ -230,7 +238,7 @@ class Buckets:
 
 
 @settings()
-class Preba(Buckets):
+class Preba(Buckets, PaperStrict):
     """Take the batch limit and the window from the profile of the slice that runs the model (PREBA)."""
 
     def build(self, context: PolicyContext) -> Policy:
@@ -242,4 +250,5 @@ class Preba(Buckets):
             self.bucket_s,
             self.bucket_width,
             self.merge_buckets,
+            self.strict,
         )

@@ -14,6 +14,13 @@ class BatchLimit:
 
 
 @settings()
+class PaperStrict:
+    """The setting of policies that extend their paper, and that can be had without the extensions."""
+
+    strict: bool = setting(default=False, help="Keep to the paper, without this project's extensions.", advanced=True)
+
+
+@settings()
 class Prediction:
     """Settings of policies that predict how long a request takes."""
 

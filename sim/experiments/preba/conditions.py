@@ -36,8 +36,6 @@ SHORT: Final = {
 
 CLIP_S: Final = 2.5  # Section 3
 CLIP: Final = f"{CLIP_S:g}"
-# Buckets are half-open. A bucket of 2.5 s would leave these clips to the next one, which has the Batch_max of 5 s.
-CLIP_BUCKET_S: Final = 2.51
 UTTERANCES: Final = "librispeech"  # Section 5
 TEST_UTTERANCES: Final = "librispeech-test"  # a reading: the paper does not say which of its sets it uses
 MEANS_S: Final = {

@@ -13,7 +13,7 @@ from typing import Any
 from headrace.batching.errors import UsageError
 from headrace.batching.graphs.execution import NodeTimes
 from headrace.batching.graphs.profile import Profile, ProfilePoint
-from headrace.batching.policies.preba import BUCKET_S, preba_limits
+from headrace.batching.policies.preba import preba_limits
 from headrace.batching.policies.shared.window import BatchLimits
 from headrace.sim.experiments.experiment import Experiment, Report
 from headrace.sim.experiments.preba.claims import REPORTS
@@ -22,7 +22,6 @@ from headrace.sim.experiments.preba.conditions import (
     BASELINE_SHARE,
     BASELINES,
     CLIP,
-    CLIP_BUCKET_S,
     CLIP_S,
     CPU_CORES,
     DPU,
@@ -220,6 +219,8 @@ def simulated(
 def scenario(server: Server, rate_rps: float, requests: int) -> Scenario:
     limits: dict[str, Any] = {}
     policy, _, reading = server.policy.partition(":")
+    if policy == "preba":
+        limits = {"strict": True}
     if policy == STATIC:
         static = static_limits(server, reading)
         policy, limits = "graph", {"max_batch": static.max_batch, "window_ms": 1e3 * static.window_s}
@@ -230,7 +231,6 @@ def scenario(server: Server, rate_rps: float, requests: int) -> Scenario:
         active_slices=server.active,
         preprocess=server.preprocess,
         lengths=server.lengths if server.model in AUDIO_NETWORKS else None,
-        bucket_s=CLIP_BUCKET_S if server.lengths == CLIP else BUCKET_S,
         policy=policy,
         rate_rps=rate_rps,
         requests=requests,

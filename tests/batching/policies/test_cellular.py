@@ -5,6 +5,7 @@ import random
 from collections import Counter
 
 import pytest
+from algorithm_1 import Algorithm1
 from cpu_time import cpu_s, least_s
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -452,6 +453,60 @@ def run_randomly(graphs, workers, max_tasks, batches, rng, ahead):
 
 def zip_ids(task):
     return [(r.id, c) for r, c in zip(task.requests, task.cells, strict=True)]
+
+
+# As the paper prints it
+
+
+def same_as_algorithm_1(graphs, workers, max_tasks, batches, rng, strict):
+    """Return whether the policy forms the batches of Algorithm 1, as requests come and tasks end in random order."""
+    types = tuple(CellType(f"t{n}", batch, priority=n % 2) for n, batch in enumerate(batches))
+    unfolded = [CellGraph.of(cells) for cells in graphs]
+    policy = CellularBatching(
+        [CellModel("net", types, lambda request: unfolded[request.id])], workers, max_tasks, strict
+    )
+    printed = Algorithm1([(each.max_batch, each.priority) for each in types], workers, max_tasks)
+    outstanding = [[] for _ in range(workers)]
+    to_submit, left = list(range(len(graphs))), len(graphs)
+    while left:
+        choice, worker = rng.randrange(3), rng.randrange(workers)
+        if to_submit and choice == 0:
+            number = to_submit.pop(0)
+            policy.submit(Request(number, "net", 0.0), 0.0)
+            cells = graphs[number]
+            parts = []
+            for part in unfolded[number].subgraphs:
+                own = set(part.cells)
+                sources = {cell: [each for each in cells[cell][1] if each in own] for cell in part.cells}
+                outside = {each for cell in part.cells for each in cells[cell][1]} - own
+                parts.append((part.type, sorted(part.cells), sources, outside))
+            printed.submit(number, parts)
+        elif choice == 2 and outstanding[worker]:
+            task, batch = outstanding[worker].pop(0)
+            left -= len(policy.complete(task, 0.0))
+            printed.complete(*batch)
+        elif len(outstanding[worker]) < MAX_TASKS:
+            task, batch = policy.next_task(worker, 0.0), printed.next_task(worker)
+            if (task is None) != (batch is None):
+                return False
+            if task is not None:
+                expected = [(part.request, cell) for part, cell in batch[1]]
+                if task.start != batch[0] or zip_ids(task) != expected:
+                    return False
+                outstanding[worker].append((task, batch))
+    return True
+
+
+@settings(max_examples=300)
+@given(
+    graphs=st.lists(cell_graphs(), min_size=1, max_size=10),
+    workers=st.integers(1, 3),
+    max_tasks=st.integers(1, 5),
+    batches=st.tuples(*[st.integers(1, 4)] * 3),
+    seed=st.integers(0, 1 << 32),
+)
+def test_strict_is_algorithm_1(graphs, workers, max_tasks, batches, seed):
+    assert same_as_algorithm_1(graphs, workers, max_tasks, batches, random.Random(seed), strict=True)
 
 
 @settings(max_examples=150)

@@ -70,6 +70,17 @@ def test_buckets_are_half_open(seconds, with_the_first, with_the_second):
         assert (task is not None) == expected
 
 
+@pytest.mark.parametrize(
+    ("seconds", "bucket"),
+    [(0.0, 0), (2.49, 0), (2.5, 0), (2.51, 1), (5.0, 1), (5.01, 2), (7.5, 2), (10.0, 3), (10.01, 3), (60.0, 3)],
+)
+def test_strict_buckets_are_closed_above_as_printed(seconds, bucket):
+    """A clip of exactly 2.5 s has the limits of 2.5 s, and there is no fifth bucket up to 10 s."""
+    policy = preba(HALVING, strict=True)
+    assert policy.queue_of(sound(0, seconds)).max_batch == (16, 8, 4, 2)[bucket]
+    assert policy.queue_of(sound(0, seconds)) is policy.queue_of(sound(1, 2.5 * bucket + 1))
+
+
 @pytest.mark.parametrize("step_s", [0.01, 0.02, 0.08, 0.03])
 def test_no_length_falls_into_a_bucket_by_rounding(step_s):
     """2.5 s is 2 steps to a graph that counts seconds; here the second bucket begins with it, whatever a frame is."""
