@@ -102,6 +102,12 @@ The paper does not treat the following points.
    sub-batch on top and the newcomers, so requests below have no protection. A decision then takes time in proportion to
    the active batch.
 4. Check 2c protects other models from newcomers, which overtake their older requests.
+
+With `strict`, models share a worker as in Section VI-C. At a node boundary, waiting requests of any model may enter,
+those of the model whose first request came first before others. A newcomer is checked against the budgets of all
+requests that the worker has begun, of every model (check 2b), and check 2c and the free places of point 1 are left out.
+Requests of another model get a table of their own above the running one. It runs until it is empty, and then the table
+below goes on.
 """
 
 import math
@@ -114,7 +120,7 @@ from headrace.batching.errors import UnknownModel, UsageError, check_max_batch, 
 from headrace.batching.graphs.execution import NodeTimes
 from headrace.batching.policies.shared.batch_table import BatchTable
 from headrace.batching.policies.shared.fifo import Fifo
-from headrace.batching.policies.shared.settings import LimitAndPrediction
+from headrace.batching.policies.shared.settings import LimitAndPrediction, PaperStrict
 from headrace.batching.policies.shared.single_input import SingleInputTimes, assumed_steps
 from headrace.batching.policies.shared.window import WindowQueue
 from headrace.batching.policy import Policy
@@ -165,6 +171,10 @@ class WorkerTable:
         self.table: BatchTable = BatchTable(queue.times.sections, equal_timesteps)
         self.by_request: bool = by_request  # if False, `inside` stays empty
         self.room: int = max_batch  # the number of requests that may still enter
+        # With `strict`, a table may stand above that of another model.
+        self.below: WorkerTable | None = None
+        self.below_s: float = 0.0  # sum of the single-input times of all requests in the tables below
+        self.below_budget_s: float = math.inf  # smallest budget of these requests
         self.single_s: float = 0.0  # sum of the single-input times of all requests in the table
         self.budget_s: float = math.inf  # smallest budget of all requests in the table
         self.scope_s: float = 0.0  # the same sum and minimum over the requests in the slack's scope
@@ -186,8 +196,8 @@ class WorkerTable:
         """Set the scope to the sub-batch on top or to the whole table. Requests that enter later are in the scope
         too."""
         if not active_only:
-            self.scope_s = self.single_s
-            self.scope_budget_s = self.budget_s
+            self.scope_s = self.single_s + self.below_s
+            self.scope_budget_s = min(self.budget_s, self.below_budget_s)
             return
         self.scope_s = 0.0
         self.scope_budget_s = math.inf
@@ -233,6 +243,7 @@ class LazyBatching:
         queues: The queues of another policy; None to keep own queues.
         slack_scope: One of SLACK_SCOPES.
         equal_timesteps: Whether sub-batches merge only in the same step of a section.
+        strict: Whether models share a worker as in the paper; see the head of this file.
 
     Raises:
         UsageError: An argument is out of range, or a model with a decoder has no `dec_timesteps`.
@@ -248,6 +259,7 @@ class LazyBatching:
         queues: Sequence[WindowQueue] | None = None,
         slack_scope: str = "table",
         equal_timesteps: bool = False,
+        strict: bool = False,
     ) -> None:
         check_workers(workers)
         check_slack_scope(slack_scope)
@@ -255,6 +267,7 @@ class LazyBatching:
         self._defer_late: bool = defer_late
         self._active_only: bool = slack_scope == "active"
         self._equal_timesteps: bool = equal_timesteps
+        self._strict: bool = strict
         check_max_batch(max_batch)
         self._queues: dict[str, InfQueue] = {}
         self._by_fifo: dict[Fifo, InfQueue] = {}
@@ -288,12 +301,40 @@ class LazyBatching:
                 return None
             own = self._begin(worker, queue)
             self._take(own, now)
+        elif self._strict:
+            taken = self._take_any(worker, own, now)
+            if taken is not None:
+                own, reason = taken, SLACK
+            elif any(queue.fifo.size() > 0 for queue in self._queue_list):
+                reason = DEADLINE
         else:
             if not self._others_wait(own):
                 own.room = own.max_batch - own.table.size
             if own.room > 0 and (own.queue.fifo.size() > 0 or own.queue.late.size() > 0):
                 reason = SLACK if self._take(own, now) else DEADLINE
         return self._run_top(worker, own, reason)
+
+    def _take_any(self, worker: int, own: WorkerTable, now: float) -> WorkerTable | None:
+        """Let waiting requests of one model enter, above all tables of this worker. Return their table; None if no
+        request may enter.
+
+        Models are tried in the order in which their first requests came."""
+        waiting = [(queue.fifo.oldest(), number) for number, queue in enumerate(self._queue_list) if queue.fifo.size()]
+        for _, number in sorted(waiting):
+            queue = self._queue_list[number]
+            if queue is own.queue:
+                own.room = own.max_batch - own.table.size
+                if self._take(own, now):
+                    return own
+                continue
+            above = WorkerTable(queue, queue.max_batches[worker], self._equal_timesteps, own.by_request)
+            above.below = own
+            above.below_s = own.single_s + own.below_s
+            above.below_budget_s = min(own.budget_s, own.below_budget_s)
+            if self._take(above, now):
+                self._tables[worker] = above
+                return above
+        return None
 
     def running(self, worker: int) -> Fifo | None:
         """Return the queue from which requests may enter the table of `worker`; None if the table is empty."""
@@ -330,7 +371,7 @@ class LazyBatching:
         """Return an empty table for this queue. It is the worker's last table if that was for the same queue."""
         own = self._tables[worker]
         if own is None or own.queue is not queue:
-            by_request = queue.times.sections.any or self._active_only or self._defer_late
+            by_request = queue.times.sections.any or self._active_only or self._defer_late or self._strict
             own = WorkerTable(queue, queue.max_batches[worker], self._equal_timesteps, by_request)
             self._tables[worker] = own
         return own
@@ -389,7 +430,7 @@ class LazyBatching:
 
         An empty table takes at least one request."""
         queue = own.queue
-        joining = own.table.size > 0
+        joining = own.table.size > 0 or own.below is not None
         late = not joining and queue.fifo.size() == 0
         fifo = queue.late if late else queue.fifo
         newcomers: list[Request] = []
@@ -420,9 +461,9 @@ class LazyBatching:
         self, own: WorkerTable, newcomers: list[Request], request: Request, single_s: float, now: float
     ) -> bool:
         """Return whether no slack falls below zero if `request` enters with `newcomers` (Eq. 2; checks 2b and 2c)."""
-        return own.scope_s + single_s <= own.scope_budget_s and self._others_keep_slack(
-            own, now + own.single_s + single_s
-        )
+        if own.scope_s + single_s > own.scope_budget_s:
+            return False
+        return self._strict or self._others_keep_slack(own, now + own.single_s + single_s)
 
     def _others_keep_slack(self, own: WorkerTable, done: float) -> bool:
         """Return whether the first request of each other model keeps its slack if this worker is busy until `done`
@@ -436,13 +477,22 @@ class LazyBatching:
 
     def complete(self, task: Task, now: float) -> list[Request]:
         if task.stop == task.start:
+            top = self._tables[self._running[task.id]]
+            assert top is not None
             self._queues[task.model].fifo.put_back(self.lost(task))
+            below = top.below
+            while below is not None:
+                below.queue.fifo.put_back([request for part in below.table.stack for request in part.requests])
+                below = below.below
             return []
-        own = self._tables[self._running.pop(task.id)]
+        worker = self._running.pop(task.id)
+        own = self._tables[worker]
         assert own is not None
         finished = list(own.table.advance(task.stop, task.ended))
         if own.table.size == 0:
             own.clear()
+            if own.below is not None:
+                self._tables[worker] = own.below
         else:
             for request in finished:
                 own.leave(request)
@@ -498,13 +548,25 @@ class OracleLazyBatching(LazyBatching):
     def _keep_slack(
         self, own: WorkerTable, newcomers: list[Request], request: Request, single_s: float, now: float
     ) -> bool:
-        times = own.queue.times
         table = own.table.copy()
+        table.push((*newcomers, request))
+        done = self._done_in_time(own, table, now)
+        below = own.below
+        while below is not None and done < math.inf:
+            done = self._done_in_time(below, below.table.copy(), done)
+            below = below.below
+        return done < math.inf and (self._strict or self._others_keep_slack(own, done))
+
+    def _done_in_time(self, own: WorkerTable, table: BatchTable, now: float) -> float:
+        """Return when all requests of `table` have ended (s) if it runs from `now` on.
+
+        `table` holds the requests of `own`, and perhaps newcomers. Infinity means that a request in the slack's scope
+        misses its deadline."""
+        times = own.queue.times
         exempt = {inside for inside, (_, budget_s) in own.inside.items() if budget_s == math.inf}
         if self._active_only:
-            for below in table.stack[:-1]:
-                exempt.update([inside.id for inside in below.requests])
-        table.push((*newcomers, request))
+            for part in own.table.stack[:-1]:
+                exempt.update([inside.id for inside in part.requests])
         done = now
         while table.size > 0:
             top = table.stack[-1]
@@ -513,12 +575,12 @@ class OracleLazyBatching(LazyBatching):
             done += times.duration(len(top.requests), length, top.node, stop)
             for finished in table.advance(stop, table.outputs_complete(stop)):
                 if done > finished.deadline and finished.id not in exempt:
-                    return False
-        return self._others_keep_slack(own, done)
+                    return math.inf
+        return done
 
 
 @settings(tasks="nodes")
-class Lazy(LimitAndPrediction):
+class Lazy(LimitAndPrediction, PaperStrict):
     """Preempt and merge batches at node boundaries while every request keeps its slack (LazyBatching)."""
 
     defer_late: bool = setting(
@@ -528,7 +590,9 @@ class Lazy(LimitAndPrediction):
     def build(self, context: PolicyContext) -> Policy:
         """Return the policy for one run."""
         steps = context.decoder_steps(self.dec_timesteps, self.coverage)
-        return LazyBatching(context.slowest(), context.workers, self.max_batch, steps, self.defer_late)
+        return LazyBatching(
+            context.slowest(), context.workers, self.max_batch, steps, self.defer_late, strict=self.strict
+        )
 
 
 @settings()
@@ -538,4 +602,6 @@ class Oracle(Lazy):
     def build(self, context: PolicyContext) -> Policy:
         """Return the policy for one run."""
         steps = context.decoder_steps(self.dec_timesteps, self.coverage)
-        return OracleLazyBatching(context.slowest(), context.workers, self.max_batch, steps, self.defer_late)
+        return OracleLazyBatching(
+            context.slowest(), context.workers, self.max_batch, steps, self.defer_late, strict=self.strict
+        )

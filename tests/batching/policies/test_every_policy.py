@@ -32,8 +32,8 @@ from headrace.batching.policies.cellular import MAX_TASKS
 from headrace.batching.registry import policy_settings
 
 BUCKETS = "preba with buckets"
-NAMES = (*POLICIES, BUCKETS)
-OF_CELLS = {name for name in POLICIES if find_policy(name).tasks == "cells"}
+STRICT = tuple(f"{name} strict" for name in POLICIES if "strict" in {each.name for each in find_policy(name).settings})
+NAMES = (*POLICIES, BUCKETS, *STRICT)
 KNOWN_REASONS = {
     "serial": {"idle"},
     "graph": {"full", "window"},
@@ -98,6 +98,7 @@ class Bench:
             cells=self.cells or None,
             bucket_width=2,
             merge_s=merge_s,
+            strict=name in STRICT,
         )
 
     def ended(self, task, rng):
@@ -165,7 +166,7 @@ def test_whatever_happens_in_whatever_order(name, history, max_batch, merge_s):
     played = play(conformance.Bench(name, lambda _: bench.policy, bench.times, bench.cells), history)
     assert played.broken is None, "\n".join([played.broken.message, *played.broken.timeline])
     for task in played.tasks:
-        assert task.reason in KNOWN_REASONS[name]
+        assert task.reason in KNOWN_REASONS[name.removesuffix(" strict")]
         if task.reason in ("full", "knee") and not bench.cells and name != BUCKETS:
             assert task.batch_size == bench.policy.largest_batch(task.model)
 
@@ -303,7 +304,7 @@ def test_what_is_not_known_is_not_withdrawn(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_worker_is_handed_one_task_at_a_time_but_for_cells(name):
-    assert Bench(name).policy.ahead == (MAX_TASKS if name == "cellular" else 1)
+    assert Bench(name).policy.ahead == (MAX_TASKS if name.startswith("cellular") else 1)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -467,6 +467,64 @@ def test_a_request_that_was_given_up_does_not_come_back():
     assert [request.id for request in policy.next_task(0, 1.0).requests] == [1]
 
 
+def of_two_models(policy, times, at, slos):
+    """Serve requests of the models a and b, given as (model, time). Return tasks as (start, requests, boundary)."""
+    load = Arrivals(
+        [model for model, _ in at],
+        [float(t) for _, t in at],
+        [t + slo for (_, t), slo in zip(at, slos, strict=True)],
+        [1.0] * len(at),
+        [1] * len(at),
+    )
+    outcome = run(policy, load, times, 1, True)
+    ran = [(each.started, {r.id + 1 for r in each.task.requests}, each.task.stop) for each in outcome.ran]
+    return ran, list(outcome.finished)
+
+
+@pytest.mark.parametrize("kind", [LazyBatching, OracleLazyBatching])
+def test_strict_lets_a_batch_of_another_model_preempt_at_a_node_boundary(kind):
+    """Eight nodes of 1 ms each. Req2 is of b and comes at 1.5; Req3 joins it at 3.5. Req1 of a goes on after them."""
+    times = {name: NodeTimes(graph(8, name=name), Unit()) for name in "ab"}
+    at = [("a", 0), ("b", 1.5), ("b", 3.5)]
+    ran, finished = of_two_models(kind(times, 1, strict=True), times, at, [100.0] * 3)
+    assert ran == [(0, {1}, 2), (2, {2}, 2), (4, {3}, 2), (6, {2, 3}, 8), (12, {1}, 8)]
+    assert finished == [18, 12, 12]
+    _, finished = of_two_models(kind(times, 1), times, at, [100.0] * 3)
+    assert finished == [8, 16, 16]
+
+
+@pytest.mark.parametrize(
+    ("kind", "slo", "finished"),
+    [
+        (LazyBatching, 16.0, [16, 10]),  # 8 + 8 ms by the sum
+        (LazyBatching, 15.5, [8, 16]),
+        (OracleLazyBatching, 16.0, [16, 10]),
+        (OracleLazyBatching, 15.5, [8, 16]),
+    ],
+)
+def test_strict_keeps_the_slack_of_requests_of_the_other_model(kind, slo, finished):
+    """Req1 of a has begun when Req2 of b comes, which may enter only if Req1 keeps its slack."""
+    times = {name: NodeTimes(graph(8, name=name), Unit()) for name in "ab"}
+    policy = kind(times, 1, strict=True)
+    assert of_two_models(policy, times, [("a", 0), ("b", 1.5)], [slo, 100.0])[1] == finished
+
+
+def test_a_worker_that_is_lost_gives_back_the_tables_of_all_models():
+    times = {name: NodeTimes(graph(8, name=name), Unit()) for name in "ab"}
+    policy = LazyBatching(times, 1, strict=True)
+    policy.submit(Request(0, "a", 0.0), 0.0)
+    first = policy.next_task(0, 0.0)
+    policy.submit(Request(1, "b", 1.0), 1.0)
+    assert policy.complete(first.ended_at(2), 2.0) == []
+    second = policy.next_task(0, 2.0)
+    assert second.model == "b"
+    assert policy.complete(second.lost(second.requests), 3.0) == []
+    again = [policy.next_task(0, 3.0)]
+    policy.complete(again[0], 11.0)
+    again.append(policy.next_task(0, 11.0))
+    assert [(task.model, task.requests[0].id, task.start) for task in again] == [("a", 0, 0), ("b", 1, 0)]
+
+
 def test_settings_that_cannot_work_are_refused():
     times = NodeTimes(graph(1, 1, 1), Unit())
     with pytest.raises(UsageError, match="max_batch is 0"):
