@@ -106,8 +106,8 @@ The paper does not treat the following points.
 With `strict`, models share a worker as in Section VI-C. At a node boundary, waiting requests of any model may enter,
 those of the model whose first request came first before others. A newcomer is checked against the budgets of all
 requests that the worker has begun, of every model (check 2b), and check 2c and the free places of point 1 are left out.
-Requests of another model get a table of their own above the running one. It runs until it is empty, and then the table
-below goes on.
+Requests enter the table of their model, which then runs until it is empty. Only then does the table go on that ran
+before. The paper does not say which request goes first, nor which table goes on.
 """
 
 import math
@@ -171,10 +171,10 @@ class WorkerTable:
         self.table: BatchTable = BatchTable(queue.times.sections, equal_timesteps)
         self.by_request: bool = by_request  # if False, `inside` stays empty
         self.room: int = max_batch  # the number of requests that may still enter
-        # With `strict`, a table may stand above that of another model.
-        self.below: WorkerTable | None = None
-        self.below_s: float = 0.0  # sum of the single-input times of all requests in the tables below
-        self.below_budget_s: float = math.inf  # smallest budget of these requests
+        # With `strict`, a worker has tables of other models too, the last one to go on first.
+        self.others: list[WorkerTable] = []
+        self.others_s: float = 0.0  # sum of the single-input times of all requests in them
+        self.others_budget_s: float = math.inf  # smallest budget of these requests
         self.single_s: float = 0.0  # sum of the single-input times of all requests in the table
         self.budget_s: float = math.inf  # smallest budget of all requests in the table
         self.scope_s: float = 0.0  # the same sum and minimum over the requests in the slack's scope
@@ -196,8 +196,8 @@ class WorkerTable:
         """Set the scope to the sub-batch on top or to the whole table. Requests that enter later are in the scope
         too."""
         if not active_only:
-            self.scope_s = self.single_s + self.below_s
-            self.scope_budget_s = min(self.budget_s, self.below_budget_s)
+            self.scope_s = self.single_s + self.others_s
+            self.scope_budget_s = min(self.budget_s, self.others_budget_s)
             return
         self.scope_s = 0.0
         self.scope_budget_s = math.inf
@@ -283,6 +283,8 @@ class LazyBatching:
                     self._by_fifo[fifo] = InfQueue(node_times, single, fifo, max_batches)
         self._queue_list: list[InfQueue] = [*self._queues.values(), *self._by_fifo.values()]
         self._tables: list[WorkerTable | None] = [None] * workers  # by worker: its last table, which may be empty
+        # With `strict`, by worker: its tables that stand still, the last one to go on first.
+        self._below: list[list[WorkerTable]] = [[] for _ in range(workers)]
         self._running: dict[int, int] = {}  # task id -> worker
         self._tasks: int = 0
 
@@ -315,25 +317,26 @@ class LazyBatching:
         return self._run_top(worker, own, reason)
 
     def _take_any(self, worker: int, own: WorkerTable, now: float) -> WorkerTable | None:
-        """Let waiting requests of one model enter, above all tables of this worker. Return their table; None if no
-        request may enter.
+        """Let waiting requests of one model enter, and put their table on top of this worker's others. Return that
+        table; None if no request may enter.
 
         Models are tried in the order in which their first requests came."""
         waiting = [(queue.fifo.oldest(), number) for number, queue in enumerate(self._queue_list) if queue.fifo.size()]
         for _, number in sorted(waiting):
             queue = self._queue_list[number]
-            if queue is own.queue:
-                own.room = own.max_batch - own.table.size
-                if self._take(own, now):
-                    return own
-                continue
-            above = WorkerTable(queue, queue.max_batches[worker], self._equal_timesteps, own.by_request)
-            above.below = own
-            above.below_s = own.single_s + own.below_s
-            above.below_budget_s = min(own.budget_s, own.below_budget_s)
-            if self._take(above, now):
-                self._tables[worker] = above
-                return above
+            begun = [*self._below[worker], own]
+            chosen = next((table for table in begun if table.queue is queue), None)
+            if chosen is None:
+                chosen = WorkerTable(queue, queue.max_batches[worker], self._equal_timesteps, own.by_request)
+            others = [table for table in begun if table is not chosen]
+            chosen.room = chosen.max_batch - chosen.table.size
+            chosen.others = others
+            chosen.others_s = sum([table.single_s for table in others])
+            chosen.others_budget_s = min([table.budget_s for table in others], default=math.inf)
+            if self._take(chosen, now, True):
+                self._below[worker] = others
+                self._tables[worker] = chosen
+                return chosen
         return None
 
     def running(self, worker: int) -> Fifo | None:
@@ -425,12 +428,12 @@ class LazyBatching:
             return False
         return any(queue is not own.queue and queue.fifo.size() > 0 for queue in self._queue_list)
 
-    def _take(self, own: WorkerTable, now: float) -> bool:
+    def _take(self, own: WorkerTable, now: float, begun: bool = False) -> bool:
         """Push the waiting requests that may enter now as one sub-batch. Return whether there are any.
 
-        An empty table takes at least one request."""
+        A worker that has begun nothing takes at least one request."""
         queue = own.queue
-        joining = own.table.size > 0 or own.below is not None
+        joining = begun or own.table.size > 0
         late = not joining and queue.fifo.size() == 0
         fifo = queue.late if late else queue.fifo
         newcomers: list[Request] = []
@@ -477,13 +480,11 @@ class LazyBatching:
 
     def complete(self, task: Task, now: float) -> list[Request]:
         if task.stop == task.start:
-            top = self._tables[self._running[task.id]]
-            assert top is not None
+            below = self._below[self._running[task.id]]
             self._queues[task.model].fifo.put_back(self.lost(task))
-            below = top.below
-            while below is not None:
-                below.queue.fifo.put_back([request for part in below.table.stack for request in part.requests])
-                below = below.below
+            for table in below:
+                table.queue.fifo.put_back([request for part in table.table.stack for request in part.requests])
+            below.clear()
             return []
         worker = self._running.pop(task.id)
         own = self._tables[worker]
@@ -491,8 +492,8 @@ class LazyBatching:
         finished = list(own.table.advance(task.stop, task.ended))
         if own.table.size == 0:
             own.clear()
-            if own.below is not None:
-                self._tables[worker] = own.below
+            if self._below[worker]:
+                self._tables[worker] = self._below[worker].pop()
         else:
             for request in finished:
                 own.leave(request)
@@ -551,10 +552,9 @@ class OracleLazyBatching(LazyBatching):
         table = own.table.copy()
         table.push((*newcomers, request))
         done = self._done_in_time(own, table, now)
-        below = own.below
-        while below is not None and done < math.inf:
-            done = self._done_in_time(below, below.table.copy(), done)
-            below = below.below
+        for other in reversed(own.others):
+            if done < math.inf:
+                done = self._done_in_time(other, other.table.copy(), done)
         return done < math.inf and (self._strict or self._others_keep_slack(own, done))
 
     def _done_in_time(self, own: WorkerTable, table: BatchTable, now: float) -> float:
