@@ -105,7 +105,7 @@ The paper does not treat the following points.
 
 With `strict`, models share a worker as in Section VI-C. At a node boundary, waiting requests of any model may enter,
 those of the model whose first request came first before others. A newcomer is checked against the budgets of all
-requests that the worker has begun, of every model (check 2b), and check 2c and the free places of point 1 are left out.
+requests that the worker has begun, of every model (check 2b). No places stay free as in point 1.
 Requests enter the table of their model, which then runs until it is empty. Only then does the table go on that ran
 before. The paper does not say which request goes first, nor which table goes on.
 """
@@ -466,7 +466,7 @@ class LazyBatching:
         """Return whether no slack falls below zero if `request` enters with `newcomers` (Eq. 2; checks 2b and 2c)."""
         if own.scope_s + single_s > own.scope_budget_s:
             return False
-        return self._strict or self._others_keep_slack(own, now + own.single_s + single_s)
+        return self._others_keep_slack(own, now + own.single_s + own.others_s + single_s)
 
     def _others_keep_slack(self, own: WorkerTable, done: float) -> bool:
         """Return whether the first request of each other model keeps its slack if this worker is busy until `done`
@@ -555,7 +555,7 @@ class OracleLazyBatching(LazyBatching):
         for other in reversed(own.others):
             if done < math.inf:
                 done = self._done_in_time(other, other.table.copy(), done)
-        return done < math.inf and (self._strict or self._others_keep_slack(own, done))
+        return done < math.inf and self._others_keep_slack(own, done)
 
     def _done_in_time(self, own: WorkerTable, table: BatchTable, now: float) -> float:
         """Return when all requests of `table` have ended (s) if it runs from `now` on.
