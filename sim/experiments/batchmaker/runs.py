@@ -201,14 +201,14 @@ def make(job: Job, policy: str, setting: int) -> tuple[Policy, NodeTimes, CellMo
         times = tree_times(model, scheduled=not merged) if name == "tree" else cell_times(model)
         if merged:
             return DynamicGraphBatching([model], workers, TREE_BATCH, setting * 1e-6), times, model
-        return CellularBatching([model], workers), times, model
+        return CellularBatching([model], workers, strict=True), times, model
     decoder = name == "seq2seq"
     if policy == "cellular":
         model = seq2seq(name, setting, DECODER_FULL_BATCH) if decoder else lstm(name, setting)
         decoders = (1,) if decoder else ()
         overhead_s = VARIED_OVERHEAD_S if job.experiment == VARIED else FULL_OVERHEAD_S
         times = cell_times(model, decoders, overhead_s)
-        return CellularBatching([model], workers), times, model
+        return CellularBatching([model], workers, strict=True), times, model
     graph = padded_graph(name, decoder=decoder)
     times = padded_times(name, decoder=decoder)
     if policy == "graph":
@@ -225,7 +225,7 @@ def _on_npu(name: str, workers: int, policy: str, lengths: Lengths) -> tuple[Pol
     if policy == "graph":
         return GraphBatching([graph], 0.005, 64), times, None
     model = seq2seq(name, 64, 64) if name == "seq2seq" else around_rnn(name, 64)
-    return CellularBatching([model], workers), times, model
+    return CellularBatching([model], workers, strict=True), times, model
 
 
 # Figures
