@@ -64,7 +64,11 @@ class Npu:
     are a maximum of straight lines that do not start below zero. So a batch never takes longer than its parts, and
     throughput never falls as the batch grows. There is one exception: a step where activations outgrow their memory.
     Computing hides that step for products of Table I's proportions. In output-stationary dataflow throughput falls
-    where rows begin a new fold."""
+    where rows begin a new fold.
+
+    `vector_lanes` is the number of multipliers of a vector unit beside the array, 0 for none. It multiplies an element
+    a lane and cycle, so that a product of few rows need not fill and drain the array. With 512 lanes it takes as many
+    weights a cycle as the memory delivers. The paper names no such unit; Google's TPUs have one."""
 
     rows: int = 128
     columns: int = 128
@@ -74,6 +78,7 @@ class Npu:
     access_latency_cycles: int = 100
     dataflow: str = "ws"
     double_buffered_weights: bool = True
+    vector_lanes: int = 0
 
     def __post_init__(self) -> None:
         for name in ("rows", "columns", "activation_sram_bytes"):
@@ -82,6 +87,8 @@ class Npu:
         for name in ("frequency_hz", "bandwidth_bytes_per_s"):
             if not (isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise UsageError(f"an NPU with {name} = {getattr(self, name)}: give a number above 0")
+        if self.vector_lanes < 0:
+            raise UsageError(f"an NPU with vector_lanes = {self.vector_lanes}: give 0 or more")
         if self.access_latency_cycles < 0:
             raise UsageError(f"an NPU with access_latency_cycles = {self.access_latency_cycles}: give 0 or more")
         if self.dataflow not in ("ws", "os"):
@@ -95,11 +102,15 @@ class Npu:
         return min(self.rows, tile_bytes * self.frequency_hz / self.bandwidth_bytes_per_s)
 
     def compute_cycles(self, m: int, k: int, n: int, products: int = 1) -> float:
-        """Return the cycles of `products` independent (m x k) @ (k x n), one after the other."""
+        """Return the cycles of `products` independent (m x k) @ (k x n), one after the other.
+
+        They run on the array or on the vector unit, wherever they take fewer cycles."""
         if self.dataflow == "os":
-            return products * output_stationary_cycles(m, k, n, self.rows, self.columns)
-        load = self.load_cycles if self.double_buffered_weights else None
-        return weight_stationary_cycles(m, k, n, self.rows, self.columns, products=products, load_cycles=load)
+            array = float(products * output_stationary_cycles(m, k, n, self.rows, self.columns))
+        else:
+            load = self.load_cycles if self.double_buffered_weights else None
+            array = weight_stationary_cycles(m, k, n, self.rows, self.columns, products=products, load_cycles=load)
+        return min(array, products * m * k * n / self.vector_lanes) if self.vector_lanes else array
 
 
 class NpuLatency:

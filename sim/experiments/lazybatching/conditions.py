@@ -24,6 +24,18 @@ class Reading:
     equal_timesteps: bool = False
 
 
+# Ways to read Table I, which says neither how products run nor how fast weights enter the array.
+# scripts/npu_readings.py compares each of them with all numbers of the paper.
+NPUS = {
+    "ws": Npu(),
+    "ws, single-buffered": Npu(double_buffered_weights=False),
+    "os": Npu(dataflow="os"),
+    "ws + vector": Npu(vector_lanes=512),
+    "ws, single-buffered + vector": Npu(double_buffered_weights=False, vector_lanes=512),
+    "os + vector 256": Npu(dataflow="os", vector_lanes=256),
+    "os + vector": Npu(dataflow="os", vector_lanes=512),
+    "os + vector 1024": Npu(dataflow="os", vector_lanes=1024),
+}
 READINGS = {
     "": Reading(),
     "os": Reading(Npu(dataflow="os")),

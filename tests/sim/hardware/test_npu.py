@@ -190,6 +190,27 @@ def test_double_buffering_only_saves_time(m, k, n, number):
     assert saves <= weight_stationary_cycles(m, k, n, 128, 128, products=number)
 
 
+@given(
+    m=st.integers(1, 300),
+    k=st.integers(1, 2000),
+    n=st.integers(1, 2000),
+    number=st.integers(1, 9),
+    dataflow=st.sampled_from(["os", "ws"]),
+    lanes=st.sampled_from([256, 512]),
+)
+def test_a_product_runs_on_the_array_or_on_the_vector_unit_wherever_it_is_faster(m, k, n, number, dataflow, lanes):
+    array = Npu(dataflow=dataflow).compute_cycles(m, k, n, number)
+    both = Npu(dataflow=dataflow, vector_lanes=lanes).compute_cycles(m, k, n, number)
+    assert both == min(array, number * m * k * n / lanes)
+
+
+@pytest.mark.parametrize(("name", "ms"), [("resnet50", 0.90), ("gnmt", 6.71), ("transformer", 2.55)])
+def test_an_output_stationary_array_with_a_vector_unit_comes_close_to_table_2(name, ms):
+    """The paper has 1.1, 7.2 and 2.4 ms."""
+    npu = Npu(dataflow="os", vector_lanes=512)
+    assert npu_times(model_graph(name), npu).whole(1, 19, 19) * 1e3 == pytest.approx(ms, abs=0.01)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -198,6 +219,7 @@ def test_double_buffering_only_saves_time(m, k, n, number):
         {"bandwidth_bytes_per_s": float("nan")},
         {"dataflow": "is"},
         {"access_latency_cycles": -1},
+        {"vector_lanes": -1},
     ],
 )
 def test_an_impossible_npu_is_refused(settings):
