@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import inspect
 import math
 import os
 import re
@@ -14,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
+from typer.models import ParameterInfo
 
 from headrace.batching import UsageError
 from headrace.batching.settings import FORMER, option
@@ -232,7 +234,13 @@ def _value_name(found: re.Match[str]) -> str:
 
 
 def command(function: Callable[..., None]) -> TyperCommand:
-    """Return the command that a function is, with the function's name."""
+    """Return the command that a function is, with the function's name.
+
+    Typer's own check of file permissions is left out, because the checks below say what to change."""
+    for parameter in inspect.signature(function).parameters.values():
+        for about in getattr(parameter.annotation, "__metadata__", ()):
+            if isinstance(about, ParameterInfo):
+                about.readable = False
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(cls=Command)(function)
     return typer.main.get_command(app)

@@ -65,7 +65,7 @@ def test_random_weights_are_told_and_those_of_a_file_are_none(tmp_path):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (("--mean", "0.5"), "mean is '0.5': give 3 numbers of 0 or more, by comma"),
+        (("--mean", "0.5"), "--mean '0.5': give 3 numbers of 0 or more, by comma"),
         (("--mean", "0.5,0.5,x"), "give 3 numbers of 0 or more"),
         (("--std", "0,1,1"), "give 3 numbers of 1e-06 or more"),
         (("--resize", "0"), "--resize"),
