@@ -355,7 +355,12 @@ def _of_all_models(
     """Return the settings that hold for any model, and those of each model, from a file and from the command line.
 
     A list of a setting in SEVERAL has a value for each model, or one for all. Raises UsageError."""
-    lists = {name: value for name, value in {**of_file, **typed}.items() if name in SEVERAL and _is_list(value)}
+    known = {each.name: each for each in settings_of(ModelSettings)}
+    lists = {
+        name: value
+        for name, value in {**of_file, **typed}.items()
+        if name in SEVERAL and isinstance(value, list) and not (known[name].many and _are_numbers(value))
+    }
     for name, values in lists.items():
         if len(values) not in (1, models):
             raise UsageError(
@@ -376,7 +381,6 @@ def _of_all_models(
                     values[name] = lists[name][number]
             return values
 
-        known = {each.name: each for each in settings_of(ModelSettings)}
         read = {name: known[name].read(value, option_name(name)) for name, value in chosen(typed).items()}
         return replace(with_settings(base, chosen(of_file), file), **read)
 
@@ -384,9 +388,9 @@ def _of_all_models(
     return with_given(usual, None), [with_given(usual, number) for number in range(models)]
 
 
-def _is_list(value: Any) -> bool:
-    """Tell whether a value is several texts or numbers of a setting, and not one value of three numbers."""
-    return isinstance(value, list) and not (len(value) == 3 and all(type(each) in (int, float) for each in value))
+def _are_numbers(values: list[Any]) -> bool:
+    """Tell whether a list of a file is one value of a setting that has several numbers, such as `mean`."""
+    return all(type(each) in (int, float) for each in values)
 
 
 def _with_policy_settings(own: ModelSettings, values: Mapping[str, Any]) -> ModelSettings:

@@ -288,3 +288,19 @@ def test_options_that_are_given_once_hold_for_the_models_of_a_repository(tmp_pat
         of=("one",),
     )  # two values are for the two models
     assert one.slo_ms == 100.0
+
+
+def test_lists_in_a_file_have_a_value_for_each_model_or_are_one_value_of_several_numbers(tmp_path, served):
+    file = tmp_path / "run.toml"
+    models = "".join(f'[[models]]\nname = "{name}"\nsource = "resnet18"\n' for name in "abc")
+    file.write_text(f'slo-ms = [10, 20, 30]\nmean = [0.1, 0.2, 0.3]\nstd = ["1,1,1", "1,1,2", "1,1,3"]\n{models}')
+    settings = served("--config", str(file))
+    assert [own.slo_ms for own in settings] == [10.0, 20.0, 30.0]
+    assert [own.mean for own in settings] == [(0.1, 0.2, 0.3)] * 3
+    assert [own.std for own in settings] == [(1.0, 1.0, 1.0), (1.0, 1.0, 2.0), (1.0, 1.0, 3.0)]
+    (first, *_) = served("--config", str(file), "--slo-ms", "40")  # the command line goes before the file
+    assert first.slo_ms == 40.0
+    file.write_text("slo-ms = [10, 20, 30]\n")
+    assert "--slo-ms: 3 for 1 models; give one for all, or one for each" in refused("serve", "--config", file)
+    file.write_text("mean = [0.5, 0.5]\n")
+    assert "mean is [0.5, 0.5]: give 3 numbers of 0 or more, by comma" in refused("serve", "--config", file)
