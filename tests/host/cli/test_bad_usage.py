@@ -348,7 +348,7 @@ def test_a_file_that_cannot_be_read(command, file, reason):
 
 
 def test_a_file_and_a_folder_without_permission(in_a_folder):
-    in_a_folder.chmod(0o755)
+    ourselves = os.geteuid()
     Path("secret").touch(mode=0)
     commands = (
         ("smdp", "--rho", "0.5", "--profile", "secret"),
@@ -357,7 +357,7 @@ def test_a_file_and_a_folder_without_permission(in_a_folder):
     )
     for command in commands:  # loads what they need
         refused(*command[:-1], "binary/x")
-    ourselves = os.geteuid()
+    in_a_folder.chmod(0o555)
     if ourselves == 0:  # root may read and write everything
         os.seteuid(65534)
     try:
@@ -365,6 +365,7 @@ def test_a_file_and_a_folder_without_permission(in_a_folder):
             refused(*command, wording=f"{command[-2]} {command[-1]}: Permission denied; name a f")
     finally:
         os.seteuid(ourselves)
+        in_a_folder.chmod(0o755)
 
 
 @pytest.mark.parametrize(
