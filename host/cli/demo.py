@@ -12,18 +12,14 @@ from headrace.batching import UsageError
 from headrace.batching.registry import usable_policies
 from headrace.host.cli.build import Target, TargetOption, cached_xclbin, read_container
 from headrace.host.cli.console import Stages, out, progress, show_json, tell
+from headrace.host.cli.model_options import AllowNonfinite, MaxBatch, ReadMemory, Whole, Workers
 from headrace.host.cli.options import (
-    AllowNonfinite,
     HelpAll,
     ImageCus,
     Json,
-    MaxBatch,
     MelCus,
     NormCus,
     ProfileFiles,
-    ReadMemory,
-    Whole,
-    Workers,
     XrtOption,
     check_readable,
     command,

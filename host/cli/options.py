@@ -97,32 +97,9 @@ Update = Annotated[
 ]
 
 # For the commands that serve live: `demo` and `serve`.
-Workers = Annotated[
-    str | None,
-    typer.Option(help="Number of workers, or npu:N for N simulated NPUs [one worker for each MIG device or core]."),
-]
-Whole = Annotated[
-    bool,
-    typer.Option("--whole", help="Keep each network in one piece, also under policies that schedule nodes."),
-]
-MaxBatch = Annotated[
-    int, typer.Option(min=1, max=1024, help="Largest batch to profile, and the limit of policies that have one.")
-]
 ProfileFiles = Annotated[
     list[Path] | None,
     typer.Option("--profile", help="A profile from `headrace profile`, once for each model [measured at the start]."),
-]
-AllowNonfinite = Annotated[
-    bool, typer.Option("--allow-nonfinite-weights", help="Accept weights that are NaN or infinite.")
-]
-ReadMemory = Annotated[
-    int,
-    typer.Option(
-        "--read-memory-mib",
-        min=64,
-        max=1 << 24,
-        help="Memory (MiB) that reading a .pt2 file or weights may take, in addition to 4 times the file's size.",
-    ),
 ]
 ImageCus = Annotated[int, typer.Option(min=1, max=16, help="Number of image CUs, from JPEG files to tensors.")]
 MelCus = Annotated[int, typer.Option(min=1, max=16, help="Number of audio CUs A, from WAV files to log-mel bands.")]

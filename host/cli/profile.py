@@ -16,11 +16,10 @@ from rich.table import Table
 from headrace.batching import NodeLatencies, Profile, ProfilePoint, UsageError
 from headrace.bitstreams.whole_file import replacing
 from headrace.host.cli.console import err, out, progress, tell
+from headrace.host.cli.model_options import AllowNonfinite, ReadMemory
 from headrace.host.cli.options import (
-    AllowNonfinite,
     HelpAll,
     Json,
-    ReadMemory,
     check_writable,
     command,
     on_command_line,
