@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.batching import UsageError
+from headrace.batching import UsageError, policy_names
 from headrace.batching.settings import option as option_name
 from headrace.batching.settings import settings_of
 from headrace.host.cli import interrupt
@@ -49,10 +49,12 @@ from headrace.host.cli.options import (
 from headrace.host.cli.serve.fleet import FLEET_OPTIONS, check_fleet, run_fleet
 from headrace.host.cli.setting_options import (
     Assignments,
+    Choice,
     add_policy_settings,
     add_settings,
     check_assignments,
     group_options,
+    help_text,
     with_assignments,
 )
 from headrace.host.cli.setting_options import given as given_options
@@ -442,7 +444,11 @@ def _with_profiles(settings: Sequence[ModelSettings], files: Sequence[Path]) -> 
     return [replace(own, profile=found.get(own.name)) for own in settings]
 
 
-add_settings(serve, {"Models": [ModelSettings]}, only=SEVERAL, several=", once for all models or for each")
+FOR_EACH = ", once for all models or for each"
+(_policy,) = (each for each in settings_of(ModelSettings) if each.name == "policy")
+_choice = Choice("policy", help_text(_policy, FOR_EACH), tuple(policy_names()))  # the shell completes its values
+add_settings(serve, {"Policy": [_choice]}, several=FOR_EACH)
+add_settings(serve, {"Models": [ModelSettings]}, only=SEVERAL - {"policy"}, several=FOR_EACH)
 add_settings(serve, {"Models": [ModelSettings]}, only=OF_MODELS - SEVERAL)
 add_policy_settings(serve)
 group_options(

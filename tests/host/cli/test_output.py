@@ -229,6 +229,8 @@ def test_the_options_of_simulate_stand_in_groups():
 @pytest.mark.parametrize(
     ("words", "completions"),
     [
+        ("headrace serve --policy pre", {"preba", "preba-lazy"}),
+        ("headrace serve --preprocess d", {"dpu"}),
         ("headrace si", {"simulate"}),
         ("headrace simulate --policy la", {"lazy"}),
         ("headrace simulate --rate", {"--rate-rps"}),
