@@ -5,7 +5,7 @@
 
 Every reading of `sim/experiments/lazybatching/conditions.py` takes the place of the default NPU in all runs of
 `headrace reproduce lazybatching`. The table has the numbers of each reading, and how many lie within 15 % of the paper.
-Exit status 0, or 2 for a reading that there is not.
+Exit status 0, or 2 if there is no such reading.
 """
 
 import argparse
@@ -25,7 +25,7 @@ NEAR = 0.15
 
 
 def claims_of(name: str, quick: bool) -> list[Claim]:
-    """Return all numbers with one reading as the NPU. It is for a process of its own."""
+    """Return all numbers with one reading as the NPU. This changes READINGS, so it needs a process of its own."""
     READINGS[""] = replace(READINGS[""], npu=NPUS[name])
     scale = EXPERIMENT.quick if quick else EXPERIMENT.full
     jobs = {figure: EXPERIMENT.jobs(figure, scale) for figure in EXPERIMENT.figures}

@@ -106,8 +106,8 @@ The paper does not treat the following points.
 With `strict`, models share a worker as in Section VI-C. At a node boundary, waiting requests of any model may enter,
 those of the model whose first request came first before others. A newcomer is checked against the budgets of all
 requests that the worker has begun, of every model (check 2b). No places stay free as in point 1.
-Requests enter the table of their model, which then runs until it is empty. Only then does the table go on that ran
-before. The paper does not say which request goes first, nor which table goes on.
+Requests enter the table of their model. That table runs until it is empty, and then the table that ran before goes on.
+The paper says neither which request goes first nor which table goes on.
 """
 
 import math

@@ -175,9 +175,8 @@ class PrebaBatching(WindowBatching):
             return buckets[0]
         # The length is not rounded by `steps`, which would make 2 of 2.5 s.
         place = min(request.input_len / self._widths[request.model], last + 1.0)
-        return buckets[
-            min(max(math.ceil(place - ON_THE_EDGE) - 1, 0) if self._strict else int(place + ON_THE_EDGE), last)
-        ]
+        number = math.ceil(place - ON_THE_EDGE) - 1 if self._strict else int(place + ON_THE_EDGE)
+        return buckets[min(max(number, 0), last)]
 
     def short_batch(self, queue: WindowQueue, worker: int) -> tuple[Request, ...]:
         assert isinstance(queue, Bucket)

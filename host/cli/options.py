@@ -25,7 +25,7 @@ from headrace.sim.text_files import read_toml
 SETTINGS_TABLES = "headrace.tables"  # the list of tables of a settings file
 HELP_ALL = "headrace.help_all"  # whether the help shows all options
 GIVEN = "headrace.given"  # settings of the command line or of a file, by name
-FILE_SETTINGS = "headrace.settings"  # settings of policies in a file
+FILE_SETTINGS = "headrace.settings"  # settings of models and policies in a file, by name
 MAX_TOKEN = 4096  # bytes of a token file
 ARGUMENTS, OTHERS = "Arguments", "Options"  # headings of parameters that have none
 VALUE_NAMES = {"int": "INTEGER", "float": "FLOAT", "str": "TEXT", "path": "PATH"}  # in the help, by Typer's names
@@ -328,7 +328,7 @@ def defaults_of_file(
     A key is an option's name without its dashes. A value is the text, number or truth value of the option, or a list
     if the option may be given several times. The command line takes precedence over the file. A table [policy] may
     have settings of policies, and its key `name` names the policy. The context's `meta` then has the settings of
-    policies as FILE_SETTINGS.
+    models and policies as FILE_SETTINGS.
 
     Args:
         tables: The key of a list of tables, which the context's `meta` then has as SETTINGS_TABLES.
@@ -347,7 +347,7 @@ def defaults_of_file(
         for name in option.opts
     }
     ctx.default_map = {}
-    of_policies = ctx.meta.setdefault(FILE_SETTINGS, {})
+    of_classes = ctx.meta.setdefault(FILE_SETTINGS, {})  # settings that options derive from
     if tables in settings:
         found = settings.pop(tables)
         if not isinstance(found, list) or not found or not all(isinstance(each, dict) for each in found):
@@ -362,7 +362,7 @@ def defaults_of_file(
             if name in known:
                 settings[name] = value
             else:
-                of_policies[name.replace("-", "_")] = value
+                of_classes[name.replace("-", "_")] = value
     for key, value in settings.items():
         option = known.get(key) or known.get(key.replace("_", "-"))
         if option is None:
@@ -370,7 +370,7 @@ def defaults_of_file(
         if option.expose_value:
             ctx.default_map[option.name] = _as_given(f"{where}: {key}", option, value)
         else:
-            of_policies[option.name] = value
+            of_classes[option.name] = value
     return path
 
 

@@ -66,9 +66,9 @@ class Npu:
     Computing hides that step for products of Table I's proportions. In output-stationary dataflow throughput falls
     where rows begin a new fold.
 
-    `vector_lanes` is the number of multipliers of a vector unit beside the array, 0 for none. It multiplies an element
-    a lane and cycle, so that a product of few rows need not fill and drain the array. With 512 lanes it takes as many
-    weights a cycle as the memory delivers. The paper names no such unit; Google's TPUs have one."""
+    `vector_lanes` is the number of multipliers of a vector unit beside the array, 0 for none. Each lane multiplies
+    one pair of elements a cycle, so a product of few rows need not fill and drain the array. With 512 lanes it takes as
+    many weights a cycle as the memory delivers. The paper names no such unit; Google's TPUs have one."""
 
     rows: int = 128
     columns: int = 128

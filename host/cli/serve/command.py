@@ -265,7 +265,7 @@ def serve(
         settings = _with_profiles(settings, profile_files or ())
     check_assignments(assignments, [own.policy for own in settings])
     settings = [_with_policy_settings(own, of_policies) for own in settings]
-    base = _with_policy_settings(base, {**of_file, **of_policies})
+    base = _with_policy_settings(base, of_policies)
     names = [own.name for own in settings]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"--model: two are named {twice[0]!r}; give each model its own name, as in NAME=resnet50")
