@@ -21,8 +21,6 @@ from headrace.sim.experiments.lazybatching.conditions import NPUS, READINGS
 from headrace.sim.experiments.lazybatching.runs import EXPERIMENT, run_job
 from headrace.sim.experiments.report import Claim
 
-NEAR = 0.15
-
 
 def claims_of(name: str, quick: bool) -> list[Claim]:
     """Return all numbers with one reading as the NPU. This changes READINGS, so it needs a process of its own."""
@@ -38,24 +36,15 @@ def claims_of(name: str, quick: bool) -> list[Claim]:
     return found
 
 
-def is_near(claim: Claim) -> bool:
-    """Tell whether a number lies within 15 % of the paper's, or keeps the paper's bound."""
-    if claim.kept is not None:
-        return claim.kept
-    if claim.measured is None:
-        return False
-    return abs(claim.measured - claim.paper) <= NEAR * abs(claim.paper)
-
-
 def table(found: dict[str, list[Claim]]) -> str:
     """Return the comparison as Markdown."""
     names = list(found)
     lines = [f"| figure | what | paper | {' | '.join(names)} |", f"| --- | --- | --- |{' --- |' * len(names)}"]
-    counts = [sum(map(is_near, claims)) for claims in found.values()]
+    counts = [sum(claim.near for claim in claims) for claims in found.values()]
     rows = len(next(iter(found.values())))
     lines.append(f"| | numbers within 15 %, of {rows} | | {' | '.join(map(str, counts))} |")
     for each in zip(*found.values(), strict=True):
-        shown = [f"**{claim.shown}**" if is_near(claim) else claim.shown for claim in each]
+        shown = [f"**{claim.shown}**" if claim.near else claim.shown for claim in each]
         lines.append(f"| {each[0].figure} | {each[0].claim} | {each[0].given} | {' | '.join(shown)} |")
     return "\n".join(lines)
 
@@ -75,7 +64,7 @@ def main() -> int:
             print(f"npu_readings: {done} of {len(names)}: {futures[future]}", file=sys.stderr, flush=True)
     ordered = {name: found[name] for name in names}
     if given.json is not None:
-        body = {name: [{**asdict(claim), "near": is_near(claim)} for claim in ordered[name]] for name in names}
+        body = {name: [{**asdict(claim), "near": claim.near} for claim in ordered[name]] for name in names}
         given.json.write_text(json.dumps(body, indent=2) + "\n")
     print(table(ordered))
     return 0

@@ -10,6 +10,7 @@ from rich.table import Table
 from headrace.host.cli.console import Stages, out, progress, tell
 from headrace.host.cli.options import Json, Ray, command, make_folder
 from headrace.sim.experiments.experiment import NAMES
+from headrace.sim.experiments.report import counted
 from headrace.sim.experiments.reproduce import reproduce as run
 
 Name = StrEnum("Name", [(name.upper(), name) for name in NAMES])  # typer reads the choices from it
@@ -39,9 +40,10 @@ def reproduce(
         print("\n".join(report.tables))
     else:
         table = Table(title=f"{experiment.value}{' (quick)' if quick else ''}", title_justify="left")
-        for heading in ("figure", "what", "paper", "measured", "ratio", "note"):
+        for heading in ("figure", "what", "paper", "measured", "ratio", "kind", "note"):
             table.add_column(heading, justify="right" if heading in ("paper", "measured", "ratio") else "left")
         for claim in report.claims:
-            table.add_row(claim.figure, claim.claim, claim.given, claim.shown, claim.compared, claim.note)
+            table.add_row(claim.figure, claim.claim, claim.given, claim.shown, claim.compared, claim.kind, claim.noted)
         out.print(table)
+        out.print(counted(report.claims), markup=False)
     tell(f"wrote {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")

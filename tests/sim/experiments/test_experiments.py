@@ -10,7 +10,7 @@ from progress_counter import Counter
 
 from headrace.batching import UsageError
 from headrace.sim.experiments.experiment import NAMES, named
-from headrace.sim.experiments.report import Claim, write_claims
+from headrace.sim.experiments.report import Claim, Kind, counted, write_claims
 from headrace.sim.experiments.reproduce import reproduce
 
 PAPERS = ("batchmaker", "lazybatching", "parvagpu", "preba", "smdp")
@@ -37,7 +37,9 @@ def test_every_figure_has_a_plot_and_its_numbers(name, reproduced):
             assert len(list(csv.DictReader(file))) > 3
     table = json.loads((folder / "table.json").read_text())
     assert [(entry["claim"], entry["paper"]) for entry in table] == [(claim.claim, claim.paper) for claim in claims]
-    assert len((folder / "table.md").read_text().splitlines()) == len(claims) + 2
+    counts, rows = (part.splitlines() for part in (folder / "table.md").read_text().split("\n\n"))
+    assert len(rows) == len(claims) + 2
+    assert sum(int(line.split(" | ")[1]) for line in counts[2:]) == len(claims)
 
 
 SLOWER = [pytest.param(name, marks=pytest.mark.slow) for name in PAPERS if name != "parvagpu"]
@@ -78,7 +80,41 @@ def test_a_second_start_takes_what_the_first_found(name, reproduced, tmp_path):
 def test_a_bound_of_the_paper_is_checked_as_a_bound(bound, measured, compared, tmp_path):
     write_claims(tmp_path, [Claim("9", "wait", 100, measured, "ms", bound=bound)])
     row = (tmp_path / "table.md").read_text().splitlines()[-1]
-    assert row.startswith(f"| 9 | wait | {bound} 100 ms |".replace("  ", " ")) and row.endswith(f"| {compared} |  |")
+    assert row.startswith(f"| 9 | wait | {bound} 100 ms |".replace("  ", " "))
+    assert row.endswith(f"| {compared} | independent |  |")
+
+
+@pytest.mark.parametrize(
+    ("paper", "measured", "bound", "near"),
+    [
+        (100, 115, "", True),
+        (100, 85, "", True),
+        (100, 115.1, "", False),
+        (100, 84.9, "", False),
+        (0, 0, "", True),
+        (100, None, "", False),
+        (100, 300, ">", True),
+        (100, 99, ">", False),
+        (100, None, ">", False),
+    ],
+)
+def test_a_row_is_near_within_15_per_cent_or_where_the_bound_is_kept(paper, measured, bound, near):
+    assert Claim("9", "wait", paper, measured, "ms", bound=bound).near is near
+
+
+def test_the_count_tells_rows_by_what_they_prove_and_whether_a_run_shows_the_cause():
+    rows = [
+        Claim("1", "a", 10, 10, "ms"),
+        Claim("1", "b", 10, 20, "ms", cause="the other network is smaller (figure 2)"),
+        Claim("1", "c", 10, 20, "ms"),
+        Claim("1", "d", 10, 10, "ms", kind=Kind.CIRCULAR),
+        Claim("1", "e", 10, 10, "ms", kind=Kind.BY_CONSTRUCTION, cause="a cause of a row that is near is not counted"),
+    ]
+    assert counted(rows).splitlines()[2:] == [
+        "| independent | 3 | 1 | 1 | 1 |",
+        "| by construction | 1 | 1 | 0 | 0 |",
+        "| circular | 1 | 1 | 0 | 0 |",
+    ]
 
 
 @pytest.mark.parametrize(

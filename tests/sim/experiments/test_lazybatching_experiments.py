@@ -44,12 +44,11 @@ def test_every_row_but_that_of_a_network_alone_says_its_load_and_what_is_far_off
             assert claim.note, claim
 
 
-def test_the_readme_has_the_results_and_its_rows_are_todays(quick):
-    root = Path(__file__).parents[3]
-    table = (root / "sim/experiments/lazybatching/results/table.md").read_text()
-    assert table in (root / "README.md").read_text()
+def test_the_published_rows_are_todays(quick):
+    table = (Path(__file__).parents[3] / "sim/experiments/lazybatching/results/table.md").read_text()
     _, made = quick
-    assert [line.split(" | ")[1] for line in table.splitlines()[2:]] == [claim.claim for claim in made]
+    rows = table.partition("| figure |")[2].splitlines()[2:]
+    assert [line.split(" | ")[1] for line in rows] == [claim.claim for claim in made]
 
 
 def test_the_figures_show_what_the_paper_found(quick):
