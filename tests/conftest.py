@@ -22,8 +22,8 @@ from headrace.bitstreams.xclbin import Mode
 ROOT = Path(__file__).parents[1]
 
 # No deadline: shared machines pause, and a slow example is no failure. `make test` tries the same examples each time,
-# so that what fails is what was changed; `make test-all` looks for others.
-settings.register_profile("same", deadline=None, derandomize=True)
+# so that what fails is what was changed; `make test-all` looks for others, and for more of them.
+settings.register_profile("same", deadline=None, derandomize=True, max_examples=40)
 settings.register_profile("others", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 

@@ -297,7 +297,7 @@ def test_clocks_of_scripts_of_scans_follow_the_models(script, sampling, coarsene
     check_cu(jpeg)
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(n, marks=SLOW, id=f"{n}") for n in range(6, 60))])
 def test_clocks_of_any_progression_follow_the_models(seed):
     rng = np.random.default_rng(seed)
@@ -381,7 +381,7 @@ def test_clocks_of_several_scans_without_huffman_tables_follow_the_models():
     )
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("sampling", ["4:2:0", "4:4:4"])
 @pytest.mark.parametrize("restart", [1, 4, 100])
 def test_clocks_of_progressive_files_with_restart_markers_follow_the_models(restart, sampling):
@@ -441,7 +441,7 @@ def test_clocks_of_progressive_files_at_every_stage_follow_the_model(stage, form
     check_cu(encode_progressive(photo("chelsea", 240, 180), 90, "4:2:0"), stage=stage, format=format)
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("latency", [1, 20, 300, 1000])
 def test_clocks_of_progressive_files_with_any_memory_latency_follow_the_model(latency):
     """Memory takes bursts of 32 blocks at a time, which from some 100 clocks on holds runs without coefficients up."""
@@ -451,7 +451,7 @@ def test_clocks_of_progressive_files_with_any_memory_latency_follow_the_model(la
 @pytest.mark.parametrize(
     ("count", "seed"),
     [
-        pytest.param(400, 41, id="400"),
+        pytest.param(200, 41, id="200"),
         pytest.param(2000, 41, marks=SLOW, id="2,000"),
         *(pytest.param(6000, n, marks=SLOW, id=f"corpus {n}") for n in (42, 43)),
     ],

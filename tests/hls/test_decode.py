@@ -1215,7 +1215,7 @@ def test_a_symbol_waits_for_all_its_bits_however_the_file_comes():
 @pytest.mark.parametrize(
     ("count", "seed"),
     [
-        pytest.param(700, 20, id="700"),
+        pytest.param(400, 20, id="400"),
         pytest.param(6000, 20, marks=SLOW, id="6,000"),
         *(pytest.param(10_000, n, marks=SLOW, id=f"corpus {n}") for n in range(10)),
     ],

@@ -287,7 +287,7 @@ def test_file_cut_off_anywhere_is_reported_as_truncated(restart, step):
 @pytest.mark.parametrize(
     ("count", "seed"),
     [
-        pytest.param(600, 11, id="600"),
+        pytest.param(250, 11, id="250"),
         *(pytest.param(3000, n, marks=SLOW, id=f"3,000 of {n}") for n in (11, 12)),
         *(pytest.param(6000, n, marks=SLOW, id=f"corpus {n}") for n in range(13, 16)),
     ],
@@ -303,7 +303,7 @@ def test_rtl_and_cpp_agree_on_every_damaged_file_of_several_scans(count, seed):
 @pytest.mark.parametrize(
     ("count", "seed"),
     [
-        pytest.param(300, 31, id="300"),
+        pytest.param(200, 31, id="200"),
         pytest.param(1000, 31, marks=SLOW, id="1,000"),
         *(pytest.param(6000, n, marks=SLOW, id=f"corpus {n}") for n in range(32, 34)),
     ],

@@ -106,7 +106,7 @@ def test_photos_equal_opencv(decode, sampling):  # noqa: F811
         assert_equal_to_opencv(decode, jpeg_of(photo_image(photo(*size), sampling, coarseness)))
 
 
-@pytest.mark.quick(csim=6, rtlsim=4)
+@pytest.mark.quick(csim=6, rtlsim=2)
 @pytest.mark.parametrize("sampling", OTHERS)
 def test_images_of_the_greatest_width_equal_opencv(decode, sampling):  # noqa: F811
     assert_equal_to_opencv(decode, jpeg_of(photo_image(photo(greatest_width(sampling), 75), sampling, 6)))
@@ -205,7 +205,7 @@ def test_all_is_checked_if_the_last_mcu_row_is_needed(decode_partly, sampling): 
     assert decode_partly(without_end, rows=(4, height, 0, height - mcu_rows - 1))[0] == STATUS["OK"]
 
 
-@pytest.mark.quick(10)
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("name", ["csim", "rtlsim"])
 @pytest.mark.parametrize("sampling", OTHERS)
 def test_crops_through_the_compute_unit_equal_opencvs(name, sampling):

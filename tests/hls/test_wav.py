@@ -189,7 +189,7 @@ def test_files_by_python_and_libsndfile_give_their_samples(through, rate):
 @on_both
 @pytest.mark.parametrize("channels", [1, 2])
 def test_samples_may_begin_at_any_even_place_of_a_word_and_be_of_any_number(through, channels):
-    for before in range(0, 18, 2):
+    for before in range(0, 18, 2) if through is through_csim else (0, 2, 14, 16):
         for frames in (0, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33):
             file = riff(form(channels=channels), chunk(b"LIST", bytes(before)), data(frames, channels))
             assert check(through, file) == Status.OK
@@ -210,6 +210,7 @@ def test_other_chunks_are_skipped_at_any_size_before_and_behind(through):
         assert check(through, riff(form(more=bytes(size)), data(20)) + b"tail" * size) == Status.OK
 
 
+@pytest.mark.quick(rtlsim=5)
 @on_both
 @pytest.mark.parametrize("channels", [1, 2])
 @pytest.mark.parametrize("rate", RATES)
@@ -251,7 +252,7 @@ def test_an_extension_that_is_cut_is_none(through):
         assert check(through, riff(short, data(20))) == Status.SOUND_FORMAT
     short = chunk(b"fmt ", extensible()[8:44])
     assert check(through, riff(short, chunk(PCM_GUID[12:], b"12"), data(20))) == Status.SOUND_FORMAT
-    for fill in range(0, 16, 2):
+    for fill in range(0, 16, 2) if through is through_csim else (0, 6, 14):
         file = riff(chunk(b"LIST", bytes(fill)), extensible())
         for end in range(len(file) - 24, len(file)):
             assert check(through, file[:end]) == Status.TRUNCATED
@@ -306,7 +307,7 @@ def test_what_the_dpu_does_not_take_ends_in_the_status_for_the_references_reason
     assert check(through, file) == status
 
 
-@pytest.mark.quick(8)
+@pytest.mark.quick(csim=8, rtlsim=3)
 @on_both
 @pytest.mark.parametrize("fill", [1, 3, 5, 7, 9, 11, 13, 15])
 def test_a_file_cut_anywhere_ends_in_a_status(through, fill):
@@ -361,7 +362,7 @@ sizes = st.one_of(st.none(), st.none(), st.integers(0, 64), st.integers(0, 2**32
 
 
 @on_both
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120)
 @given(chunks=st.lists(st.tuples(names, bodies, sizes), max_size=6), cut=st.integers(0, 3), tail=st.binary(max_size=20))
 def test_any_chunks_have_the_references_verdict(through, chunks, cut, tail):
     file = riff(*(chunk(*parts) for parts in chunks)) + tail
@@ -394,7 +395,7 @@ def damaged(count: int, seed: int):
 
 @on_both
 @pytest.mark.parametrize(
-    ("rtl_count", "csim_count"), [(200, 500), pytest.param(2000, 20000, marks=pytest.mark.slow)], ids=["few", "many"]
+    ("rtl_count", "csim_count"), [(100, 500), pytest.param(2000, 20000, marks=pytest.mark.slow)], ids=["few", "many"]
 )
 def test_damaged_files_have_the_references_verdict(through, rtl_count, csim_count):
     count = csim_count if through is through_csim else rtl_count

@@ -30,7 +30,9 @@ def test_readings_stand_side_by_side_and_the_default_gives_what_reproduce_gives(
         text=True,
         timeout=300,
     )
-    assert [row["measured"] for row in found["ws"]] == [row["measured"] for row in json.loads(reproduced.stdout)]
+    assert [row["measured"] for row in found["os + vector"]] == [
+        row["measured"] for row in json.loads(reproduced.stdout)
+    ]
     near = {name: sum(row["near"] for row in rows) for name, rows in found.items()}
     assert near["os + vector"] > near["ws"] > 0
     lines = done.stdout.splitlines()

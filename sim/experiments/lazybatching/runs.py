@@ -27,6 +27,7 @@ from headrace.sim.experiments.lazybatching.conditions import (
     LOW_RPS,
     NETWORKS,
     OF_LAZY,
+    OF_NPU,
     READINGS,
     SEQUENCE_NETWORKS,
     TARGETS_MS,
@@ -112,6 +113,7 @@ def _policy(job: Job, name: str, window_ms: int, times: Mapping[str, NodeTimes],
             steps,
             slack_scope=reading.slack_scope,
             equal_timesteps=reading.equal_timesteps,
+            strict=True,  # models share the NPU as in Section VI-C
         )
     context = PolicyContext(times, 1, steps_of=lambda coverage: steps)
     return policy_with(name, window_ms=float(window_ms), max_batch=job.max_batch).build(context)
@@ -151,20 +153,22 @@ def _jobs(scale: Scale, models: Iterable[str], rates: Iterable[float], **setting
 def _by_load(scale: Scale, rates: Sequence[int]) -> list[Job]:
     """Return the jobs of Figures 12 to 14: every network in the readings that matter for it."""
     jobs = _jobs(scale, (*NETWORKS, UNCACHED), rates, policies=("serial", "lazy", "oracle"))
-    jobs += _jobs(scale, NETWORKS, rates, reading="os")
-    jobs += _jobs(scale, ["resnet50"], rates, reading="single-buffered")
+    for reading in OF_NPU:
+        jobs += _jobs(scale, NETWORKS, rates, reading=reading)
     for reading in OF_LAZY:
         jobs += _jobs(scale, SEQUENCE_NETWORKS, rates, windows=(), reading=reading)
     return jobs
 
 
-def _lower_targets(scale: Scale, models: Iterable[str], reading: str = "") -> list[Job]:
+def _lower_targets(
+    scale: Scale, models: Iterable[str], reading: str = "", rates: Sequence[int] = (HIGH_RPS,)
+) -> list[Job]:
     """Return jobs of lazy and oracle for each target below the default of 100 ms."""
     jobs = []
     policies = ("lazy", "oracle") if reading == "" else ("lazy",)
     for target in TARGETS_MS[:-1]:
         settings = {"windows": (), "policies": policies, "slo_ms": target, "reading": reading}
-        jobs += _jobs(scale, models, [HIGH_RPS], **settings)
+        jobs += _jobs(scale, models, rates, **settings)
     return jobs
 
 
@@ -180,7 +184,7 @@ def _sensitivity(scale: Scale) -> list[Job]:
         jobs += _jobs(scale, NETWORKS, scale.rates, max_batch=max_batch)
     jobs += _jobs(scale, [COLOCATED], scale.rates, policies=("serial", "lazy", "oracle"))
     jobs += _jobs(scale, [COLOCATED], scale.rates, windows=(), reading="active")
-    return jobs + _jobs(scale, [COLOCATED], scale.rates, reading="os")
+    return jobs + [job for reading in OF_NPU for job in _jobs(scale, [COLOCATED], scale.rates, reading=reading)]
 
 
 def jobs_for(figure: str, scale: Scale) -> list[Job]:
@@ -193,14 +197,19 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
             return _by_load(scale, [HIGH_RPS])
         case "15":
             models = (*NETWORKS, UNCACHED)
-            jobs = _by_load(scale, [HIGH_RPS]) + _lower_targets(scale, models) + _lower_targets(scale, NETWORKS, "os")
+            jobs = _by_load(scale, [HIGH_RPS]) + _lower_targets(scale, models)
+            overload = scale.rates[-1:]
+            jobs += _jobs(scale, NETWORKS, overload, policies=("serial", "lazy", "oracle"))
+            jobs += _lower_targets(scale, NETWORKS, rates=overload)
+            jobs += [job for reading in OF_NPU for job in _lower_targets(scale, NETWORKS, reading)]
             return jobs + [job for reading in OF_LAZY for job in _lower_targets(scale, SEQUENCE_NETWORKS, reading)]
         case "16":
             jobs = _jobs(
                 scale, FURTHER_NETWORKS, [LOW_RPS, HIGH_RPS], windows=(95,), policies=("serial", "lazy", "oracle")
             )
-            jobs += _jobs(scale, FURTHER_NETWORKS, [LOW_RPS, HIGH_RPS], windows=(95,), reading="os")
-            return jobs + [job for r in ("", "os") for job in _lower_targets(scale, FURTHER_NETWORKS, r)]
+            for reading in OF_NPU:
+                jobs += _jobs(scale, FURTHER_NETWORKS, [LOW_RPS, HIGH_RPS], windows=(95,), reading=reading)
+            return jobs + [job for r in ("", *OF_NPU) for job in _lower_targets(scale, FURTHER_NETWORKS, r)]
         case "sensitivity":
             return _sensitivity(scale)
         case _:  # 3 shows latencies alone, 17 a live runtime

@@ -46,30 +46,36 @@ def test_recorded_cycles_are_what_scale_sim_says_now(layer, tmp_path):
     assert ran == SCALE_SIM[layer]
 
 
-@pytest.mark.parametrize(
-    ("name", "paper_ms", "measured"), [("resnet50", 1.1, 0.44), ("gnmt", 7.2, 0.95), ("transformer", 2.4, 1.17)]
-)
-def test_single_input_latency_beside_table_2s(name, paper_ms, measured):
-    """The paper does not say for which sentences. 19 steps in and out is our choice: the mean output of
-    `lengths.TRANSLATION`, which is fitted to what the paper tells of its corpus (the mean input is 17).
+WS = Npu(dataflow="ws", vector_lanes=0)  # an array whose weights stay in it, and nothing else
 
-    ResNet-50 keeps this array busy from its first image on; what the paper's 1.1 ms hold besides it does not say. The
-    same network takes 0.92 ms output-stationary and 1.31 ms weight-stationary without double buffering."""
-    assert npu_times(model_graph(name)).whole(1, 19, 19) * 1e3 / paper_ms == pytest.approx(measured, abs=0.01)
+
+@pytest.mark.parametrize(
+    ("name", "paper_ms", "measured", "ws"),
+    [("resnet50", 1.1, 0.82, 0.44), ("gnmt", 7.2, 0.93, 0.95), ("transformer", 2.4, 1.06, 1.17)],
+)
+def test_single_input_latency_beside_table_2s(name, paper_ms, measured, ws):
+    """The paper does not say for which sentences. 19 steps in and out is our choice: the mean output of
+    `lengths.TRANSLATION`, which is fitted to what the paper tells of its corpus (the mean input is 17)."""
+    for npu, ratio in ((Npu(), measured), (WS, ws)):
+        latency_ms = npu_times(model_graph(name), npu).whole(1, 19, 19) * 1e3
+        assert latency_ms / paper_ms == pytest.approx(ratio, abs=0.01)
 
 
 def test_recurrent_networks_run_at_the_speed_of_memory_as_the_papers_do():
     graph = model_graph("gnmt")
     weights = sum(op.groups * op.k * op.n for node in graph.nodes for op in node.operators if op.weights)
-    assert npu_times(graph).whole(1, 19, 19) == pytest.approx(19 * weights / 360e9, rel=0.03)
-    assert npu_times(graph, Npu(double_buffered_weights=False)).whole(1, 19, 19) > 10 * 7.2e-3
+    for npu in (Npu(), WS):
+        assert npu_times(graph, npu).whole(1, 19, 19) == pytest.approx(19 * weights / 360e9, rel=0.03)
+    assert npu_times(graph, replace(WS, double_buffered_weights=False)).whole(1, 19, 19) > 10 * 7.2e-3
+    assert npu_times(graph, Npu(vector_lanes=0)).whole(1, 19, 19) > 3 * 7.2e-3
 
 
 def test_a_longest_sentence_alone_meets_the_target_that_fig_15_shows_nobody_late_at():
-    assert npu_times(model_graph("gnmt")).whole(1, 80, 80) < 40e-3
-    assert npu_times(model_graph("transformer")).whole(1, 80, 80) < 60e-3
+    for npu in (Npu(), WS):
+        assert npu_times(model_graph("gnmt"), npu).whole(1, 80, 80) < 40e-3
+        assert npu_times(model_graph("transformer"), npu).whole(1, 80, 80) < 60e-3
     # Which it would not if tiles were loaded a row a cycle.
-    a_row_a_cycle = npu_times(model_graph("gnmt"), Npu(bandwidth_bytes_per_s=128 * 700e6))
+    a_row_a_cycle = npu_times(model_graph("gnmt"), replace(WS, bandwidth_bytes_per_s=128 * 700e6))
     assert a_row_a_cycle.whole(1, 19, 19) == pytest.approx(27e-3, rel=0.02)
     assert a_row_a_cycle.whole(1, 80, 80) == pytest.approx(113e-3, rel=0.02)
 
@@ -92,8 +98,9 @@ def test_a_tile_is_loaded_at_the_memorys_rate_but_a_row_a_cycle_at_least():
     assert Npu(bandwidth_bytes_per_s=1e9).load_cycles == 128
 
 
-def cycles(operator, batch=1, length=1.0):
-    return NpuLatency(ModelGraph("net", (Node("n", operators=(operator,)),))).latency(0, batch, length) * 700e6
+def cycles(operator, batch=1, length=1.0, npu=WS):
+    graph = ModelGraph("net", (Node("n", operators=(operator,)),))
+    return NpuLatency(graph, npu).latency(0, batch, length) * 700e6
 
 
 def test_weights_are_read_once_for_the_sub_batch_and_small_tensors_never():
@@ -154,7 +161,7 @@ def test_an_operator_gains_from_a_batch_and_is_never_slower_than_its_parts(opera
 
 @given(name=st.sampled_from(MODELS), batch=batches, other=batches, length=st.integers(1, 80))
 def test_a_network_gains_from_a_batch_and_is_never_slower_than_its_parts(name, batch, other, length):
-    times = npu_times(model_graph(name))
+    times = npu_times(model_graph(name), WS)
     assert_batches_well(lambda size: times.whole(size, length, length), batch, other)
 
 
@@ -164,21 +171,24 @@ def test_no_dataflow_makes_a_batch_slower_than_its_parts(name, batch, other, len
     """The exception is one cycle: SCALE-Sim counts from 0 and leaves it out of every product, large or small."""
     graph = model_graph(name)
     products = sum(op.groups for node in graph.nodes for op in node.operators)
-    for npu in (Npu(dataflow="os"), Npu(double_buffered_weights=False)):
+    for npu in (Npu(), Npu(vector_lanes=0), replace(WS, double_buffered_weights=False)):
         whole, one, two = (npu_times(graph, npu).whole(size, length, length) for size in (batch + other, batch, other))
         assert max(one, two) <= whole * (1 + 1e-9)
         assert whole <= (one + two) * (1 + 1e-9) + length * products / npu.frequency_hz
 
 
-@given(operator=products, batch=batches, m=st.integers(1, 100), k=st.integers(1, 100), n=st.integers(1, 100))
-def test_a_larger_product_takes_no_less_time(operator, batch, m, k, n):
+npus = st.sampled_from([Npu(), WS])
+
+
+@given(operator=products, batch=batches, m=st.integers(1, 100), k=st.integers(1, 100), n=st.integers(1, 100), npu=npus)
+def test_a_larger_product_takes_no_less_time(operator, batch, m, k, n, npu):
     larger = replace(operator, m=operator.m + m, k=operator.k + k, n=operator.n + n)
-    assert cycles(operator, batch) <= cycles(larger, batch) * (1 + 1e-9)
+    assert cycles(operator, batch, npu=npu) <= cycles(larger, batch, npu=npu) * (1 + 1e-9)
 
 
-@given(operator=products, batch=batches)
-def test_nothing_is_faster_than_the_array_or_the_memory(operator, batch):
-    taken = cycles(operator, batch)
+@given(operator=products, batch=batches, npu=npus)
+def test_nothing_is_faster_than_the_array_or_the_memory(operator, batch, npu):
+    taken = cycles(operator, batch, npu=npu)
     assert taken >= batch * operator.groups * operator.m * operator.k * operator.n / 128**2
     if operator.weights:
         assert taken >= 100 + operator.groups * operator.k * operator.n / 360e9 * 700e6
@@ -199,16 +209,9 @@ def test_double_buffering_only_saves_time(m, k, n, number):
     lanes=st.sampled_from([256, 512]),
 )
 def test_a_product_runs_on_the_array_or_on_the_vector_unit_wherever_it_is_faster(m, k, n, number, dataflow, lanes):
-    array = Npu(dataflow=dataflow).compute_cycles(m, k, n, number)
+    array = Npu(dataflow=dataflow, vector_lanes=0).compute_cycles(m, k, n, number)
     both = Npu(dataflow=dataflow, vector_lanes=lanes).compute_cycles(m, k, n, number)
     assert both == min(array, number * m * k * n / lanes)
-
-
-@pytest.mark.parametrize(("name", "ms"), [("resnet50", 0.90), ("gnmt", 6.71), ("transformer", 2.55)])
-def test_an_output_stationary_array_with_a_vector_unit_comes_close_to_table_2(name, ms):
-    """The paper has 1.1, 7.2 and 2.4 ms."""
-    npu = Npu(dataflow="os", vector_lanes=512)
-    assert npu_times(model_graph(name), npu).whole(1, 19, 19) * 1e3 == pytest.approx(ms, abs=0.01)
 
 
 @pytest.mark.parametrize(

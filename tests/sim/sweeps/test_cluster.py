@@ -16,7 +16,7 @@ from headrace.sim.sweeps import cluster as module
 from headrace.sim.sweeps.grid import run
 from headrace.sim.sweeps.sweep import sweep, worker_pool
 
-pytestmark = pytest.mark.timed  # three nodes want the cores for themselves
+pytestmark = pytest.mark.cluster
 
 PATIENCE_S = 60.0
 
