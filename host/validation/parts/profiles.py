@@ -1,0 +1,68 @@
+"""Latency of networks by batch and precision, on the whole device, with the slice model's prediction.
+
+A step is what the model's host does: it copies the input from pageable memory, launches the network, and waits."""
+
+import time
+from collections.abc import Iterator
+
+import torch
+
+from headrace.batching.errors import one_line
+from headrace.host.validation.parts.torch_runs import inputs_of, is_out_of_memory, load, precision, seconds_of
+from headrace.host.validation.plan import Check, Row
+from headrace.host.validation.prediction import model_of, predicted_s
+
+
+def rows(check: Check) -> Iterator[Row]:
+    names = check.sizes.networks
+    for number, name in enumerate(names):
+        # Each network may take its share of the time that is left, so that the last ones are measured, too.
+        until = time.monotonic() + check.left_s() / (len(names) - number)
+        try:
+            yield from _network(check, name, until)
+        except Exception as error:
+            yield Row(name, "latency", "ms", None, None, f"failed: {one_line(error)}")
+
+
+def _network(check: Check, name: str, until: float) -> Iterator[Row]:
+    device, gpu = torch.device(check.device), model_of(check.gpu)
+    share = (until - time.monotonic()) / len(check.sizes.precisions)
+    for number, format_ in enumerate(check.sizes.precisions):
+        loaded = load(name)
+        end = until - (len(check.sizes.precisions) - 1 - number) * share
+        with torch.inference_mode(), precision(format_) as formatted:
+            formatted(loaded.module.to(device))
+            for batch in check.sizes.batches:
+                case = f"{name}, {format_}, batch {batch}"
+                expected = None if gpu is None else predicted_s(gpu, name, format_, batch)
+                if time.monotonic() > end:
+                    yield Row(case, "latency", "ms", expected and 1e3 * expected, None, "no time was left")
+                    break
+                try:
+                    given = [formatted(tensor) for tensor in inputs_of(loaded, batch)]
+                    there = [tensor.to(device) for tensor in given]
+                    with_copy = seconds_of(
+                        lambda given=given, loaded=loaded: loaded.call([tensor.to(device) for tensor in given]),
+                        device,
+                        check.sizes.point_s,
+                    )
+                    without = seconds_of(
+                        lambda there=there, loaded=loaded: loaded.call(there), device, check.sizes.point_s
+                    )
+                except Exception as error:
+                    yield Row(case, "latency", "ms", expected and 1e3 * expected, None, f"failed: {one_line(error)}")
+                    if is_out_of_memory(error):
+                        break
+                    raise
+                yield Row(
+                    case,
+                    "latency",
+                    "ms",
+                    expected and 1e3 * expected,
+                    1e3 * with_copy,
+                    f"{batch / with_copy:.0f} inputs/s",
+                    {"network": name, "precision": format_, "batch": batch, "without_copy_ms": 1e3 * without},
+                )
+        del loaded
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
