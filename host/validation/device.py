@@ -1,7 +1,6 @@
 """The device that is measured: the first GPU or MIG slice that this process sees, else the cores of the CPU."""
 
 import os
-import shutil
 import subprocess
 from typing import Final
 
@@ -15,21 +14,18 @@ def worker_name() -> str:
     """Return the name of the device on which a single worker runs."""
     (device,) = worker_devices(1)
     if device.device == "cuda":
-        return gpu_name() or device.name
+        return product_name(device.name)
     return f"{device.threads} {'core' if device.threads == 1 else 'cores'} of {machine()['cpu']}"
 
 
-def gpu_name() -> str | None:
-    """Return the product name of the first visible GPU; None if nvidia-smi finds none."""
-    if shutil.which("nvidia-smi") is None:
-        return None
-    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+def product_name(uuid: str) -> str:
+    """Return the product name of a GPU; for a MIG device, or where nvidia-smi does not know the GPU, the UUID."""
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader", f"--id={uuid}"]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S, check=True).stdout
+        found = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
-        return None
-    names = [line.strip() for line in found.splitlines() if line.strip()]
-    return names[0] if names else None
+        return uuid
+    return found.splitlines()[0] if found else uuid
 
 
 def hide_gpus() -> None:

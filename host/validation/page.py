@@ -62,7 +62,7 @@ def _table(rows: Sequence[Row]) -> list[str]:
             _number(row.expected, row.unit),
             _number(row.measured, row.unit),
             "-" if row.ratio is None else f"{row.ratio:.3g}",
-            row.note.replace("|", "/").replace("\n", " "),
+            (f"failed: {row.error}" if row.error else row.note).replace("|", "/").replace("\n", " "),
         )
         lines.append(f"| {' | '.join(cells)} |")
     return lines

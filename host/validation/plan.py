@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from headrace.batching.errors import one_line
+
 # The longest time of each part (s). All together are below the nine minutes of a whole check.
 LIMITS_S: Final[Mapping[str, float]] = {
-    "profiles": 140.0,
-    "nodes": 80.0,
-    "live": 200.0,
+    "profiles": 130.0,
+    "nodes": 110.0,
+    "live": 190.0,
     "copies": 20.0,
     "server": 60.0,
-    "decode": 25.0,
+    "decode": 20.0,
 }
 WHOLE_S: Final = 540.0
 SPARE_S: Final = 10.0  # a part begins nothing in its last seconds, so that it ends by itself
@@ -75,7 +77,7 @@ class Sizes:
 
 FULL: Final = Sizes(
     networks=tuple(NETWORKS),
-    split=("mobilenet_v3_small", "resnet50", "swin_t", "bert_base"),
+    split=("resnet50", "bert_base", "mobilenet_v3_small", "swin_t"),
     batches=(1, 2, 4, 8, 16, 32, 64, 128),
     few_batches=(1, 2, 4, 8, 16),
     precisions=("fp32", "tf32", "fp16"),
@@ -136,9 +138,10 @@ class Row:
         quantity: What was measured.
         unit: The unit of both numbers.
         expected: What a model predicts, or what the comparison measured; None if there is nothing to compare.
-        measured: The number; None if there is none, and `note` says why.
+        measured: The number; None if there is none, and `note` or `error` says why.
         note: What a reader of the row must know.
         details: Further numbers, for the JSON file.
+        error: Why the case failed. It is empty where it ran, and where it had no time or no GPU.
     """
 
     case: str
@@ -148,6 +151,7 @@ class Row:
     measured: float | None
     note: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
+    error: str = ""
 
     @property
     def ratio(self) -> float | None:
@@ -156,6 +160,11 @@ class Row:
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "ratio": self.ratio}
+
+
+def failed(case: str, quantity: str, unit: str, error: BaseException, expected: float | None = None) -> Row:
+    """Return the row of a case that failed."""
+    return Row(case, quantity, unit, expected, None, error=one_line(error))
 
 
 def row_of(values: Mapping[str, Any]) -> Row:

@@ -67,6 +67,7 @@ def check(
         raise UsageError(f"--device {device}: choose cuda or cpu")
     if device == "cpu":
         hide_gpus()
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # so that torch and the workers mean the same GPU
     began = time.monotonic()
     found = _probe()
     if device == "cuda" and found["kind"] != "cuda":
@@ -129,17 +130,22 @@ def _run(name: str, device: dict[str, Any], small: bool, limit_s: float, folder:
         try:
             for line in lines:
                 message = json.loads(line)
-                if "error" in message:
+                if "case" not in message:  # the last line of a part that failed
                     error = message["error"]
                 else:
                     rows.append(message)
                     measured = message["measured"]
-                    shown = "-" if measured is None else f"{measured:.4g} {message['unit']}"
+                    shown = message["error"] or message["note"]
+                    if measured is not None:
+                        shown = f"{measured:.4g} {message['unit']}"
                     tell(f"{name}: {message['case']}, {message['quantity']}: {shown}")
         except TimeoutError:
             error = f"it was stopped after {limit_s:.0f} s"
         except (HeadraceError, ValueError) as failure:
             error = str(failure)
+    lost = [row for row in rows if row["error"]]
+    if lost and not error:
+        error = f"{len(lost)} of its cases failed, the first by {lost[0]['error']}"
     return {"rows": rows, "seconds": time.monotonic() - began, "error": error}
 
 

@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from headrace.batching.errors import one_line
 from headrace.host.validation.parts.torch_runs import seconds_of
-from headrace.host.validation.plan import Check, Row
+from headrace.host.validation.plan import Check, Row, failed
 from headrace.host.validation.prediction import model_of
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS
 from headrace.sim.hardware.nvjpg import ENGINE_IMAGES_S
@@ -30,7 +29,7 @@ def rows(check: Check) -> Iterator[Row]:
         case = f"OpenCV, one core, {pixels.shape[1]}x{pixels.shape[0]}"
         yield Row(case, "images", "1/s", None, 1 / took, details={"pixels": pixels.shape[0] * pixels.shape[1]})
     except Exception as error:
-        yield Row("OpenCV, one core", "images", "1/s", None, None, f"failed: {one_line(error)}")
+        yield failed("OpenCV, one core", "images", "1/s", error)
     case = f"nvJPEG, {check.sizes.images} images at once"
     if check.device != "cuda":
         yield Row(case, "images", "1/s", None, None, NO_GPU)

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 from headrace.batching import UsageError
-from headrace.batching.errors import one_line
 from headrace.host.validation.live import LOADS, ServedNetwork, live_round, served_split, served_transformer, worker_of
-from headrace.host.validation.plan import NETWORKS, Check, Row
+from headrace.host.validation.plan import NETWORKS, Check, Row, failed
 from headrace.host.workers.devices import worker_devices
 
 COUNTS = ("requests", "finished", "failed", "shed", "dropped", "cancelled")
@@ -28,7 +27,7 @@ def rows(check: Check) -> Iterator[Row]:
                 while (row := runner.run(_next(found))) is not None:
                     yield row
             except Exception as error:
-                yield Row(name, "mean latency", "ms", None, None, f"failed: {one_line(error)}")
+                yield failed(name, "mean latency", "ms", error)
             finally:
                 runner.run(found.aclose())
 

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 
 import torch
 
-from headrace.batching.errors import one_line
 from headrace.host.validation.parts.torch_runs import inputs_of, largest_difference, load, seconds_of, wait
-from headrace.host.validation.plan import Check, Row
+from headrace.host.validation.plan import Check, Row, failed
 from headrace.host.workers.executors.cuda_graphs import CapturedNodes
 from headrace.host.workers.networks.split.network import split, split_at
 from headrace.host.workers.networks.split.operators import Live
@@ -20,7 +19,7 @@ def rows(check: Check) -> Iterator[Row]:
         try:
             yield from _network(check, name)
         except Exception as error:
-            yield Row(name, "node by node", "ms", None, None, f"failed: {one_line(error)}")
+            yield failed(name, "node by node", "ms", error)
 
 
 def _network(check: Check, name: str) -> Iterator[Row]:

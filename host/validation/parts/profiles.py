@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 import torch
 
-from headrace.batching.errors import one_line
-from headrace.host.validation.parts.torch_runs import inputs_of, is_out_of_memory, load, precision, seconds_of
-from headrace.host.validation.plan import Check, Row
+from headrace.host.validation.parts.torch_runs import inputs_of, load, precision, seconds_of
+from headrace.host.validation.plan import Check, Row, failed
 from headrace.host.validation.prediction import model_of, predicted_s
 
 
@@ -21,7 +20,7 @@ def rows(check: Check) -> Iterator[Row]:
         try:
             yield from _network(check, name, until)
         except Exception as error:
-            yield Row(name, "latency", "ms", None, None, f"failed: {one_line(error)}")
+            yield failed(name, "latency", "ms", error)
 
 
 def _network(check: Check, name: str, until: float) -> Iterator[Row]:
@@ -49,11 +48,11 @@ def _network(check: Check, name: str, until: float) -> Iterator[Row]:
                     without = seconds_of(
                         lambda there=there, loaded=loaded: loaded.call(there), device, check.sizes.point_s
                     )
-                except Exception as error:
-                    yield Row(case, "latency", "ms", expected and 1e3 * expected, None, f"failed: {one_line(error)}")
-                    if is_out_of_memory(error):
-                        break
-                    raise
+                except torch.cuda.OutOfMemoryError:
+                    yield Row(
+                        case, "latency", "ms", expected and 1e3 * expected, None, "the device has no memory for it"
+                    )
+                    break
                 yield Row(
                     case,
                     "latency",

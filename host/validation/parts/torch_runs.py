@@ -1,4 +1,4 @@
-"""What the parts that hold torch themselves share: networks on a device, precisions, and the time of a call."""
+"""Helpers of the parts that hold torch themselves: networks on a device, precisions, and the time of a call."""
 
 import contextlib
 import statistics
@@ -77,10 +77,6 @@ def seconds_of(run: Callable[[], object], device: torch.device, at_least_s: floa
         wait(device)
         times.append(time.perf_counter() - began)
     return statistics.median(times)
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    return isinstance(error, torch.cuda.OutOfMemoryError)
 
 
 def largest_difference(ours: Any, theirs: Any) -> float:

@@ -1,7 +1,7 @@
 """The page of a check, from its JSON."""
 
 from headrace.host.validation.page import page
-from headrace.host.validation.plan import Row, row_of
+from headrace.host.validation.plan import Row, failed, row_of
 
 
 def found(kind="cuda", **parts):
@@ -25,6 +25,13 @@ def test_a_number_that_is_missing_has_no_ratio():
     text = page(found(copies=part(Row("1 MB", "pinned", "GB/s", 6.8, None, "needs a GPU"))))
     assert "| 1 MB | pinned | 6.8 GB/s | - | - | needs a GPU |" in text
     assert "Measured by expected" not in text
+
+
+def test_a_case_that_failed_says_why():
+    text = page(
+        found(nodes=part(failed("swin_t", "node by node", "ms", ValueError("no")), error="1 of its cases failed"))
+    )
+    assert "| swin_t | node by node | - | - | - | failed: ValueError: no |" in text
 
 
 def test_a_part_that_failed_says_why_and_keeps_its_rows():

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.batching import UsageError
 from headrace.host.validation import run
-from headrace.host.validation.plan import Row
+from headrace.host.validation.plan import Row, failed
 
 ROW = Row("x", "latency", "ms", None, 1.0)
 
@@ -36,6 +36,14 @@ def test_a_part_that_reports_an_error_keeps_the_rows_before_it(monkeypatch):
     part_that(monkeypatch, "print(row); print(json.dumps({'error': 'ValueError: no'}))")
     found = start()
     assert found["rows"] == [ROW.to_dict()] and found["error"] == "ValueError: no"
+
+
+def test_a_case_that_fails_makes_its_part_fail_and_the_others_go_on(monkeypatch):
+    lost = failed("y", "latency", "ms", ValueError("no such operator"))
+    part_that(monkeypatch, f"print({json.dumps(lost.to_dict())!r}); print(row)")
+    found = start()
+    assert found["rows"] == [lost.to_dict(), ROW.to_dict()]
+    assert found["error"] == "1 of its cases failed, the first by ValueError: no such operator"
 
 
 def test_a_part_that_crashes_says_its_last_words(monkeypatch):
