@@ -188,8 +188,15 @@ async def live_and_simulated(
     async with Runtime(policy(), pool, tasks, settings, on_execution=executions.append) as runtime:
         served, late = await open_loop(runtime, model, value, np.array(arrivals.arrival), slo_s)
         counts = runtime.statistics()
-    means = {"batch_size_mean": counts.request_node_runs / counts.node_runs, "busy_s": counts.busy_s}
-    live = summarize(ServedTimes.of(served), runtime.ledger, **means, workers=1, wall_s=0.0, seed=None)
+    live = summarize(
+        ServedTimes.of(served),
+        runtime.ledger,
+        batch_size_mean=counts.request_node_runs / counts.node_runs,
+        busy_s=counts.busy_s,
+        workers=1,
+        wall_s=0.0,
+        seed=None,
+    )
     turns = [
         1e6 * (after.started - before.ended)
         for before, after in pairwise(executions)

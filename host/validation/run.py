@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +22,7 @@ from headrace.host.validation.device import hide_gpus
 from headrace.host.validation.page import page
 from headrace.host.validation.plan import FULL, LIMITS_S, SMALL, WHOLE_S
 from headrace.host.workers.devices import worker_devices
-from headrace.host.workers.process import ENVIRONMENT
+from headrace.host.workers.fork_server.client import ENVIRONMENT
 from headrace.host.workers.profiling.batches import machine
 
 PROBE_S: Final = 120.0  # a cold import of torch
@@ -157,7 +157,7 @@ def _environment(kind: str) -> dict[str, str]:
     return {**os.environ, **ENVIRONMENT, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
 
 
-def _lines(command: Sequence[str], folder: Path | None, until: float, environment: Mapping[str, str]) -> Iterator[str]:
+def _lines(command: Sequence[str], folder: Path | None, until: float, environment: Mapping[str, str]) -> Generator[str]:
     """Run a command and yield the lines of its stdout.
 
     The process and all that it started are killed at the end. Raises TimeoutError if it runs after `until`, and

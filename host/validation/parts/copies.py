@@ -1,6 +1,7 @@
 """Copies between the host's memory, pageable and pinned, and the device."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 
@@ -27,7 +28,7 @@ def rows(check: Check) -> Iterator[Row]:
             here = torch.zeros(size, dtype=torch.uint8, pin_memory=kind == "pinned")
             for way, target, source in ((f"{kind} to the device", there, here), (f"the device to {kind}", here, there)):
                 took = seconds_of(
-                    lambda target=target, source=source: target.copy_(source, non_blocking=True),
+                    partial(target.copy_, source, non_blocking=True),
                     device,
                     check.sizes.point_s,
                 )

@@ -24,7 +24,9 @@ def rows(check: Check) -> Iterator[Row]:
         import cv2
 
         given = np.frombuffer(data, np.uint8)
-        pixels = cv2.cvtColor(cv2.imdecode(given, cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
+        found = cv2.imdecode(given, cv2.IMREAD_COLOR)
+        assert found is not None, f"OpenCV cannot read {IMAGE_FILE}"
+        pixels = found[:, :, ::-1]  # BGR to RGB
         took = seconds_of(lambda: cv2.imdecode(given, cv2.IMREAD_COLOR), host, check.sizes.point_s)
         case = f"OpenCV, one core, {pixels.shape[1]}x{pixels.shape[0]}"
         yield Row(case, "images", "1/s", None, 1 / took, details={"pixels": pixels.shape[0] * pixels.shape[1]})
@@ -40,8 +42,8 @@ def rows(check: Check) -> Iterator[Row]:
     device = torch.device("cuda")
 
     def decode() -> list[torch.Tensor]:
-        found: list[torch.Tensor] = decode_jpeg(files, mode=ImageReadMode.RGB, device=device)
-        return found
+        images: list[torch.Tensor] = decode_jpeg(files, mode=ImageReadMode.RGB, device=device)
+        return images
 
     decoded = decode()[0].permute(1, 2, 0).cpu().numpy()
     took = seconds_of(decode, device, check.sizes.point_s)

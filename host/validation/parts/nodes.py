@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 
@@ -46,9 +47,9 @@ def _network(check: Check, name: str) -> Iterator[Row]:
                 return
             given = [tensor.to(device) for tensor in inputs_of(whole, batch)]
             expected = whole.call(given)
-            reference = 1e3 * seconds_of(lambda given=given: whole.call(given), device, check.sizes.point_s)
+            reference = 1e3 * seconds_of(partial(whole.call, given), device, check.sizes.point_s)
             difference = largest_difference(network.whole(given), expected)
-            took = seconds_of(lambda given=given: network.whole(given), device, check.sizes.point_s)
+            took = seconds_of(partial(network.whole, given), device, check.sizes.point_s)
             details = {"network": name, "batch": batch, "nodes": len(network.nodes), "difference": difference}
             yield Row(case, "node by node", "ms", reference, 1e3 * took, f"differs by {difference:.1e}", details)
             if captured is None:
@@ -57,7 +58,7 @@ def _network(check: Check, name: str) -> Iterator[Row]:
             # As a worker runs them: the inputs are new tensors, and the outputs are read before the next run.
             difference = largest_difference(_through(captured, network.nodes, batch, given), expected)
             took = seconds_of(
-                lambda given=given, batch=batch: _through(captured, network.nodes, batch, given),
+                partial(_through, captured, network.nodes, batch, given),
                 device,
                 check.sizes.point_s,
             )

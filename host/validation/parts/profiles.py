@@ -4,12 +4,14 @@ A step is what the model's host does: it copies the input from pageable memory, 
 
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 
 from headrace.host.validation.parts.torch_runs import inputs_of, load, precision, seconds_of
 from headrace.host.validation.plan import Check, Row, failed
 from headrace.host.validation.prediction import model_of, predicted_s
+from headrace.host.workers.networks.models import LoadedModel
 
 
 def rows(check: Check) -> Iterator[Row]:
@@ -40,14 +42,8 @@ def _network(check: Check, name: str, until: float) -> Iterator[Row]:
                 try:
                     given = [formatted(tensor) for tensor in inputs_of(loaded, batch)]
                     there = [tensor.to(device) for tensor in given]
-                    with_copy = seconds_of(
-                        lambda given=given, loaded=loaded: loaded.call([tensor.to(device) for tensor in given]),
-                        device,
-                        check.sizes.point_s,
-                    )
-                    without = seconds_of(
-                        lambda there=there, loaded=loaded: loaded.call(there), device, check.sizes.point_s
-                    )
+                    with_copy = seconds_of(partial(_step, loaded, given, device), device, check.sizes.point_s)
+                    without = seconds_of(partial(loaded.call, there), device, check.sizes.point_s)
                 except torch.cuda.OutOfMemoryError:
                     yield Row(
                         case, "latency", "ms", expected and 1e3 * expected, None, "the device has no memory for it"
@@ -65,3 +61,8 @@ def _network(check: Check, name: str, until: float) -> Iterator[Row]:
         del loaded
         if device.type == "cuda":
             torch.cuda.empty_cache()
+
+
+def _step(loaded: LoadedModel, given: list[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
+    """Copy a batch to the device and run the network on it."""
+    return loaded.call([tensor.to(device) for tensor in given])
