@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from headrace.batching import (
+    HeadraceError,
     NodeTimes,
     Policy,
     PolicyContext,
@@ -226,7 +227,7 @@ async def open_loop(
 
     `value` returns the input and the options of a request, given its number. Returns the requests as they were served,
     and how late each was sent (s). Latency counts from the planned arrival. Raises the error of a request that was not
-    served, and TimeoutError if answers are missing END_S after the last arrival."""
+    served, and HeadraceError if answers are missing END_S after the last arrival."""
     served: list[Served] = []
     late: list[float] = []
     done = asyncio.get_running_loop().create_future()
@@ -263,6 +264,11 @@ async def open_loop(
     timer.set(begin + float(arrivals[0]))
     try:
         await asyncio.wait_for(done, float(arrivals[-1]) + END_S)
+    except TimeoutError as error:
+        raise HeadraceError(
+            f"{len(arrivals) - len(served)} of {len(arrivals)} requests were not answered {END_S:g} s after the last "
+            "one was sent; is the machine busy with something else? Measure again when it is not"
+        ) from error
     finally:
         timer.close()
         for each in calls:
