@@ -25,33 +25,35 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from benchmarks.harness import Report, arguments, main, measure_async, median, progress, spread, table
-from benchmarks.runtime import live_and_simulated, ratios_of
-from headrace.batching import Policy, PolicyContext, Profile, Request, Task, UsageError, policy_with
-from headrace.host.live.tasks.nodes import SplitTasks
+from benchmarks.runtime import ratios_of
+from headrace.batching import Request, Task, UsageError
 from headrace.host.memory.slots import SlotArena
+from headrace.host.validation.live import (
+    LOADS,
+    WINDOWS,
+    ServedNetwork,
+    live_round,
+    served_split,
+    served_transformer,
+    worker_of,
+)
 from headrace.host.workers.devices import WorkerDevice
 from headrace.host.workers.inspection.batch_differences import batch_difference
 from headrace.host.workers.messages import write_nodes, write_whole
 from headrace.host.workers.networks.models import load_model
 from headrace.host.workers.networks.program import NodeModel, WholeModel, node_program, whole_program
-from headrace.host.workers.networks.sequence_networks import Network
 from headrace.host.workers.networks.split.network import node_model, one_thread, split_at
 from headrace.host.workers.networks.split.operators import Live
-from headrace.host.workers.networks.step_models import step_nodes
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import ENVIRONMENT, WorkerProcess
 from headrace.host.workers.profiling.batches import fill_with_noise
-from headrace.host.workers.profiling.nodes import measure_nodes, measure_steps
-from headrace.sim.workload.lengths import TRANSLATION, Fixed, Lengths, dec_timesteps
-from headrace.sim.workload.traffic import generate, poisson
 
 NETWORKS = {name: name for name in ("resnet50", "mobilenet_v3_large", "swin_t")} | {
     "bert_base": "benchmarks.networks:bert_base"
@@ -61,11 +63,6 @@ BATCHES = (1, 4, 8)
 LONGEST_PAIR_S = 4.0  # of a batch run both ways; larger batches are left out
 CPU = WorkerDevice("cpu 0")
 TIMEOUT_S = 60.0
-
-MAX_BATCH = 8
-LOADS = (0.3, 0.6, 0.9)
-WINDOWS = (0.0, 0.5, 1.0, 2.5, 5.0)  # of `graph`, times the latency of a request alone
-SLO = 1.5  # times the latency of a batch of MAX_BATCH
 
 
 # ---- a network split, and whole ----
@@ -227,83 +224,16 @@ def interrupts_table(found: dict[str, Any]) -> str:
 # ---- lazy and graph windows, live and simulated ----
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
-    """A network with its measured latencies, the lengths of its requests, and the value of one of `input_len`.
-
-    `alone_s` is the latency of a usual request alone, `capacity_rps` what batches of MAX_BATCH sustain, and `slo_s` the
-    time within which a request is in time."""
-
-    name: str
-    tasks: SplitTasks
-    profile: Profile
-    lengths: Lengths
-    value: Callable[[int], Any]
-    dec_timesteps: Mapping[str, int]
-    alone_s: float
-    capacity_rps: float
-    slo_s: float
-
-
-async def split_network(source: str, input_shape: str) -> Served:
-    model, graph = node_model(source, MAX_BATCH, input_shape=input_shape)
-    profile = await measure_nodes(model, graph, workers=1)
-    value = np.random.default_rng(0).standard_normal(model.inputs[0].shape, np.float32)
-    tasks = SplitTasks([model], {model.name: graph}, 1024)
-    slo_s = SLO * profile.times().whole(MAX_BATCH, 1.0, 1)
-    capacity = profile.knee().throughput_rps
-    return Served(source, tasks, profile, Fixed(), lambda _: value, {}, profile.points[0].latency_s, capacity, slo_s)
-
-
-async def transformer() -> Served:
-    """Return the Transformer. A padded batch takes as long as its longest request, here one of the 90 % quantile."""
-    network = Network("transformer", "transformer", hidden=256, vocabulary=8000, heads=4)
-    model, graph = step_nodes(network, MAX_BATCH)
-    profile = await measure_steps(model, graph, workers=1)
-    times = profile.times()
-    inputs, outputs = TRANSLATION.sample(10_000, np.random.default_rng(0))
-    alone_s = times.whole(1, float(inputs.mean()), round(outputs.mean()))
-    padded_s = times.whole(MAX_BATCH, float(np.quantile(inputs, 0.9)), round(np.quantile(outputs, 0.9)))
-    tasks = SplitTasks([], {model.name: graph}, 4096, [model])
-    capacity, steps = MAX_BATCH / padded_s, {network.name: dec_timesteps(TRANSLATION)}
-    return Served(
-        network.name, tasks, profile, TRANSLATION, lambda n: [2] * n, steps, alone_s, capacity, SLO * padded_s
-    )
-
-
-async def live_round(
-    served: Served, pool: WorkerPool, name: str, window: float, load: float, seconds: float, seed: int
-) -> dict[str, Any]:
-    """Return the simulated and the live result of one policy at one load."""
-    times = served.profile.times()
-    rate = load * served.capacity_rps
-    at = poisson(rate, max(50, round(rate * seconds)), seed)
-    arrivals = generate(at, {served.name: served.lengths}, served.slo_s, seed)
-
-    def policy() -> Policy:
-        steps = served.dec_timesteps
-        context = PolicyContext({served.name: times}, 1, steps_of=lambda coverage: steps or {})
-        return policy_with(name, window_ms=window * served.alone_s * 1e3, max_batch=MAX_BATCH).build(context)
-
-    def value(number: int) -> tuple[Any, dict[str, Any]]:
-        options = {"output_len": arrivals.output_len[number]} if served.dec_timesteps else {}
-        return served.value(int(arrivals.input_len[number])), options
-
-    return await live_and_simulated(policy, pool, served.tasks, times, arrivals, value, served.slo_s)
-
-
-async def live_part(served: Served, rounds: int, seconds: float) -> dict[str, list[dict[str, Any]]]:
+async def live_part(served: ServedNetwork, rounds: int, seconds: float) -> dict[str, list[dict[str, Any]]]:
     """Return by load and policy the live and the simulated results of each round."""
     policies = {"lazy": ("lazy", 0.0)} | {f"graph {window:g}": ("graph", window) for window in WINDOWS}
-    async with WorkerPool([WorkerProcess(CPU, served.tasks.program())]) as pool:
+    async with worker_of(served) as pool:
         cases = {
             f"{load} {case}": lambda seed, setup=(*policy, load, seconds): live_round(served, pool, *setup, seed)
             for load in LOADS
             for case, policy in policies.items()
         }
-        found = await measure_async(cases, rounds)
-    served.tasks.close()
-    return found
+        return await measure_async(cases, rounds)
 
 
 def live_text(name: str, found: dict[str, list[dict[str, Any]]], profile: dict[str, Any]) -> str:
@@ -359,7 +289,7 @@ async def run(options: argparse.Namespace) -> Report:
             found.setdefault("interrupts", {})[name] = await interrupts_part(model, options.seconds)
     for name in (name for name in ("resnet50", "transformer") if name in options.networks and "live" in parts):
         progress(f"{name}, live")
-        served = await (transformer() if name == "transformer" else split_network(name, options.input_shape))
+        served = await (served_transformer() if name == "transformer" else served_split(name, options.input_shape))
         found.setdefault("profiles", {})[name] = json.loads(served.profile.to_json())
         found.setdefault("live", {})[name] = await live_part(served, options.rounds, options.seconds)
     tables = {"whole": whole_table, "joins": joins_table, "interrupts": interrupts_table}

@@ -15,11 +15,8 @@ because Linux stops such a process for 50 ms of every second that it fills.
 """
 
 import argparse
-import asyncio
-import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -34,25 +31,20 @@ from headrace.batching import (
     PolicyContext,
     Profile,
     ProfilePoint,
-    Served,
-    ServedTimes,
-    percentiles_ms,
     policy_with,
 )
 from headrace.batching.policies.cellular import CellularBatching
-from headrace.batching.results import summarize
-from headrace.host.live.machine.precise_timer import PreciseTimer
-from headrace.host.live.runtime import Execution, Runtime, Tasks
+from headrace.host.live.results import Execution
+from headrace.host.live.runtime import Runtime
 from headrace.host.live.tasks.cells import CellTasks
 from headrace.host.live.tasks.whole import WholeTasks
+from headrace.host.validation.live import live_and_simulated
 from headrace.host.workers.devices import worker_devices
 from headrace.host.workers.networks.models import load_model
 from headrace.host.workers.networks.program import WholeModel
 from headrace.host.workers.networks.sequence_networks import Network
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import processes
-from headrace.sim.engine import Arrivals
-from headrace.sim.simulation import simulate
 from headrace.sim.workload.lengths import Fixed
 from headrace.sim.workload.traffic import generate, poisson
 
@@ -63,7 +55,6 @@ CALLERS = 64
 SLOTS = {"timed": 4096, "empty_small": 2 * CALLERS, "empty_image": 2 * CALLERS}
 EMPTY = {"1 float": "empty_small", "150,528 floats": "empty_image"}
 SIDES, MEAN, P95 = ("simulated", "live"), ("latency_ms", "mean"), ("latency_ms", "p95")
-LEAST_TURNS = 20  # fewer have no percentile
 CELLS = [Network("lstm 64", "lstm", 64, 100), Network("lstm 1024", "lstm", 1024, 100)]
 
 
@@ -88,87 +79,6 @@ def worker_pool(tasks: WholeTasks | CellTasks) -> WorkerPool:
 
 
 # ---- live and simulated ----
-
-
-async def open_loop(
-    runtime: Runtime,
-    model: str,
-    value: Callable[[int], tuple[Any, Mapping[str, Any]]],
-    arrivals: np.ndarray,
-    slo_s: float = math.inf,
-) -> tuple[list[Served], list[float]]:
-    """Send requests at the times `arrivals` (s), which count from a moment after now.
-
-    `value` returns the input and the options of a request, given its number. Returns the requests as they were served,
-    and how late each was sent (s). Latency counts from the planned arrival."""
-    served: list[Served] = []
-    late: list[float] = []
-    done = asyncio.Event()
-    begin = time.monotonic() + 0.05
-    calls = set()
-
-    async def call(number: int, planned: float) -> None:
-        arrival = planned - runtime.origin
-        given, options = value(number)
-        inference = await runtime.infer(model, given, arrival=arrival, deadline=arrival + slo_s, **options)
-        served.append(inference.served)
-        if len(served) == len(arrivals):
-            done.set()
-
-    def ring() -> None:
-        now = time.monotonic()
-        while len(late) < len(arrivals) and begin + arrivals[len(late)] <= now:
-            planned = begin + float(arrivals[len(late)])
-            calls.add(asyncio.ensure_future(call(len(late), planned)))
-            late.append(now - planned)
-        if len(late) < len(arrivals):
-            alarm.set(begin + float(arrivals[len(late)]))
-
-    alarm = PreciseTimer(ring)
-    alarm.set(begin + float(arrivals[0]))
-    await asyncio.wait_for(done.wait(), float(arrivals[-1]) + 30)
-    alarm.close()
-    return served, late
-
-
-async def live_and_simulated(
-    policy: Callable[[], Policy],
-    pool: WorkerPool,
-    tasks: Tasks,
-    times: NodeTimes,
-    arrivals: Arrivals,
-    value: Callable[[int], tuple[Any, Mapping[str, Any]]],
-    slo_s: float = math.inf,
-    keep_awake: bool = False,
-) -> dict[str, Any]:
-    """Return the result of the simulator and of the live runtime for the same arrivals at one worker.
-
-    The live result also has how late requests were sent, the turn-round, and `machine`: the time of the nodes divided
-    by what the profile says of the same nodes and batches."""
-    (model,) = set(arrivals.models)
-    simulated = simulate(policy(), arrivals, {model: times}, 1)
-    executions: list[Execution] = []
-    async with Runtime(policy(), pool, tasks, keep_awake=keep_awake, on_execution=executions.append) as runtime:
-        served, late = await open_loop(runtime, model, value, np.array(arrivals.arrival), slo_s)
-        counts = runtime.statistics()
-    means = {"batch_size_mean": counts.request_node_runs / counts.node_runs, "busy_s": counts.busy_s}
-    live = summarize(ServedTimes.of(served), runtime.ledger, **means, workers=1, wall_s=0.0, seed=None)
-    turns = [
-        1e6 * (after.started - before.ended)
-        for before, after in pairwise(executions)
-        if min(request.arrival for request in after.task.requests) < before.ended
-    ]
-    profiled_s = sum(
-        times.duration(task.batch_size, times.task_length(task), task.start, task.stop)
-        if task.preemptible
-        else times.whole_task(task)
-        for task in (execution.task for execution in executions)
-    )
-    live |= {"late_ms": percentiles_ms(late), "tasks": counts.tasks, "turn_us": None}
-    if len(turns) > LEAST_TURNS:
-        live["turn_us"] = {"median": float(np.median(turns)), "p99": float(np.percentile(turns, 99))}
-    live["machine"] = sum(execution.execute_s for execution in executions) / profiled_s
-    return {"simulated": simulated.result, "live": live}
 
 
 async def live_round(seconds: float, seed: int) -> dict[str, dict[str, Any]]:

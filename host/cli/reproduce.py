@@ -1,16 +1,19 @@
 """The command `headrace reproduce`, which repeats the evaluation of a paper or a study of this project."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from headrace.host.cli.console import Stages, out, progress, tell
+from headrace.host.cli.console import Stages, out, progress, tell, warn
 from headrace.host.cli.options import Json, Ray, command, make_folder
-from headrace.sim.experiments.experiment import NAMES
+from headrace.host.workers.inspection.parent import require_torch
+from headrace.sim.experiments.experiment import NAMES, Experiment, named
 from headrace.sim.experiments.report import counted
+from headrace.sim.experiments.reproduce import Measure
 from headrace.sim.experiments.reproduce import reproduce as run
 
 Name = StrEnum("Name", [(name.upper(), name) for name in NAMES])  # typer reads the choices from it
@@ -31,9 +34,11 @@ def reproduce(
     figures = None if figure == "all" else [each.strip() for each in figure.split(",")]
     folder = out_folder or Path("out/reproduce") / experiment.value
     make_folder("--out", folder)
+    chosen = named(experiment.value)
+    measure = _measure(chosen, figures)
     with progress() as shown:
         scale = "quick" if quick else "full"
-        report = run(experiment.value, out=folder, scale=scale, figures=figures, ray=ray, progress=Stages(shown))
+        report = run(chosen, out=folder, scale=scale, figures=figures, ray=ray, progress=Stages(shown), measure=measure)
     if as_json:
         print((folder / "table.json").read_text(), end="")
     elif report.tables:
@@ -47,3 +52,22 @@ def reproduce(
         out.print(table)
         out.print(counted(report.claims), markup=False)
     tell(f"wrote {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
+
+
+def _measure(experiment: Experiment[Any, Any, Any], figures: Sequence[str] | None) -> Measure | None:
+    """Return what measures the experiment's measured figures on workers.
+
+    Without torch it is None, and a warning says so, unless a figure was named that needs it."""
+    if not set(experiment.measured) & set(experiment.figures if figures is None else figures):
+        return None
+    try:
+        require_torch()
+    except ModuleNotFoundError as error:
+        if figures is not None:
+            raise
+        left_out = ", ".join(experiment.measured)
+        warn(f'figure {left_out} is left out: its workers need {error.name}; install "headrace[torch]"')
+        return None
+    from headrace.host.validation.figure_17 import measure_figure_17
+
+    return measure_figure_17

@@ -2,11 +2,15 @@
 
 import contextlib
 import os
+import re
+import subprocess
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from headrace.batching import UsageError
+
+LIST_S: Final = 10.0  # longest wait for nvidia-smi
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ def worker_devices(count: int | None = None, nvml: ModuleType | None = None) -> 
 
     Args:
         count: Number of workers. None means all devices, or one worker for each core.
-        nvml: The module of nvidia-ml-py, imported if None.
+        nvml: The module of nvidia-ml-py, imported if None (`gpu_devices`).
 
     Raises:
         UsageError: There are fewer devices than `count`.
@@ -61,27 +65,53 @@ def gpu_devices(nvml: ModuleType | None = None) -> list[WorkerDevice]:
     """Return MIG devices by UUID, and whole GPUs without MIG, as far as `CUDA_VISIBLE_DEVICES` shows them to this
     process.
 
-    Ray sets that variable. The list is empty without nvidia-ml-py or without a driver."""
+    Ray sets that variable. The devices come from nvidia-ml-py, or without it from `nvidia-smi -L`, which the driver
+    brings. The list is empty without a driver."""
     if nvml is None:
         try:
             import pynvml as nvml
         except ImportError:
-            return []
+            listed = _by_command()
+        else:
+            listed = _by_library(nvml)
+    else:
+        listed = _by_library(nvml)
+    return [
+        WorkerDevice(uuid, "cuda", 1, {"CUDA_VISIBLE_DEVICES": uuid})
+        for number, (gpu, instances) in enumerate(listed)
+        for uuid in instances or [gpu]
+        if _is_visible(uuid, str(number), gpu)
+    ]
+
+
+def _by_library(nvml: ModuleType) -> list[tuple[str, list[str]]]:
+    """Return the UUID of each GPU, in order, with the UUIDs of its MIG devices."""
     try:
         nvml.nvmlInit()
     except nvml.NVMLError:
         return []
-    devices = []
     try:
-        for index in range(nvml.nvmlDeviceGetCount()):
-            gpu = nvml.nvmlDeviceGetHandleByIndex(index)
-            uuids = _mig_uuids(nvml, gpu) or [_text(nvml.nvmlDeviceGetUUID(gpu))]
-            whole = (str(index), _text(nvml.nvmlDeviceGetUUID(gpu)))
-            uuids = [uuid for uuid in uuids if _is_visible(uuid, *whole)]
-            devices += [WorkerDevice(uuid, "cuda", 1, {"CUDA_VISIBLE_DEVICES": uuid}) for uuid in uuids]
+        gpus = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        return [(_text(nvml.nvmlDeviceGetUUID(gpu)), _mig_uuids(nvml, gpu)) for gpu in gpus]
     finally:
         nvml.nvmlShutdown()
-    return devices
+
+
+def _by_command() -> list[tuple[str, list[str]]]:
+    """Return the same from the lines of `nvidia-smi -L`, in which the MIG devices of a GPU follow it."""
+    try:
+        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=LIST_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    found: list[tuple[str, list[str]]] = []
+    for line in done.stdout.splitlines():
+        if (match := re.search(r"UUID: ((GPU|MIG)-[^)]+)\)", line)) is None:
+            continue
+        if match[2] == "GPU":
+            found.append((match[1], []))
+        elif found:
+            found[-1][1].append(match[1])
+    return found
 
 
 def _is_visible(uuid: str, index: str, gpu: str) -> bool:

@@ -56,6 +56,7 @@ class Experiment(Generic[Scale, Job, Row]):
         report: Draws a figure into a folder, from the figure's rows, and returns what they show.
         describe: Returns the words that the progress display shows for all jobs.
         order: The key by which jobs are started, the longest first, so that no core ends with a long job.
+        measured: Those of the figures that have no jobs, because a real machine measures their rows (`Measure`).
     """
 
     name: str
@@ -69,6 +70,7 @@ class Experiment(Generic[Scale, Job, Row]):
     report: Callable[[str, Sequence[Row], Path], Report]
     describe: Callable[[Sequence[Job]], str]
     order: Callable[[Job], Any] = lambda job: 0
+    measured: Sequence[str] = ()
 
 
 def named(name: str) -> Experiment[Any, Any, Any]:

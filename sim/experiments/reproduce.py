@@ -1,7 +1,7 @@
 """Run an experiment again and write its CSV files, plots and tables."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -15,6 +15,8 @@ from headrace.sim.sweeps.sweep import Progress, worker_pool
 Job = TypeVar("Job")
 Row = TypeVar("Row")
 
+# Measures the rows of a figure at a scale, on real workers. The simulator knows no such thing; a command gives it.
+Measure = Callable[[str, Any, Progress], Sequence[Any]]
 JOURNAL: Final = "runs.parquet"  # in the folder of a reproduction
 
 
@@ -34,6 +36,7 @@ def reproduce(
     figures: Sequence[str] | None = None,
     ray: str | None = None,
     progress: Progress | None = None,
+    measure: Measure | None = None,
 ) -> Report:
     """Run the jobs of an experiment's figures and write all findings into a folder.
 
@@ -44,32 +47,43 @@ def reproduce(
         experiment: The name of an experiment, one of `experiment.NAMES`, or an experiment.
         out: The folder for files. It is made if it is missing.
         scale: How much is run: "full", "quick" (some seconds), or a value of the experiment's own class of scales.
-        figures: The figures to draw; None for all.
+        figures: The figures to draw; None for all, less those that a machine measures if there is no `measure`.
         ray: The address of a Ray cluster, as `sim.sweeps.cluster.cluster` takes it; None for this machine's cores.
         progress: Receives the number of jobs, and each one that ends.
+        measure: Measures the rows of the experiment's measured figures. They are measured anew at each call.
 
     Returns:
         The reports of all figures in one.
 
     Raises:
-        UsageError: There is no experiment, scale or figure of this name.
+        UsageError: There is no experiment, scale or figure of this name, or no `measure` for a measured figure.
     """
     chosen = named(experiment) if isinstance(experiment, str) else experiment
     if isinstance(scale, str) and scale not in ("full", "quick"):
         raise UsageError(f"there is no scale {scale!r}; choose full or quick")
     amount = {"full": chosen.full, "quick": chosen.quick}[scale] if isinstance(scale, str) else scale
-    wanted = chosen.figures if figures is None else figures
+    wanted = figures
+    if wanted is None:
+        wanted = [figure for figure in chosen.figures if measure is not None or figure not in chosen.measured]
     for figure in wanted:
         if figure not in chosen.figures:
             raise UsageError(f"--figure {figure}: choose from {', '.join(chosen.figures)}, all")
+        if figure in chosen.measured and measure is None:
+            raise UsageError(
+                f"figure {figure} is measured on real workers: run `headrace reproduce {chosen.name} --figure {figure}`"
+            )
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     jobs = {figure: chosen.jobs(figure, amount) for figure in wanted}
     every = [job for figure in wanted for job in jobs[figure]]
-    rows = _run(chosen, every, folder / JOURNAL, progress or _NoProgress(), ray)
+    shown = progress or _NoProgress()
+    rows = _run(chosen, every, folder / JOURNAL, shown, ray)
     reports = []
     for figure in wanted:
-        report = chosen.report(figure, [row for job in jobs[figure] for row in rows[job]], folder)
+        found = [row for job in jobs[figure] for row in rows[job]]
+        if measure is not None and figure in chosen.measured:
+            found += measure(figure, amount, shown)
+        report = chosen.report(figure, found, folder)
         for name, written in report.rows.items():
             if written:
                 write_rows(folder / f"{name}.csv", written)

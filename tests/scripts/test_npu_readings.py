@@ -30,9 +30,8 @@ def test_readings_stand_side_by_side_and_the_default_gives_what_reproduce_gives(
         text=True,
         timeout=300,
     )
-    assert [row["measured"] for row in found["os + vector"]] == [
-        row["measured"] for row in json.loads(reproduced.stdout)
-    ]
+    simulated = [row for row in json.loads(reproduced.stdout) if row["figure"] != "17"]  # that one is measured anew
+    assert [row["measured"] for row in found["os + vector"]] == [row["measured"] for row in simulated]
     near = {name: sum(row["near"] for row in rows) for name, rows in found.items()}
     assert near["os + vector"] > near["ws"] > 0
     lines = done.stdout.splitlines()

@@ -4,6 +4,7 @@ from functools import cache
 
 import pytest
 from builds import alone
+from live_rows import measure_of
 from progress_counter import Counter
 
 from headrace.sim.experiments.reproduce import reproduce
@@ -25,7 +26,8 @@ def reproduced(tmp_path_factory):
         with alone(experiment.name):
             if not kept.exists():
                 progress = Counter()
-                claims = reproduce(experiment, out=folder, scale="quick", progress=progress).claims
+                measure = measure_of(experiment)
+                claims = reproduce(experiment, out=folder, scale="quick", progress=progress, measure=measure).claims
                 assert progress.stages[0][1] == progress.steps > 0
                 kept.write_bytes(pickle.dumps(claims))
         return folder, pickle.loads(kept.read_bytes())

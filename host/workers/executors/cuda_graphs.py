@@ -80,6 +80,11 @@ class CapturedNodes:
             self._captures[node, batch] = capture
         return True
 
+    @property
+    def batches(self) -> list[int]:
+        """Return the batch sizes that run as graphs."""
+        return sorted({batch for _, batch in self._captures})
+
     def run(self, node: int, batch: int, live: Live) -> Live:
         capture = self._captures.get((node, batch))
         if capture is None:

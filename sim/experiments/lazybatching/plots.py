@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from headrace.sim.experiments.lazybatching.conditions import TARGETS_MS
-from headrace.sim.experiments.lazybatching.rows import Runs
+from headrace.sim.experiments.lazybatching.rows import LiveRow, LiveRuns, Runs
 
 COLORS = {"serial": "0.5", "lazy": "C3", "oracle": "C0"}
 
@@ -158,6 +158,29 @@ def figure_16(path: Path, runs: Runs) -> None:
 
 def _bar(policy: str, window: int) -> str:
     return f"GraphB {window} ms" if policy == "graph" else policy
+
+
+def figure_17(path: Path, rows: Sequence[LiveRow]) -> None:
+    runs = LiveRuns(rows)
+    figure, (latency, late) = plt.subplots(1, 2, figsize=(11, 4))
+    bars = [("lazy", 0.0), *(("graph", window) for window in runs.windows())]
+    for axes, field, label in ((latency, "mean_ms", "mean latency, ms"), (late, "violation_rate", "% late")):
+        scale = 100 if field == "violation_rate" else 1
+        for number, (policy, window) in enumerate(bars):
+            places = np.arange(len(runs.loads())) + (number - len(bars) / 2) * 0.8 / len(bars)
+            name = policy if policy == "lazy" else f"GraphB, window {window:g}"
+            for field_name, filled in ((field, True), (f"simulated_{field}", False)):
+                heights = [scale * runs.mean(field_name, load, policy, window) for load in runs.loads()]
+                if filled:
+                    color = COLORS["lazy"] if policy == "lazy" else plt.get_cmap("YlOrBr")(0.3 + 0.12 * number)
+                    axes.bar(places, heights, 0.8 / len(bars), color=color, label=name)
+                else:
+                    axes.plot(places, heights, "_", color="black", label="simulated" if number == 0 else None)
+        axes.set_xticks(range(len(runs.loads())), [f"load {load:g}" for load in runs.loads()])
+        axes.set(ylabel=label)
+        axes.legend(fontsize=7)
+    figure.suptitle(f"Transformer, live on {rows[0].device}", fontsize=9)
+    _save(figure, path)
 
 
 def sensitivity(path: Path, steps: Runs, max_batch: Runs, together: Runs) -> None:

@@ -33,6 +33,36 @@ class Row:
     quantiles_ms: tuple[float, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class LiveRow:
+    """One run of a policy on a real worker (Fig. 17), with the simulator's numbers for the same arrivals.
+
+    Attributes:
+        device: The processor or GPU of the worker, in words.
+        load: The arrival rate as a share of what padded batches sustain.
+        window: The window of `graph`, in latencies of a request alone; 0 for `lazy`.
+        slo_ms: The latency after which a request is late.
+        slowdown: The time of all nodes that ran, divided by their time in the profile. It is 1 if the machine was as
+            fast as while the profile was measured.
+    """
+
+    device: str
+    load: float
+    rate_rps: float
+    seed: int
+    policy: str
+    window: float
+    window_ms: float
+    slo_ms: float
+    requests: int
+    mean_ms: float
+    p95_ms: float
+    violation_rate: float
+    simulated_mean_ms: float
+    simulated_violation_rate: float
+    slowdown: float
+
+
 class Runs:
     """Rows with the same settings, averaged over seeds."""
 
@@ -95,3 +125,33 @@ class Runs:
 
     def all_rows(self) -> list[Row]:
         return [row for group in self._groups.values() for row in group]
+
+
+class LiveRuns:
+    """Rows of Fig. 17, averaged over seeds."""
+
+    def __init__(self, rows: Sequence[LiveRow]) -> None:
+        self._rows = rows
+
+    def loads(self) -> list[float]:
+        return sorted({row.load for row in self._rows})
+
+    def windows(self) -> list[float]:
+        return sorted({row.window for row in self._rows if row.policy == "graph"})
+
+    def requests(self) -> str:
+        """Return the least and the largest number of requests of a run, in words."""
+        counts = sorted({row.requests for row in self._rows})
+        return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+    def mean(self, field: str, load: float, policy: str, window: float = 0.0) -> float:
+        """Return the mean of a field over the seeds of one policy at one load."""
+        return float(
+            np.mean(
+                [
+                    getattr(row, field)
+                    for row in self._rows
+                    if (row.load, row.policy, row.window) == (load, policy, window)
+                ]
+            )
+        )

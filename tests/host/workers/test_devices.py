@@ -1,6 +1,7 @@
 """The devices on which workers run."""
 
 import os
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -81,3 +82,37 @@ def test_without_a_driver_there_are_no_gpu_devices():
 
     nvml.nvmlInit = no_driver
     assert gpu_devices(nvml) == []
+
+
+LISTED = """\
+GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-00)
+  MIG 1g.5gb      Device  0: (UUID: MIG-a)
+  MIG 1g.5gb      Device  1: (UUID: MIG-b)
+GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-11)
+"""
+
+
+@pytest.mark.parametrize(
+    ("visible", "names"), [(None, ["MIG-a", "MIG-b", "GPU-11"]), ("1", ["GPU-11"]), ("MIG-b", ["MIG-b"]), ("", [])]
+)
+def test_without_the_library_gpus_come_from_nvidia_smi(visible, names, monkeypatch, tmp_path):
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n[ \"$1\" = -L ] && cat <<'END'\n{LISTED}END\n")
+    program.chmod(0o755)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert [device.name for device in gpu_devices()] == names
+    assert all(device.device == "cuda" for device in gpu_devices())
+
+
+@pytest.mark.parametrize("answer", ["exit 9", "echo NVIDIA-SMI has failed"])
+def test_an_nvidia_smi_without_a_driver_means_no_gpu(answer, monkeypatch, tmp_path):
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{answer}\n")
+    program.chmod(0o755)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert gpu_devices() == []

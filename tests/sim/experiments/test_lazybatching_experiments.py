@@ -1,12 +1,17 @@
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from live_rows import live_rows, measure_of
+from progress_counter import Counter
 
+from headrace.batching import UsageError
 from headrace.sim.experiments.lazybatching import claims
 from headrace.sim.experiments.lazybatching.conditions import NETWORKS, READINGS, TARGETS_MS
 from headrace.sim.experiments.lazybatching.rows import Row, Runs
 from headrace.sim.experiments.lazybatching.runs import EXPERIMENT, Job, run_job
+from headrace.sim.experiments.reproduce import reproduce
 
 
 @pytest.fixture(scope="module")
@@ -150,3 +155,32 @@ def test_policies_of_a_job_see_the_same_arrivals_and_a_job_is_a_function_of_its_
     assert run_job(job) == rows
     runs = Runs(rows)
     assert runs.mean("mean_ms", policy="lazy") == rows[3].mean_ms and len(runs.select(policy="graph")) == 2
+
+
+def test_figure_17_compares_live_runs_at_each_load_and_window_with_lazy(tmp_path):
+    least, largest, late = claims.figure_17(live_rows(), tmp_path)
+    assert least.measured == 1.2 and "at load 0.3" in least.note and "a core" in least.note
+    assert largest.measured == 8.0 and "window 5 at load 0.3" in largest.note
+    # the best window has 20 % late at load 0.3 and 70 % at 0.9; lazy 10 and 30 %
+    assert late.measured == pytest.approx(0.45 / 0.2) and "0.9: 30.0% against 70.0%" in late.note
+
+
+def test_figure_17_has_no_factor_where_lazy_is_never_late(tmp_path):
+    rows = [replace(row, violation_rate=0.0) if row.policy == "lazy" else row for row in live_rows()]
+    assert claims.figure_17(rows, tmp_path)[2].measured is None
+
+
+def test_figure_17_is_measured_anew_and_never_made_up(tmp_path):
+    measured = []
+
+    def measure(figure, scale, progress):
+        measured.append((figure, scale))
+        return measure_of(EXPERIMENT)(figure, scale, progress)
+
+    for _ in range(2):
+        report = reproduce(EXPERIMENT, out=tmp_path, scale="quick", figures=["17"], progress=Counter(), measure=measure)
+        assert [claim.figure for claim in report.claims] == ["17"] * 3
+    assert measured == [("17", EXPERIMENT.quick)] * 2
+    assert (tmp_path / "figure17.csv").exists() and (tmp_path / "figure17.png").exists()
+    with pytest.raises(UsageError, match="headrace reproduce lazybatching --figure 17"):
+        reproduce(EXPERIMENT, out=tmp_path, scale="quick", figures=["17"])

@@ -1,0 +1,72 @@
+"""Write the page of a check from its JSON: for each part what was expected, what was measured, and the ratio."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from headrace.host.validation.plan import Row, row_of
+
+# What each part measures, and what its column "expected" holds.
+ABOUT: Final[Mapping[str, str]] = {
+    "profiles": "Latency of a batch: the input is copied to the device, and the network runs. Expected: the slice "
+    "model of the whole GPU.",
+    "nodes": "A network run node by node, operator by operator and as CUDA graphs. Expected: the same network whole.",
+    "live": "Policies on one worker, at shares of what padded batches sustain. Expected: the simulator, with the same "
+    "arrivals and the latencies measured before. This is LazyBatching's Fig. 17, with `preba`.",
+    "copies": "Copies between the host and the device. Expected: the rate that the slice model assumes for inputs.",
+    "server": "`headrace serve` with one worker under a closed loop. Expected: the best throughput of the worker's "
+    "profile.",
+    "decode": "JPEG files to pixels. Expected: the simulator's model of the GPU's decoders.",
+}
+
+
+def page(found: Mapping[str, Any]) -> str:
+    """Return the page as Markdown, from the contents of gpu_check.json."""
+    device = found["device"]
+    lines = ["# GPU check", ""]
+    lines += [f"- {name}: {value}" for name, value in device.items() if value not in (None, "")]
+    lines += [f"- size: {'small' if found['small'] else 'full'}", f"- time: {found['wall_s']:.0f} s", ""]
+    if device["kind"] == "cpu":
+        lines += [
+            "This machine has no GPU that torch can use, or the CPU was asked for. The numbers below come from the "
+            "CPU. They show that the check runs. Predictions are those of a GPU, and say nothing about a CPU.",
+            "",
+        ]
+    for name, part in found["parts"].items():
+        rows = [row_of(values) for values in part["rows"]]
+        lines += [f"## {name}", "", ABOUT[name], "", _outcome(part, rows), ""]
+        if rows:
+            lines += [*_table(rows), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _outcome(part: Mapping[str, Any], rows: Sequence[Row]) -> str:
+    words = [f"{len(rows)} rows in {part['seconds']:.0f} s."]
+    if part["error"]:
+        words.insert(0, f"**Failed**: {part['error']}")
+    ratios = [row.ratio for row in rows if row.ratio is not None]
+    if ratios:
+        words.append(
+            f"Measured by expected: {statistics.median(ratios):.3g} in the median, {min(ratios):.3g} to "
+            f"{max(ratios):.3g}."
+        )
+    return " ".join(words)
+
+
+def _table(rows: Sequence[Row]) -> list[str]:
+    lines = ["| case | what | expected | measured | ratio | note |", "| --- | --- | ---: | ---: | ---: | --- |"]
+    for row in rows:
+        cells = (
+            row.case,
+            row.quantity,
+            _number(row.expected, row.unit),
+            _number(row.measured, row.unit),
+            "-" if row.ratio is None else f"{row.ratio:.3g}",
+            (f"failed: {row.error}" if row.error else row.note).replace("|", "/").replace("\n", " "),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _number(value: float | None, unit: str) -> str:
+    return "-" if value is None else f"{value:.4g} {unit}".rstrip()

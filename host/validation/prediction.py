@@ -1,0 +1,64 @@
+"""The slice model's prediction for a whole GPU: how long a network takes by batch and precision.
+
+This module needs no torch."""
+
+from dataclasses import replace
+from functools import cache
+from typing import Final
+
+from headrace.batching.errors import OutOfMemory
+from headrace.host.validation.plan import NETWORKS
+from headrace.sim.hardware.gpu.mig import MEMORY_SLICES, Gpu, gpu_named
+from headrace.sim.hardware.gpu.slice import GIB, PRECISIONS, Slice, SliceTimes, check_fits, slice_of
+from headrace.sim.zoo.traced import traced
+
+ON_CPU: Final = "h100"  # the GPU that is predicted where there is none
+_PRODUCTS: Final = (("H200", "h200"), ("H100", "h100"))  # parts of product names, and the model's names
+
+
+def model_of(product: str) -> Gpu | None:
+    """Return the modelled GPU of a product name, as torch gives it. None if no model is of this GPU, or of its slice.
+
+    An empty name stands for the CPU, and gives the model of ON_CPU."""
+    if not product:
+        return gpu_named(ON_CPU)
+    if "MIG" in product:
+        return None
+    for part, name in _PRODUCTS:
+        if part in product:
+            return gpu_named(name)
+    if "A100" in product:
+        return gpu_named("a100-80gb" if "80GB" in product else "a100-40gb")
+    return None
+
+
+def whole(gpu: Gpu) -> Slice:
+    """Return a whole GPU, without MIG, as a slice: all multiprocessors, and all of the memory and its cache."""
+    largest = max(gpu.profiles.values(), key=lambda profile: (profile.memory_slices, profile.compute_slices))
+    return replace(
+        slice_of(gpu, largest),
+        name=gpu.name,
+        sms=gpu.sms,
+        bandwidth_bytes_s=gpu.bandwidth_bytes_s,
+        memory_bytes=gpu.slice_gib * MEMORY_SLICES * GIB,
+    )
+
+
+@cache
+def _times(gpu: str, network: str, precision: str) -> SliceTimes:
+    return SliceTimes(traced(network), whole(gpu_named(gpu)), precision=PRECISIONS[precision])
+
+
+def predicted_s(gpu: Gpu, network: str, precision: str, batch: int) -> float | None:
+    """Return the predicted seconds of a batch, its copy to the GPU included; None if it has no memory for the batch.
+
+    Args:
+        network: A name of NETWORKS, which also gives the length of the input.
+        precision: A name of the slice model's PRECISIONS.
+    """
+    times, length = _times(gpu.name, network, precision), NETWORKS[network][1]
+    try:
+        check_fits(times.network, batch, length, times.instance, times.precision)
+    except OutOfMemory:
+        return None
+    return float(times.batch_s([batch], length)[0])
