@@ -204,9 +204,7 @@ def _profile_cpu(library: str, path: Path, as_json: bool) -> None:
 
     check_writable("-o", path)
     where = machine()
-    source = (
-        f"headrace profile --cpu-preprocessing {library}, {where['cpu']}, {where['cores']} cores, {date.today()}"
-    )
+    source = f"headrace profile --cpu-preprocessing {library}, {where['cpu']}, {where['cores']} cores, {date.today()}"
     images, clips = demo_images(), demo_audio(tell)
     with progress() as shown:
         bar = shown.add_task("profiling preprocessing on the CPU", total=None)
@@ -225,7 +223,9 @@ def _profile_cpu(library: str, path: Path, as_json: bool) -> None:
     if as_json:
         print(text, end="")
     else:
-        table = Table(title=f"preprocessing by {library} on {where['cpu']}, {where['cores']} cores", title_justify="left")
+        table = Table(
+            title=f"preprocessing by {library} on {where['cpu']}, {where['cores']} cores", title_justify="left"
+        )
         for heading in ("", "files", "one core, ms", "all cores, ms", "ratio", "rounds differ by", "costs err by"):
             table.add_column(heading, justify="right" if heading else "left")
         contention = {"image": measured.costs.image.contention, "audio": measured.costs.audio.contention}

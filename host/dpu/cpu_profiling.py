@@ -1,8 +1,9 @@
 """Measure what preprocessing costs on the CPU, for `headrace profile --cpu-preprocessing`.
 
-The processes run one of cpu_libraries.py on one file at a time. Each process has a core of its own: first one process alone, then one on every usable core. The cost is processor time. Other programs lengthen
-it by the caches that they take, but not by the time that they hold a core. A round goes through all files. There are
-several rounds, and the cost of a file is the median of its rounds.
+The processes run one library of cpu_libraries.py on one file at a time. Each process has a core of its own: first one
+process alone, then one on every usable core. The cost is processor time. Other programs lengthen it by the caches that
+they take, but not by the time that they hold a core. A round goes through all files. There are several rounds, and the
+cost of a file is the median of its rounds.
 """
 
 import io

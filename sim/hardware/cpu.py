@@ -15,7 +15,7 @@ do not use them all the time. With n processes, busy for a share s of the time, 
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from headrace.batching.errors import UsageError
@@ -80,6 +80,20 @@ class CpuCosts:
             work = self.image.pixel_s * inputs.pixels(sizes) + self.image.byte_s * inputs.file_bytes(sizes)
             return self.image.contention * (self.image.image_s + work)
         return self.audio.contention * (self.audio.clip_s + self.audio.second_s * inputs.seconds(sizes))
+
+    def scaled(self, factor: float) -> "CpuCosts":
+        """Return the costs of cores that take `factor` times as long. Raises UsageError for a factor below 0."""
+        image, audio = self.image, self.audio
+        return replace(
+            self,
+            image=replace(
+                image,
+                image_s=factor * image.image_s,
+                pixel_s=factor * image.pixel_s,
+                byte_s=factor * image.byte_s,
+            ),
+            audio=replace(audio, clip_s=factor * audio.clip_s, second_s=factor * audio.second_s),
+        )
 
     def to_json(self, **more: Any) -> str:
         """Return the text of a file for `from_json`, which ignores `more` (the machine, how well rounds agree)."""
