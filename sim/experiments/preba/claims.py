@@ -13,13 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from headrace.sim.experiments.preba import plots
+from headrace.sim.experiments.preba import plots, table1
 from headrace.sim.experiments.preba.conditions import (
     AUDIO_NETWORKS,
     BASELINE_SHARE,
     BASELINES,
     CLIP,
-    CLIP_S,
     CPU,
     CPU_CORES,
     DPU,
@@ -58,23 +57,6 @@ from headrace.sim.hardware.gpu.slice import LATENCY_KNEE
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS, Inputs
 from headrace.sim.hardware.preba_cpu import clip_core_s, clips_per_s, derivation
 
-# Table 1, per cent of the card.
-RESOURCES = ("LUT", "REG", "BRAM", "URAM", "DSP")
-TABLE_1 = {
-    "image": {
-        "decode": (19.7, 8.6, 0.7, 22.5, 6.2),
-        "resize": (7.1, 2.3, 0.0, 0.0, 8.6),
-        "crop": (0.6, 0.4, 0.0, 0.0, 0.0),
-        "normalize": (13.0, 3.3, 11.2, 0.0, 3.0),
-        "total": (44.5, 16.5, 19.3, 22.5, 17.8),
-    },
-    "audio": {
-        "resample": (0.2, 0.1, 1.0, 0.0, 0.0),
-        "mel": (41.5, 24.6, 18.2, 37.5, 34.2),
-        "normalize": (3.1, 1.7, 1.7, 7.5, 1.3),
-        "total": (45.9, 26.9, 23.3, 45.0, 35.5),
-    },
-}
 # Section 3.2, of MobileNet, SqueezeNet and Swin.
 KNEES = {SEVENTHS: (16, 4, 2), WHOLE: (128, 32, 16)}
 TIME_KNEE_MS = 35  # Section 4.3
@@ -563,7 +545,7 @@ def pcie(rows: Rows, folder: Path) -> list[Claim]:
     def bytes_of(model: str, lengths: str) -> float:
         """Return the bytes to the DPU and back for a request of mean size."""
         inputs = Inputs("audio" if lengths else "image")
-        seconds = {"": float(TYPICAL_PIXELS), CLIP: CLIP_S, **MEANS_S}[lengths]
+        seconds = {"": float(TYPICAL_PIXELS), **MEANS_S}[lengths]
         size = np.array([seconds])
         return float((inputs.file_bytes(size) + inputs.tensor_bytes(size))[0])
 
@@ -596,15 +578,20 @@ def pcie(rows: Rows, folder: Path) -> list[Claim]:
 
 
 def table_1(rows: Rows, folder: Path) -> list[Claim]:
+    (folder / "table1.md").write_text(table1.table())
     claims = []
-    for kind, units in TABLE_1.items():
-        for column, resource in enumerate(RESOURCES):
+    for kind, units in table1.TABLE_1.items():
+        for column, (resource, shown) in enumerate(table1.KINDS.items()):
             total = units["total"][column]
             summed = sum(share[column] for unit, share in units.items() if unit != "total")
             names = " + ".join(unit for unit in units if unit != "total")
             over = total - summed
-            note = f"{names}, the paper's own numbers; its total is {over:.3g} points more" if over > 0.05 else names
-            what = f"{kind}: {resource}, total beside the sum of its units"
+            own = table1.own_percent(kind, "total", resource)
+            note = _note(
+                f"{names}, the paper's own numbers; its total is {over:.3g} points more" if over > 0.05 else names,
+                f"This project's own by Yosys: {own:.2g} % for one compute unit, {table1.UNITS * own:.2g} % for {DPU}",
+            )
+            what = f"{kind}: {shown}, total beside the sum of its units"
             claims.append(Claim("Table 1", what, total, summed, "%", note, kind=Kind.CIRCULAR))
     return claims
 

@@ -44,7 +44,7 @@ CLIP_S: Final = 2.5  # Section 3
 CLIP: Final = f"{CLIP_S:g}"
 UTTERANCES: Final = "librispeech"  # Section 5
 TEST_UTTERANCES: Final = "librispeech-test"  # a reading: the paper does not say which of its sets it uses
-MEANS_S: Final = {
+MEANS_S: Final = {CLIP: CLIP_S} | {
     lengths: float(LENGTHS[lengths].sample(100_000, np.random.default_rng(0))[0].mean())
     for lengths in (UTTERANCES, TEST_UTTERANCES)
 }
@@ -55,18 +55,18 @@ IDEAL: Final = "ideal"
 DPU: Final = "dpu:6"
 MORE_UNITS: Final = ("dpu:8", "dpu:16")
 CPU_CORES: Final = 32  # EPYC 7502
-# The costs of the CPU, by label. A result is of one set, never of several. The paper's baseline is OpenCV for images and
-# Librosa for audio (Section 5). It gives no release, and its reference for Librosa is LibrosaCpp. librosa resampled by
-# kaiser_best up to 0.9.2 (June 2022), and by soxr_hq since 0.10.0 (February 2023). The paper's PyTorch 2.0.0 is of March
-# 2023. So the default of its librosa is an open question. The slower one is taken for the paper's, because with the
-# other one preprocessing takes no throughput from audio at all.
+# The costs of the CPU, by label. A result is of one set, never of several. The paper's baseline is OpenCV for images
+# and Librosa for audio (Section 5). It gives no release, and its reference for Librosa is LibrosaCpp. librosa resampled
+# by kaiser_best up to 0.9.2 (June 2022), and by soxr_hq since 0.10.0 (February 2023). The paper's PyTorch 2.0.0 is of
+# March 2023. So the default of its librosa is an open question. The slower one is taken for the paper's, because with
+# the other one preprocessing takes no throughput from audio at all.
 PAPER_CPU: Final = "librosa-kaiser_best"
 IMPLIED: Final = "paper-implied"
 TODAY: Final = "librosa"
 BASELINES: Final = {costs: f"cpu:{CPU_CORES}:{costs}" for costs in (PAPER_CPU, IMPLIED, TODAY)}
 CPU: Final = BASELINES[PAPER_CPU]
-# The costs of rows. The cost that follows from the paper's own numbers has rows where it is compared with those numbers.
-# Elsewhere a note has it.
+# The costs of rows. The cost that follows from the paper's own numbers has rows where it is compared with those
+# numbers. Elsewhere a note has it.
 ROWS_OF_CPU: Final = (PAPER_CPU, IMPLIED)
 # The paper's EPYC 7502 is of 2019, and the costs were measured on a core of 2024. So these are readings of it.
 SLOWER: Final = (2.0, 3.0)

@@ -16,8 +16,8 @@ class Point:
     """A batch on a slice by itself, at full speed.
 
     The host takes `launch_us` to launch a kernel. `seconds` is the length of audio, and any number for an image.
-    `throughput_rps` is of all slices of the partition. `knee` and `latency_knee` tell whether the batch is the knee of throughput, or of latency, at its length
-    (`Profile.knee`, `gpu.slice.latency_knee`)."""
+    `throughput_rps` is of all slices of the partition. `knee` and `latency_knee` tell whether the batch is the knee of
+    throughput, or of latency, at its length (`Profile.knee`, `gpu.slice.latency_knee`)."""
 
     model: str
     partition: str

@@ -56,7 +56,11 @@ from headrace.sim.experiments.preba.conditions import (
     server,
     slower_cores,
 )
+from headrace.sim.experiments.preba.crossover import Case, Map, Served, cases, served
+from headrace.sim.experiments.preba.map_page import draw, page
 from headrace.sim.experiments.preba.rows import Point, Rows, Run
+from headrace.sim.experiments.preba.sensitivity import readings, servers, table
+from headrace.sim.experiments.preba.table1 import cells
 from headrace.sim.hardware.gpu.slice import PRECISIONS, latency_knee, slice_of, slice_times
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS
 from headrace.sim.hardware.settings import PRECISION
@@ -81,6 +85,8 @@ class Scale:
         loads: Shares of the greatest throughput (Figs. 18 and 19).
         lengths_s: Lengths in seconds (Fig. 14).
         resolution: The precision of the greatest rate within a target, as a share of the greatest throughput.
+        map_requests: Requests of a run of the map.
+        map_every: The map has every such cost of a core.
     """
 
     requests: int
@@ -88,6 +94,8 @@ class Scale:
     loads: tuple[float, ...]
     lengths_s: tuple[float, ...]
     resolution: float
+    map_requests: int
+    map_every: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +139,8 @@ class Tail:
     resolution: float
 
 
-Job = Curves | Saturated | Share | Tail
-Row = Point | Run
+Job = Curves | Saturated | Share | Tail | Case
+Row = Point | Run | Served
 
 
 def run_job(job: Job) -> list[Row]:
@@ -148,6 +156,8 @@ def run_job(job: Job) -> list[Row]:
             return [simulated(server, rate, requests, "share", of_design, share)]
         case Tail():
             return [within_tail(job)]
+        case Case():
+            return [served(job)]
 
 
 # ---- the slice model alone ----
@@ -270,13 +280,14 @@ def static_limits(server: Server, reading: str) -> BatchLimits:
     Batch_max is halved until a slice's memory holds as many of the longest clips."""
     if reading == "single":
         return BatchLimits(1, 0.0)
-    profiles = slices_of(server.model, WHOLE if reading == "whole" else server.partition).profiles()
+    parts = WHOLE if reading == "whole" else server.partition
+    profiles = slices_of(server.model, parts, server.precision).profiles()
     assert isinstance(profiles, dict)
     profile, step_s = profiles[server.model], traced(server.model).step_s
     assert step_s is not None
     seconds = {"clip": CLIP_S, "longest": LIBRISPEECH.longest}.get(reading, MEANS_S[server.lengths])
     limits = preba_limits(profile, profile.workers, seconds / step_s)
-    times = slices_of(server.model, server.partition).slowest_times()[server.model]
+    times = slices_of(server.model, server.partition, server.precision).slowest_times()[server.model]
     while not _fits(times, limits.max_batch, LIBRISPEECH.longest / step_s):
         limits = replace(limits, max_batch=limits.max_batch // 2)
     return limits
@@ -379,23 +390,42 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
             return [*greatest(found), *(Tail(one, requests, TARGET_SLACKS[0], scale.resolution) for one in found)]
         case "pcie":
             return greatest(server(*case) for case in PCIE_CASES)
+        case "sensitivity":
+            return greatest(servers())
+        case "map":
+            return list(cases(scale.map_requests, scale.map_every))
         case _:  # Table 1 compares the paper's own numbers
             return []
 
 
 def report(figure: str, rows: Sequence[Row], folder: Path) -> Report:
-    return Report({f"figure{figure}": rows}, REPORTS[figure](Rows(rows), folder))
+    if figure == "map":
+        found = Map(row for row in rows if isinstance(row, Served))
+        draw(folder / "map.png", found)
+        (folder / "does_a_dpu_pay.md").write_text(page(found))
+        return Report({"map": found.rows})
+    if figure == "sensitivity":
+        moved = readings(Rows(row for row in rows if isinstance(row, Run)))
+        (folder / "sensitivity.md").write_text(table(moved))
+        return Report({"sensitivity": moved})
+    found_rows = {"table1": cells()} if figure == "table1" else {f"figure{figure}": rows}
+    return Report(found_rows, REPORTS[figure](Rows(rows), folder))
 
 
 EXPERIMENT = Experiment(
     name="preba",
     source="Yeo, Kim, Choi, Rhu, PREBA",
-    figures=("5", "6", "7", "8", "9", "14", "15", "17", "18", "19", "20", "21", "22", "pcie", "table1"),
-    full=Scale(20_000, tuple(range(1, SLICES + 1)), LOADS, tuple(2.5 * number for number in range(1, 11)), 0.01),
-    quick=Scale(1_500, (1, 3, SLICES), (0.1, 0.5, 0.9), (2.5, 12.5, 25.0), 0.05),
+    figures=(
+        *("5", "6", "7", "8", "9", "14", "15", "17", "18", "19", "20", "21", "22", "pcie", "table1"),
+        *("sensitivity", "map"),
+    ),
+    full=Scale(
+        20_000, tuple(range(1, SLICES + 1)), LOADS, tuple(2.5 * number for number in range(1, 11)), 0.01, 4_000, 1
+    ),
+    quick=Scale(1_500, (1, 3, SLICES), (0.1, 0.5, 0.9), (2.5, 12.5, 25.0), 0.05, 1_000, 6),
     jobs=jobs_for,
     run=run_job,
-    row_types=(Point, Run),
+    row_types=(Point, Run, Served),
     report=report,
     describe=lambda jobs: f"{len(jobs)} slices and servers",
     order=lambda job: not isinstance(job, Tail),

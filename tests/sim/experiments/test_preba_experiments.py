@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from headrace.sim.experiments.preba.claims import TABLE_1
+from headrace.sim.experiments.preba.table1 import TABLE_1
 from headrace.sim.experiments.preba.conditions import (
     BASELINES,
     CLIP,
