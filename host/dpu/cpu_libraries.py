@@ -142,8 +142,8 @@ def our_audio(data: bytes) -> NDArray[np.float32]:
 
 
 def _cropped(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    top = (pixels.shape[0] - IMAGE.crop_height) // 2
-    left = (pixels.shape[1] - IMAGE.crop_width) // 2
+    top = round((pixels.shape[0] - IMAGE.crop_height) / 2)
+    left = round((pixels.shape[1] - IMAGE.crop_width) / 2)
     return pixels[top : top + IMAGE.crop_height, left : left + IMAGE.crop_width]
 
 

@@ -9,6 +9,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.lines import Line2D
 
 from headrace.sim.experiments.preba.conditions import IMPLIED
 from headrace.sim.experiments.preba.crossover import (
@@ -25,7 +26,7 @@ from headrace.sim.experiments.preba.crossover import (
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS
 
 SHOWN_CORES: Final = (8, 16, 32, 64, 128)
-LINES: Final = {"throughput": "-", "energy": ":", "dollars": "--"}
+LINES: Final[dict[str, Any]] = {"throughput": "-", "energy": ":", "dollars": "--"}
 GREATEST: Final = 8.0  # the end of the colour scale; a power of two
 PICTURE: Final = "../sim/experiments/preba/results/map.png"
 
@@ -34,7 +35,7 @@ def shown(model: str, size: float) -> str:
     """Return a size in words."""
     if model == AUDIO:
         return f"clips of {size:g} s"
-    return "photos of 500x375" if size == TYPICAL_PIXELS else f"photos of {size / 1e6:g} megapixels"
+    return "photos of 500x375" if size == TYPICAL_PIXELS else f"photos of {size / 1e6:g} MP"
 
 
 def _of(model: str, size: float) -> list[str]:
@@ -58,10 +59,12 @@ def draw(path: Path, found: Map) -> None:
             for number, label in enumerate(_of(model, size)):
                 (library,) = found.of(model, size, label)
                 panel.axvline(library.core_ms, color="C2", linewidth=1)
+                late = library.core_ms > 0.2 * costs[-1]
                 panel.text(
                     library.core_ms,
                     CORES[0] * 1.06 * 1.2**number,
-                    f" {label}",
+                    f"{label} " if late else f" {label}",
+                    horizontalalignment="right" if late else "left",
                     color="0.1",
                     fontsize=8,
                     bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.8},
@@ -80,9 +83,9 @@ def draw(path: Path, found: Map) -> None:
     ticks = [-3, -2, -1, 0, 1, 2, 3]
     bar.set_ticks(ticks, labels=[f"{2.0**tick:g}" for tick in ticks])
     bar.set_label("requests a dollar: server with a DPU / server of cores (red: the DPU pays)")
-    handles = [plt.Line2D([], [], color="k", linestyle=style, linewidth=1.8) for style in LINES.values()]
-    labels = [f"to its right or below a DPU pays in {metric}" for metric in LINES]
-    handles.append(plt.Line2D([], [], color="C2"))
+    handles = [Line2D([], [], color="k", linestyle=style, linewidth=1.8) for style in LINES.values()]
+    labels = [f"edge of {metric}: the DPU pays to its right" for metric in LINES]
+    handles.append(Line2D([], [], color="C2"))
     figure.legend(handles, [*labels, "a library, measured"], loc="outside lower center", ncols=4)
     figure.savefig(path, dpi=100)
     plt.close(figure)
@@ -128,7 +131,8 @@ def libraries(found: Map) -> list[str]:
 
 def verdict(found: Map) -> str:
     """Return one sentence: with which libraries a DPU beside 32 cores serves more requests a dollar."""
-    pays, not_so = [], []
+    pays: list[str] = []
+    not_so: list[str] = []
     for model, sizes in SIZES.items():
         for label in LIBRARIES[model]:
             if label == IMPLIED:
@@ -169,7 +173,7 @@ TEXT: Final = """\
 
 A DPU is an FPGA card that turns JPEG files and recordings into tensors. A server without one does this on its cores.
 This page tells when the card is worth its price and its power, by simulation. Nothing here ran on a card, a GPU or a
-server of this size.
+server of this size. MP are millions of pixels.
 
 **In short.** A server has one A100-40GB in seven slices and 32 cores, of which seven launch kernels. A DPU serves more
 requests a dollar there if a core needs more than {photo} ms for a photo of 500x375, or {clip} ms for a clip of 2.5 s.
@@ -183,7 +187,8 @@ With the libraries that were measured here, {verdict}.
 
 - Right is slow preprocessing: the time of one core for a request. Up are more cores beside the same GPU.
 - Red: the server with a DPU serves more requests a dollar. Blue: the server of cores does. White: both do the same.
-- The three black lines are the edges for throughput, energy and dollars. A DPU pays to the right of a line.
+- The three black lines are the edges for throughput, energy and dollars. A DPU pays to the right of a line, and above
+  one that bends back.
 - A green line is a library at that size of inputs, measured on one core (below).
 - In the upper part a server has more than one CPU. From 64 cores on the further CPUs cost money and power even when
   preprocessing is cheap, and the DPU's server has only one CPU.

@@ -6,7 +6,7 @@ Figs. 5, 6, 14 and 15 are of the slice model alone. The others are simulated, fr
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +18,7 @@ from headrace.batching.graphs.profile import Profile, ProfilePoint
 from headrace.batching.policies.preba import preba_limits
 from headrace.batching.policies.shared.window import BatchLimits
 from headrace.sim.experiments.experiment import Experiment, Report
-from headrace.sim.experiments.preba.claims import REPORTS
+from headrace.sim.experiments.preba.claims import NOTES, REPORTS
 from headrace.sim.experiments.preba.conditions import (
     AUDIO_NETWORKS,
     BASELINE_SHARE,
@@ -211,7 +211,15 @@ def simulated(
     # A core is kept for each slice's server; the others preprocess.
     cores = (result["preprocess_utilization"] or {}).get("cpu", 0.0) * (CPU_CORES - server.active)
     return Run(
-        *astuple(server),
+        server.model,
+        server.preprocess,
+        server.policy,
+        server.partition,
+        server.lengths,
+        server.active,
+        server.slower,
+        server.pixels,
+        server.precision,
         load,
         of,
         share,
@@ -375,14 +383,14 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
                 jobs += [Share(one, (one,), share, requests) for one in every for share in scale.loads]
                 jobs += [Tail(one, requests, slack, scale.resolution) for one in every for slack in TARGET_SLACKS]
                 for base in (*(server(model, cpu) for cpu in BASELINES.values()), *slower_cores(model)):
-                    others = (server(model), server(model, DPU), base)
-                    jobs += [Share(one, (base,), BASELINE_SHARE, requests) for one in others]
+                    three = (server(model), server(model, DPU), base)
+                    jobs += [Share(one, (base,), BASELINE_SHARE, requests) for one in three]
             return list(dict.fromkeys(jobs))
         case "19":
             every = [one for model, lengths in LATENCY_CASES for one in designs(model, lengths)]
-            slower = [one for model, lengths in LATENCY_CASES for one in slower_cores(model, lengths)]
+            others = [one for model, lengths in LATENCY_CASES for one in slower_cores(model, lengths)]
             jobs = [Share(one, (one,), share, requests) for one in every for share in scale.loads]
-            return jobs + [Share(one, (one,), LOW_LOAD, requests) for one in slower]
+            return jobs + [Share(one, (one,), LOW_LOAD, requests) for one in others]
         case "20" | "21":
             return greatest(one for model in NETWORKS for one in (*designs(model), *slower_cores(model)))
         case "22":
@@ -409,7 +417,8 @@ def report(figure: str, rows: Sequence[Row], folder: Path) -> Report:
         (folder / "sensitivity.md").write_text(table(moved))
         return Report({"sensitivity": moved})
     found_rows = {"table1": cells()} if figure == "table1" else {f"figure{figure}": rows}
-    return Report(found_rows, REPORTS[figure](Rows(rows), folder))
+    of_paper = Rows(row for row in rows if not isinstance(row, Served))
+    return Report(found_rows, REPORTS[figure](of_paper, folder), NOTES.get(figure, ()))
 
 
 EXPERIMENT = Experiment(

@@ -70,7 +70,6 @@ CONDITIONS: Final = (
     Condition("none: the rows", "kaiser_best, the core measured here, 500x375, TF32, LibriSpeech, dpu:6, mean length"),
     Condition("librosa's resampler", "soxr_hq, the default since 0.10", cpu=BASELINES[TODAY]),
     *(Condition("speed of a core", f"{slower:g} times slower", slower=slower) for slower in SLOWER),
-    Condition("speed of a core", "4 times slower", slower=4.0),
     Condition("cost of a CPU", "what the paper's own numbers imply", cpu=BASELINES[IMPLIED]),
     Condition("sizes of photos", "0.1 megapixels", every={"pixels": 100_000}),
     Condition("sizes of photos", "0.5 megapixels", every={"pixels": 500_000}),

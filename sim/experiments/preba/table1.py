@@ -1,21 +1,18 @@
 """PREBA's Table 1 with the cells of this project's own units, as Yosys reports them.
 
-yosys_cells.csv has the cells. scripts/yosys_cells.py writes it from the report of `headrace build --report`. Nothing is
-placed, and Yosys counts rather too many LUTs and flip-flops (bitstreams/resources/report.py). The paper does not say how
-many compute units its numbers have. For audio it has two kinds, and their sum stands in "total".
+The cells are those that `headrace build --report` has for this project's RTL (sim/system/yosys_cells.csv). Nothing is
+placed, and Yosys counts rather too many LUTs and flip-flops (bitstreams/resources/report.py). The paper does not say
+how many compute units its numbers have. Its audio has two kinds of them, and "total" has one of each.
 """
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Final
 
 from headrace.sim.experiments.preba.conditions import DPU
-from headrace.sim.system.card import U55C
+from headrace.sim.system.card import U55C, reported_cells
 
-CELLS: Final = Path(__file__).with_name("yosys_cells.csv")
 # The columns of the paper's table, and the names of the same cells in the report.
 KINDS: Final = {"lut": "LUT", "ff": "REG", "bram36": "BRAM", "uram": "URAM", "dsp": "DSP"}
 # Per cent of the card, as printed, in the order of KINDS.
@@ -67,9 +64,7 @@ class Cells:
 
 @cache
 def own_cells() -> Mapping[str, Mapping[str, float]]:
-    """Return the cells of this project's units by unit and kind of cell."""
-    with CELLS.open(newline="") as file:
-        return {row["unit"]: {kind: float(row[kind]) for kind in KINDS} for row in csv.DictReader(file)}
+    return reported_cells()
 
 
 def own_percent(kind: str, unit: str, resource: str) -> float:

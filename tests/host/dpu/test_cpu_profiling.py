@@ -42,6 +42,35 @@ def test_costs_of_each_column_are_found_of_what_they_make():
     assert cpu_profiling._solved(work, work @ costs) == pytest.approx(costs)
 
 
+def test_another_library_is_measured_under_its_name():
+    found = measure_cpu(PHOTOS[:3], SOUNDS, "a test", lambda _: None, "librosa")
+    assert found.costs.label == "librosa" and found.costs.audio.second_s > 0
+
+
+class Pipe:
+    def send(self, answer):
+        self.sent = answer
+
+
+class Barrier:
+    parties = 1
+
+    def wait(self, limit_s):
+        pass
+
+
+def test_what_a_library_refuses_is_sent_to_the_parent_and_nobody_waits():
+    pipe = Pipe()
+    cpu_profiling._work(pipe, Barrier(), "opencv", "image", [b"no photo"], 0)
+    assert isinstance(pipe.sent, UsageError) and "OpenCV decodes no image" in str(pipe.sent)
+
+
+def test_a_process_measures_every_file_in_every_round():
+    pipe = Pipe()
+    cpu_profiling._work(pipe, Barrier(), "opencv", "image", PHOTOS[:2], 0)
+    assert pipe.sent.shape == (cpu_profiling.ROUNDS, 2) and (pipe.sent >= 0).all()
+
+
 def test_the_processes_leave_this_ones_cores_as_they_were(measured):
     assert len(cpu_profiling.os.sched_getaffinity(0)) == measured.cores
 
@@ -51,3 +80,5 @@ def test_without_files_and_with_broken_ones_there_is_nothing_to_measure():
         measure_cpu([], SOUNDS, "a test", lambda _: None)
     with pytest.raises(CorruptInput):
         measure_cpu([b"no photo"], SOUNDS, "a test", lambda _: None)
+    with pytest.raises(UsageError, match="no preprocessing by 'scipy'; choose from ours, opencv"):
+        measure_cpu(PHOTOS, SOUNDS, "a test", lambda _: None, "scipy")
