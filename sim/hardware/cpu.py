@@ -136,10 +136,10 @@ def _library(label: str, image: ImageCost, audio: AudioCost) -> CpuCosts:
 
 
 # The libraries of host/dpu/cpu_libraries.py, with clips of 22,050 Hz that become 16 kHz: librosa 0.11 with soxr 1.1 and
-# resampy 0.4.3, OpenCV 5.0, Pillow 13, torchvision 0.28. Each is the run on the quietest machine of two or three, of
-# nine rounds each; medians over 36 images and 32 clips. A run on the same machine with many other programs at work gave
-# up to 25 % more for typical images and clips. Rounds of a file differed by 5 to 17 %. The costs are off by 7 to 11 %
-# (median) for an image, and by 2 to 3 % for a clip.
+# resampy 0.4.3, OpenCV 5.0, Pillow 13, torchvision 0.28. Each has its fastest run of two or three with nine rounds.
+# The others, with more programs at work on the machine, gave up to 24 % more for a photo of 500x375, and up to 32 %
+# more for a clip of 2.5 s. Rounds of a file differed by 5 to 17 %. The costs are off by 7 to 11 % (median) for an
+# image, and by 2 to 3 % for a clip.
 LIBRARY_COSTS: Final = (
     _library("ours", ImageCost(170e-6, 1.38e-9, 8.38e-9, 1.03), AudioCost(180e-6, 173e-6, 1.08)),
     _library("opencv", ImageCost(285e-6, 1.91e-9, 7.47e-9, 1.09), AudioCost(181e-6, 176e-6, 1.13)),

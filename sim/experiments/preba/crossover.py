@@ -1,4 +1,4 @@
-"""Where a DPU pays: servers with a DPU and servers with more or faster cores, side by side.
+"""Compare servers with a DPU to servers with more or faster cores, to find where a DPU pays.
 
 A server of the map has one GPU in seven slices and all requests waiting, so that its slowest stage decides. One axis is
 the time that a core takes for a request, and the other one the cores of the server. A DPU pays in throughput, energy or
@@ -77,7 +77,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a server of the map serves. The first fields are those of `Case`.
+    """The rates of a server of the map. The first fields are those of `Case`.
 
     `core_ms` is the time of a core for a request by its costs; 0 for a DPU."""
 

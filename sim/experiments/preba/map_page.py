@@ -1,6 +1,7 @@
 """Draw the map of crossover.py, and write the page docs/does_a_dpu_pay.md from its rows."""
 
 import math
+import textwrap
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from headrace.sim.hardware.inputs import TYPICAL_PIXELS
 
 SHOWN_CORES: Final = (8, 16, 32, 64, 128)
 LINES: Final[dict[str, Any]] = {"throughput": "-", "energy": ":", "dollars": "--"}
+WIDTH: Final = 120  # of the page's lines
 GREATEST: Final = 8.0  # the end of the colour scale; a power of two
 PICTURE: Final = "../sim/experiments/preba/results/map.png"
 
@@ -130,17 +132,16 @@ def libraries(found: Map) -> list[str]:
 
 
 def verdict(found: Map) -> str:
-    """Return one sentence: with which libraries a DPU beside 32 cores serves more requests a dollar."""
-    pays: list[str] = []
-    not_so: list[str] = []
-    for model, sizes in SIZES.items():
+    """Return in words with which libraries a DPU beside 32 cores serves more requests a dollar, at the least size."""
+    texts = []
+    for model, what in ((IMAGES, "For photos"), (AUDIO, "For clips")):
+        pays: dict[bool, list[str]] = {True: [], False: []}
         for label in LIBRARIES[model]:
-            if label == IMPLIED:
-                continue
-            (row,) = found.of(model, sizes[0], label)
-            what = f"{label} ({'photos' if model == IMAGES else 'clips'})"
-            (pays if found.ratio(row, "dollars") > 1 else not_so).append(what)
-    return f"in dollars it pays beside {_listed(pays)}, and not beside {_listed(not_so)}"
+            if label != IMPLIED:
+                (row,) = found.of(model, SIZES[model][0], label)
+                pays[found.ratio(row, "dollars") > 1].append(label)
+        texts.append(f"{what} it pays beside {_listed(pays[True])}, and not beside {_listed(pays[False])}.")
+    return " ".join(texts)
 
 
 def _listed(names: list[str]) -> str:
@@ -150,16 +151,16 @@ def _listed(names: list[str]) -> str:
 def page(found: Map) -> str:
     """Return the page docs/does_a_dpu_pay.md."""
     image, clip = SIZES[IMAGES][0], SIZES[AUDIO][0]
-    photo_ms, clip_ms = (found.pays_from_ms(*one, 32, "dollars") for one in ((IMAGES, image), (AUDIO, clip)))
+    image_ms, clip_ms = (found.pays_from_ms(*one, 32, "dollars") for one in ((IMAGES, image), (AUDIO, clip)))
     units = {model: text.removeprefix("dpu:") for model, text in UNITS.items()}
     numbers: dict[str, Any] = {
-        "photo": f"{photo_ms:.1f}",
+        "photo": f"{image_ms:.1f}",
         "clip": f"{clip_ms:.1f}",
         "photo_rate": f"{found.dpu(IMAGES, image).throughput_rps:,.0f}",
         "clip_rate": f"{found.dpu(AUDIO, clip).throughput_rps:,.0f}",
         "image_units": units[IMAGES],
         "audio_units": units[AUDIO],
-        "verdict": verdict(found),
+        "verdict": textwrap.fill(f"Some libraries were measured here. {verdict(found)}", WIDTH),
         "edges": "\n".join(edges(found)),
         "libraries": "\n".join(libraries(found)),
         "picture": PICTURE,
@@ -177,9 +178,9 @@ server of this size. MP are millions of pixels.
 
 **In short.** A server has one A100-40GB in seven slices and 32 cores, of which seven launch kernels. A DPU serves more
 requests a dollar there if a core needs more than {photo} ms for a photo of 500x375, or {clip} ms for a clip of 2.5 s.
-These are the fastest networks of PREBA ({photo_rate} photos/s, {clip_rate} clips/s).
+That is with PREBA's fastest networks, which take {photo_rate} photos/s and {clip_rate} clips/s.
 
-With the libraries that were measured here, {verdict}.
+{verdict}
 
 ![Requests a dollar of a server with a DPU, beside a server of cores]({picture})
 

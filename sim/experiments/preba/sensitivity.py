@@ -1,4 +1,4 @@
-"""What the paper leaves open, and how far each reading moves the rows.
+"""Run the rows under each reading of what the paper leaves open, to see how far it moves them.
 
 A reading changes one condition of the rows: the paper's baseline on LibriSpeech, with all slices. Its numbers are those
 of the rows of Figs. 17, 20, 21 and 22, computed in the same way.

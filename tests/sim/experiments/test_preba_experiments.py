@@ -263,7 +263,7 @@ def test_more_cores_and_cheaper_preprocessing_never_serve_less():
 
 
 def test_libraries_are_points_of_the_map():
-    found = served(Case(IMAGES, 500 * 375, "pillow", 32, 0.0, 1500))
+    found = served(Case(IMAGES, 500 * 375, "pillow", 32, 0.0, 6000))
     assert found.throughput_rps == pytest.approx((32 - SLICES) / found.core_ms * 1e3, rel=0.03)
 
 
