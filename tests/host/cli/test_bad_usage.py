@@ -105,6 +105,7 @@ NAMED = (  # choices and lists of names
     ("demo", "--input-shape"),
     ("profile", "--model"),
     ("profile", "--cell"),
+    ("profile", "--cpu-preprocessing"),
     ("profile", "--input-shape"),
     ("bench", "http://h:1", "--arrivals"),
     *(
