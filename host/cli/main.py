@@ -38,6 +38,8 @@ EXTRAS = {  # the library's name and the extra that installs it, by module
     "simplejpeg": ("simplejpeg", "image"),
     "pyarrow": ("pyarrow", "sweeps"),
     "matplotlib": ("Matplotlib", "sweeps"),
+    "librosa": ("librosa", "libraries"),
+    "resampy": ("resampy", "libraries"),
     "torch": ("PyTorch", "torch"),
     "torchvision": ("torchvision", "torch"),
     "uvloop": ("uvloop", "server"),

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Coroutine, Mapping
 from dataclasses import asdict
 from datetime import date
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,8 +28,11 @@ from headrace.host.cli.options import (
 )
 from headrace.host.cli.setting_options import group_options
 from headrace.host.workers.networks.foreign.rules import MEMORY_MIB, FileRules
+from headrace.sim.hardware.cpu import LIBRARY_COSTS
 
 CPU_FILE = "cpu-preprocessing.json"
+# typer reads the choices from it
+Library = StrEnum("Library", [(costs.label.upper(), costs.label) for costs in LIBRARY_COSTS])
 
 
 @command
@@ -84,9 +88,12 @@ def profile(
         ),
     ] = 300.0,
     cpu_preprocessing: Annotated[
-        bool,
-        typer.Option("--cpu-preprocessing", help="Measure the preprocessing on this CPU in place of a network."),
-    ] = False,
+        Library | None,
+        typer.Option(
+            help="Measure preprocessing on this CPU by one library, in place of a network. librosa and "
+            "librosa-kaiser_best prepare images by OpenCV; opencv, pillow and torchvision prepare audio as ours does."
+        ),
+    ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The profile to write.")] = None,
     as_json: Json = False,
     help_all: HelpAll = False,
@@ -101,8 +108,9 @@ def profile(
     in a batch.
 
     With --cpu-preprocessing the command measures the processor time of images (by pixels and bytes) and audio (by
-    seconds), on one core and with all cores busy. `headrace simulate --preprocess cpu:...` uses these costs."""
-    if cpu_preprocessing:
+    seconds, resampled from 22,050 Hz), on one core and with all cores busy. `headrace simulate --preprocess cpu:32
+    --cpu-costs FILE` uses these costs."""
+    if cpu_preprocessing is not None:
         for param in ctx.command.params:
             name = str(param.name)
             if on_command_line(ctx, name) and name not in ("cpu_preprocessing", "output", "as_json"):
@@ -110,7 +118,7 @@ def profile(
                     f"--cpu-preprocessing measures no network: leave out {param.opts[0]}, or leave out "
                     "--cpu-preprocessing"
                 )
-        _profile_cpu(output or Path(CPU_FILE), as_json)
+        _profile_cpu(cpu_preprocessing.value, output or Path(CPU_FILE), as_json)
         return
     if lengths is not None and (nodes or cell is not None):
         raise UsageError("--lengths is for networks as a whole: leave out --nodes and --cell, or leave out --lengths")
@@ -187,8 +195,8 @@ def profile(
     tell(f"wrote {path}")
 
 
-def _profile_cpu(path: Path, as_json: bool) -> None:
-    """Measure the preprocessing on this CPU, and write and print its costs. Raises UsageError."""
+def _profile_cpu(library: str, path: Path, as_json: bool) -> None:
+    """Measure preprocessing by a library on this CPU, and write and print its costs. Raises UsageError."""
     from headrace.host.demo.inputs.audio import demo_audio
     from headrace.host.demo.inputs.images import demo_images
     from headrace.host.dpu.cpu_profiling import measure_cpu
@@ -196,7 +204,7 @@ def _profile_cpu(path: Path, as_json: bool) -> None:
 
     check_writable("-o", path)
     where = machine()
-    source = f"headrace profile --cpu-preprocessing, {where['cpu']}, {where['cores']} cores, {date.today()}"
+    source = f"headrace profile --cpu-preprocessing {library}, {where['cpu']}, {where['cores']} cores, {date.today()}"
     images, clips = demo_images(), demo_audio(tell)
     with progress() as shown:
         bar = shown.add_task("profiling preprocessing on the CPU", total=None)
@@ -204,7 +212,8 @@ def _profile_cpu(path: Path, as_json: bool) -> None:
         def on_part(part: str) -> None:
             shown.update(bar, description=f"profiling preprocessing on the CPU: {part}")
 
-        measured = measure_cpu([image.jpeg for image in images], [clip.data for clip in clips], source, on_part)
+        jpegs, recordings = [image.jpeg for image in images], [clip.data for clip in clips]
+        measured = measure_cpu(jpegs, recordings, source, on_part, library)
     fits = {"image": measured.image, "audio": measured.audio}
     text = measured.costs.to_json(
         machine=where, rounds=measured.rounds, fits={kind: asdict(fit) for kind, fit in fits.items()}
@@ -214,7 +223,9 @@ def _profile_cpu(path: Path, as_json: bool) -> None:
     if as_json:
         print(text, end="")
     else:
-        table = Table(title=f"preprocessing on {where['cpu']}, {where['cores']} cores", title_justify="left")
+        table = Table(
+            title=f"preprocessing by {library} on {where['cpu']}, {where['cores']} cores", title_justify="left"
+        )
         for heading in ("", "files", "one core, ms", "all cores, ms", "ratio", "rounds differ by", "costs err by"):
             table.add_column(heading, justify="right" if heading else "left")
         contention = {"image": measured.costs.image.contention, "audio": measured.costs.audio.contention}

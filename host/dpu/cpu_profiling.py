@@ -1,9 +1,9 @@
 """Measure what preprocessing costs on the CPU, for `headrace profile --cpu-preprocessing`.
 
-The processes run the CPU path (reference/image.py, reference/audio.py) on one file at a time. Each process has a core
-of its own: first one process alone, then one on every usable core. The cost is processor time. Other programs lengthen
-it by the caches that they take, but not by the time that they hold a core. A round goes through all files. There are
-several rounds, and the cost of a file is the median of its rounds.
+The processes run one library of cpu_libraries.py on one file at a time. Each process has a core of its own: first one
+process alone, then one on every usable core. The cost is processor time. Other programs lengthen it by the caches that
+they take, but not by the time that they hold a core. A round goes through all files. There are several rounds, and the
+cost of a file is the median of its rounds.
 """
 
 import io
@@ -24,13 +24,16 @@ import scipy.optimize
 from numpy.typing import NDArray
 
 from headrace.batching import UsageError
+from headrace.host.dpu.cpu_libraries import library
 from headrace.host.dpu.reference import audio, audio_file, image
 from headrace.host.dpu.specs import AudioSpec, AudioStage, ImageSpec, ImageStage
 from headrace.sim.hardware.cpu import AudioCost, CpuCosts, ImageCost
 
 ROUNDS = 9
 WARM_UP = 2  # rounds before these; they fill caches and import modules that are imported late
-AUDIO_HZ = 16000  # LibriSpeech's
+# The rate at which librosa loads audio by default, and PREBA's samples are taken to be (sim/hardware/preba_cpu.py). All
+# libraries resample from it to the 16 kHz of the networks.
+AUDIO_HZ = 22050
 ROUND_S = 120.0  # longest wait for the other processes, as one of them may have died
 
 
@@ -63,23 +66,26 @@ class CpuMeasurement:
 
 
 def measure_cpu(
-    jpegs: Sequence[bytes], recordings: Sequence[bytes], source: str, on_part: Callable[[str], None]
+    jpegs: Sequence[bytes], recordings: Sequence[bytes], source: str, on_part: Callable[[str], None], name: str = "ours"
 ) -> CpuMeasurement:
-    """Measure the CPU costs of images and of audio.
+    """Measure the CPU costs of images and of audio with one library.
 
     Args:
         jpegs: JPEG files.
-        recordings: WAV or FLAC files of any rate. They are resampled to 16 kHz before the measurement.
+        recordings: WAV or FLAC files of any rate. They become WAV files of AUDIO_HZ before the measurement.
         source: Name of the measurement in the costs.
         on_part: Gets a text whenever a part of the measurement begins.
+        name: The library, one of cpu_libraries.LIBRARIES. It is the label of the costs.
 
     Raises:
-        UsageError: There is no JPEG file, no recording, or a measuring process has died.
+        UsageError: There is no JPEG file, no recording or no such library; the library does not load; or a measuring
+            process has died.
         CorruptInput, BadInput: A file cannot be preprocessed.
     """
     if not jpegs or not recordings:
         raise UsageError("give at least one image and one recording to measure preprocessing with")
-    waves = [_at_16_khz(data) for data in recordings]
+    library(name)
+    waves = [_at_audio_hz(data) for data in recordings]
     sizes = [_pixels(jpeg) for jpeg in jpegs]
     cores = sorted(os.sched_getaffinity(0))
     # (processes, rounds, files), seconds
@@ -87,7 +93,7 @@ def measure_cpu(
     for some, text in ((cores[:1], "one core"), (cores, f"{len(cores)} cores at once")):
         for kind, files, label in (("image", jpegs, "images"), ("audio", waves, "recordings")):
             on_part(f"{len(files)} {label} on {text}")
-            taken[kind].append(_on_cores(some, kind, files))
+            taken[kind].append(_on_cores(some, name, kind, files))
     image_times, image_fit, image_contention = _seen(*taken["image"])
     work = np.array([[1.0, pixels, len(jpeg)] for pixels, jpeg in zip(sizes, jpegs, strict=True)])
     image_s, pixel_s, byte_s = _solved(work, image_times)
@@ -95,7 +101,7 @@ def measure_cpu(
     lengths = np.array([[1.0, _seconds(data)] for data in waves])
     clip_s, second_s = _solved(lengths, audio_times)
     costs = CpuCosts(
-        "measured",
+        name,
         ImageCost(image_s, pixel_s, byte_s, image_contention),
         AudioCost(clip_s, second_s, audio_contention),
         source,
@@ -114,7 +120,7 @@ def _pixels(jpeg: bytes) -> int:
     return height * width
 
 
-def _at_16_khz(data: bytes) -> bytes:
+def _at_audio_hz(data: bytes) -> bytes:
     spec = AudioSpec(rate=AUDIO_HZ)
     samples = audio.preprocess(data, spec, AudioStage.RESAMPLE)
     file = io.BytesIO()
@@ -127,7 +133,7 @@ def _at_16_khz(data: bytes) -> bytes:
 
 
 def _seconds(data: bytes) -> float:
-    spec = AudioSpec()
+    spec = AudioSpec(rate=AUDIO_HZ)
     return len(audio_file.decode(data, spec.rates, spec.longest_s)[0]) / AUDIO_HZ
 
 
@@ -167,15 +173,17 @@ def _solved(work: NDArray[np.float64], times: NDArray[np.float64]) -> list[float
     return costs
 
 
-def _on_cores(cores: Sequence[int], kind: str, files: Sequence[bytes]) -> NDArray[np.float64]:
-    """Return processor seconds by process, round and file. One process runs on each core, all at the same time."""
+def _on_cores(cores: Sequence[int], name: str, kind: str, files: Sequence[bytes]) -> NDArray[np.float64]:
+    """Return processor seconds by process, round and file. One process runs on each core, all at the same time.
+
+    Raises UsageError if the library does not load, or if a process dies."""
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(len(cores))
     with ExitStack() as running:
         pipes = []
         for place, core in enumerate(cores):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs, barrier, kind, list(files), place), daemon=True)
+            process = context.Process(target=_work, args=(theirs, barrier, name, kind, list(files), place), daemon=True)
             with _inherited(core):
                 process.start()
             theirs.close()
@@ -183,11 +191,15 @@ def _on_cores(cores: Sequence[int], kind: str, files: Sequence[bytes]) -> NDArra
             running.callback(process.terminate)
             pipes.append(ours)
         try:
-            return np.array([pipe.recv() for pipe in pipes])
+            answers = [pipe.recv() for pipe in pipes]
         except EOFError as error:
             raise UsageError(
                 "a process that measures preprocessing has died; check that there is enough memory"
             ) from error
+    for answer in answers:
+        if isinstance(answer, UsageError):
+            raise answer
+    return np.array(answers)
 
 
 @contextmanager
@@ -205,12 +217,24 @@ def _inherited(core: int) -> Iterator[None]:
 
 
 def _work(
-    pipe: Connection, barrier: "multiprocessing.synchronize.Barrier", kind: str, files: list[bytes], place: int
+    pipe: Connection,
+    barrier: "multiprocessing.synchronize.Barrier",
+    name: str,
+    kind: str,
+    files: list[bytes],
+    place: int,
 ) -> None:
-    """Measure all files in one process. Each process begins at another file, so that they do not all decode the same
-    one."""
+    """Measure all files in one process, and send the seconds, or the UsageError of a library that does not load.
+
+    Each process begins at another file, so that they do not all decode the same one."""
     cv2.setNumThreads(1)
-    image_spec, audio_spec = ImageSpec(), AudioSpec()
+    try:
+        found = library(name)
+        preprocess = found.image if kind == "image" else found.audio
+        preprocess(files[0])
+    except UsageError as error:
+        pipe.send(error)
+        return
     times = np.zeros((ROUNDS, len(files)))
     first = place * len(files) // barrier.parties
     for turn in range(-WARM_UP, ROUNDS):
@@ -218,10 +242,7 @@ def _work(
         for number in range(len(files)):
             at = (first + number) % len(files)
             began = time.thread_time()
-            if kind == "image":
-                image.preprocess(files[at], image_spec)
-            else:
-                audio.preprocess(files[at], audio_spec)
+            preprocess(files[at])
             if turn >= 0:
                 times[turn, at] = time.thread_time() - began
     barrier.wait(ROUND_S)  # every process keeps its core busy until all have measured

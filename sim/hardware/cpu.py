@@ -1,8 +1,8 @@
 """Preprocessing on the host's cores: the cost of an image and of a second of audio, and the cores that are left for it.
 
-`headrace profile --cpu-preprocessing` measures costs and writes the file that this module reads. MEASURED has the costs
-of one such run. Costs always carry a label, because PREBA's server was slower by far than the machine measured here
-(preba_cpu.py). A result is of one labelled set of costs, and never of a mixture.
+`headrace profile --cpu-preprocessing NAME` measures the costs of a library and writes the file that this module reads.
+MEASURED and LIBRARY_COSTS have the costs of such runs. Costs always carry a label, because PREBA's server was slower by
+far than the machine measured here (preba_cpu.py). A result is of one labelled set of costs, and never of a mixture.
 
 Some cores of PREBA's server (EPYC 7502, 32 cores; Section 5) do other work. Each server process launches kernels while
 its batch runs, and an eager framework needs a core for that. The model keeps `taken` cores free for these processes.
@@ -15,7 +15,7 @@ do not use them all the time. With n processes, busy for a share s of the time, 
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from headrace.batching.errors import UsageError
@@ -81,6 +81,20 @@ class CpuCosts:
             return self.image.contention * (self.image.image_s + work)
         return self.audio.contention * (self.audio.clip_s + self.audio.second_s * inputs.seconds(sizes))
 
+    def scaled(self, factor: float) -> "CpuCosts":
+        """Return the costs of cores that take `factor` times as long. Raises UsageError for a factor below 0."""
+        image, audio = self.image, self.audio
+        return replace(
+            self,
+            image=replace(
+                image,
+                image_s=factor * image.image_s,
+                pixel_s=factor * image.pixel_s,
+                byte_s=factor * image.byte_s,
+            ),
+            audio=replace(audio, clip_s=factor * audio.clip_s, second_s=factor * audio.second_s),
+        )
+
     def to_json(self, **more: Any) -> str:
         """Return the text of a file for `from_json`, which ignores `more` (the machine, how well rounds agree)."""
         return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self), **more}, indent=2) + "\n"
@@ -106,12 +120,33 @@ class CpuCosts:
 # `headrace profile --cpu-preprocessing`, medians of three runs on two cores of a virtual machine (AMD EPYC, family 26),
 # 2026-11-22. The costs are off by 12 % (median) for 36 images, and by 3 % for 32 clips. Rounds differed by 9 and 22 %;
 # contention was 1.008 to 1.044 and 1.000 to 1.028. Two cores cannot show how 32 cores slow each other down. Since then
-# a sparse filterbank takes about a fifth off a clip's time. At this cost, cores never limited audio.
+# a sparse filterbank takes about a fifth off a clip's time. At this cost, cores never limited audio. The clips had the
+# network's 16 kHz, so that nothing was resampled.
 MEASURED: Final = CpuCosts(
     "measured",
     ImageCost(image_s=93e-6, pixel_s=2.17e-9, byte_s=9.43e-9, contention=1.015),
     AudioCost(clip_s=67e-6, second_s=150e-6, contention=1.0),
     "headrace profile --cpu-preprocessing, AMD EPYC (family 26), 2 cores, 2026-11-22",
+)
+
+
+def _library(label: str, image: ImageCost, audio: AudioCost) -> CpuCosts:
+    source = f"headrace profile --cpu-preprocessing {label}, AMD EPYC (family 26), 2 cores, 2026-11-26"
+    return CpuCosts(label, image, audio, source)
+
+
+# The libraries of host/dpu/cpu_libraries.py, with clips of 22,050 Hz that become 16 kHz: librosa 0.11 with soxr 1.1 and
+# resampy 0.4.3, OpenCV 5.0, Pillow 13, torchvision 0.28. Each has its fastest run of two or three with nine rounds.
+# The others, with more programs at work on the machine, gave up to 24 % more for a photo of 500x375, and up to 32 %
+# more for a clip of 2.5 s. Rounds of a file differed by 5 to 17 %. The costs are off by 7 to 11 % (median) for an
+# image, and by 2 to 3 % for a clip.
+LIBRARY_COSTS: Final = (
+    _library("ours", ImageCost(170e-6, 1.38e-9, 8.38e-9, 1.03), AudioCost(180e-6, 173e-6, 1.08)),
+    _library("opencv", ImageCost(285e-6, 1.91e-9, 7.47e-9, 1.09), AudioCost(181e-6, 176e-6, 1.13)),
+    _library("pillow", ImageCost(319e-6, 6.10e-9, 6.87e-9, 1.07), AudioCost(177e-6, 173e-6, 1.08)),
+    _library("torchvision", ImageCost(32e-6, 6.56e-9, 6.75e-9, 1.05), AudioCost(181e-6, 177e-6, 1.05)),
+    _library("librosa", ImageCost(292e-6, 1.88e-9, 7.61e-9, 1.03), AudioCost(671e-6, 387e-6, 1.07)),
+    _library("librosa-kaiser_best", ImageCost(296e-6, 1.92e-9, 7.69e-9, 1.05), AudioCost(1899e-6, 5833e-6, 1.09)),
 )
 
 

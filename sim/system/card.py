@@ -2,21 +2,34 @@
 ports.
 """
 
+import csv
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from headrace.sim.preprocessing import Preprocessor
 
 # the cells of the card, by data sheet DS978
 U55C: Final = {"lut": 1_303_680, "ff": 2_607_360, "dsp": 9_024, "bram36": 2_016, "uram": 960}
-# The cells of one CU by `headrace build --report --json`. Its LUTs and flip-flops are rather too many (hls/README.md).
+# What `headrace build --report --json` says of each module. scripts/yosys_cells.py writes the file. LUTs and flip-flops
+# are rather too many (hls/README.md). The delay is abc9's estimate of the longest path, and no timing of a card.
+REPORT: Final = Path(__file__).with_name("yosys_cells.csv")
+DELAY: Final = "delay_ps"
+
+
+def reported_cells() -> dict[str, dict[str, float]]:
+    """Return the cells and the delay (ps) by module, from REPORT."""
+    with REPORT.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {row["module"]: {name: float(row[name]) for name in (*U55C, DELAY)} for row in rows}
+
+
+_MODULES: Final = {"image cu": "image_cu", "mel cu": "audio_mel_cu", "norm cu": "audio_norm_cu"}
+_REPORTED: Final = {name: reported_cells()[module] for name, module in _MODULES.items()}
 CUS: Final[Mapping[str, Mapping[str, float]]] = {
-    "image cu": {"lut": 26_292, "ff": 22_074, "dsp": 47, "bram36": 16, "uram": 20},
-    "mel cu": {"lut": 21_258, "ff": 22_749, "dsp": 183, "bram36": 18.5, "uram": 30},
-    "norm cu": {"lut": 9_859, "ff": 8_449, "dsp": 13, "bram36": 3, "uram": 8},
+    name: {kind: reported[kind] for kind in U55C} for name, reported in _REPORTED.items()
 }
-# abc9's estimate of the longest path of one CU, by the same report. It is no timing of a card.
-DELAY_PS: Final[Mapping[str, int]] = {"image cu": 3969, "mel cu": 3879, "norm cu": 3932}
+DELAY_PS: Final[Mapping[str, int]] = {name: int(reported[DELAY]) for name, reported in _REPORTED.items()}
 HBM_PORTS: Final = 32  # AMD PG276
 MASTERS: Final[Mapping[str, int]] = {"image cu": 2, "mel cu": 2, "norm cu": 2}  # AXI masters, each at a port of its own
 # An assumption. The rest is for the platform's shell, the interconnect between CUs and memory, and the space that

@@ -1,7 +1,8 @@
 """The preprocessors, by their names on a command line.
 
 ideal                       no time at all
-cpu:CORES[:COSTS]           cores of the host; COSTS is "measured" (the default) or "paper-implied"
+cpu:CORES[:COSTS]           cores of the host; COSTS is "measured" (the default), "paper-implied", or a library by the
+                            label that `hardware.cpu.LIBRARY_COSTS` has, such as "librosa"
 dpu:CUS[,CUS][:SETTING]...  image CUs, or CUs A and B for audio (as many of B without); SETTINGs are
                             "queue" (starts are queued), "p2p" (tensors go straight to the GPU)
 nvjpg                       the JPEG engines of the GPU's instances
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.batching.errors import UsageError
-from headrace.sim.hardware.cpu import MEASURED, CpuCosts, cpu_preprocessor
+from headrace.sim.hardware.cpu import LIBRARY_COSTS, MEASURED, CpuCosts, cpu_preprocessor
 from headrace.sim.hardware.gpu.mig import Gpu, Instance
 from headrace.sim.hardware.inputs import KnownImage
 from headrace.sim.hardware.nvjpg import nvjpg_preprocessor
@@ -23,8 +24,8 @@ from headrace.sim.preprocessing import Preprocessor
 from headrace.sim.system.dpu_server import dpu_preprocessor
 from headrace.sim.text_files import read_text
 
-FORMS: Final = "ideal, cpu:32, cpu:32:paper-implied, dpu:4, dpu:4,2 (audio), dpu:4:queue:p2p, nvjpg"
-COSTS: Final = (MEASURED, PAPER_IMPLIED)
+FORMS: Final = "ideal, cpu:32, cpu:32:librosa, dpu:4, dpu:4,2 (audio), dpu:4:queue:p2p, nvjpg"
+COSTS: Final = (MEASURED, PAPER_IMPLIED, *LIBRARY_COSTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Host:
         instances: Its instances.
         taken: The cores of the CPU that do other work.
         images: The images at hand.
-        costs: Sets of costs of the CPU. The first is the default.
+        costs: Sets of costs of the CPU. The first is the default, and the first of a label is taken.
     """
 
     kind: str
@@ -82,11 +83,11 @@ def _ideal(words: Sequence[str], host: Host) -> Preprocessor:
 
 def _cpu(words: Sequence[str], host: Host) -> Preprocessor:
     if not 1 <= len(words) <= 2:
-        raise UsageError("give a number of cores and, if need be, a label of costs, such as cpu:32:paper-implied")
-    costs = {each.label: each for each in host.costs}
+        raise UsageError("give a number of cores and, if need be, a label of costs, such as cpu:32:librosa")
+    costs = {each.label: each for each in reversed(host.costs)}
     label = words[1] if len(words) == 2 else host.costs[0].label
     if label not in costs:
-        raise UsageError(f"there are no costs {label!r}; choose from {', '.join(costs)}")
+        raise UsageError(f"there are no costs {label!r}; choose from {', '.join(reversed(costs))}")
     return cpu_preprocessor(
         host.kind,
         _count(words[0], "cores"),

@@ -28,7 +28,6 @@ from headrace.sim.hardware import cpu
 from headrace.sim.hardware.gpu import power
 from headrace.sim.hardware.gpu.mig import Gpu, Instance, InstanceProfile, gpu_named, partition
 from headrace.sim.hardware.gpu.slice import PREBA, PRECISIONS, check_fits, slice_of, slice_profile, slice_times
-from headrace.sim.hardware.preba_cpu import PAPER_IMPLIED
 from headrace.sim.preprocessing import Preprocessor, Sizes, Times
 from headrace.sim.simulation import Simulation
 from headrace.sim.system import cost
@@ -110,7 +109,7 @@ class System:
             gpu,
             instances[:active],
             taken=active,
-            costs=COSTS if cpu_costs is None else (read_costs(cpu_costs), PAPER_IMPLIED),
+            costs=COSTS if cpu_costs is None else (read_costs(cpu_costs), *COSTS),
         )
         try:
             preprocessor = parse(preprocess, host)

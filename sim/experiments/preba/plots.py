@@ -14,8 +14,10 @@ from headrace.sim.experiments.preba.conditions import (
     AUDIO_NETWORKS,
     BASELINES,
     CLIP,
+    CPU,
     DPU,
     IDEAL,
+    IMPLIED,
     KNEE_LENGTHS_S,
     LATENCY_CASES,
     NETWORKS,
@@ -25,14 +27,15 @@ from headrace.sim.experiments.preba.conditions import (
     STATIC,
     STATIC_READINGS,
     TARGET_SLACKS,
+    TODAY,
     UTTERANCES,
     WHOLE,
 )
 from headrace.sim.experiments.preba.rows import Rows, Run, knee, latency_knee
 
 # Lines may lie on each other. All stay visible, because the first is drawn thickest.
-WIDTHS = {IDEAL: 6.0, DPU: 3.5, BASELINES["paper-implied"]: 1.5, BASELINES["measured"]: 1.5}
-COLORS = {IDEAL: "0.75", DPU: "C3", BASELINES["paper-implied"]: "0.1", BASELINES["measured"]: "C0"}
+WIDTHS = {IDEAL: 6.0, DPU: 3.5, CPU: 1.5, BASELINES[IMPLIED]: 1.5, BASELINES[TODAY]: 1.5}
+COLORS = {IDEAL: "0.75", DPU: "C3", CPU: "0.1", BASELINES[IMPLIED]: "C1", BASELINES[TODAY]: "C0"}
 NAMES = {IDEAL: "Ideal", DPU: "DPU", **{cpu: f"CPU, {baseline}" for baseline, cpu in BASELINES.items()}}
 PARTITION_COLORS = dict(zip(PARTITIONS, ("C3", "C1", "C0"), strict=True))
 PARTS = {"preprocess_ms": "preprocessing", "queue_ms": "batching", "execution_ms": "execution"}
@@ -289,8 +292,8 @@ def figure_19(path: Path, rows: Rows) -> None:
     for panel, (model, lengths) in zip(axes, LATENCY_CASES, strict=True):
         for number, design in enumerate(COLORS):
             runs = [rows.one(model=model, lengths=lengths, preprocess=design, share=share) for share in loads]
-            places = np.arange(len(loads)) + (number - 1.5) * 0.2
-            _stack(panel, list(places), runs, 0.18, PARTS)
+            places = np.arange(len(loads)) + (number - 2) * 0.16
+            _stack(panel, list(places), runs, 0.14, PARTS)
             for place, run in zip(places, runs, strict=True):
                 panel.annotate(
                     NAMES[design],
@@ -318,10 +321,10 @@ def figure_20(path: Path, rows: Rows) -> None:
     designs = (*BASELINES.values(), DPU)
     for number, design in enumerate(designs):
         bottom = np.zeros(len(NETWORKS))
-        places = np.arange(len(NETWORKS)) + (number - 1) * 0.27
+        places = np.arange(len(NETWORKS)) + (number - 1.5) * 0.22
         for part, color in (("cpu_w", "C0"), ("gpu_w", "C2"), ("fpga_w", "C3"), ("node_w", "0.7")):
             values = np.array([getattr(rows.one(model=model, preprocess=design), part) for model in NETWORKS])
-            left.bar(places, values, 0.24, bottom=bottom, color=color, label=part[:-2] if number == 0 else None)
+            left.bar(places, values, 0.2, bottom=bottom, color=color, label=part[:-2] if number == 0 else None)
             bottom += values
         for place, top in zip(places, bottom, strict=True):
             left.annotate(
@@ -376,7 +379,7 @@ def figure_22(path: Path, rows: Rows) -> None:
             ]
             for label, (d, p) in series.items()
         }
-        colors = [*(COLORS[cpu] for cpu in BASELINES.values()), "C1", "C3"]
+        colors = [*(COLORS[cpu] for cpu in BASELINES.values()), "C2", "C3"]
         _grouped(panel, _shown(AUDIO_NETWORKS), values, colors)
         panel.set(ylabel="requests/s", title="saturated" if load == "saturated" else "within Fig. 18's target")
     axes[0].legend(fontsize=8)

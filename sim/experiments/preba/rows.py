@@ -1,10 +1,13 @@
 """The rows of the runs, which claims and plots read."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
+from headrace.sim.experiments.preba.conditions import LAUNCH_US
+from headrace.sim.hardware.inputs import TYPICAL_PIXELS
 from headrace.sim.hardware.settings import PRECISION
 
 
@@ -12,13 +15,14 @@ from headrace.sim.hardware.settings import PRECISION
 class Point:
     """A batch on a slice by itself, at full speed.
 
-    `seconds` is the length of audio, and any number for an image. `throughput_rps` is of all slices of the partition.
-    `knee` and `latency_knee` tell whether the batch is the knee of throughput, or of latency, at its length
-    (`Profile.knee`, `gpu.slice.latency_knee`)."""
+    The host takes `launch_us` to launch a kernel. `seconds` is the length of audio, and any number for an image.
+    `throughput_rps` is of all slices of the partition. `knee` and `latency_knee` tell whether the batch is the knee of
+    throughput, or of latency, at its length (`Profile.knee`, `gpu.slice.latency_knee`)."""
 
     model: str
     partition: str
     precision: str
+    launch_us: float
     seconds: float
     batch: int
     latency_ms: float
@@ -31,7 +35,8 @@ class Point:
 class Run:
     """A simulated server at a load. The first fields are those of `conditions.Server`.
 
-    The load is "saturated", "share" or "tail". At "share", it is a share of the greatest throughput of the design `of`.
+    The load is "saturated", "share" or "tail". At "share", it is a share of the greatest throughput of the design `of`,
+    which ends with ":2" for cores that are 2 times slower.
     At "tail", it is the greatest rate within `target_ms` at the 95th percentile. That target is `share` times Ideal's,
     with PREBA's batching.
 
@@ -44,6 +49,9 @@ class Run:
     partition: str
     lengths: str
     active: int
+    slower: float
+    pixels: int
+    precision: str
     load: str
     of: str
     share: float
@@ -82,8 +90,11 @@ class Run:
         return self.throughput_rps / self.total_w
 
 
+USUAL: Final[Mapping[str, object]] = {"slower": 1.0, "pixels": TYPICAL_PIXELS, "precision": PRECISION}
+
+
 class Rows:
-    """The rows of a figure, found by their fields."""
+    """The rows of a figure, found by their fields. Where fields of USUAL are not given, runs have those values."""
 
     def __init__(self, rows: Iterable[Point | Run]) -> None:
         rows = list(rows)
@@ -91,7 +102,8 @@ class Rows:
         self.runs = [row for row in rows if isinstance(row, Run)]
 
     def of(self, **fields: object) -> list[Run]:
-        return [run for run in self.runs if all(getattr(run, name) == value for name, value in fields.items())]
+        wanted = {**USUAL, **fields}
+        return [run for run in self.runs if all(getattr(run, name) == value for name, value in wanted.items())]
 
     def one(self, **fields: object) -> Run:
         runs = self.of(**fields)
@@ -99,13 +111,19 @@ class Rows:
         return runs[0]
 
     def curve(
-        self, model: str, partition: str, seconds: float | None = None, precision: str = PRECISION
+        self,
+        model: str,
+        partition: str,
+        seconds: float | None = None,
+        precision: str = PRECISION,
+        launch_us: float = LAUNCH_US,
     ) -> list[Point]:
         """Return the points by batch, of one length in seconds, or of all for None."""
+        wanted = (model, partition, precision, launch_us)
         return [
             point
             for point in self.points
-            if (point.model, point.partition, point.precision) == (model, partition, precision)
+            if (point.model, point.partition, point.precision, point.launch_us) == wanted
             and seconds in (None, point.seconds)
         ]
 

@@ -4,10 +4,12 @@ claims.py compares with the paper's numbers. conditions.py has its conditions, a
 Figs. 5, 6, 14 and 15 are of the slice model alone. The others are simulated, from the arrival to the last node.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from headrace.batching.errors import UsageError
@@ -16,7 +18,7 @@ from headrace.batching.graphs.profile import Profile, ProfilePoint
 from headrace.batching.policies.preba import preba_limits
 from headrace.batching.policies.shared.window import BatchLimits
 from headrace.sim.experiments.experiment import Experiment, Report
-from headrace.sim.experiments.preba.claims import REPORTS
+from headrace.sim.experiments.preba.claims import NOTES, REPORTS
 from headrace.sim.experiments.preba.conditions import (
     AUDIO_NETWORKS,
     BASELINE_SHARE,
@@ -30,10 +32,13 @@ from headrace.sim.experiments.preba.conditions import (
     IMAGE_NETWORKS,
     KNEE_LENGTHS_S,
     LATENCY_CASES,
+    LAUNCH_US,
     LOADS,
+    LOW_LOAD,
     MEANS_S,
     MORE_UNITS,
     NETWORKS,
+    OTHER_LAUNCH_US,
     OTHER_PRECISION,
     PARTITIONS,
     PCIE_CASES,
@@ -49,14 +54,20 @@ from headrace.sim.experiments.preba.conditions import (
     ablation,
     designs,
     server,
+    slower_cores,
 )
+from headrace.sim.experiments.preba.crossover import Case, Map, Served, cases, served
+from headrace.sim.experiments.preba.map_page import draw, page
 from headrace.sim.experiments.preba.rows import Point, Rows, Run
-from headrace.sim.hardware.gpu.slice import latency_knee
+from headrace.sim.experiments.preba.sensitivity import readings, servers, table
+from headrace.sim.experiments.preba.table1 import cells
+from headrace.sim.hardware.gpu.slice import PRECISIONS, latency_knee, slice_of, slice_times
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS
 from headrace.sim.hardware.settings import PRECISION
 from headrace.sim.run import run_scenario
 from headrace.sim.scenario import Scenario
-from headrace.sim.system.system import System
+from headrace.sim.system.preprocessors import COSTS
+from headrace.sim.system.system import SERVER, System
 from headrace.sim.workload.lengths import LIBRISPEECH
 from headrace.sim.zoo.traced import traced
 
@@ -74,6 +85,8 @@ class Scale:
         loads: Shares of the greatest throughput (Figs. 18 and 19).
         lengths_s: Lengths in seconds (Fig. 14).
         resolution: The precision of the greatest rate within a target, as a share of the greatest throughput.
+        map_requests: Requests of a run of the map.
+        map_every: The map has every such cost of a core.
     """
 
     requests: int
@@ -81,6 +94,8 @@ class Scale:
     loads: tuple[float, ...]
     lengths_s: tuple[float, ...]
     resolution: float
+    map_requests: int
+    map_every: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +107,7 @@ class Curves:
     lengths: tuple[float, ...]
     batches: tuple[int, ...] = BATCHES
     precision: str = PRECISION
+    launch_us: float = LAUNCH_US
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +139,8 @@ class Tail:
     resolution: float
 
 
-Job = Curves | Saturated | Share | Tail
-Row = Point | Run
+Job = Curves | Saturated | Share | Tail | Case
+Row = Point | Run | Served
 
 
 def run_job(job: Job) -> list[Row]:
@@ -136,9 +152,12 @@ def run_job(job: Job) -> list[Row]:
         case Share(server, of, share, requests):
             slowest = min(of, key=lambda one: saturated(one, requests).throughput_rps)
             rate = share * saturated(slowest, requests).throughput_rps
-            return [simulated(server, rate, requests, "share", slowest.preprocess, share)]
+            of_design = slowest.preprocess if slowest.slower == 1 else f"{slowest.preprocess}:{slowest.slower:g}"
+            return [simulated(server, rate, requests, "share", of_design, share)]
         case Tail():
             return [within_tail(job)]
+        case Case():
+            return [served(job)]
 
 
 # ---- the slice model alone ----
@@ -147,7 +166,9 @@ def run_job(job: Job) -> list[Row]:
 def points(job: Curves) -> Iterable[Point]:
     """Yield the points of the curves. A curve ends at the first batch that the slice's memory does not hold."""
     network, system = traced(job.model), slices_of(job.model, job.partition, job.precision)
-    times = system.slowest_times()[job.model]
+    where = slice_of(system.gpu, system.slices[0].profile)
+    host = replace(SERVER, launch_s=job.launch_us / 1e6)
+    times = slice_times(network, where, host, PRECISIONS[job.precision])
     for seconds in job.lengths:
         length = seconds / network.step_s if network.step_s else 1.0
         curve: list[ProfilePoint] = []
@@ -163,6 +184,7 @@ def points(job: Curves) -> Iterable[Point]:
                 job.model,
                 job.partition,
                 job.precision,
+                job.launch_us,
                 seconds,
                 point.batch,
                 1e3 * point.latency_s,
@@ -182,7 +204,8 @@ def slices_of(model: str, parts: str, precision: str = PRECISION) -> System:
 def simulated(
     server: Server, rate_rps: float, requests: int, load: str, of: str = "", share: float = 0.0, target_ms: float = 0.0
 ) -> Run:
-    done, _ = run_scenario(scenario(server, rate_rps, requests))
+    with costs_file(server.preprocess, server.slower) as costs:
+        done, _ = run_scenario(scenario(server, rate_rps, requests, costs))
     result: dict[str, Any] = done.result
     power, used = result["power_w"], result["part_utilization"]
     # A core is kept for each slice's server; the others preprocess.
@@ -194,6 +217,9 @@ def simulated(
         server.partition,
         server.lengths,
         server.active,
+        server.slower,
+        server.pixels,
+        server.precision,
         load,
         of,
         share,
@@ -216,7 +242,21 @@ def simulated(
     )
 
 
-def scenario(server: Server, rate_rps: float, requests: int) -> Scenario:
+@contextmanager
+def costs_file(preprocess: str, slower: float) -> Iterator[str | None]:
+    """Yield a file with the costs of a CPU that is `slower` times slower than its label says; None if it is not."""
+    if slower == 1:
+        yield None
+        return
+    label = preprocess.split(":")[2]
+    costs = next(costs for costs in COSTS if costs.label == label).scaled(slower)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "costs.json"
+        path.write_text(costs.to_json())
+        yield str(path)
+
+
+def scenario(server: Server, rate_rps: float, requests: int, costs: str | None = None) -> Scenario:
     limits: dict[str, Any] = {}
     policy, _, reading = server.policy.partition(":")
     if policy == "preba":
@@ -230,6 +270,9 @@ def scenario(server: Server, rate_rps: float, requests: int) -> Scenario:
         partition=server.partition,
         active_slices=server.active,
         preprocess=server.preprocess,
+        cpu_costs=costs,
+        image_pixels=server.pixels,
+        precision=server.precision,
         lengths=server.lengths if server.model in AUDIO_NETWORKS else None,
         policy=policy,
         rate_rps=rate_rps,
@@ -245,13 +288,14 @@ def static_limits(server: Server, reading: str) -> BatchLimits:
     Batch_max is halved until a slice's memory holds as many of the longest clips."""
     if reading == "single":
         return BatchLimits(1, 0.0)
-    profiles = slices_of(server.model, WHOLE if reading == "whole" else server.partition).profiles()
+    parts = WHOLE if reading == "whole" else server.partition
+    profiles = slices_of(server.model, parts, server.precision).profiles()
     assert isinstance(profiles, dict)
     profile, step_s = profiles[server.model], traced(server.model).step_s
     assert step_s is not None
     seconds = {"clip": CLIP_S, "longest": LIBRISPEECH.longest}.get(reading, MEANS_S[server.lengths])
     limits = preba_limits(profile, profile.workers, seconds / step_s)
-    times = slices_of(server.model, server.partition).slowest_times()[server.model]
+    times = slices_of(server.model, server.partition, server.precision).slowest_times()[server.model]
     while not _fits(times, limits.max_batch, LIBRISPEECH.longest / step_s):
         limits = replace(limits, max_batch=limits.max_batch // 2)
     return limits
@@ -277,7 +321,7 @@ def within_tail(job: Tail) -> Run:
     batch waits longer for others to join it. If no rate of at least `resolution` of the greatest meets the target, the
     run is one that misses it."""
     server, requests = job.server, job.requests
-    ideal = replace(server, preprocess=IDEAL, policy="preba")
+    ideal = replace(server, preprocess=IDEAL, policy="preba", slower=1.0)
     at = TARGET_SHARE * saturated(ideal, requests).throughput_rps
     target_ms = job.slack * simulated(ideal, at, requests, "share").p95_ms
     peak = saturated(server, requests).throughput_rps
@@ -295,6 +339,7 @@ def within_tail(job: Tail) -> Run:
 
 def jobs_for(figure: str, scale: Scale) -> list[Job]:
     requests = scale.requests
+    jobs: list[Job]
 
     def greatest(servers: Iterable[Server]) -> list[Job]:
         return [Saturated(server, requests) for server in servers]
@@ -313,59 +358,83 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
             ]
             return [Share(one, tuple(pair), SAME_SHARE, requests) for pair in both for one in pair]
         case "8":
-            return greatest(one for model in NETWORKS for one in designs(model, CLIP))
+            return greatest(one for model in NETWORKS for one in (*designs(model, CLIP), *slower_cores(model, CLIP)))
         case "9":
             cpus = [server(model, cpu, CLIP) for model in NETWORKS for cpu in BASELINES.values()]
-            return greatest(replace(cpu, active=active) for cpu in cpus for active in scale.active)
+            every_one = [replace(cpu, active=active) for cpu in cpus for active in scale.active]
+            return greatest([*every_one, *(one for model in NETWORKS for one in slower_cores(model, CLIP))])
         case "14":
             return [Curves("conformer", parts, scale.lengths_s, FINE_BATCHES) for parts in (SEVENTHS, WHOLE)]
         case "15":
+            readings = ((PRECISION, LAUNCH_US), (OTHER_PRECISION, LAUNCH_US), (PRECISION, OTHER_LAUNCH_US))
             return [
-                Curves(model, SEVENTHS, KNEE_LENGTHS_S, FINE_BATCHES, precision)
+                Curves(model, SEVENTHS, KNEE_LENGTHS_S, FINE_BATCHES, *reading)
                 for model in AUDIO_NETWORKS
-                for precision in (PRECISION, OTHER_PRECISION)
+                for reading in readings
             ]
         case "17":
             found = [one for model in NETWORKS for active in scale.active for one in designs(model, active=active)]
-            return greatest(found + [server(model, units) for model in IMAGE_NETWORKS for units in MORE_UNITS])
+            found += [server(model, units) for model in IMAGE_NETWORKS for units in MORE_UNITS]
+            return greatest([*found, *(one for model in NETWORKS for one in slower_cores(model))])
         case "18":
-            jobs: list[Job] = []
+            jobs = []
             for model in NETWORKS:
                 every = designs(model)
                 jobs += [Share(one, (one,), share, requests) for one in every for share in scale.loads]
                 jobs += [Tail(one, requests, slack, scale.resolution) for one in every for slack in TARGET_SLACKS]
-                for cpu in BASELINES.values():
-                    base = server(model, cpu)
-                    others = (server(model), server(model, DPU), base)
-                    jobs += [Share(one, (base,), BASELINE_SHARE, requests) for one in others]
+                for base in (*(server(model, cpu) for cpu in BASELINES.values()), *slower_cores(model)):
+                    three = (server(model), server(model, DPU), base)
+                    jobs += [Share(one, (base,), BASELINE_SHARE, requests) for one in three]
             return list(dict.fromkeys(jobs))
         case "19":
             every = [one for model, lengths in LATENCY_CASES for one in designs(model, lengths)]
-            return [Share(one, (one,), share, requests) for one in every for share in scale.loads]
+            others = [one for model, lengths in LATENCY_CASES for one in slower_cores(model, lengths)]
+            jobs = [Share(one, (one,), share, requests) for one in every for share in scale.loads]
+            return jobs + [Share(one, (one,), LOW_LOAD, requests) for one in others]
         case "20" | "21":
-            return greatest(one for model in NETWORKS for one in designs(model))
+            return greatest(one for model in NETWORKS for one in (*designs(model), *slower_cores(model)))
         case "22":
             found = [one for model in AUDIO_NETWORKS for one in ablation(model)]
             return [*greatest(found), *(Tail(one, requests, TARGET_SLACKS[0], scale.resolution) for one in found)]
         case "pcie":
             return greatest(server(*case) for case in PCIE_CASES)
+        case "sensitivity":
+            return greatest(servers())
+        case "map":
+            return list(cases(scale.map_requests, scale.map_every))
         case _:  # Table 1 compares the paper's own numbers
             return []
 
 
 def report(figure: str, rows: Sequence[Row], folder: Path) -> Report:
-    return Report({f"figure{figure}": rows}, REPORTS[figure](Rows(rows), folder))
+    if figure == "map":
+        found = Map(row for row in rows if isinstance(row, Served))
+        draw(folder / "map.png", found)
+        (folder / "does_a_dpu_pay.md").write_text(page(found))
+        return Report({"map": found.rows})
+    if figure == "sensitivity":
+        moved = readings(Rows(row for row in rows if isinstance(row, Run)))
+        (folder / "sensitivity.md").write_text(table(moved))
+        return Report({"sensitivity": moved})
+    found_rows = {"table1": cells()} if figure == "table1" else {f"figure{figure}": rows}
+    of_paper = Rows(row for row in rows if not isinstance(row, Served))
+    return Report(found_rows, REPORTS[figure](of_paper, folder), NOTES.get(figure, ()))
 
 
 EXPERIMENT = Experiment(
     name="preba",
     source="Yeo, Kim, Choi, Rhu, PREBA",
-    figures=("5", "6", "7", "8", "9", "14", "15", "17", "18", "19", "20", "21", "22", "pcie", "table1"),
-    full=Scale(20_000, tuple(range(1, SLICES + 1)), LOADS, tuple(2.5 * number for number in range(1, 11)), 0.01),
-    quick=Scale(1_500, (1, 3, SLICES), (0.1, 0.5, 0.9), (2.5, 12.5, 25.0), 0.05),
+    figures=(
+        *("5", "6", "7", "8", "9", "14", "15", "17", "18", "19", "20", "21", "22", "pcie", "table1"),
+        *("sensitivity", "map"),
+    ),
+    full=Scale(
+        20_000, tuple(range(1, SLICES + 1)), LOADS, tuple(2.5 * number for number in range(1, 11)), 0.01, 4_000, 1
+    ),
+    quick=Scale(1_500, (1, 3, SLICES), (0.1, 0.5, 0.9), (2.5, 12.5, 25.0), 0.05, 1_000, 6),
     jobs=jobs_for,
     run=run_job,
-    row_types=(Point, Run),
+    row_types=(Point, Run, Served),
     report=report,
     describe=lambda jobs: f"{len(jobs)} slices and servers",
     order=lambda job: not isinstance(job, Tail),

@@ -70,7 +70,7 @@ OUTPUT_OPTIONS = (
     ("simulate", "--trace"),
     ("build", "-o"),
     ("profile", "-o"),
-    ("profile", "--cpu-preprocessing", "-o"),
+    ("profile", "--cpu-preprocessing", "ours", "-o"),
     ("serve", "--trace"),
     ("bench", "http://h:1", "--plot"),
     ("preprocess", "image", "photo.jpg", "--target", "hw_emu", "--out", "tensors", "--wave"),
@@ -105,6 +105,7 @@ NAMED = (  # choices and lists of names
     ("demo", "--input-shape"),
     ("profile", "--model"),
     ("profile", "--cell"),
+    ("profile", "--cpu-preprocessing"),
     ("profile", "--input-shape"),
     ("bench", "http://h:1", "--arrivals"),
     *(
@@ -534,7 +535,7 @@ def test_what_is_no_command_or_option(command):
 def test_what_is_of_networks_has_no_place_where_none_is_measured(options, tmp_path):
     (tmp_path / "file").touch()
     options = [str(tmp_path / "file") if option == "file" else option for option in options]
-    refused("profile", "--cpu-preprocessing", *options, wording=f"leave out {options[0]}")
+    refused("profile", "--cpu-preprocessing", "ours", *options, wording=f"leave out {options[0]}")
 
 
 @pytest.mark.parametrize("command", [(), ("preprocess",)])

@@ -23,6 +23,7 @@ from headrace.host.cli.main import main
 main()
 """
 IMAGE = "this needs OpenCV: pip install 'headrace[image]'"
+LIBROSA = "this needs librosa: pip install 'headrace[libraries]'"
 PARQUET = "results are kept in Parquet files, by pyarrow: pip install 'headrace[sweeps]'"
 
 
@@ -38,6 +39,8 @@ def without(modules: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         ("cv2,simplejpeg", "preprocess audio sound.wav --out {out}", IMAGE),
         ("simplejpeg", "preprocess image photo.jpg --out {out}", "needs simplejpeg: pip install 'headrace[image]'"),
         ("uvloop,cv2", "serve", "this needs uvloop: pip install 'headrace[server]'"),
+        ("librosa", "profile --cpu-preprocessing librosa -o {out}", LIBROSA),
+        ("resampy", "profile --cpu-preprocessing librosa-kaiser_best -o {out}", "pip install 'headrace[libraries]'"),
         ("pyarrow", "reproduce smdp --quick --out {out}", PARQUET),
         ("pyarrow", "simulate --grid {grid} --out {out}", PARQUET),
         ("pyarrow", "plan --model resnet50 --slo-ms 100 --rate-rps 1 --gpu a100-40gb --out {out}", PARQUET),

@@ -68,7 +68,7 @@ def alive(session: int) -> list[str]:
         ("build", "--target", "hw_emu", "-o", "new.xclbin"),
         ("profile", "--cell", "lstm"),
         ("profile",),
-        ("profile", "--cpu-preprocessing"),
+        ("profile", "--cpu-preprocessing", "ours"),
         ("plan", "--model", "citrinet", "--rate-rps", "300", "--slo-ms", "100", "--gpu", "a100-40gb"),
         ("simulate", "--grid", "grid.toml"),
     ],

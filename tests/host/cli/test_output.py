@@ -95,10 +95,10 @@ def test_names_of_models_are_printed_as_they_are(name, tmp_path):
 
 def test_costs_of_preprocessing_are_written_as_the_simulator_reads_them(tmp_path):
     file = tmp_path / "costs.json"
-    done = headrace("profile", "--cpu-preprocessing", "--json", "-o", file)
+    done = headrace("profile", "--cpu-preprocessing", "ours", "--json", "-o", file)
     assert done.returncode == 0 and done.stdout == file.read_text(), done.stderr
     costs = read_costs(file)
-    assert costs.label == "measured" and "headrace profile --cpu-preprocessing" in costs.source
+    assert costs.label == "ours" and "headrace profile --cpu-preprocessing ours" in costs.source
     assert {"machine", "rounds", "fits"} < set(json.loads(done.stdout))
 
 

@@ -22,11 +22,27 @@ def measured():
     return found
 
 
-def test_longer_sounds_and_larger_photos_cost_more(measured):
-    seconds = measured.costs.seconds(Inputs("audio"), np.array([1.0, 10.0, 30.0]))
-    assert (np.diff(seconds) > 0).all()
-    seconds = measured.costs.seconds(Inputs("image"), np.array([5e4, 2e5, 8e5]))
-    assert (np.diff(seconds) > 0).all() and 1e-5 < seconds[1] < 1
+def test_costs_are_those_that_make_the_times_of_the_files(monkeypatch):
+    """The times are made up, because a busy machine measures anything."""
+    image_s, byte_s, clip_s, second_s, contention = 3e-4, 8e-9, 2e-4, 5e-4, 1.25
+
+    def on_cores(cores, name, kind, files):
+        slower = contention if len(cores) == 2 else 1.0
+        if kind == "image":
+            times = [image_s + byte_s * len(file) for file in files]
+        else:
+            times = [clip_s + second_s * (len(file) - 44) / 2 / 22050 for file in files]  # 16 bits behind a WAV header
+        return slower * np.tile(times, (len(cores), cpu_profiling.ROUNDS, 1))
+
+    monkeypatch.setattr(cpu_profiling, "_on_cores", on_cores)
+    monkeypatch.setattr(cpu_profiling.os, "sched_getaffinity", lambda _: {0, 1})
+    costs = measure_cpu(PHOTOS, SOUNDS, "a test", lambda _: None).costs
+    assert (costs.image.image_s, costs.image.byte_s) == pytest.approx((image_s, byte_s), rel=1e-3)
+    assert (costs.audio.clip_s, costs.audio.second_s) == pytest.approx((clip_s, second_s), rel=1e-3)
+    assert costs.image.contention == costs.audio.contention == pytest.approx(contention)
+    assert costs.seconds(Inputs("audio"), np.array([10.0])) == pytest.approx(
+        contention * (clip_s + 10 * second_s), rel=1e-3
+    )
 
 
 def test_contention_is_what_all_cores_take_beside_one(measured):
@@ -42,6 +58,35 @@ def test_costs_of_each_column_are_found_of_what_they_make():
     assert cpu_profiling._solved(work, work @ costs) == pytest.approx(costs)
 
 
+def test_another_library_is_measured_under_its_name():
+    found = measure_cpu(PHOTOS[:3], SOUNDS, "a test", lambda _: None, "librosa")
+    assert found.costs.label == "librosa" and found.audio.alone_s > 0
+
+
+class Pipe:
+    def send(self, answer):
+        self.sent = answer
+
+
+class Barrier:
+    parties = 1
+
+    def wait(self, limit_s):
+        pass
+
+
+def test_what_a_library_refuses_is_sent_to_the_parent_and_nobody_waits():
+    pipe = Pipe()
+    cpu_profiling._work(pipe, Barrier(), "opencv", "image", [b"no photo"], 0)
+    assert isinstance(pipe.sent, UsageError) and "OpenCV decodes no image" in str(pipe.sent)
+
+
+def test_a_process_measures_every_file_in_every_round():
+    pipe = Pipe()
+    cpu_profiling._work(pipe, Barrier(), "opencv", "image", PHOTOS[:2], 0)
+    assert pipe.sent.shape == (cpu_profiling.ROUNDS, 2) and (pipe.sent >= 0).all()
+
+
 def test_the_processes_leave_this_ones_cores_as_they_were(measured):
     assert len(cpu_profiling.os.sched_getaffinity(0)) == measured.cores
 
@@ -51,3 +96,5 @@ def test_without_files_and_with_broken_ones_there_is_nothing_to_measure():
         measure_cpu([], SOUNDS, "a test", lambda _: None)
     with pytest.raises(CorruptInput):
         measure_cpu([b"no photo"], SOUNDS, "a test", lambda _: None)
+    with pytest.raises(UsageError, match="no preprocessing by 'scipy'; choose from ours, opencv"):
+        measure_cpu(PHOTOS, SOUNDS, "a test", lambda _: None, "scipy")

@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.batching import UsageError
-from headrace.sim.hardware.cpu import MEASURED, AudioCost, CpuCosts, ImageCost, cpu_preprocessor, utilization
+from headrace.sim.hardware.cpu import (
+    LIBRARY_COSTS,
+    MEASURED,
+    AudioCost,
+    CpuCosts,
+    ImageCost,
+    cpu_preprocessor,
+    utilization,
+)
 from headrace.sim.hardware.inputs import Inputs, KnownImage
 from headrace.sim.hardware.preba_cpu import (
     PAPER_IMPLIED,
@@ -101,6 +109,19 @@ def test_costs_are_read_back_as_they_were_written(image_s, pixel_s, byte_s, clip
         assert "no time at all" in str(error)
         return
     assert CpuCosts.from_json(costs.to_json(machine={"cores": 2})) == costs
+
+
+def test_cores_that_are_slower_take_longer_for_every_part():
+    slower = MEASURED.scaled(3)
+    for kind, sizes in (("image", [1e5, 1e6]), ("audio", [1.0, 30.0])):
+        usual = MEASURED.seconds(Inputs(kind), np.array(sizes))
+        assert slower.seconds(Inputs(kind), np.array(sizes)) == pytest.approx(3 * usual)
+    assert slower.label == MEASURED.label and MEASURED.scaled(1) == MEASURED
+
+
+def test_kaiser_best_costs_many_times_what_soxr_does():
+    clips = {costs.label: costs.seconds(Inputs("audio"), np.array([2.5]))[0] for costs in LIBRARY_COSTS}
+    assert clips["librosa-kaiser_best"] > 5 * clips["librosa"] > 5 * clips["ours"] / 2
 
 
 WRITTEN = json.loads(MEASURED.to_json())

@@ -1,12 +1,14 @@
 """Test the names of preprocessors, and the GPU's own decoders among them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.batching import UsageError
-from headrace.sim.hardware.cpu import MEASURED
+from headrace.sim.hardware.cpu import LIBRARY_COSTS, MEASURED, AudioCost
 from headrace.sim.hardware.gpu.mig import GPUS, gpu_named, partition
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS, KnownImage
 from headrace.sim.hardware.nvjpg import kernels_s, nvjpg_preprocessor
@@ -25,6 +27,7 @@ def host(kind="image", gpu="a100-40gb", instances="1g.5gb:7", **more) -> Host:
         ("ideal", {}),
         ("cpu:32", {"cpu": 25, "host to gpu": 1}),
         ("cpu:32:paper-implied", {"cpu": 25, "host to gpu": 1}),
+        ("cpu:32:librosa-kaiser_best", {"cpu": 25, "host to gpu": 1}),
         ("dpu:4", {"host to dpu": 1, "mel cu": 4, "norm cu": 4, "dpu to host": 1, "host to gpu": 1}),
         ("dpu:4,2:p2p", {"host to dpu": 1, "mel cu": 4, "norm cu": 2, "dpu to gpu": 1}),
     ],
@@ -39,7 +42,16 @@ def test_costs_are_those_of_their_label():
     size = np.array([2.5])
     for costs in COSTS:
         found = parse(f"cpu:8:{costs.label}", host("audio"))
-        assert found.steps[0].service_s(size)[0] == pytest.approx(2.5 * costs.audio.second_s, rel=0.2)
+        alone_s = costs.audio.clip_s + 2.5 * costs.audio.second_s
+        assert found.steps[0].service_s(size)[0] == pytest.approx(costs.audio.contention * alone_s)
+
+
+def test_costs_of_a_file_are_the_default_and_replace_those_of_their_label(tmp_path):
+    mine = replace(LIBRARY_COSTS[0], audio=AudioCost(1.0, 0.0))
+    own = host("audio", costs=(mine, *COSTS))
+    for text in ("cpu:8", f"cpu:8:{mine.label}"):
+        assert parse(text, own).steps[0].service_s(np.array([2.5]))[0] == 1.0
+    assert parse("cpu:8:librosa", own).steps[0].service_s(np.array([2.5]))[0] < 1.0
 
 
 @pytest.mark.parametrize(
@@ -49,7 +61,7 @@ def test_costs_are_those_of_their_label():
         ("", "give one such as"),
         ("cpu", "give a number of cores"),
         ("cpu:x", "'x' is no number of cores"),
-        ("cpu:32:mine", "choose from measured, paper-implied"),
+        ("cpu:32:mine", "choose from measured, paper-implied, ours, opencv, pillow, torchvision, librosa"),
         ("cpu:7", "leave at least 1"),
         ("dpu", "give a number of CUs"),
         ("dpu:0", "'0' is no number of CUs"),

@@ -1,0 +1,230 @@
+"""Draw the map of crossover.py, and write the page docs/does_a_dpu_pay.md from its rows."""
+
+import math
+import textwrap
+from pathlib import Path
+from typing import Any, Final
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.lines import Line2D
+
+from headrace.sim.experiments.preba.conditions import IMPLIED
+from headrace.sim.experiments.preba.crossover import (
+    AUDIO,
+    CORES,
+    IMAGES,
+    LIBRARIES,
+    METRICS,
+    MORE,
+    SIZES,
+    UNITS,
+    Map,
+)
+from headrace.sim.hardware.inputs import TYPICAL_PIXELS
+
+SHOWN_CORES: Final = (8, 16, 32, 64, 128)
+LINES: Final[dict[str, Any]] = {"throughput": "-", "energy": ":", "dollars": "--"}
+WIDTH: Final = 120  # of the page's lines
+GREATEST: Final = 8.0  # the end of the colour scale; a power of two
+PICTURE: Final = "../sim/experiments/preba/results/map.png"
+
+
+def shown(model: str, size: float) -> str:
+    """Return a size in words."""
+    if model == AUDIO:
+        return f"clips of {size:g} s"
+    return "photos of 500x375" if size == TYPICAL_PIXELS else f"photos of {size / 1e6:g} MP"
+
+
+def _of(model: str, size: float) -> list[str]:
+    """Return the libraries to show at a size. The costs that the paper implies are those of one size."""
+    return [label for label in LIBRARIES[model] if label != IMPLIED or size == SIZES[model][0]]
+
+
+def draw(path: Path, found: Map) -> None:
+    figure, axes = plt.subplots(2, 3, figsize=(15, 9), layout="constrained", sharey=True)
+    levels = np.arange(-math.log2(GREATEST), math.log2(GREATEST) + 0.1, 0.25)
+    for row, (model, sizes) in zip(axes, SIZES.items(), strict=True):
+        for panel, size in zip(row, sizes, strict=True):
+            cores, costs, dollars = found.ratios(model, size, "dollars")
+            colours = np.clip(np.log2(dollars), levels[0], levels[-1])
+            mesh = panel.contourf(costs, cores, colours, levels, cmap="RdBu_r", extend="both")
+            for metric, style in LINES.items():
+                _, _, ratios = found.ratios(model, size, metric)
+                edge = np.log(ratios / (MORE if metric == "throughput" else 1.0))
+                if edge.min() < 0 < edge.max():
+                    panel.contour(costs, cores, edge, [0.0], colors="k", linestyles=style, linewidths=1.8)
+            for number, label in enumerate(_of(model, size)):
+                (library,) = found.of(model, size, label)
+                panel.axvline(library.core_ms, color="C2", linewidth=1)
+                late = library.core_ms > 0.2 * costs[-1]
+                panel.text(
+                    library.core_ms,
+                    CORES[0] * 1.06 * 1.2**number,
+                    f"{label} " if late else f" {label}",
+                    horizontalalignment="right" if late else "left",
+                    color="0.1",
+                    fontsize=8,
+                    bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.8},
+                )
+            panel.set_xscale("log")
+            panel.set_yscale("log", base=2)
+            panel.set_yticks(SHOWN_CORES, [str(each) for each in SHOWN_CORES])
+            panel.minorticks_off()
+            panel.xaxis.set_major_formatter("{x:g}")
+            of = "MobileNetV3-small" if model == IMAGES else "Conformer small"
+            rate = found.dpu(model, size).throughput_rps
+            panel.set_title(f"{shown(model, size)}\n{of}, {rate:,.0f}/s behind a DPU", fontsize=10)
+            panel.set_xlabel("time of a core for a request, ms")
+        row[0].set_ylabel("cores of the server with one GPU")
+    bar = figure.colorbar(mesh, ax=axes, shrink=0.8)
+    ticks = [-3, -2, -1, 0, 1, 2, 3]
+    bar.set_ticks(ticks, labels=[f"{2.0**tick:g}" for tick in ticks])
+    bar.set_label("requests a dollar: server with a DPU / server of cores (red: the DPU pays)")
+    handles = [Line2D([], [], color="k", linestyle=style, linewidth=1.8) for style in LINES.values()]
+    labels = [f"edge of {metric}: the DPU pays to its right" for metric in LINES]
+    handles.append(Line2D([], [], color="C2"))
+    figure.legend(handles, [*labels, "a library, measured"], loc="outside lower center", ncols=4)
+    figure.savefig(path, dpi=100)
+    plt.close(figure)
+
+
+def _ms(value: float) -> str:
+    if value == 0:
+        return "always"
+    return "never" if value == math.inf else f"{value:.2g}" if value < 10 else f"{value:.0f}"
+
+
+def edges(found: Map) -> list[str]:
+    """Return a table in Markdown: from which time of a core a DPU pays, by size and cores."""
+    lines = [
+        f"| inputs | {' | '.join(f'{cores} cores' for cores in SHOWN_CORES)} |",
+        f"| --- |{' --- |' * len(SHOWN_CORES)}",
+    ]
+    for model, sizes in SIZES.items():
+        for size in sizes:
+            cells = []
+            for cores in SHOWN_CORES:
+                edge = [found.pays_from_ms(model, size, cores, metric) for metric in METRICS]
+                cells.append(" / ".join(map(_ms, edge)))
+            lines.append(f"| {shown(model, size)} | {' | '.join(cells)} |")
+    return lines
+
+
+def libraries(found: Map) -> list[str]:
+    """Return a table in Markdown: what a DPU does beside 32 cores with each library."""
+    lines = [
+        "| inputs | library | core time, ms | 32 cores, requests/s | DPU, requests/s | throughput | energy | dollars |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for model, sizes in SIZES.items():
+        for size in sizes:
+            for label in _of(model, size):
+                (row,) = found.of(model, size, label)
+                ratios = " | ".join(f"{found.ratio(row, metric):.2f}" for metric in METRICS)
+                rates = f"{row.throughput_rps:,.0f} | {found.dpu(model, size).throughput_rps:,.0f}"
+                lines.append(f"| {shown(model, size)} | {label} | {row.core_ms:.3g} | {rates} | {ratios} |")
+    return lines
+
+
+def verdict(found: Map) -> str:
+    """Return in words with which libraries a DPU beside 32 cores serves more requests a dollar, at the least size."""
+    texts = []
+    for model, what in ((IMAGES, "For photos"), (AUDIO, "For clips")):
+        pays: dict[bool, list[str]] = {True: [], False: []}
+        for label in LIBRARIES[model]:
+            if label != IMPLIED:
+                (row,) = found.of(model, SIZES[model][0], label)
+                pays[found.ratio(row, "dollars") > 1].append(label)
+        texts.append(f"{what} it pays beside {_listed(pays[True])}, and not beside {_listed(pays[False])}.")
+    return " ".join(texts)
+
+
+def _listed(names: list[str]) -> str:
+    return "none of them" if not names else " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def page(found: Map) -> str:
+    """Return the page docs/does_a_dpu_pay.md."""
+    image, clip = SIZES[IMAGES][0], SIZES[AUDIO][0]
+    image_ms, clip_ms = (found.pays_from_ms(*one, 32, "dollars") for one in ((IMAGES, image), (AUDIO, clip)))
+    units = {model: text.removeprefix("dpu:") for model, text in UNITS.items()}
+    numbers: dict[str, Any] = {
+        "photo": f"{image_ms:.1f}",
+        "clip": f"{clip_ms:.1f}",
+        "photo_rate": f"{found.dpu(IMAGES, image).throughput_rps:,.0f}",
+        "clip_rate": f"{found.dpu(AUDIO, clip).throughput_rps:,.0f}",
+        "image_units": units[IMAGES],
+        "audio_units": units[AUDIO],
+        "verdict": textwrap.fill(f"Some libraries were measured here. {verdict(found)}", WIDTH),
+        "edges": "\n".join(edges(found)),
+        "libraries": "\n".join(libraries(found)),
+        "picture": PICTURE,
+        "more": f"{100 * (MORE - 1):.0f}",
+    }
+    return TEXT.format(**numbers)
+
+
+TEXT: Final = """\
+# Does a DPU pay?
+
+A DPU is an FPGA card that turns JPEG files and recordings into tensors. A server without one does this on its cores.
+This page tells when the card is worth its price and its power, by simulation. Nothing here ran on a card, a GPU or a
+server of this size. MP are millions of pixels.
+
+**In short.** A server has one A100-40GB in seven slices and 32 cores, of which seven launch kernels. A DPU serves more
+requests a dollar there if a core needs more than {photo} ms for a photo of 500x375, or {clip} ms for a clip of 2.5 s.
+That is with PREBA's fastest networks, which take {photo_rate} photos/s and {clip_rate} clips/s.
+
+{verdict}
+
+![Requests a dollar of a server with a DPU, beside a server of cores]({picture})
+
+## How to read the picture
+
+- Right is slow preprocessing: the time of one core for a request. Up are more cores beside the same GPU.
+- Red: the server with a DPU serves more requests a dollar. Blue: the server of cores does. White: both do the same.
+- The three black lines are the edges for throughput, energy and dollars. A DPU pays to the right of a line, and above
+  one that bends back.
+- A green line is a library at that size of inputs, measured on one core (below).
+- In the upper part a server has more than one CPU. From 64 cores on the further CPUs cost money and power even when
+  preprocessing is cheap, and the DPU's server has only one CPU.
+
+The rule behind it: cores bind when requests/s times the time of a core exceed the cores that are left. A network that
+is half as fast moves the edges to twice the time. With larger photos the units of the DPU themselves bind.
+
+## From which time of a core a DPU pays
+
+In ms of one core for a request, for throughput / energy / dollars. "Always" is at every cost of the map, and "never" at
+none. Throughput counts from {more} % more on, because the slices are the same.
+
+{edges}
+
+## Today's libraries, beside 32 cores
+
+The last three columns are the DPU's server by the other one: requests a second, a joule and a dollar.
+
+{libraries}
+
+`ours` is this project's own CPU path. `librosa` resamples by soxr_hq, its default since release 0.10, and
+`librosa-kaiser_best` by the default before that. `paper-implied` is what follows from the numbers of the PREBA paper.
+
+## What stands behind the numbers
+
+- Costs of libraries: `headrace profile --cpu-preprocessing NAME` on an AMD EPYC (family 26), with 36 photos and 32
+  recordings, resampled from 22,050 to 16,000 Hz. Your core differs: measure it, and pass `--cpu-costs FILE` to
+  `headrace simulate`.
+- All requests wait at once, so that a server's slowest stage decides. The DPU has {image_units} compute units for
+  images, or {audio_units} of each kind for audio, by the clocks of their cycle models at 300 MHz.
+- Prices and watts are assumptions: a node with 32 cores 5,500 $, each further CPU 2,600 $, the GPU 8,000 $, the card
+  4,395 $; three years at 0.139 $ a kWh (`sim/system/cost.py`, `sim/hardware/gpu/power.py`). A server with 8 or 16 cores
+  is priced and powered as one with 32.
+- PREBA's own baseline, and where its numbers come out, is in the
+  [README](../README.md#preba-reproduced).
+
+`headrace reproduce preba --figure map` makes the picture, the rows (map.csv) and this page again.
+"""
