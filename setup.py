@@ -36,6 +36,7 @@ COMPILED = (
     "batching/policies/static.py",
     "batching/policies/shared/window.py",
     "batching/policies/work_conserving.py",
+    "sim/cell_memory.py",
     "sim/engine.py",
     "sim/fleet/routers.py",
     "sim/fleet/run.py",
