@@ -65,8 +65,27 @@ def decoder_step_s(batch: int) -> float:
     return DECODER_WORK * lstm_step_s(full) * max(1.0, batch / full)
 
 
-def tree_cell_s(batch: int) -> float:
-    return TREE_CELL_S * lstm_step_s(batch) / FLAT_S
+@dataclass(frozen=True, slots=True)
+class TreeReading:
+    """A reading of what the paper leaves open of a TreeLSTM's cell.
+
+    Args:
+        least_s: The time (s) of a cell without rows. From there the time rises in a straight line to TREE_CELL_S at
+            FLAT_BATCH rows.
+        fixed_overhead: Whether a task of at most FLAT_BATCH rows pays the overhead of FLAT_BATCH rows.
+        slower: A factor of the cell's time.
+    """
+
+    least_s: float = TREE_CELL_S
+    fixed_overhead: bool = False
+    slower: float = 1.0
+
+
+def tree_cell_s(batch: int, reading: TreeReading = TreeReading()) -> float:
+    """Return the seconds of a TreeLSTM's cell. Beyond FLAT_BATCH rows it grows as an LSTM step does."""
+    if batch < FLAT_BATCH:
+        return reading.slower * (reading.least_s + (TREE_CELL_S - reading.least_s) * batch / FLAT_BATCH)
+    return reading.slower * TREE_CELL_S * lstm_step_s(batch) / FLAT_S
 
 
 def mean_overhead_s(batch: int) -> float:
@@ -116,9 +135,11 @@ class V100TreeCells:
     that no task left side by side."""
 
     scheduled: bool = True
+    reading: TreeReading = TreeReading()
 
     def latency(self, node: int, batch: int, length: float) -> float:
-        return tree_cell_s(batch) + (TREE_ROW_OVERHEAD_S * batch if self.scheduled else 0.0)
+        rows = max(batch, FLAT_BATCH) if self.reading.fixed_overhead else batch
+        return tree_cell_s(batch, self.reading) + (TREE_ROW_OVERHEAD_S * rows if self.scheduled else 0.0)
 
 
 def cell_times(model: CellModel, decoders: tuple[int, ...] = (), *, locality: bool = True) -> NodeTimes:
@@ -131,8 +152,8 @@ def cell_times(model: CellModel, decoders: tuple[int, ...] = (), *, locality: bo
     return NodeTimes(model.graph, V100Cells(decoders), LOCALITY)
 
 
-def tree_times(model: CellModel, *, scheduled: bool = True) -> NodeTimes:
-    return NodeTimes(model.graph, V100TreeCells(scheduled))
+def tree_times(model: CellModel, *, scheduled: bool = True, reading: TreeReading = TreeReading()) -> NodeTimes:
+    return NodeTimes(model.graph, V100TreeCells(scheduled, reading))
 
 
 def padded_graph(name: str, *, decoder: bool) -> ModelGraph:
