@@ -32,6 +32,7 @@ COMPILED = (
     "batching/policies/serial.py",
     "batching/policies/shared/single_input.py",
     "batching/policies/smdp.py",
+    "batching/policies/smdp_mixture.py",
     "batching/policies/smdp_phases.py",
     "batching/policies/static.py",
     "batching/policies/shared/window.py",

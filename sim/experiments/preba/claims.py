@@ -46,6 +46,7 @@ from headrace.sim.experiments.preba.conditions import (
     WHOLE,
 )
 from headrace.sim.experiments.preba.rows import Rows, Run, knee, latency_knee, mean
+from headrace.sim.experiments.preba.transfers import transfers
 from headrace.sim.experiments.report import Claim
 from headrace.sim.hardware.gpu.slice import LATENCY_KNEE
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS, Inputs
@@ -459,7 +460,7 @@ def pcie(rows: Rows, folder: Path) -> list[Claim]:
             "" if model in IMAGE_NETWORKS else f"With its bytes a clip: {first[2] * 0.9 / clips_per_s():.3g} GB/s",
         )
         claims.append(Claim("4.2", f"PCIe, {SHORT[model]}", paper, first[0], "GB/s", note))
-    return claims
+    return [*claims, *transfers()]
 
 
 def table_1(rows: Rows, folder: Path) -> list[Claim]:
