@@ -266,11 +266,11 @@ def _show_mixture(mixture: Mixture, solve_ms: float, as_json: bool) -> None:
         show_json(result)
         return
     _print_numbers(
-        "optimal batching by a mixture of two policies",
+        "mixture of two policies",
         {name: value for name, value in result.items() if name != "policies"},
     )
     for name, solution in (("fast", mixture.fast), ("frugal", mixture.frugal)):
-        _print_table(f"batch by requests waiting, {name} policy", solution)
+        _print_table(f"{name} policy", solution)
 
 
 def _quantiles(solution: Solution) -> dict[str, float | None]:

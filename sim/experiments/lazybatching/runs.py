@@ -20,7 +20,8 @@ from headrace.batching.registry import policy_with
 from headrace.sim.engine import Arrivals
 from headrace.sim.experiments.experiment import Experiment, Report
 from headrace.sim.experiments.lazybatching import further
-from headrace.sim.experiments.lazybatching.claims import REPORTS
+from headrace.sim.experiments.lazybatching.causes import explained
+from headrace.sim.experiments.lazybatching.claims import REPORTS, draw
 from headrace.sim.experiments.lazybatching.conditions import (
     COLOCATED,
     FURTHER_NETWORKS,
@@ -221,7 +222,12 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
 
 
 def report(figure: str, rows: Sequence[Row], folder: Path) -> Report:
-    return Report({f"figure{figure}": rows}, {**REPORTS, **further.REPORTS}[figure](rows, folder))
+    draw(figure, rows, folder)
+    compute = {**REPORTS, **further.REPORTS}.get(figure)
+    claims = [] if compute is None else compute(rows, folder)
+    if compute is not None and rows:
+        claims = explained(claims, rows, compute, folder)
+    return Report({f"figure{figure}": rows}, claims)
 
 
 def describe(jobs: Sequence[Job]) -> str:
