@@ -269,7 +269,7 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
             return _jobs("lstm, 64", "lstm", "wmt15", 1, scale.lstm, scale, small, FLAT_BATCH) + jobs_for("9", scale)
         case "8":
             widths = [("bucketed-graph", width) for width in WIDTHS]
-            requests = scale.requests("lstm", scale.lstm[-1])
+            requests = 3 * scale.requests("lstm", scale.lstm[-1])  # so that nearly all batches are full
             backlog = [
                 Job(BACKLOG, "lstm", "wmt15", 1, BACKLOG_RPS, seed, requests, tuple(widths))
                 for seed in range(scale.seeds)
