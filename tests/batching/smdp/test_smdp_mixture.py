@@ -1,16 +1,20 @@
 import itertools
+import math
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from smdp_simulation import TablePolicy, confidence, serve
+from smdp_simulation import NET, Service, TablePolicy, confidence, serve
 
-from headrace.batching import MixedTables, UsageError
+from headrace.batching import MixedTables, NodeTimes, UsageError
+from headrace.batching.policies.smdp import SmdpBatching
 from headrace.batching.policies.smdp_mixture import ByMixture
+from headrace.batching.request import TABLE
 from headrace.batching.smdp import BatchService, Weights, build, least_power_mixture, solve
 from headrace.batching.smdp.slo import Infeasible, Target, least_power
 from headrace.batching.smdp.tables import mixed_tables
+from headrace.sim.engine import Arrivals, run
 
 GOOGLENET = BatchService.linear((0.3051, 1.052), (19.90, 19.60), 32)  # ms, mJ
 SMALL = BatchService.linear((0.4, 1.0), (10.0, 30.0), 6)
@@ -146,6 +150,22 @@ def test_a_mixture_holds_in_simulation(rho, factor):
     assert abs(mean - bound) < half + 2e-3 * bound
     power, half = confidence([power for _, power in runs])
     assert abs(power - mixture.power) < half + 1e-3 * power
+
+
+def test_the_policy_serves_by_the_tables_of_a_mixture():
+    """It serves as the rule alone does, and two runs are equal."""
+    rate = GOOGLENET.arrival_rate(0.5)
+    tables = mixed_tables(least_power_mixture(GOOGLENET, rate, 4.27))
+    at = np.cumsum(np.random.default_rng(0).exponential(1 / rate, 4000)).tolist()
+    count = len(at)
+    arrivals = Arrivals(["net"] * count, at, [math.inf] * count, [1.0] * count, [1] * count)
+    times = {"net": NodeTimes(NET, Service(GOOGLENET.latency))}
+    policies = [SmdpBatching([NET], {"net": tables}, 32, max_wait_s=1e6) for _ in range(2)]
+    first, second = (run(policy, arrivals, times, 1, True) for policy in policies)
+    assert first.finished == second.finished
+    both = {one.task.batch_size for one in first.ran[:-1]}  # the last one waited for more in vain
+    assert min(both) == 4 and max(both) > 4  # the fast policy serves 4, the frugal one waits for 5
+    assert all(one.task.reason == TABLE for one in first.ran[:-1])
 
 
 def rule(chance, seed=0):
