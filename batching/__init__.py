@@ -4,7 +4,7 @@ Nothing in this package reads a clock, starts a thread or does I/O.
 """
 
 from headrace.batching.accounting import AccountingError, Ledger
-from headrace.batching.action_tables import PhaseTables, RateTables
+from headrace.batching.action_tables import MixedTables, PhaseTables, RateTables
 from headrace.batching.checked_policy import CheckedPolicy
 from headrace.batching.context import PolicyContext
 from headrace.batching.errors import (
@@ -54,6 +54,7 @@ __all__ = [
     "LazyBatching",
     "Ledger",
     "MatMul",
+    "MixedTables",
     "ModelGraph",
     "Node",
     "NodeKind",

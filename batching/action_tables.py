@@ -70,6 +70,33 @@ class RateTables:
             self.serving.append(row)
 
 
+class MixedTables:
+    """Two tables for one known arrival rate, and a state at which a coin chooses between them.
+
+    Args:
+        actions: `actions[i][s]` is the batch size to serve by table i when s requests wait; 0 means to wait.
+        best_batch: The batch size to serve when more requests wait than a table has entries.
+        max_batch: The largest batch size.
+        state: The number of waiting requests at which the coin is thrown, when a decision is due.
+        chance: The probability of table 1.
+
+    Raises:
+        UsageError: There are not two tables, or a number is out of range.
+    """
+
+    def __init__(
+        self, actions: Sequence[Sequence[int]], best_batch: int, max_batch: int, state: int, chance: float
+    ) -> None:
+        if len(actions) != 2 or state < 1 or not 0.0 <= chance <= 1.0:
+            raise UsageError("mixed tables need two tables, a state of 1 or more, and a chance of 0 to 1")
+        check_tables(actions, best_batch, max_batch)
+        self.actions: list[list[int]] = [list(table) for table in actions]
+        self.best_batch: int = best_batch
+        self.max_batch: int = max_batch
+        self.state: int = state
+        self.chance: float = chance
+
+
 class PhaseTables:
     """Two tables for bursty arrivals, one for each phase.
 

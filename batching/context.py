@@ -7,7 +7,7 @@ server make the same kind of context, so the same policy serves both.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from headrace.batching.action_tables import PhaseTables, RateTables
+from headrace.batching.action_tables import MixedTables, PhaseTables, RateTables
 from headrace.batching.errors import UsageError
 from headrace.batching.graphs.cell_graph import CellModel
 from headrace.batching.graphs.execution import NodeTimes
@@ -16,7 +16,7 @@ from headrace.batching.graphs.profile import KNEE_GROWTH, Profile
 
 # Profiles by model: one mapping for all workers, or one mapping for each worker.
 Profiles = Mapping[str, Profile] | Sequence[Mapping[str, Profile]]
-Tables = Mapping[str, RateTables | PhaseTables]
+Tables = Mapping[str, RateTables | PhaseTables | MixedTables]
 
 
 @dataclass(frozen=True, slots=True)

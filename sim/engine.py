@@ -29,6 +29,7 @@ from headrace.batching.graphs.execution import Decoding, NodeTimes
 from headrace.batching.policy import Policy
 from headrace.batching.request import Request, Task
 from headrace.batching.results import Totals, percentiles_ms
+from headrace.sim.cell_memory import CellMemory
 from headrace.sim.interrupt import look_for_signals
 
 STEPS = 256  # a tally distinguishes so many latencies between one and its double: 0.3 %
@@ -87,7 +88,7 @@ class Outcome:
 
     `worker_busy_s` has one entry for each worker. `node_runs` counts executions of nodes. `request_node_runs` counts
     them once for each request of the batch. `in_system_s` is the integral over time of the number of requests that wait
-    in the policy or run."""
+    in the policy or run. `cell_memory` tells how often tasks of cells gathered states."""
 
     def __init__(self, requests: int) -> None:
         self.started: list[float] = [-1.0] * requests
@@ -99,6 +100,7 @@ class Outcome:
         self.request_node_runs: int = 0
         self.ran: list[TaskRecord] = []
         self.in_system_s: float = 0.0
+        self.cell_memory: CellMemory = CellMemory()
 
     @property
     def busy_s(self) -> float:
@@ -190,6 +192,7 @@ class Tally(Outcome):
         starts again."""
         self._ready.pop(request.id, 0.0)
         self._waited.pop(request.id, 0.0)
+        self.cell_memory.forget(request)
 
     def totals(self) -> Totals:
         finished = self.ledger.finished
@@ -463,6 +466,7 @@ class Server:
             outcome.ends(request, now)
             if self._cellular:
                 del self._opens[request.id]
+                outcome.cell_memory.forget(request)
             self.in_flight -= 1
 
     def _offers(self, worker: _Worker, now: float) -> None:
@@ -481,6 +485,8 @@ class Server:
                 worker.model = task.model
                 worker.times = worker.known[task.model]
             _start(worker, task, worker.times, self._decoding, now)
+            if task.cells and worker.times.copying is not None:
+                worker.end += self._outcome.cell_memory.moves(worker.number, task, worker.times.copying)
             self._idle -= 1
             self._running += len(task.requests)
             if task.start == 0 or self._cellular:

@@ -12,6 +12,7 @@ time costs one binary search.
 """
 
 from bisect import bisect_left
+from typing import Final
 
 from headrace.batching.graphs.model_graph import Length, ModelGraph, NodeKind
 from headrace.batching.policy import LatencyModel
@@ -56,12 +57,33 @@ class Sections:
         self.any: bool = len(self.encoder) > 0 or len(self.decoder) > 0
 
 
+class Copying:
+    """The cost of bringing the states of a batch of cells together, on hardware that runs chains of cells.
+
+    Args:
+        gather_row_s: The time (s) for each row of a batch whose states are gathered into contiguous memory.
+        state_bytes: The size (bytes) of the state that a cell hands to the next one.
+        transfer_s: The time (s) to set up a copy between two workers.
+        bytes_s: The rate (bytes/s) of such a copy.
+    """
+
+    def __init__(self, gather_row_s: float, state_bytes: int, transfer_s: float, bytes_s: float) -> None:
+        self.gather_row_s: Final[float] = gather_row_s
+        self.state_bytes: Final[int] = state_bytes
+        self.transfer_s: Final[float] = transfer_s
+        self.bytes_s: Final[float] = bytes_s
+
+
 class NodeTimes:
     """The latencies of a graph's nodes on one kind of hardware, in sums. Times are in seconds, lengths in the model's
-    unit."""
+    unit.
 
-    def __init__(self, graph: ModelGraph, latency: LatencyModel) -> None:
+    With `copying`, the nodes are the cells of a network of chains, and the simulator adds what their states cost to
+    bring together (sim/cell_memory.py)."""
+
+    def __init__(self, graph: ModelGraph, latency: LatencyModel, copying: Copying | None = None) -> None:
         self.graph = graph
+        self.copying: Final[Copying | None] = copying
         self.sections = Sections(graph)
         self._latency = latency
         self._nodes: int = len(graph.nodes)

@@ -32,6 +32,8 @@ serve 2. Below 50/s the policy does not wait. R1 to R4 arrive at 0, 4, 8 and 10 
 
 Beyond the paper
 ----------------
+- A bound on the mean latency. `MixedTables` follow two tables in turns, which meets the bound at the least power
+  (smdp_mixture.py).
 - The paper's policy is for one known arrival rate. Here tables for a grid of rates are solved beforehand, or in the
   background while the policy serves all waiting requests at once.
 - Estimate. It follows a rise of the load within WINDOW arrivals. It follows a fall to below a rate r within SILENCE / r
@@ -45,12 +47,13 @@ Beyond the paper
 import math
 from collections.abc import Iterable, Mapping
 
-from headrace.batching.action_tables import PhaseTables, RateTables
+from headrace.batching.action_tables import MixedTables, PhaseTables, RateTables
 from headrace.batching.context import PolicyContext
 from headrace.batching.errors import UnknownModel
 from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.batching.policies.shared.queue_length import MAX_WAIT_S, QueueLengthBatching, Rule
 from headrace.batching.policies.shared.settings import BatchLimit
+from headrace.batching.policies.smdp_mixture import ByMixture
 from headrace.batching.policies.smdp_phases import ByPhase
 from headrace.batching.policy import Policy
 from headrace.batching.request import TABLE
@@ -168,7 +171,7 @@ class SmdpBatching(QueueLengthBatching):
     def __init__(
         self,
         graphs: Iterable[ModelGraph],
-        tables: Mapping[str, RateTables | PhaseTables],
+        tables: Mapping[str, RateTables | PhaseTables | MixedTables],
         max_batch: int,
         max_wait_s: float = MAX_WAIT_S,
     ) -> None:
@@ -179,6 +182,8 @@ class SmdpBatching(QueueLengthBatching):
             known = tables.get(graph.name)
             if isinstance(known, PhaseTables):
                 rules[graph.name] = ByPhase(known)
+            elif isinstance(known, MixedTables):
+                rules[graph.name] = ByMixture(known)
             else:
                 rule = ByRate(max_batch, known)
                 rules[graph.name] = rule

@@ -6,6 +6,7 @@ Source: Xu, Sun, Zhou, Niu, "SMDP-Based Dynamic Batching for Efficient Inference
 """
 
 from headrace.batching.smdp.arrivals import Mmpp2
+from headrace.batching.smdp.mixture import Mixture, least_power_mixture
 from headrace.batching.smdp.model import Smdp, build
 from headrace.batching.smdp.service import BatchService, Weights
 from headrace.batching.smdp.solution import Solution
@@ -21,6 +22,7 @@ from headrace.batching.smdp.solver import (
 
 __all__ = [
     "BatchService",
+    "Mixture",
     "Mmpp2",
     "NotConverged",
     "Smdp",
@@ -28,6 +30,7 @@ __all__ = [
     "Weights",
     "build",
     "evaluate",
+    "least_power_mixture",
     "policy_iteration",
     "relative_value_iteration",
     "solve",

@@ -3,7 +3,7 @@
 Mean latency. A policy that minimises w1 * latency + w2 * power has the least power of all policies with its mean
 latency. Otherwise a policy with less power and no more latency would cost less. As w2 grows, the power falls and the
 mean latency rises. So bisection on w2, with w1 = 1, finds the least power under `mean latency <= L`. The result lies on
-the lower convex hull of the policies. Between two corners of the hull, a randomised policy could save a little more.
+the lower convex hull of the policies. Between two corners of the hull, a mixture of both saves more (mixture.py).
 
 Quantile. The same policies are searched under `P(latency > L) <= p`. Their violation usually rises with w2, but not
 always. So the search scans the whole range, and refines it around the answer. The tail is computed exactly (tail.py),

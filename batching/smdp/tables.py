@@ -4,11 +4,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from headrace.batching.action_tables import PhaseTables, RateTables
+from headrace.batching.action_tables import MixedTables, PhaseTables, RateTables
 from headrace.batching.context import PolicyContext
 from headrace.batching.errors import Unstable, UsageError
 from headrace.batching.graphs.execution import NodeTimes
 from headrace.batching.smdp.arrivals import Mmpp2
+from headrace.batching.smdp.mixture import Mixture
 from headrace.batching.smdp.model import build
 from headrace.batching.smdp.service import BatchService, Weights
 from headrace.batching.smdp.solution import RARE, Solution
@@ -38,6 +39,18 @@ def phase_tables(service: BatchService, arrivals: Mmpp2, weights: Weights, serve
         service.max_batch,
         arrivals.rates.tolist(),
         arrivals.dwell.tolist(),
+    )
+
+
+def mixed_tables(mixture: Mixture) -> MixedTables:
+    """Return the tables by which `smdp` serves a mixture."""
+    service = mixture.fast.model.service
+    return MixedTables(
+        [_actions(solution) for solution in (mixture.fast, mixture.frugal)],
+        service.best_batch,
+        service.max_batch,
+        mixture.state,
+        mixture.chance,
     )
 
 

@@ -24,6 +24,7 @@ from headrace.batching.smdp import (
     relative_value_iteration,
     solve,
 )
+from headrace.batching.smdp.mixture import Mixture, least_power_mixture
 from headrace.batching.smdp.slo import Target, least_power
 from headrace.batching.smdp.tail import LatencyTail
 from headrace.host.cli.console import Stages, out, progress, show_json, warn
@@ -90,6 +91,9 @@ def smdp(
     slo_quantile: Annotated[
         float | None, typer.Option(help="Apply --slo-ms to this quantile of the latency, in place of the mean.")
     ] = None,
+    mixture: Annotated[
+        bool, typer.Option("--mixture", help="Meet a mean of --slo-ms exactly, by a mixture of two policies.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Compute the optimal batch size for every queue length, by a semi-Markov decision process.
@@ -98,6 +102,8 @@ def smdp(
     size by the number of waiting requests. 0 means to wait for more. The last entry is for the overflow state."""
     service = _service(tau, zeta, bmax, profile, busy_w)
     arrivals = _arrivals(service, servers, rho, rate_rps, mmpp)
+    if mixture and (slo_ms is None or slo_quantile is not None):
+        raise UsageError("--mixture meets a mean latency: give --slo-ms, and leave out --slo-quantile")
     began = time.perf_counter()
     if slo_ms is not None:
         _leave_out(
@@ -110,13 +116,19 @@ def smdp(
         with progress() as shown:
             stages = Stages(shown)
             stages.stage("searching for the weight of power; models solved")
-            solution = least_power(service, float(arrivals), target, servers, stages.step)  # type: ignore[arg-type]
+            if mixture:
+                mixed = least_power_mixture(service, float(arrivals), slo_ms, servers, stages.step)  # type: ignore[arg-type]
+            else:
+                solution = least_power(service, float(arrivals), target, servers, stages.step)  # type: ignore[arg-type]
     else:
         if slo_quantile is not None:
             raise UsageError("--slo-quantile needs --slo-ms")
         weights = Weights(1.0 if w1 is None else w1, 0.0 if w2 is None else w2)
         solution = _solve(build(service, arrivals, weights, servers), smax, overflow_cost, method, eps)
     solve_ms = 1e3 * (time.perf_counter() - began)
+    if mixture:
+        _show_mixture(mixed, solve_ms, as_json)
+        return
     if w2 and not service.energy.any():
         warn("--w2 has no effect: no energies are given (--zeta, or --busy-w)")
     if solution.waits_for_ever:
@@ -234,6 +246,33 @@ def _as_json(solution: Solution, solve_ms: float) -> dict[str, Any]:
     }
 
 
+def _show_mixture(mixture: Mixture, solve_ms: float, as_json: bool) -> None:
+    """Print a mixture: its costs, and the table of each policy."""
+    model = mixture.fast.model
+    result = {
+        "latency_ms": mixture.latency,
+        "power_w": mixture.power,
+        "share": mixture.share,
+        "state": mixture.state,
+        "chance": mixture.chance,
+        "policies": [solution.policy[:, 0].tolist() for solution in (mixture.fast, mixture.frugal)],
+        "rate_rps": 1e3 * model.rate,
+        "rho": model.load,
+        "servers": model.servers,
+        "method": "mixture",
+        "solve_ms": solve_ms,
+    }
+    if as_json:
+        show_json(result)
+        return
+    _print_numbers(
+        "mixture of two policies",
+        {name: value for name, value in result.items() if name != "policies"},
+    )
+    for name, solution in (("fast", mixture.fast), ("frugal", mixture.frugal)):
+        _print_table(f"{name} policy", solution)
+
+
 def _quantiles(solution: Solution) -> dict[str, float | None]:
     """Return quantiles of the latency (ms). A quantile is None if the truncation of the queue hides it.
 
@@ -250,18 +289,24 @@ def _quantiles(solution: Solution) -> dict[str, float | None]:
 
 
 def _print(solution: Solution, result: dict[str, Any]) -> None:
-    table = Table(title="optimal batching", title_justify="left", show_header=False)
+    _print_numbers("optimal batching", {name: value for name, value in result.items() if name != "policy"})
+    _print_table("batch by requests waiting", solution)
+
+
+def _print_numbers(title: str, result: dict[str, Any]) -> None:
+    table = Table(title=title, title_justify="left", show_header=False)
     table.add_column()
     table.add_column(justify="right")
     for name, value in result.items():
-        if name == "policy":
-            continue
         entries = value.items() if isinstance(value, dict) else [("", value)]
         for key, number in entries:
             shown = "-" if number is None else f"{number:.6g}" if isinstance(number, float) else str(number)
             table.add_row(f"{name} {key}".strip(), shown)
     out.print(table)
-    rows = Table(title="batch by requests waiting", title_justify="left")
+
+
+def _print_table(title: str, solution: Solution) -> None:
+    rows = Table(title=title, title_justify="left")
     rows.add_column("waiting", justify="right")
     for phase in range(solution.policy.shape[1]):
         rows.add_column("batch" if solution.policy.shape[1] == 1 else f"batch in phase {phase}", justify="right")

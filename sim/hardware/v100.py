@@ -1,13 +1,14 @@
 """The GPU on which BatchMaker was evaluated (Gao, Yu, Wu, Li, EuroSys 2018), as latencies of batched cells.
 
-The paper prints few latencies. The others follow from its numbers, as the comments say; nothing is fitted to a
-simulation.
+The paper prints few latencies. The others follow from its numbers, as the comments say. No time is fitted to a
+simulation; two shares of tasks are counted in one.
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from headrace.batching.graphs.cell_graph import CellModel
-from headrace.batching.graphs.execution import NodeTimes
+from headrace.batching.graphs.execution import Copying, NodeTimes
 from headrace.batching.graphs.model_graph import ModelGraph, Node, NodeKind
 
 # An LSTM step of hidden size 1024 takes 185 us at 64 rows and about as much at fewer (Sections 7.2 and 7.3). It takes
@@ -20,12 +21,23 @@ FULL_BATCH, FULL_S = 512, 784e-6
 # of 512 reach 87 % of the ideal (Section 7.3, lengths of 24), so they add 784 us / 0.87 - 784 us there.
 FLAT_OVERHEAD_S = 250e-6 - FLAT_S
 FULL_OVERHEAD_S = FULL_S / 0.87 - FULL_S
+# Both are means over tasks, of which only some gather (Section 4.3): those whose members are not the members of the
+# task before. Two shares are counted in runs of the schedule (tests/sim/hardware/test_v100_locality.py): 0.76 of the
+# tasks gather at 5,000/s, where the paper has its 250 us, and 0.41 where all requests have 24 steps and 28,000/s come.
+# They split the two totals: the scheduling of a task takes 49 us, and the gathering of a row 0.32 us.
+LOW_LOAD_SHARE, EQUAL_LENGTHS_SHARE = 0.76, 0.41
+GATHER_ROW_S = (FULL_OVERHEAD_S - FLAT_OVERHEAD_S) / (EQUAL_LENGTHS_SHARE * FULL_BATCH - LOW_LOAD_SHARE * FLAT_BATCH)
+SCHEDULING_S = FLAT_OVERHEAD_S - LOW_LOAD_SHARE * FLAT_BATCH * GATHER_ROW_S
+# A state is h and c of hidden size 1024 in float32 (Section 7.1). The four GPUs are connected by NVLink (Section 7.1).
+# Between two of four V100-SXM2, each with two links to each other one, p2pBandwidthLatencyTest measures 47.9 GB/s (Dell
+# EMC, Ready Solutions for HPC, on the PowerEdge C4130). No source was found for the set-up of a copy. It is assumed to
+# take as long as one over PCIe (sim/hardware/pcie.py).
+STATE_BYTES = 2 * 1024 * 4
+NVLINK_BYTES_S, NVLINK_SETUP_S = 47.9e9, 10e-6
+LOCALITY = Copying(GATHER_ROW_S, STATE_BYTES, NVLINK_SETUP_S, NVLINK_BYTES_S)
 # A decoder step with its projection to 30,000 words is three quarters of the work of an encoder and a decoder step. It
 # is best at a batch of 256 (Section 7.4).
 DECODER_WORK, DECODER_FULL_BATCH = 3.0, 256
-# Where lengths vary, the paper's own peak is lower: 20,000/s of 24 steps on average (Section 7.2) make 1,067 us a batch
-# of 512. The paper does not say why varying lengths cost that. Only a separate run for comparison uses this number.
-VARIED_OVERHEAD_S = FULL_BATCH / (20_000 * 24) - FULL_S
 # The paper prints nothing of a TreeLSTM's cell. Its time follows from two peaks at batches of 64. The first is 3,100
 # trees/s (Section 7.5, TreeBank). Trees of 19.1 words on average (Socher et al., EMNLP 2013) have 2 x 19.1 - 1 cells,
 # so a task takes 555 us. The second is 70 % of the ideal without overhead (Section 7.5), so the cell takes 70 % of that
@@ -53,53 +65,95 @@ def decoder_step_s(batch: int) -> float:
     return DECODER_WORK * lstm_step_s(full) * max(1.0, batch / full)
 
 
-def tree_cell_s(batch: int) -> float:
-    return TREE_CELL_S * lstm_step_s(batch) / FLAT_S
+@dataclass(frozen=True, slots=True)
+class TreeReading:
+    """A reading of what the paper leaves open of a TreeLSTM's cell.
+
+    Args:
+        least_s: The time (s) of a cell without rows. From there the time rises in a straight line to TREE_CELL_S at
+            FLAT_BATCH rows.
+        fixed_overhead: Whether a task of at most FLAT_BATCH rows pays the overhead of FLAT_BATCH rows.
+        slower: A factor of the cell's time.
+    """
+
+    least_s: float = TREE_CELL_S
+    fixed_overhead: bool = False
+    slower: float = 1.0
 
 
-def overhead_s(batch: int, full_s: float = FULL_OVERHEAD_S) -> float:
-    """Return the seconds of scheduling and gathering for a task.
+def tree_cell_s(batch: int, reading: TreeReading = TreeReading()) -> float:
+    """Return the seconds of a TreeLSTM's cell. Beyond FLAT_BATCH rows it grows as an LSTM step does."""
+    if batch < FLAT_BATCH:
+        return reading.slower * (reading.least_s + (TREE_CELL_S - reading.least_s) * batch / FLAT_BATCH)
+    return reading.slower * TREE_CELL_S * lstm_step_s(batch) / FLAT_S
 
-    They lie on a straight line through the overhead at FLAT_BATCH and `full_s` at FULL_BATCH."""
-    slope = (full_s - FLAT_OVERHEAD_S) / (FULL_BATCH - FLAT_BATCH)
+
+def mean_overhead_s(batch: int) -> float:
+    """Return the seconds of scheduling and gathering for a task if every task pays the mean.
+
+    They lie on a straight line through the overheads at FLAT_BATCH and at FULL_BATCH."""
+    slope = (FULL_OVERHEAD_S - FLAT_OVERHEAD_S) / (FULL_BATCH - FLAT_BATCH)
     return FLAT_OVERHEAD_S + slope * (batch - FLAT_BATCH)
+
+
+class Overhead(StrEnum):
+    """Says what a task pays beyond its step.
+
+    NONE: Nothing, as in a static graph.
+    SCHEDULING: The scheduling of its cells. Gathering comes on top, where its members changed.
+    MEAN: The mean of scheduling and gathering, whether its members changed or not."""
+
+    NONE = "none"
+    SCHEDULING = "scheduling"
+    MEAN = "mean"
 
 
 @dataclass(frozen=True, slots=True)
 class V100Cells:
     """The `LatencyModel` of cells. `decoders` are the numbers of the nodes that are decoder steps; all others are LSTM
-    steps.
-
-    With `scheduled`, cells are scheduled one by one, which adds `overhead_s` to each, `full_overhead_s` at a batch of
-    512. A static graph has none of that."""
+    steps."""
 
     decoders: tuple[int, ...] = ()
-    scheduled: bool = True
-    full_overhead_s: float = FULL_OVERHEAD_S
+    overhead: Overhead = Overhead.SCHEDULING
 
     def latency(self, node: int, batch: int, length: float) -> float:
-        step = decoder_step_s if node in self.decoders else lstm_step_s
-        return step(batch) + (overhead_s(batch, self.full_overhead_s) if self.scheduled else 0.0)
+        step = decoder_step_s(batch) if node in self.decoders else lstm_step_s(batch)
+        match self.overhead:
+            case Overhead.SCHEDULING:
+                return step + SCHEDULING_S
+            case Overhead.MEAN:
+                return step + mean_overhead_s(batch)
+            case _:
+                return step
 
 
 @dataclass(frozen=True, slots=True)
 class V100TreeCells:
-    """The `LatencyModel` of a TreeLSTM. Leaves and inner nodes are taken to cost the same. `scheduled` is as in
-    V100Cells."""
+    """The `LatencyModel` of a TreeLSTM. Leaves and inner nodes are taken to cost the same.
+
+    With `scheduled`, cells are scheduled one by one. Every task then gathers, because an inner cell has two children
+    that no task left side by side."""
 
     scheduled: bool = True
+    reading: TreeReading = TreeReading()
 
     def latency(self, node: int, batch: int, length: float) -> float:
-        return tree_cell_s(batch) + (TREE_ROW_OVERHEAD_S * batch if self.scheduled else 0.0)
+        rows = max(batch, FLAT_BATCH) if self.reading.fixed_overhead else batch
+        return tree_cell_s(batch, self.reading) + (TREE_ROW_OVERHEAD_S * rows if self.scheduled else 0.0)
 
 
-def cell_times(model: CellModel, decoders: tuple[int, ...] = (), full_overhead_s: float = FULL_OVERHEAD_S) -> NodeTimes:
-    """Return the node times of `model` under cellular batching."""
-    return NodeTimes(model.graph, V100Cells(decoders, full_overhead_s=full_overhead_s))
+def cell_times(model: CellModel, decoders: tuple[int, ...] = (), *, locality: bool = True) -> NodeTimes:
+    """Return the node times of a network of chains under cellular batching.
+
+    With `locality`, a task gathers only where its members changed, and copies between GPUs cost time. Without, every
+    task pays the mean overhead."""
+    if not locality:
+        return NodeTimes(model.graph, V100Cells(decoders, Overhead.MEAN))
+    return NodeTimes(model.graph, V100Cells(decoders), LOCALITY)
 
 
-def tree_times(model: CellModel, *, scheduled: bool = True) -> NodeTimes:
-    return NodeTimes(model.graph, V100TreeCells(scheduled))
+def tree_times(model: CellModel, *, scheduled: bool = True, reading: TreeReading = TreeReading()) -> NodeTimes:
+    return NodeTimes(model.graph, V100TreeCells(scheduled, reading))
 
 
 def padded_graph(name: str, *, decoder: bool) -> ModelGraph:
@@ -111,4 +165,4 @@ def padded_graph(name: str, *, decoder: bool) -> ModelGraph:
 
 def padded_times(name: str, *, decoder: bool) -> NodeTimes:
     """Return the node times of `padded_graph`, without the overhead of scheduling cells."""
-    return NodeTimes(padded_graph(name, decoder=decoder), V100Cells((1,) if decoder else (), scheduled=False))
+    return NodeTimes(padded_graph(name, decoder=decoder), V100Cells((1,) if decoder else (), Overhead.NONE))

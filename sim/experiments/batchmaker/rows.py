@@ -8,7 +8,10 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run, with times in ms. `wait` is from arrival to the first cell, and `run` from there to the end."""
+    """One run, with times in ms. `wait` is from arrival to the first cell, and `run` from there to the end.
+
+    `gathered` is the share of the tasks that gather, where the hardware counts that. `copied` is the number of states a
+    request that go from one GPU to another."""
 
     experiment: str
     network: str
@@ -26,6 +29,8 @@ class Row:
     wait_p99_ms: float
     run_p99_ms: float
     batch_size_mean: float
+    gathered: float
+    copied: float
 
 
 class Runs:
@@ -60,6 +65,10 @@ class Runs:
         """Return the greatest rate that is served of any load offered."""
         chosen = self.select(**settings)
         return max(chosen.curve("throughput_rps"))
+
+    def gathered(self, rate: float) -> float:
+        """Return the mean share of the tasks that gather at a rate."""
+        return self.mean("gathered", rate_rps=rate)
 
     def near(self, rate: float) -> float:
         """Return the rate of a run that is nearest to this one."""

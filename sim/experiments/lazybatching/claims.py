@@ -124,14 +124,8 @@ def figure_3(rows: Sequence[Row], folder: Path) -> list[Claim]:
     return [*claims, _claim("3", what, 16, knees.pop(""), "", knees, where_3)]
 
 
-def figure_5(rows: Sequence[Row], folder: Path) -> list[Claim]:
-    plots.figure_5(folder / "figure5.png", Runs(rows))
-    return []
-
-
 def figure_12(rows: Sequence[Row], folder: Path) -> list[Claim]:
     runs = Runs(rows)
-    plots.by_load(folder / "figure12.png", runs.of(), "mean_ms", "mean latency, ms")
     upto = runs.of(reading=None, max_rps=HIGH_RPS)
     claims = []
     for model, paper in zip(NETWORKS, (5.3, 2.7, 2.5), strict=True):
@@ -156,7 +150,6 @@ def figure_12(rows: Sequence[Row], folder: Path) -> list[Claim]:
 
 def figure_13(rows: Sequence[Row], folder: Path) -> list[Claim]:
     runs = Runs(rows)
-    plots.by_load(folder / "figure13.png", runs.of(), "throughput_rps", "requests/s")
     upto, from500 = runs.of(reading=None, max_rps=HIGH_RPS), runs.of(reading=None, least_rps=500)
     claims = []
     for model, paper in zip(NETWORKS, (1.1, 1.3, 1.2), strict=True):
@@ -179,7 +172,6 @@ def figure_13(rows: Sequence[Row], folder: Path) -> list[Claim]:
 
 def figure_14(rows: Sequence[Row], folder: Path) -> list[Claim]:
     runs = Runs(rows)
-    plots.figure_14(folder / "figure14.png", runs.of())
     claims: list[Claim] = []
     for model, words in (("transformer", ""), (UNCACHED, ", decoder without cached keys and values")):
         batch = _times(model).whole(64, 19, 19)
@@ -210,7 +202,6 @@ def figure_14(rows: Sequence[Row], folder: Path) -> list[Claim]:
 def figure_15(rows: Sequence[Row], folder: Path) -> list[Claim]:
     runs = Runs(rows).of(reading=None, max_rps=HIGH_RPS)
     overload = Runs(rows).of(*NETWORKS, least_rps=HIGH_RPS + 1)
-    plots.figure_15(folder / "figure15.png", runs.of())
     sets = {
         "": runs.of(*NETWORKS),
         "uncached": runs.of("resnet50", "gnmt", UNCACHED),
@@ -261,7 +252,6 @@ def figure_15(rows: Sequence[Row], folder: Path) -> list[Claim]:
 
 def figure_16(rows: Sequence[Row], folder: Path) -> list[Claim]:
     runs = Runs(rows)
-    plots.figure_16(folder / "figure16.png", runs.of())
     claims = []
     for field, what, paper in (
         ("mean_ms", "latency, GraphB(95) / lazy", 1.5),
@@ -333,7 +323,6 @@ def sensitivity(rows: Sequence[Row], folder: Path) -> list[Claim]:
     steps = Runs([row for row in rows if row.dec_timesteps is not None])
     by_batch = Runs([row for row in rows if row.max_batch != 64])
     together = runs.of(COLOCATED, reading=None)
-    plots.sensitivity(folder / "figuresensitivity.png", steps.of(), by_batch, together.of())
     return [*_dec_timesteps(steps), *_maximum_batch(by_batch), *_colocated(together)]
 
 
@@ -507,9 +496,30 @@ def _list(names: Iterable[str], values: Iterable[float]) -> str:
     return ", ".join(f"{name} {value:.2f}" for name, value in zip(names, values, strict=True))
 
 
+def draw(figure: str, rows: Sequence[Row], folder: Path) -> None:
+    """Draw a figure of the paper, or nothing where its numbers are not drawn from rows."""
+    runs, path = Runs(rows), folder / f"figure{figure}.png"
+    match figure:
+        case "5":
+            plots.figure_5(path, runs)
+        case "12":
+            plots.by_load(path, runs.of(), "mean_ms", "mean latency, ms")
+        case "13":
+            plots.by_load(path, runs.of(), "throughput_rps", "requests/s")
+        case "14":
+            plots.figure_14(path, runs.of())
+        case "15":
+            plots.figure_15(path, runs.of())
+        case "16":
+            plots.figure_16(path, runs.of())
+        case "sensitivity":
+            steps = Runs([row for row in rows if row.dec_timesteps is not None])
+            by_batch = Runs([row for row in rows if row.max_batch != 64])
+            plots.sensitivity(path, steps.of(), by_batch, runs.of(COLOCATED, reading=None).of())
+
+
 REPORTS: dict[str, Callable[[Sequence[Any], Path], list[Claim]]] = {
     "3": figure_3,
-    "5": figure_5,
     "12": figure_12,
     "13": figure_13,
     "14": figure_14,

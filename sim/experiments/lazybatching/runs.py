@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,9 @@ from headrace.batching.policy import Policy
 from headrace.batching.registry import policy_with
 from headrace.sim.engine import Arrivals
 from headrace.sim.experiments.experiment import Experiment, Report
-from headrace.sim.experiments.lazybatching.claims import REPORTS
+from headrace.sim.experiments.lazybatching import further
+from headrace.sim.experiments.lazybatching.causes import explained
+from headrace.sim.experiments.lazybatching.claims import REPORTS, draw
 from headrace.sim.experiments.lazybatching.conditions import (
     COLOCATED,
     FURTHER_NETWORKS,
@@ -33,11 +36,12 @@ from headrace.sim.experiments.lazybatching.conditions import (
     TARGETS_MS,
     UNCACHED,
 )
-from headrace.sim.experiments.lazybatching.rows import LiveRow, Row
+from headrace.sim.experiments.lazybatching.further import PAIR_NETWORKS, PAIRS, STATIC_NETWORK, named, serve_as_cells
+from headrace.sim.experiments.lazybatching.rows import Row
 from headrace.sim.hardware.npu import Npu, npu_times
 from headrace.sim.machine import usual_lengths
 from headrace.sim.simulation import Simulation, simulate
-from headrace.sim.workload.lengths import Lengths, dec_timesteps
+from headrace.sim.workload.lengths import LENGTHS, Lengths, dec_timesteps
 from headrace.sim.workload.traffic import generate, poisson
 from headrace.sim.zoo import model_graph
 
@@ -76,6 +80,7 @@ class Job:
     max_batch: int = 64
     dec_timesteps: int | None = None  # None for the steps that COVERAGE of the outputs takes
     reading: str = ""
+    pair: str = ""  # the pair of languages, a name in workload/lengths.py; "" for the network's own lengths
 
 
 @cache
@@ -84,23 +89,27 @@ def _times(model: str, npu: Npu) -> NodeTimes:
 
 
 @cache
-def _assumed_steps(model: str) -> int:
-    return dec_timesteps(usual_lengths(model), COVERAGE)
+def _assumed_steps(model: str, pair: str) -> int:
+    return dec_timesteps(LENGTHS[pair] if pair else usual_lengths(model), COVERAGE)
 
 
 def run_job(job: Job) -> list[Row]:
     times = {model: _times(model, READINGS[job.reading].npu) for model in job.model.split("+")}
-    lengths: dict[str, Lengths] = {model: usual_lengths(model) for model in times}
+    lengths: dict[str, Lengths] = {model: LENGTHS[job.pair] if job.pair else usual_lengths(model) for model in times}
     steps = {
-        model: job.dec_timesteps or _assumed_steps(model)
+        model: job.dec_timesteps or _assumed_steps(model, job.pair)
         for model, known in times.items()
         if len(known.sections.decoder)
     }
     arrivals = generate(poisson(job.rate_rps, job.requests, job.seed), lengths, job.slo_ms / 1e3, job.seed)
     rows = []
     for name, window in [*(("graph", window) for window in job.windows), *((name, 0) for name in job.policies)]:
-        policy = _policy(job, name, window, times, steps)
-        rows.append(_row(job, name, window, arrivals, simulate(policy, arrivals, times, 1, seed=job.seed)))
+        if name == "cellular":
+            done = serve_as_cells(job.model, times[job.model], arrivals, job.max_batch)
+        else:
+            policy = _policy(job, name, window, times, steps)
+            done = simulate(policy, arrivals, times, 1, seed=job.seed)
+        rows.append(_row(job, name, window, arrivals, done))
     return rows
 
 
@@ -129,7 +138,7 @@ def _row(job: Job, policy: str, window: int, arrivals: Arrivals, done: Simulatio
     latencies = done.latencies() * 1e3
     quantiles = np.quantile(latencies, np.linspace(0, 1, 101))
     return Row(
-        job.model,
+        named(job.model, job.pair),
         job.reading,
         job.rate_rps,
         job.seed,
@@ -218,12 +227,23 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
             return jobs + [job for r in ("", *OF_NPU) for job in _lower_targets(scale, FURTHER_NETWORKS, r)]
         case "sensitivity":
             return _sensitivity(scale)
+        case "pairs":
+            loads = (LOW_RPS, HIGH_RPS)
+            jobs = _jobs(scale, PAIR_NETWORKS, loads, policies=("serial", "lazy", "oracle"))
+            return jobs + [job for pair in PAIRS for job in _jobs(scale, PAIR_NETWORKS, loads, pair=pair)]
+        case "cellular":
+            return _jobs(scale, [STATIC_NETWORK], scale.rates, windows=(0,), policies=("cellular",))
         case _:  # 3 shows latencies alone, 17 is measured
             return []
 
 
-def report(figure: str, rows: Sequence[Row | LiveRow], folder: Path) -> Report:
-    return Report({f"figure{figure}": rows}, REPORTS[figure](rows, folder))
+def report(figure: str, rows: Sequence[Any], folder: Path) -> Report:
+    draw(figure, rows, folder)
+    compute = {**REPORTS, **further.REPORTS}.get(figure)
+    claims = [] if compute is None else compute(rows, folder)
+    if compute is not None and rows and isinstance(rows[0], Row):
+        claims = explained(claims, rows, compute, folder)
+    return Report({f"figure{figure}": rows}, claims)
 
 
 def describe(jobs: Sequence[Job]) -> str:
@@ -233,7 +253,7 @@ def describe(jobs: Sequence[Job]) -> str:
 EXPERIMENT = Experiment(
     name="lazybatching",
     source="Choi, Kim, Rhu, LazyBatching, HPCA 2021",
-    figures=("3", "5", "12", "13", "14", "15", "16", "17", "sensitivity"),
+    figures=("3", "5", "12", "13", "14", "15", "16", "17", "sensitivity", "pairs", "cellular"),
     full=Scale(20, 2000, (LOW_RPS, 64, 125, 250, 500, HIGH_RPS, 2000), tuple(range(5, 96, 10))),
     quick=Scale(2, 400, (LOW_RPS, 500, HIGH_RPS, 2000), (5, 35, 95), live_s=0.5, live_hidden=64, live_max_batch=2),
     jobs=jobs_for,

@@ -19,7 +19,6 @@ from headrace.sim.experiments.preba.conditions import (
     BASELINE_SHARE,
     BASELINES,
     CLIP,
-    CLIP_S,
     CPU,
     CPU_CORES,
     DPU,
@@ -54,10 +53,10 @@ from headrace.sim.experiments.preba.conditions import (
     WHOLE,
 )
 from headrace.sim.experiments.preba.rows import Rows, Run, knee, latency_knee, mean
+from headrace.sim.experiments.preba.transfers import transfers
 from headrace.sim.experiments.report import NEAR, Claim, Kind
 from headrace.sim.hardware.gpu.slice import LATENCY_KNEE
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS, Inputs
-from headrace.sim.hardware.pcie import FPGA_LINK, from_device, to_device
 from headrace.sim.hardware.preba_cpu import clip_core_s, clips_per_s, derivation
 
 # Section 3.2, of MobileNet, SqueezeNet and Swin.
@@ -593,15 +592,7 @@ def pcie(rows: Rows, folder: Path) -> list[Claim]:
             )
         kind = Kind.CIRCULAR if images else Kind.INDEPENDENT  # the DPU has as many units as this traffic implies
         claims.append(Claim("4.2", f"PCIe, {SHORT[model]}", paper, first[0], "GB/s", note, kind=kind, cause=cause))
-    added = {}
-    for model in ("mobilenet_v3_small", "citrinet"):
-        inputs = Inputs("audio" if model in AUDIO_NETWORKS else "image")
-        size = np.array([CLIP_S if model in AUDIO_NETWORKS else float(TYPICAL_PIXELS)])
-        ways = (to_device("in", FPGA_LINK, inputs.file_bytes), from_device("out", FPGA_LINK, inputs.tensor_bytes))
-        added[model] = 1e6 * sum(float(way.service_s(size)[0]) for way in ways)
-    note = f"an input to the DPU and its tensor back, by the link's rate, greatest of two networks: {_each(added)}"
-    what = "PCIe time that a DPU adds to a request, tens of us"
-    return [*claims, Claim("4.2", what, 100, max(added.values()), "us", note, "<")]
+    return [*claims, *transfers()]
 
 
 def table_1(rows: Rows, folder: Path) -> list[Claim]:

@@ -65,3 +65,26 @@ class Cost:
     static_32: float | None
     saving_percent: float
     saving_over_all_percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """The least power within a bound on the mean latency, by a single policy and by a mixture of two.
+
+    `share` is that of time under the policy with less power. `chance` is that of its choice at each visit to `state`.
+    """
+
+    rho: float
+    bound_ms: float
+    single_ms: float
+    single_w: float
+    mixture_ms: float
+    mixture_w: float
+    share: float
+    state: int
+    chance: float
+
+    @property
+    def excess_percent(self) -> float:
+        """Return by how many percent the single policy needs more power."""
+        return 100 * (self.single_w / self.mixture_w - 1)

@@ -137,6 +137,15 @@ def test_the_search_of_a_latency_target_counts_what_it_has_solved():
     assert re.search(r"searching for the weight of power; models solved .*[1-9]\d*/\? 0:00:", shown)
 
 
+def test_a_mixture_shows_its_costs_and_both_tables():
+    target = ("--tau", "0.3051,1.052", "--zeta", "19.9,19.6", "--rho", "0.5", "--slo-ms", "4.27", "--mixture")
+    shown = headrace("smdp", *target)
+    assert shown.returncode == 0 and re.search(r"latency_ms .* 4\.27 ", shown.stdout), shown
+    assert "fast policy" in shown.stdout and "frugal policy" in shown.stdout
+    refused = headrace("smdp", *target[:-3], "--mixture")
+    assert refused.returncode == 2 and "--mixture meets a mean latency: give --slo-ms" in refused.stderr
+
+
 def test_a_profile_shows_each_batch_size_as_it_is_measured(tmp_path):
     options = ("--cell", "lstm", "--hidden", "16", "--max-batch", "2", "--workers", "1", "-o", str(tmp_path / "p.json"))
     shown = on_terminal(*COMMAND, "profile", *options)
@@ -147,6 +156,7 @@ def test_a_profile_shows_each_batch_size_as_it_is_measured(tmp_path):
 RESULTS = (
     ("simulate", "--requests", "100"),
     ("smdp", "--tau", "0.3051,1.052", "--rho", "0.5"),
+    ("smdp", "--tau", "0.3051,1.052", "--zeta", "19.9,19.6", "--rho", "0.5", "--slo-ms", "4.27", "--mixture"),
     ("reproduce", "lazybatching", "--quick", "--figure", "3"),
 )
 

@@ -1,6 +1,7 @@
 import pytest
 
-from headrace.sim.experiments.batchmaker.runs import EXPERIMENT, Job, ideal_rps, run_job
+from headrace.sim.experiments.batchmaker.claims import ideal_rps
+from headrace.sim.experiments.batchmaker.runs import EXPERIMENT, Job, run_job
 from headrace.sim.hardware.v100 import tree_cell_s
 
 
@@ -17,7 +18,7 @@ def test_below_its_peak_cellular_serves_what_arrives_with_the_latency_of_its_cel
     rows = run_job(Job("lstm", "lstm", "fixed 24", 1, 2000, 0, 3000, (("cellular", 512), ("graph", 0))))
     cellular, padded = rows
     assert cellular.throughput_rps == pytest.approx(2000, rel=0.1)
-    assert 24 * 0.243 < cellular.p50_ms < 24 * 0.25 * 1.3  # a step of few rows takes 185 us and 58 us of overhead
+    assert 24 * 0.234 < cellular.p50_ms < 24 * 0.25 * 1.3  # a step of few rows takes 185 us and 49 us of scheduling
     assert cellular.wait_p99_ms < 5 * 0.25 + 0.01  # it waits for at most 5 tasks
     assert padded.wait_p99_ms > 3 * cellular.wait_p99_ms
 

@@ -2,16 +2,21 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from live_rows import live_rows, measure_of
 from progress_counter import Counter
 
 from headrace.batching import UsageError
 from headrace.sim.experiments.lazybatching import claims
+from headrace.sim.experiments.lazybatching.causes import as_default, explained
 from headrace.sim.experiments.lazybatching.conditions import NETWORKS, READINGS, TARGETS_MS
+from headrace.sim.experiments.lazybatching.further import PAIRS
 from headrace.sim.experiments.lazybatching.rows import Row, Runs
 from headrace.sim.experiments.lazybatching.runs import EXPERIMENT, Job, run_job
+from headrace.sim.experiments.report import Claim
 from headrace.sim.experiments.reproduce import reproduce
+from headrace.sim.workload.lengths import LENGTHS
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +35,8 @@ PAPER = {
     "16": [1.5, 1.3, 2.9],
     "17": [1.4, 56, 1.3],
     "VI-C": [36, 0, 12, 14, 1.3, 1.3, 2.4, 1.8],
+    "VI-C, pairs": [1] * 8,  # the paper says that the effect remains
+    "VI, cellular": [1],  # "identically to graph batching"
 }
 
 
@@ -184,3 +191,37 @@ def test_figure_17_is_measured_anew_and_never_made_up(tmp_path):
     assert (tmp_path / "figure17.csv").exists() and (tmp_path / "figure17.png").exists()
     with pytest.raises(UsageError, match="headrace reproduce lazybatching --figure 17"):
         reproduce(EXPERIMENT, out=tmp_path, scale="quick", figures=["17"])
+
+
+@pytest.mark.parametrize("max_batch", [1, 4, 64])
+def test_a_network_that_does_not_recur_is_one_cell_and_is_batched_as_a_graph_without_a_window(max_batch):
+    job = Job("resnet50", 4000, 0, 600, (0,), policies=("cellular",), max_batch=max_batch)
+    graph, cellular = run_job(job)
+    assert (graph.policy, cellular.policy) == ("graph", "cellular")
+    assert cellular.quantiles_ms == graph.quantiles_ms and cellular.batch_size_mean == graph.batch_size_mean
+
+
+def test_other_pairs_of_languages_have_other_lengths_and_their_own_steps():
+    rng = np.random.default_rng(0)
+    samples = {name: LENGTHS[name].sample(20_000, rng) for name in ("translation", *PAIRS)}
+    ratio = {name: outputs.mean() / inputs.mean() for name, (inputs, outputs) in samples.items()}
+    assert ratio["english-to-french"] / ratio["translation"] == pytest.approx(18.92 / 16.59, rel=0.03)
+    assert ratio["russian-to-english"] == pytest.approx(16.91 / 14.97, rel=0.03)
+    german, french = (run_job(Job("gnmt", 500, 0, 200, (), pair=pair))[0] for pair in ("", "english-to-french"))
+    assert (german.model, french.model) == ("gnmt", "gnmt, english-to-french") and german.mean_ms < french.mean_ms
+
+
+def test_a_reading_whose_run_comes_near_the_paper_is_the_cause_of_a_number_that_is_off(tmp_path):
+    fast, slow = (run_job(Job("resnet50", 500, 0, 100, (), reading=reading))[0] for reading in ("", "os"))
+    rows = [fast, replace(fast, policy="oracle"), slow]
+
+    def compute(rows, folder):
+        (lazy,) = [row for row in rows if row.policy == "lazy" and row.reading == ""]
+        (oracle,) = [row for row in rows if row.policy == "oracle"]
+        assert oracle.mean_ms == fast.mean_ms  # the reading has no such run
+        return [Claim("1", "mean", slow.mean_ms, lazy.mean_ms, "ms"), Claim("1", "other", 1e9, lazy.mean_ms, "ms")]
+
+    mean, other = explained(compute(rows, tmp_path), rows, compute, tmp_path)
+    assert mean.cause.startswith("in the run of the reading 'output-stationary NPU' it is") and other.cause == ""
+    near, _ = explained(compute(as_default(rows, "os"), tmp_path), rows, compute, tmp_path)
+    assert near.cause == ""

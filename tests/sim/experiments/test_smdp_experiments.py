@@ -57,6 +57,18 @@ def test_a_policy_of_control_limit_structure_is_the_best_one_of_that_structure(q
         assert row["best_limit"] == row["control_limit"]
 
 
+def test_under_a_bound_a_mixture_never_needs_more_power_than_a_single_policy(quick):
+    folder, _ = quick
+    rows = rows_of(folder, "figurebound")
+    assert len(rows) >= 25
+    for row in rows:
+        assert float(row["mixture_w"]) <= float(row["single_w"]) * (1 + 1e-6)
+        assert float(row["single_ms"]) <= float(row["bound_ms"]) and float(row["mixture_ms"]) <= float(
+            row["bound_ms"]
+        ) * (1 + 1e-9)
+    assert max(float(row["single_w"]) / float(row["mixture_w"]) for row in rows) > 1.1  # at low load
+
+
 def test_a_point_has_the_power_that_its_efficiency_says():
     optimal, *_ = run_job(LoadJob(0.5, (1.0,)))
     # 32 requests take 10.8152 ms, and half of that rate arrives.
