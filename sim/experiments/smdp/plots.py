@@ -10,7 +10,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from headrace.sim.experiments.smdp.rows import Cost, Point, Truncation
+from headrace.sim.experiments.smdp.rows import Bounded, Cost, Point, Truncation
 
 STATES = 48  # queue lengths drawn in Fig. 4
 DRAWN_WEIGHTS = (0.0, 0.1, 1.0, 10.0, 100.0)
@@ -177,4 +177,17 @@ def figure_8(path: Path, rows: Sequence[Truncation], costs: Sequence[float], exa
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3)
     figure.suptitle("rho = 0.9, w1 = 1, w2 = 1 ms/W. Crosses: more than half of the time in S_o.")
+    _save(figure, path)
+
+
+def figure_bound(path: Path, rows: Sequence[Bounded]) -> None:
+    """Draw by how much a single policy needs more power than the mixture, against the bound, a line for each load."""
+    figure, axes = plt.subplots(figsize=(6.5, 4), layout="constrained")
+    for number, rho in enumerate(sorted({row.rho for row in rows})):
+        mine = [row for row in rows if row.rho == rho]
+        bounds, excess = [row.bound_ms for row in mine], [row.excess_percent for row in mine]
+        axes.plot(bounds, excess, "o-", ms=3, color=f"C{number}", label=f"rho {rho:g}")
+    axes.set(xlabel="bound on the mean latency, ms", ylabel="more power than the mixture, %")
+    axes.grid(alpha=0.3)
+    axes.legend()
     _save(figure, path)

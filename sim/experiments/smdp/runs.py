@@ -404,8 +404,9 @@ def figure_8(rows: Sequence[Truncation], folder: Path) -> Report:
     return Report({"figure8": rows}, notes=notes)
 
 
-def figure_bound(rows: Sequence[Bounded]) -> Report:
+def figure_bound(rows: Sequence[Bounded], folder: Path) -> Report:
     """Compare the best single policy with the mixture of two, under bounds on the mean latency."""
+    plots.figure_bound(folder / "figurebound.png", rows)
     notes = []
     for rho in PANELS:
         mine = [row for row in rows if row.rho == rho]
@@ -474,7 +475,7 @@ def report(figure: str, rows: Sequence[Row], folder: Path) -> Report:
         case "8":
             return figure_8(truncations, folder)
         case "bound":
-            return figure_bound([row for row in rows if isinstance(row, Bounded)])
+            return figure_bound([row for row in rows if isinstance(row, Bounded)], folder)
         case _:
             return table_1(truncations)
 
