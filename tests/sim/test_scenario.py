@@ -247,9 +247,9 @@ def test_what_is_too_late_is_dropped_by_option():
 
 def test_settings_that_are_hardly_meant_are_warned_about():
     _, notes = run_scenario(Scenario.of(slo_ms=0.25, **SMALL))
-    assert len(notes) == 1 and "--slo-ms 0.25 is below the 0.48" in notes[0]
+    assert len(notes) == 1 and "--slo-ms 0.25 is below the 0.90" in notes[0]
     _, notes = run_scenario(Scenario.of(slo_ms=0.5, overhead_ms=1.0, **SMALL))
-    assert len(notes) == 1 and "--slo-ms 0.5 is below the 1.48" in notes[0]
+    assert len(notes) == 1 and "--slo-ms 0.5 is below the 1.90" in notes[0]
     _, notes = run_scenario(Scenario.of(rate_rps=5000.0, requests=300))
     assert len(notes) == 1 and "more than 1 workers can serve" in notes[0]
     assert run_scenario(Scenario.of(**SMALL))[1] == []

@@ -37,8 +37,8 @@ def explained(
                 causes.setdefault((claim.figure, claim.claim), []).append(text)
 
     def cause(claim: Claim) -> str:
-        known = claim.cause or claim.near
-        return claim.cause if known else "; ".join(causes.get((claim.figure, claim.claim), ()))
+        found = "; ".join(causes.get((claim.figure, claim.claim), ()))
+        return "" if claim.near else found or claim.cause
 
     return [replace(claim, cause=cause(claim)) for claim in claims]
 

@@ -509,7 +509,7 @@ def draw(figure: str, rows: Sequence[Row], folder: Path) -> None:
         case "14":
             plots.figure_14(path, runs.of())
         case "15":
-            plots.figure_15(path, runs.of())
+            plots.figure_15(path, runs.of(max_rps=HIGH_RPS))
         case "16":
             plots.figure_16(path, runs.of())
         case "sensitivity":

@@ -238,11 +238,11 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
 
 
 def report(figure: str, rows: Sequence[Any], folder: Path) -> Report:
-    draw(figure, rows, folder)
     compute = {**REPORTS, **further.REPORTS}.get(figure)
     claims = [] if compute is None else compute(rows, folder)
-    if compute is not None and rows and isinstance(rows[0], Row):
-        claims = explained(claims, rows, compute, folder)
+    if rows and isinstance(rows[0], Row):
+        draw(figure, rows, folder)
+        claims = claims if compute is None else explained(claims, rows, compute, folder)
     return Report({f"figure{figure}": rows}, claims)
 
 

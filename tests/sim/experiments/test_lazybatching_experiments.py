@@ -212,7 +212,7 @@ def test_other_pairs_of_languages_have_other_lengths_and_their_own_steps():
 
 
 def test_a_reading_whose_run_comes_near_the_paper_is_the_cause_of_a_number_that_is_off(tmp_path):
-    fast, slow = (run_job(Job("resnet50", 500, 0, 100, (), reading=reading))[0] for reading in ("", "os"))
+    fast, slow = (run_job(Job("resnet50", 500, 0, 100, (), reading=reading))[0] for reading in ("", "ws"))
     rows = [fast, replace(fast, policy="oracle"), slow]
 
     def compute(rows, folder):
@@ -222,6 +222,9 @@ def test_a_reading_whose_run_comes_near_the_paper_is_the_cause_of_a_number_that_
         return [Claim("1", "mean", slow.mean_ms, lazy.mean_ms, "ms"), Claim("1", "other", 1e9, lazy.mean_ms, "ms")]
 
     mean, other = explained(compute(rows, tmp_path), rows, compute, tmp_path)
-    assert mean.cause.startswith("in the run of the reading 'output-stationary NPU' it is") and other.cause == ""
-    near, _ = explained(compute(as_default(rows, "os"), tmp_path), rows, compute, tmp_path)
+    assert (
+        mean.cause.startswith("in the run of the reading 'weight-stationary NPU without a vector unit' it is")
+        and other.cause == ""
+    )
+    near, _ = explained(compute(as_default(rows, "ws"), tmp_path), rows, compute, tmp_path)
     assert near.cause == ""
