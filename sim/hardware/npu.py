@@ -43,7 +43,7 @@ def weight_stationary_cycles(
 
 @dataclass(frozen=True, slots=True)
 class Npu:
-    """The NPU of Table I, with the vector unit of Google's TPUs. Elements are one byte.
+    """The NPU of Table I, with a vector unit as Google's TPUs have one. Elements are one byte.
 
     The paper gives the array, its clock and the memories, and names neither a dataflow nor a vector unit. Each answer
     is a setting here. `scripts/npu_readings.py` compares answers with all numbers of the paper. The default agrees with
@@ -56,9 +56,9 @@ class Npu:
     padded tiles. The other is products whose second operand lies in the activation memory (attention).
 
     `vector_lanes` is the number of multipliers of a vector unit next to the array, 0 for none. Each lane multiplies one
-    pair of elements a cycle. A product of few rows then need not fill and drain the array. The default is the unit of
-    Google's TPUs: 8 sublanes of 128 lanes (JAX, pallas.tpu.TpuInfo). TPU v2 has it next to an array of the same size
-    and clock as Table I.
+    pair of elements a cycle. A product of few rows then need not fill and drain the array. The default takes as many
+    weights a cycle as the memory delivers (514 bytes). Google's TPUs have such a unit, of 8 sublanes by 128 lanes (JAX,
+    pallas.tpu.TpuInfo).
 
     The bandwidth is that of all 8 memory channels. The 4 MB weight memory does not appear: it holds the current tile
     and the next, and weights stream through it once for a sub-batch of any size.
@@ -74,7 +74,7 @@ class Npu:
     access_latency_cycles: int = 100
     dataflow: str = "os"
     double_buffered_weights: bool = True
-    vector_lanes: int = 1024
+    vector_lanes: int = 512
 
     def __post_init__(self) -> None:
         for name in ("rows", "columns", "activation_sram_bytes"):

@@ -28,7 +28,7 @@ class Reading:
 # scripts/npu_readings.py compares each of them with all numbers of the paper.
 NPUS = {
     "os + vector": Npu(),
-    "os + vector of 512": Npu(vector_lanes=512),
+    "os + vector of 1024": Npu(vector_lanes=1024),
     "os + vector of 256": Npu(vector_lanes=256),
     "os": Npu(vector_lanes=0),
     "ws + vector": Npu(dataflow="ws"),
