@@ -113,7 +113,7 @@ def test_simulated_policies_by_queue_length():
             "--policy",
             policy,
             "--rate-rps",
-            "1500",
+            "1000",
             "--max-batch",
             "16",
             "--busy-w",

@@ -29,7 +29,7 @@ from headrace.sim.experiments.lazybatching.conditions import (
     WORDS,
 )
 from headrace.sim.experiments.lazybatching.rows import LiveRow, LiveRuns, Row, Runs
-from headrace.sim.experiments.report import Claim
+from headrace.sim.experiments.report import NEAR, Claim
 from headrace.sim.hardware.npu import npu_times
 from headrace.sim.zoo import model_graph
 
@@ -444,13 +444,19 @@ def _claim(
 
 
 def _between(paper: float, measured: float, others: Mapping[str, float]) -> str:
-    """Return in words which readings put the paper's number between theirs and ours; empty if none does.
+    """Return in words which readings come near the paper's number, or put it between theirs and ours; empty if none.
 
     The two nearest to the paper's number are named."""
-    across = [(value, name) for name, value in others.items() if min(measured, value) <= paper <= max(measured, value)]
-    nearest = sorted(across, key=lambda pair: abs(pair[0] - paper))[:2]
-    named = " and of ".join(f"{name} ({'none' if value == NEVER else f'{value:.3g}'})" for value, name in nearest)
-    return f"The paper's number lies between this one and that of {named}" if named else ""
+
+    def explains(value: float) -> bool:
+        near = math.isfinite(value) and abs(value - paper) <= NEAR * abs(paper)
+        return near or min(measured, value) <= paper <= max(measured, value)
+
+    nearest = sorted(
+        ((value, name) for name, value in others.items() if explains(value)), key=lambda pair: abs(pair[0] - paper)
+    )
+    named = ", ".join(f"{name} {'none' if value == NEVER else f'{value:.3g}'}" for value, name in nearest[:2])
+    return f"Other readings come near the paper's number, or lie beyond it: {named}" if named else ""
 
 
 def _lowest_target(runs: Runs, model: str, reading: str = "", policy: str = "lazy") -> int | None:

@@ -44,7 +44,7 @@ ONE_QUICK = ("http", pytest.param("grpc", marks=pytest.mark.slow))  # what has a
 @pytest.fixture(scope="module")
 def server():
     """Start a server with shared memory and with timeouts that count."""
-    with serving("--shared-memory", "--drop-late") as server:
+    with serving("--shared-memory", "--drop-late", "--slo-ms", "60000") as server:
         yield server
 
 

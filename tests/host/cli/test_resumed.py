@@ -112,8 +112,8 @@ def test_a_grid_goes_on(by, simulate, simulated, resumed, tmp_path):
 def test_an_evaluation_goes_on(by, reproduced, resumed, tmp_path):
     stopped((*REPRODUCE, tmp_path), tmp_path, by)
     kept = len(RowJournal(tmp_path / "runs.parquet", []))
-    assert 3 <= kept < 28
-    assert resumed(REPRODUCE, tmp_path) == (reproduced, 28 - kept, kept)
+    assert 3 <= kept < 32
+    assert resumed(REPRODUCE, tmp_path) == (reproduced, 32 - kept, kept)
 
 
 @pytest.mark.slow

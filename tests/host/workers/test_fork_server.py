@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -386,3 +387,20 @@ def test_a_workers_stderr_is_closed_once(loop, monkeypatch):
 
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(body())
+
+
+def test_a_killed_server_that_is_slow_to_end_is_no_error(monkeypatch):
+    class Slow:
+        killed = False
+
+        def wait(self, timeout):
+            raise subprocess.TimeoutExpired("server", timeout)
+
+        def kill(self):
+            self.killed = True
+
+    monkeypatch.setattr(client, "child_signals_caught", lambda: False)
+    process, (ours, theirs) = Slow(), socket.socketpair()
+    with theirs:
+        assert client._ended(process, ours) is None
+    assert process.killed and ours.fileno() == -1
