@@ -12,7 +12,7 @@ from command import headrace
 from processes import lives
 from running_fleet import LIGHT, MODEL, Fleet, Load, counted, descendants, until, words
 
-pytestmark = [pytest.mark.cluster, pytest.mark.in_order, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timed, pytest.mark.in_order, pytest.mark.timeout(600)]
 
 
 HEAD = {"num_cpus": 2, "include_dashboard": False, "resources": {"pair": 2, "single": 1}}

@@ -12,7 +12,7 @@ import tritonclient.http
 import trustme
 from running_fleet import MODEL, Fleet
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.timed, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")

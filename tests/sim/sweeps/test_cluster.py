@@ -16,7 +16,7 @@ from headrace.sim.sweeps import cluster as module
 from headrace.sim.sweeps.grid import run
 from headrace.sim.sweeps.sweep import sweep, worker_pool
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.timed  # Ray gives its workers a low priority, so nothing else may want the cores
 
 PATIENCE_S = 60.0
 
