@@ -5,8 +5,7 @@
 
 Every reading of `sim/experiments/lazybatching/conditions.py` takes the place of the default NPU in all simulated runs
 of `headrace reproduce lazybatching`. The table has the numbers of each reading, and how many lie within 15 % of the
-paper.
-Exit status 0, or 2 if there is no such reading.
+paper. Exit status 0, or 2 if there is no such reading.
 """
 
 import argparse

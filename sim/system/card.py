@@ -4,6 +4,7 @@ ports.
 
 import csv
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,8 @@ REPORT: Final = Path(__file__).with_name("yosys_cells.csv")
 DELAY: Final = "delay_ps"
 
 
-def reported_cells() -> dict[str, dict[str, float]]:
+@cache
+def reported_cells() -> Mapping[str, Mapping[str, float]]:
     """Return the cells and the delay (ps) by module, from REPORT."""
     with REPORT.open(newline="") as file:
         rows = list(csv.DictReader(file))

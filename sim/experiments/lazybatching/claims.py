@@ -369,9 +369,7 @@ def _maximum_batch(runs: Runs) -> list[Claim]:
         claims.append(Claim("VI-C", what, paper, _mean(every), "x", note))
     for max_batch in (16, 32):
         served = [_mean(gains(some, "throughput_rps", best=False, max_batch=max_batch)) for some in (upto, from500)]
-        note = _note(
-            f"{_loads(upto)}, mean over networks, loads and windows",
-        )
+        note = f"{_loads(upto)}, mean over networks, loads and windows"
         what = f"throughput, lazy / every GraphB, maximum batch {max_batch}"
         claims.append(_claim("VI-C", what, 1.3, served[0], "x", {AT_HIGH_LOAD: served[1]}, note))
     return claims

@@ -7,7 +7,6 @@ how many compute units its numbers have. Its audio has two kinds of them, and "t
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Final
 
 from headrace.sim.experiments.preba.conditions import DPU
@@ -62,14 +61,9 @@ class Cells:
     own_of_dpu: float
 
 
-@cache
-def own_cells() -> Mapping[str, Mapping[str, float]]:
-    return reported_cells()
-
-
 def own_percent(kind: str, unit: str, resource: str) -> float:
     """Return the share of a U55C (%) that one of this project's units takes. `resource` is a key of KINDS."""
-    return sum(100 * own_cells()[own][resource] / U55C[resource] for own in OWN[kind][unit])
+    return sum(100 * reported_cells()[own][resource] / U55C[resource] for own in OWN[kind][unit])
 
 
 def cells() -> list[Cells]:

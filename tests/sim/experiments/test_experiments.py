@@ -6,6 +6,7 @@ import shutil
 
 import pyarrow.parquet as pq
 import pytest
+from experiment_names import PAPERS
 from live_rows import measure_of
 from progress_counter import Counter
 
@@ -13,8 +14,6 @@ from headrace.batching import UsageError
 from headrace.sim.experiments.experiment import NAMES, named
 from headrace.sim.experiments.report import Claim, Kind, counted, write_claims
 from headrace.sim.experiments.reproduce import reproduce
-
-PAPERS = ("batchmaker", "lazybatching", "parvagpu", "preba", "smdp")
 
 
 @pytest.mark.parametrize("name", NAMES)

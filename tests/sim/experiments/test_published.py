@@ -4,12 +4,12 @@ import random
 from pathlib import Path
 
 import pytest
+from experiment_names import PAPERS
 from progress_counter import Counter
 
 from headrace.sim.experiments.experiment import named
 from headrace.sim.experiments.reproduce import reproduce
 
-PAPERS = ("batchmaker", "lazybatching", "parvagpu", "preba", "smdp")
 EXPERIMENTS = Path(__file__).parents[3] / "sim" / "experiments"
 
 
