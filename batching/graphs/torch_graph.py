@@ -360,10 +360,10 @@ def tracing(module: torch.nn.Module, name: str, hint: str = _HINT) -> Iterator[N
                 f"{name} cannot be traced: it takes the size of its batch as a constant, as len(tensor) does; "
                 "write tensor.shape[0]"
             ) from error
-        reason = str(error).strip().splitlines() or [""]
-        raise UsageError(
-            f"{name} cannot be traced: {type(error).__name__}: {reason[0] or type(error).__name__}; {hint}"
-        ) from error
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        details = [line.strip() for line in lines[1:] if line.startswith("  - ")]  # which guard was violated
+        reason = " ".join((lines[0], *details[:1]))
+        raise UsageError(f"{name} cannot be traced: {type(error).__name__}: {reason}; {hint}") from error
     finally:
         logging.disable(logged)
         for part, mode in training.items():

@@ -170,3 +170,8 @@ def failed(case: str, quantity: str, unit: str, error: BaseException, expected: 
 def row_of(values: Mapping[str, Any]) -> Row:
     """Return the row that `to_dict` made into `values`."""
     return Row(**{name: value for name, value in values.items() if name != "ratio"})
+
+
+def last_line(words: str) -> str:
+    """Return the last line of what a process wrote to stderr."""
+    return (words.strip().splitlines() or ["it said nothing"])[-1]

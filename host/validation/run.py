@@ -20,7 +20,7 @@ from typing import Any, Final
 from headrace.batching import HeadraceError, UsageError
 from headrace.host.validation.device import hide_gpus
 from headrace.host.validation.page import page
-from headrace.host.validation.plan import FULL, LIMITS_S, SMALL, WHOLE_S
+from headrace.host.validation.plan import FULL, LIMITS_S, SMALL, WHOLE_S, last_line
 from headrace.host.workers.devices import worker_devices
 from headrace.host.workers.fork_server.client import ENVIRONMENT
 from headrace.host.workers.profiling.batches import machine
@@ -111,8 +111,7 @@ def _probe() -> dict[str, Any]:
     except subprocess.TimeoutExpired as error:
         raise HeadraceError(f"torch was not imported within {PROBE_S:g} s; is the machine busy?") from error
     if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise UsageError(f"torch cannot be used: {last}; install it, see docs/gpu_check.md")
+        raise UsageError(f"torch cannot be used: {last_line(done.stderr)}; install it, see docs/gpu_check.md")
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
 
@@ -151,10 +150,13 @@ def _run(name: str, device: dict[str, Any], small: bool, limit_s: float, folder:
 
 def _environment(kind: str) -> dict[str, str]:
     """Return the environment of a part. On the CPU it gives torch the threads that a worker has there."""
+    # A part runs in a checkout, whose folder headrace/ has no parts. Without the safe path, `python -m` would find it
+    # before an installed Headrace.
+    environment = {**os.environ, "PYTHONSAFEPATH": "1"}
     if kind != "cpu":
-        return dict(os.environ)
+        return environment
     threads = str(worker_devices(1)[0].threads)
-    return {**os.environ, **ENVIRONMENT, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    return {**environment, **ENVIRONMENT, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
 
 
 def _lines(command: Sequence[str], folder: Path | None, until: float, environment: Mapping[str, str]) -> Generator[str]:

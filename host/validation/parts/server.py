@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headrace.batching import HeadraceError
-from headrace.host.validation.plan import NETWORKS, Check, Row
+from headrace.host.validation.plan import NETWORKS, Check, Row, last_line
 from headrace.host.workers.profiling.batches import measure_curve
 
 COMMAND = (sys.executable, "-c", "from headrace.host.cli.main import main; main()")
@@ -20,19 +20,21 @@ def rows(check: Check) -> Iterator[Row]:
     sizes, source = check.sizes, NETWORKS[check.sizes.served][0]
     profile = asyncio.run(measure_curve(source, workers=1, max_batch=sizes.max_batch))
     best = max(point.throughput_rps for point in profile.points)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as words:
         file = Path(folder, "profile.json")
         file.write_text(profile.to_json())
         addresses = [word for name in ("--http", "--grpc", "--metrics") for word in (name, "127.0.0.1:0")]
         options = ["--model", source, "--profile", str(file), "--workers", "1", "--max-batch", str(sizes.max_batch)]
         with subprocess.Popen(
-            [*COMMAND, "serve", *options, *addresses, "--json"], stdout=subprocess.PIPE, text=True
+            [*COMMAND, "serve", *options, *addresses, "--json"], stdout=subprocess.PIPE, stderr=words, text=True
         ) as server:
             try:
                 assert server.stdout is not None
                 line = server.stdout.readline()
                 if not line:
-                    raise HeadraceError(f"the server ended with status {server.wait(STOP_S)}")
+                    status = server.wait(STOP_S)
+                    words.seek(0)
+                    raise HeadraceError(f"the server ended with status {status}: {last_line(words.read())}")
                 ready = json.loads(line)
                 load = ["--concurrency", str(sizes.concurrency), "--duration-s", str(sizes.server_s), "--json"]
                 done = subprocess.run(
@@ -42,7 +44,7 @@ def rows(check: Check) -> Iterator[Row]:
                     timeout=max(1.0, check.left_s()),
                 )
                 if not done.stdout:
-                    raise HeadraceError(f"headrace bench: {done.stderr.strip().splitlines()[-1:]}")
+                    raise HeadraceError(f"headrace bench: {last_line(done.stderr)}")
                 (run,) = json.loads(done.stdout)["runs"]
             finally:
                 server.terminate()

@@ -6,7 +6,9 @@ from headrace.batching import UsageError
 from headrace.host.dpu.specs import AudioSpec, ImageSpec
 from headrace.host.memory.layout import TensorSpec
 
-MAX_BATCH = 1 << 16  # the largest batch where a network has no bound of its own
+# The largest batch where a network has no bound of its own. cuDNN's batch norm takes no larger one, and torch.export
+# refuses a network on a GPU that could not run every batch that it was told of.
+MAX_BATCH = (1 << 16) - 1
 RESIZE, CROP = 256, 224  # ImageNet's transform; a network without a transform of its own gets their ratio
 
 

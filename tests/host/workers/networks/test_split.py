@@ -7,8 +7,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from headrace.batching import UsageError
+from headrace.host.workers.networks.description import MAX_BATCH
 from headrace.host.workers.networks.models import load_model
 from headrace.host.workers.networks.split.network import node_model, one_thread, split, split_at
 
@@ -153,6 +155,16 @@ def test_what_cannot_be_split_is_refused_with_the_reason_and_can_be_one_node(sou
         node_model(source, 4, input_shape=shape)
     model, graph = node_model(source, 4, input_shape=shape, whole=True)
     assert model.nodes == () and [node.name for node in graph.nodes] == [source]
+
+
+def test_a_network_on_a_gpu_can_be_traced_for_the_largest_batch_that_this_package_allows():
+    with FakeTensorMode():  # tensors without values, which can be on a GPU that is not there
+        network = torch.nn.BatchNorm2d(3, device="cuda").eval()
+        image = torch.empty(2, 3, 8, 8, device="cuda")
+    with torch.no_grad():
+        torch.export.export(network, (image,), dynamic_shapes=({0: torch.export.Dim("batch", max=MAX_BATCH)},))
+        with pytest.raises(Exception, match="65535"):
+            torch.export.export(network, (image,), dynamic_shapes=({0: torch.export.Dim("batch", max=MAX_BATCH + 1)},))
 
 
 def test_an_input_that_varies_in_length_is_refused(tmp_path):
