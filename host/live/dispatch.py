@@ -100,7 +100,8 @@ class Dispatch:
         times = (sent.handed, began - origin, gathered - origin, ended - origin, now)
         if kind != DONE:
             error = ModelError(f"the network failed on worker {slot.worker.name}: {answer.decode()}")
-            self.ended.append(Execution(slot.index, sent.task, *times, str(error)))
+            task = sent.task.lost(sent.task.requests)  # nobody knows which of its nodes ran
+            self.ended.append(Execution(slot.index, task, *times, str(error)))
             self._isolation.task_raised(slot, sent, error, now)
             return True
         task = self._tasks.ended(sent.task, answer)

@@ -180,8 +180,8 @@ async def live_and_simulated(
 ) -> dict[str, Any]:
     """Return the result of the simulator and of the live runtime for the same arrivals at one worker.
 
-    The live result also has how late requests were sent, the turn-round, and `machine`: the time of the nodes divided
-    by what the profile says of the same nodes and batches."""
+    The live result also has how late requests were sent, the turn-round, `machine`: the time of the nodes divided by what
+    the profile says of the same nodes and batches, and `errors`: the texts of tasks that failed and ran again."""
     (model,) = set(arrivals.models)
     simulated = simulate(policy(), arrivals, {model: times}, 1)
     executions: list[Execution] = []
@@ -207,12 +207,13 @@ async def live_and_simulated(
         times.duration(task.batch_size, times.task_length(task), task.start, task.stop)
         if task.preemptible
         else times.whole_task(task)
-        for task in (execution.task for execution in executions)
+        for task in (execution.task for execution in executions if not execution.error)
     )
     live |= {"late_ms": percentiles_ms(late), "tasks": counts.tasks, "turn_us": None}
     if len(turns) > LEAST_TURNS:
         live["turn_us"] = {"median": float(np.median(turns)), "p99": float(np.percentile(turns, 99))}
-    live["machine"] = sum(execution.execute_s for execution in executions) / profiled_s
+    live["machine"] = sum(execution.execute_s for execution in executions if not execution.error) / profiled_s
+    live["errors"] = [execution.error for execution in executions if execution.error]
     return {"simulated": simulated.result, "live": live}
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from headrace.batching.errors import OutOfMemory
 from headrace.host.validation.plan import NETWORKS
 from headrace.sim.hardware.gpu.mig import MEMORY_SLICES, Gpu, gpu_named
-from headrace.sim.hardware.gpu.slice import GIB, PRECISIONS, Slice, SliceTimes, check_fits, slice_of
+from headrace.sim.hardware.gpu.slice import CAPTURED, GIB, PREBA, PRECISIONS, Slice, SliceTimes, check_fits, slice_of
 from headrace.sim.zoo.traced import traced
 
 ON_CPU: Final = "h100"  # the GPU that is predicted where there is none
@@ -45,18 +45,21 @@ def whole(gpu: Gpu) -> Slice:
 
 
 @cache
-def _times(gpu: str, network: str, precision: str) -> SliceTimes:
-    return SliceTimes(traced(network), whole(gpu_named(gpu)), precision=PRECISIONS[precision])
+def _times(gpu: str, network: str, precision: str, captured: bool) -> SliceTimes:
+    host = CAPTURED if captured else PREBA
+    return SliceTimes(traced(network), whole(gpu_named(gpu)), host, PRECISIONS[precision])
 
 
-def predicted_s(gpu: Gpu, network: str, precision: str, batch: int) -> float | None:
-    """Return the predicted seconds of a batch, its copy to the GPU included; None if it has no memory for the batch.
+def predicted_s(gpu: Gpu, network: str, precision: str, batch: int, *, captured: bool = False) -> float | None:
+    """Return the predicted seconds of a batch; None if the GPU has no memory for the batch.
+
+    Launched kernel by kernel, it includes the copy of the inputs to the GPU. `captured` is one CUDA graph, without it.
 
     Args:
         network: A name of NETWORKS, which also gives the length of the input.
         precision: A name of the slice model's PRECISIONS.
     """
-    times, length = _times(gpu.name, network, precision), NETWORKS[network][1]
+    times, length = _times(gpu.name, network, precision, captured), NETWORKS[network][1]
     try:
         check_fits(times.network, batch, length, times.instance, times.precision)
     except OutOfMemory:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator
 
 from headrace.batching import UsageError
+from headrace.host.live.results import Overloaded
 from headrace.host.validation.live import LOADS, ServedNetwork, live_round, served_split, served_transformer, worker_of
 from headrace.host.validation.plan import NETWORKS, Check, Row, failed
 from headrace.host.workers.devices import worker_devices
@@ -51,7 +52,11 @@ async def _network(check: Check, name: str) -> AsyncGenerator[Row]:
                 if check.left_s() <= 0:
                     yield Row(case, "mean latency", "ms", None, None, "no time was left")
                     return
-                found = await live_round(served, pool, policy, window, load, check.sizes.live_s, seed=0)
+                try:
+                    found = await live_round(served, pool, policy, window, load, check.sizes.live_s, seed=0)
+                except Overloaded as error:
+                    yield Row(case, "mean latency", "ms", None, None, f"the worker was too slow: {error}")
+                    continue
                 live, simulated = found["live"], found["simulated"]
                 details = {
                     "network": name,
@@ -65,6 +70,8 @@ async def _network(check: Check, name: str) -> AsyncGenerator[Row]:
                     "live": live,
                     "simulated": simulated,
                 }
+                if live["errors"]:
+                    yield Row(case, "failed tasks", "", None, len(live["errors"]), error=live["errors"][0])
                 note = (
                     f"{live['requests']} requests, mean batch {live['batch_size_mean']:.2f}, nodes "
                     f"{live['machine']:.2f} times as slow as in the profile"

@@ -1,15 +1,18 @@
 """Latency of networks by batch and precision, on the whole device, with the slice model's prediction.
 
-A step is what the model's host does: it copies the input from pageable memory, launches the network, and waits."""
+A step is what the model's host does: it copies the input from pageable memory, launches the network, and waits. The
+same network as one CUDA graph shows the device's own time, without a host that may be slow or busy."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import torch
 
+from headrace.batching.errors import one_line
 from headrace.host.validation.parts.torch_runs import inputs_of, load, precision, seconds_of
-from headrace.host.validation.plan import Check, Row, failed
+from headrace.host.validation.plan import NO_GRAPHS, Check, Row, failed
 from headrace.host.validation.prediction import model_of, predicted_s
 from headrace.host.workers.networks.models import LoadedModel
 
@@ -26,7 +29,7 @@ def rows(check: Check) -> Iterator[Row]:
 
 
 def _network(check: Check, name: str, until: float) -> Iterator[Row]:
-    device, gpu = torch.device(check.device), model_of(check.gpu)
+    device = torch.device(check.device)
     share = (until - time.monotonic()) / len(check.sizes.precisions)
     for number, format_ in enumerate(check.sizes.precisions):
         loaded = load(name)
@@ -35,34 +38,52 @@ def _network(check: Check, name: str, until: float) -> Iterator[Row]:
             formatted(loaded.module.to(device))
             for batch in check.sizes.batches:
                 case = f"{name}, {format_}, batch {batch}"
-                expected = None if gpu is None else predicted_s(gpu, name, format_, batch)
+                expected = _expected_ms(check, name, format_, batch, captured=False)
                 if time.monotonic() > end:
-                    yield Row(case, "latency", "ms", expected and 1e3 * expected, None, "no time was left")
+                    yield Row(case, "latency", "ms", expected, None, "no time was left")
                     break
                 try:
                     given = [formatted(tensor) for tensor in inputs_of(loaded, batch)]
-                    there = [tensor.to(device) for tensor in given]
-                    with_copy = seconds_of(partial(_step, loaded, given, device), device, check.sizes.point_s)
-                    without = seconds_of(partial(loaded.call, there), device, check.sizes.point_s)
+                    took = seconds_of(partial(_step, loaded, given, device), device, check.sizes.point_s)
+                    details = {"network": name, "precision": format_, "batch": batch}
+                    yield Row(case, "latency", "ms", expected, 1e3 * took, f"{batch / took:.0f} inputs/s", details)
+                    yield _captured(check, loaded, [tensor.to(device) for tensor in given], case, details)
                 except torch.cuda.OutOfMemoryError:
-                    yield Row(
-                        case, "latency", "ms", expected and 1e3 * expected, None, "the device has no memory for it"
-                    )
+                    yield Row(case, "latency", "ms", expected, None, "the device has no memory for it")
                     break
-                yield Row(
-                    case,
-                    "latency",
-                    "ms",
-                    expected and 1e3 * expected,
-                    1e3 * with_copy,
-                    f"{batch / with_copy:.0f} inputs/s",
-                    {"network": name, "precision": format_, "batch": batch, "without_copy_ms": 1e3 * without},
-                )
         del loaded
         if device.type == "cuda":
             torch.cuda.empty_cache()
 
 
+def _expected_ms(check: Check, name: str, format_: str, batch: int, *, captured: bool) -> float | None:
+    gpu = model_of(check.gpu)
+    seconds = None if gpu is None else predicted_s(gpu, name, format_, batch, captured=captured)
+    return seconds and 1e3 * seconds
+
+
 def _step(loaded: LoadedModel, given: list[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
     """Copy a batch to the device and run the network on it."""
     return loaded.call([tensor.to(device) for tensor in given])
+
+
+def _captured(
+    check: Check, loaded: LoadedModel, there: list[torch.Tensor], case: str, details: Mapping[str, Any]
+) -> Row:
+    """Measure the network as one CUDA graph, which shows the time of the device without that of the host's launches."""
+    expected = _expected_ms(check, details["network"], details["precision"], details["batch"], captured=True)
+    if check.device != "cuda":
+        return Row(case, "as one CUDA graph", "ms", expected, None, NO_GRAPHS, details)
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):  # the runs before were the warm-up
+            loaded.call(there)
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except RuntimeError as error:  # the network waits for the device, as for a length that it computes there
+        torch.cuda.synchronize()
+        return Row(
+            case, "as one CUDA graph", "ms", expected, None, f"it cannot be captured: {one_line(error)}", details
+        )
+    took = seconds_of(graph.replay, torch.device("cuda"), check.sizes.point_s)
+    return Row(case, "as one CUDA graph", "ms", expected, 1e3 * took, "", details)

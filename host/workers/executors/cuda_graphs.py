@@ -1,8 +1,9 @@
 """Run nodes as CUDA graphs: on a GPU a small node takes less time than the launches of its kernels one by one.
 
 A graph runs on the tensors with which it was captured. So the inputs of a node are the tensors that the node before it
-left. A sub-batch that comes from elsewhere, or has waited, is copied in and out. Batches without a capture, and sizes
-at which graphs are not faster, run operator by operator.
+left. A sub-batch that comes from elsewhere, or has waited, is copied in and out. A batch whose size has no capture runs
+in the next larger one, whose last rows then compute what nobody reads. Sizes at which graphs are not faster, and larger
+ones, run operator by operator.
 
 All graphs take their memory from one pool (torch, "CUDA semantics", Graph memory management). The outputs of a node
 stay allocated, as this module keeps them. The scratch memory of one graph may lie where a later graph leaves its
@@ -22,7 +23,7 @@ from torch import Tensor
 from headrace.host.workers.networks.split.network import SplitNetwork
 from headrace.host.workers.networks.split.operators import Live
 
-LARGEST = 16  # in larger batches kernels take longer than their launches
+SIZES = (1, 2, 3, 4, 6, 8, 12, 16)  # captured batches; in larger ones kernels take longer than their launches
 GAIN = 1.05
 REPEATS = 5
 WARM_UPS = 3  # as in torch's documentation: libraries choose kernels and take workspaces in the first runs
@@ -43,15 +44,15 @@ class CapturedNodes:
 
     def __init__(self, network: SplitNetwork, inputs: Sequence[Tensor], max_batch: int) -> None:
         self._network = network
-        self._captures: dict[tuple[int, int], _Capture] = {}
+        self._captures: dict[int, list[_Capture]] = {}  # by batch size, one for each node
+        self._left: Live = ()  # the outputs of the last node, and the batch size of its capture
+        self._left_by = 0
         self._queued: deque[torch.cuda.Event] = deque()
         self._pool = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        batch = 1
-        while batch <= min(max_batch, LARGEST):
+        for batch in (size for size in SIZES if size <= max_batch):
             if not self._capture(batch, [torch.zeros(batch, *tensor.shape[1:]).to(tensor) for tensor in inputs]):
                 break  # larger batches gain less
-            batch *= 2
 
     def _capture(self, batch: int, inputs: Sequence[Tensor]) -> bool:
         """Capture all nodes for a batch. Returns False, and keeps nothing, if graphs are not faster."""
@@ -76,25 +77,26 @@ class CapturedNodes:
 
         if _time(lambda: self._network.whole(inputs)) < GAIN * _time(replayed):
             return False
-        for node, capture in enumerate(captures):
-            self._captures[node, batch] = capture
+        self._captures[batch] = captures
         return True
 
     @property
     def batches(self) -> list[int]:
         """Return the batch sizes that run as graphs."""
-        return sorted({batch for _, batch in self._captures})
+        return sorted(self._captures)
 
     def run(self, node: int, batch: int, live: Live) -> Live:
-        capture = self._captures.get((node, batch))
-        if capture is None:
+        size = next((size for size in self._captures if size >= batch), None)
+        if size is None:
             after = self._network.run(node, batch, live)
         else:
-            for own, given in zip(capture.before, live, strict=True):
-                if own is not given:
+            capture = self._captures[size][node]
+            if live is not self._left or size != self._left_by:
+                for own, given in zip(self._network.take(node, capture.before, 0, batch), live, strict=True):
                     own.copy_(given)
             capture.graph.replay()
-            after = capture.after
+            after = self._network.take(node + 1, capture.after, 0, batch)
+            self._left, self._left_by = after, size
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
         self._queued.append(event)

@@ -21,6 +21,7 @@ by scripts/calibrate_gpu_slice.py; the other numbers stand in datasheets. A larg
 nor does a slice with fewer SMs or less bandwidth.
 """
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -151,6 +152,8 @@ PARVAGPU = Host(launch_s=26.2e-6, batch_s=0.3e-3, copy_bytes_s=6.8e9)
 # PREBA does not give its host's time for a launch; this one was measured. With it, Batch_knee of MobileNet and
 # SqueezeNet is PREBA's on both slices (it is from 24 to 40 us a launch), and Swin's is twice PREBA's.
 PREBA = PARVAGPU
+# A whole network as one CUDA graph, with its inputs on the GPU: the slice alone determines the time.
+CAPTURED = Host(launch_s=0.0, batch_s=0.0, copy_bytes_s=math.inf)
 
 _TILES = np.array([(256, 128), (128, 128), (128, 64), (64, 64)], dtype=np.float64)  # as in cuBLAS
 _SPLITS = np.array([1, 2, 4], dtype=np.float64)
