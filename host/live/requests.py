@@ -19,10 +19,9 @@ with `failed` set, and counts as failed at its end.
 
 import asyncio
 import heapq
-import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,15 +64,17 @@ class InFlight:
 
 
 class Requests:
-    """All requests in flight, by id, with the ledger and the numbers of waiting and running requests by model."""
+    """All requests in flight, by id, with the ledger and the numbers of waiting and running requests by model.
 
-    def __init__(self, tasks: Tasks) -> None:
+    `ids` gives each request its id."""
+
+    def __init__(self, tasks: Tasks, ids: Iterator[int]) -> None:
         self.ledger = Ledger()
         self.by_id: dict[int, InFlight] = {}
         self.waiting: Counter[str] = Counter()
         self.running: Counter[str] = Counter()
         self._tasks = tasks
-        self._ids = itertools.count()
+        self._ids = ids
         self._deadlines: list[tuple[float, int]] = []  # heap of (latest start, id); entries outlive their requests
         self._unreleased: list[Request] = []  # answered by `fail_all`; a worker may still write to their memory
 

@@ -86,7 +86,7 @@ class Runtime:
         self._pool = pool
         self._tasks = tasks
         self._on_execution = on_execution
-        self._requests = Requests(tasks)
+        self._requests = Requests(tasks, pool.request_ids)
         self.ledger = self._requests.ledger
         self._sections = {model: None if graph is None else Sections(graph) for model, graph in tasks.graphs.items()}
         self._policy = self._checked(policy)

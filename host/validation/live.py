@@ -180,8 +180,8 @@ async def live_and_simulated(
 ) -> dict[str, Any]:
     """Return the result of the simulator and of the live runtime for the same arrivals at one worker.
 
-    The live result also has how late requests were sent, the turn-round, `machine`: the time of the nodes divided by what
-    the profile says of the same nodes and batches, and `errors`: the texts of tasks that failed and ran again."""
+    The live result also has how late requests were sent, the turn-round, `machine`: the time of the nodes divided by
+    what the profile says of the same nodes and batches, and `errors`: the texts of tasks that failed and ran again."""
     (model,) = set(arrivals.models)
     simulated = simulate(policy(), arrivals, {model: times}, 1)
     executions: list[Execution] = []

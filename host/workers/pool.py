@@ -1,6 +1,7 @@
 """Start and end workers together. `Worker` is the interface that the runtime needs."""
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -46,6 +47,7 @@ class WorkerPool:
             raise UsageError("a pool needs at least one worker")
         self.workers = tuple(workers)
         self.in_use = False  # set by a runtime, as two runtimes would read each other's answers
+        self.request_ids = itertools.count()  # of all runtimes, as workers know requests by their ids
 
     async def __aenter__(self) -> "WorkerPool":
         """Start all workers at once. If one cannot be started, end all of them and raise its error."""
