@@ -66,7 +66,7 @@ class Architecture:
 # and clock 64 FP32, 512 TF32 and 1,024 FP16 fused multiply-adds.
 AMPERE = Architecture(1410e6, 40 * (1 << 20), {"fp32": 64, "tf32": 512, "fp16": 1024})
 # NVIDIA H100 Tensor Core GPU Architecture (whitepaper, 2022): 50 MB of L2, twice A100's arithmetic per SM and clock.
-# The clock follows from its 494.7 dense TF32 TFLOPS of 132 SMs. No measurement of a Hopper slice tests these numbers.
+# The clock follows from its 494.7 dense TF32 TFLOPS of 132 SMs. docs/gpu_check.md compares a whole H100 with the model.
 HOPPER = Architecture(1830e6, 50 * (1 << 20), {"fp32": 128, "tf32": 1024, "fp16": 2048})
 _ARCHITECTURES = {"a100-40gb": AMPERE, "a100-80gb": AMPERE, "h100": HOPPER, "h200": HOPPER}
 

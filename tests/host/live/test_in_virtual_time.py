@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 import pytest
+from virtual_time import LoopClock
 from virtual_worker import OPAQUE, STRAIGHT, Flat, serve, value
 
 from headrace.batching import (
@@ -23,8 +24,10 @@ from headrace.batching import (
     WorkConservingBatching,
 )
 from headrace.host.live.results import NoWorker, Overloaded, RuntimeClosed, TooLate
+from headrace.host.live.runtime import Runtime
 from headrace.host.live.supervision import LONGEST_PAUSE_S
 from headrace.host.workers.channel import WorkerLost
+from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import ModelError
 from headrace.sim.engine import Arrivals
 from headrace.sim.engine import run as simulate
@@ -584,3 +587,32 @@ def test_an_error_of_the_policy_ends_all_requests_and_says_so(caplog):
 
     with caplog.at_level(logging.CRITICAL, "headrace"):
         serve(Watched(SerialBatching([OPAQUE]), fail), TIMES, body)
+
+
+def test_a_task_that_raised_counts_no_nodes():
+    async def body(runtime, _, served):
+        with pytest.raises(ModelError):
+            await runtime.infer("net", value(666))
+        (execution,) = served.executions
+        assert execution.error and execution.nodes == 0
+        assert runtime.statistics().node_runs == runtime.statistics().request_node_runs == 0
+
+    serve(LazyBatching(NODE_TIMES, 1, 8), NODE_TIMES, body)
+
+
+# ---- pools ----
+
+
+def test_the_requests_of_a_pools_runtimes_have_different_ids():
+    async def body(runtime, workers, served):
+        await runtime.close()
+        pool = WorkerPool(workers)
+        ids = []
+        for _ in range(2):
+            seen = served.executions.append
+            async with Runtime(graph(), pool, served.tasks, clock=LoopClock(), on_execution=seen) as own:
+                await own.infer("net", value())
+            ids.append(served.executions[-1].task.requests[0].id)
+        assert ids == [0, 1]
+
+    serve(graph(), TIMES, body)
