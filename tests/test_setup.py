@@ -61,11 +61,16 @@ def test_a_machine_without_python_is_told_all_that_it_needs(setup):
     "line",
     [
         "import torchvision",
-        "import torch, torchvision.ops",
-        "import torchvision.transforms.v2, torch",
-        "from torchvision.models import resnet18; resnet18(weights=None)",
         "import headrace.host.workers.networks.models, torchvision",
-        "import torchvision, headrace.host.workers.networks.models",
+        *(
+            pytest.param(line, marks=pytest.mark.slow)
+            for line in (
+                "import torch, torchvision.ops",
+                "import torchvision.transforms.v2, torch",
+                "from torchvision.models import resnet18; resnet18(weights=None)",
+                "import torchvision, headrace.host.workers.networks.models",
+            )
+        ),
     ],
 )
 def test_torchvision_is_imported_in_any_order(line):

@@ -35,6 +35,7 @@ def test_the_server_scenario_is_valid(transport, tmp_path):
 
 
 @pytest.mark.timed
+@pytest.mark.slow
 def test_the_offline_scenario_sends_images(tmp_path):
     image = tmp_path / "photo.jpg"
     image.write_bytes(IMAGE_FILE)
@@ -57,12 +58,14 @@ def test_the_offline_scenario_sends_images(tmp_path):
     assert set(json.loads(done.stdout.splitlines()[-1])["ends"]) == {"ok"}
 
 
+@pytest.mark.slow
 def test_a_run_with_requests_that_got_no_result_fails(tmp_path):
     with serving("--max-queue", "1", models=("scale",)) as server:
         done = loadgen(f"http://{server.url()}", tmp_path, "--model", "scale", "--rate-rps", "1000")
     assert done.returncode == 1 and json.loads(done.stdout.splitlines()[-1])["ends"]["shed"] > 0
 
 
+@pytest.mark.slow
 def test_a_model_that_is_not_there_is_told(tmp_path):
     with serving(models=("scale",)) as server:
         done = loadgen(f"http://{server.url()}", tmp_path, "--model", "other")

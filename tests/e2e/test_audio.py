@@ -162,6 +162,7 @@ def sounds(spoken, tmp_path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_demo_serves_sounds_under_every_policy_and_names_those_it_cannot(sounds, tmp_path):
     done = demo_on(tmp_path, sounds, ["--requests", "12", "--rate-rps", "20", "--preprocessors", "beforehand,cpu"])
     assert done.returncode == 0, done.stderr

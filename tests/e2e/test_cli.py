@@ -254,6 +254,7 @@ def test_simulate_refuses_what_it_cannot_do(arguments, message):
     assert message in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_reproduce_ends_with_its_table(tmp_path):
     done = headrace("reproduce", "lazybatching", "--figure", "3,12", "--quick", "--out", tmp_path)
     assert done.returncode == 0, done.stderr

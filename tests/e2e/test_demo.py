@@ -186,6 +186,7 @@ def refused(folder: Path, *arguments: str) -> str:
     return done.stderr
 
 
+@pytest.mark.slow
 def test_two_networks_of_ones_own_are_served_in_one_run_each_with_its_own_photos(tmp_path):
     arguments = ["--model", "own:classes,own:embedding", "--policies", "serial,preba", "--requests", "40"]
     arguments += ["--rate-rps", "100", "--preprocessors", "beforehand,dpu", "--workers", "1"]
@@ -237,6 +238,7 @@ def test_a_network_that_takes_no_photo_is_refused(tmp_path):
     assert "the demo sends photos" in refused(tmp_path, "--model", "own:words")
 
 
+@pytest.mark.slow
 def test_node_level_policies_run_on_simulated_npus_and_say_why_tasks_left(tmp_path):
     arguments = ["--workers", "npu:2", "--model", "squeezenet1_1", "--policies", "lazy,graph,preba-lazy"]
     done = own_nets(tmp_path, [*arguments, "--requests", "60", "--rate-rps", "60", "--preprocessors", "beforehand"])
@@ -305,6 +307,7 @@ def test_sentences_through_a_step_model_end_at_their_own_lengths_under_every_pol
 STEPS = ("--workers", "1", "--model", OWN_STEPS, "--policies", "lazy", "--requests", "20", "--max-batch", "4")
 
 
+@pytest.mark.slow
 def test_a_step_model_of_ones_own_is_served(tmp_path):
     (tmp_path / "moving_average.py").write_text((EXAMPLES / "moving_average.py").read_text())
     done = own_nets(tmp_path, [*STEPS])
@@ -350,6 +353,7 @@ def test_a_network_that_cannot_be_cut_into_nodes_is_kept_in_one_piece(tmp_path):
     assert json.loads(done.stdout)["runs"][0]["finished"] == 20
 
 
+@pytest.mark.slow
 def test_photos_that_cannot_be_used_are_named_and_the_others_are_served(tmp_path):
     images = tmp_path / "images"
     images.mkdir()

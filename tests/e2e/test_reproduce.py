@@ -28,6 +28,7 @@ def start(folder):
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.2, 1.0])
+@pytest.mark.slow
 def test_an_interrupt_ends_it_while_it_runs(tmp_path, after_s):
     process = start(tmp_path)
     assert process.stdout.readline() == "begins\n"

@@ -173,6 +173,7 @@ PLAN = (
 )
 
 
+@pytest.mark.slow
 def test_a_server_is_planned(tmp_path):
     lines = run("07", tmp_path, 60, "vgg16", 2.5, 0.9).splitlines()
     assert all(line.startswith(start) for line, start in zip(lines, PLAN, strict=True)), lines
@@ -202,6 +203,7 @@ def test_deadlines_are_kept_better_by_who_knows_them(tmp_path):
     assert in_time[2200, "graph"] < in_time[2200, "deferred"] < in_time[2200, "earliest-deadline"]
 
 
+@pytest.mark.slow
 def test_live_and_simulated_runs_have_the_same_policy_and_arrivals(tmp_path):
     lines = run("10", tmp_path, 60).splitlines()
     live, simulated = (numbers(line) for line in lines[-2:])

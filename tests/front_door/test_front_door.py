@@ -487,6 +487,7 @@ def test_a_server_takes_no_policy_that_it_cannot_import(network):
         headrace.serve(network, policy=_local_policy())
 
 
+@pytest.mark.slow
 def test_a_network_that_fails_is_reported_with_the_servers_last_words(tmp_path, monkeypatch):
     (tmp_path / "broken.py").write_text("def network():\n    raise ValueError('no weights here')\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -203,6 +203,7 @@ def test_clocks_of_narrow_crops_follow_the_models(size, short, crop):
 @pytest.mark.quick(3)
 @pytest.mark.parametrize("size", [(4104, 60), (8192, 60)])
 @pytest.mark.parametrize("sampling", ["4:2:0", "4:4:4", "gray"])
+@pytest.mark.slow
 def test_clocks_of_wide_images_follow_the_models(sampling, size):
     """Few MCU rows fit their ring, and two source rows that of resize."""
     jpeg = encode(photo("flower", *size), 90, sampling)
@@ -291,6 +292,7 @@ SCRIPTS = {
 @pytest.mark.parametrize("coarseness", [1, 8])
 @pytest.mark.parametrize("sampling", ["4:2:0", "4:4:4"])
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
+@pytest.mark.slow
 def test_clocks_of_scripts_of_scans_follow_the_models(script, sampling, coarseness):
     jpeg = to_jpeg(photo_image(photo("coffee", 240, 180), sampling, coarseness), script)
     check_decode(jpeg)
@@ -299,6 +301,7 @@ def test_clocks_of_scripts_of_scans_follow_the_models(script, sampling, coarsene
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(n, marks=SLOW, id=f"{n}") for n in range(6, 60))])
+@pytest.mark.slow
 def test_clocks_of_any_progression_follow_the_models(seed):
     rng = np.random.default_rng(seed)
     image = photo_image(photo(list(PHOTOS)[seed % len(PHOTOS)], 240, 180), SAMPLINGS[seed % 5], (1, 4, 8)[seed % 3])
@@ -425,6 +428,7 @@ def test_clocks_of_small_and_wide_progressive_images_follow_the_models(sampling,
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("half", ["left", "right", "upper", "lower"])
+@pytest.mark.slow
 def test_clocks_of_half_a_progressive_photo_beside_a_plane_follow_the_models(half):
     """Runs of blocks without coefficients, as fast as memory takes and gives words."""
     image = photo("motorcycle_left", 320, 240).copy()
@@ -443,6 +447,7 @@ def test_clocks_of_progressive_files_at_every_stage_follow_the_model(stage, form
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("latency", [1, 20, 300, 1000])
+@pytest.mark.slow
 def test_clocks_of_progressive_files_with_any_memory_latency_follow_the_model(latency):
     """Memory takes bursts of 32 blocks at a time, which from some 100 clocks on holds runs without coefficients up."""
     check_cu(encode_progressive(photo("astronaut"), 90, "4:2:0"), latency=latency, within=EXACT)

@@ -106,6 +106,7 @@ def test_counters_tell_of_symbols_and_of_waits_for_the_file_and_the_workspace(pr
         assert slow_memory.wait_data - free.wait_data > 1000
 
 
+@pytest.mark.slow
 def test_counters_tell_of_waits_for_the_transform():
     """Pixels are taken in a tenth of the clocks, and the image is larger than what waits for that in front of them."""
     jpeg = encode(picture(np.random.default_rng(6), 1600, 240), 40, "4:2:0")

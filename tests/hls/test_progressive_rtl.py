@@ -103,6 +103,7 @@ def test_libjpegs_files_of_any_size_equal_the_cpp(sampling):
         assert both(jpeg, number).status == STATUS["OK"]
 
 
+@pytest.mark.slow
 def test_the_widest_image_and_the_longest_run():
     planes = (np.zeros((40, 1024, 64), np.int64),)
     planes[0][0, 0, 1] = planes[0][39, 1023, 63] = 5

@@ -194,6 +194,7 @@ def areas(mutate):
     return {"sim": mutate.Area(("sim/*.py",), ("tests/sim/test_*.py",))}
 
 
+@pytest.mark.slow
 def test_a_line_that_no_test_reaches_survives(mutate, tree, areas, capsys):
     (tree / "tests" / "sim" / "test_small.py").write_text(WEAK)
     found = tree / "mutants.json"
@@ -231,6 +232,7 @@ def test_a_change_that_alters_no_behaviour_survives(mutate, tree, areas):
     assert not outcome.killed and outcome.by == ""
 
 
+@pytest.mark.slow
 def test_a_change_that_only_slow_tests_notice_counts_as_survived(mutate, tree, areas, capsys, monkeypatch):
     monkeypatch.setattr(mutate, "SLOW", mutate.Limits(1.0, 30.0))
     slow = STRONG.replace("def test_countdown", "@pytest.mark.slow\ndef test_countdown")
@@ -245,6 +247,7 @@ def test_a_change_that_only_slow_tests_notice_counts_as_survived(mutate, tree, a
     assert "test_countdown, which is slow" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_loop_without_end_is_killed(mutate, tree, areas, monkeypatch):
     monkeypatch.setattr(mutate, "MIN_TIMEOUT", 1.0)
     outcome = outcome_of(mutate, tree, areas, "a -= 1", "pass")

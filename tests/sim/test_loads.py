@@ -191,6 +191,7 @@ def test_smdp_by_phase_is_tried_for_bursts_and_none_where_it_would_be_unstable(s
     assert measure(too_fast).late == 1.0 and measure(too_fast).quantile_ms == math.inf
 
 
+@pytest.mark.slow
 def test_a_plan_for_a_trace_is_what_simulate_gives_of_it(small, tmp_path):
     times = mmpp2((3200.0, 300.0), (0.3, 0.3), 12_000, seed=4)
     trace = write_trace(tmp_path / "t.csv", times)

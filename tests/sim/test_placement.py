@@ -38,6 +38,7 @@ def measured_again(piece, seed):
     return measure(Trial(piece.candidate.scenario(piece.target, piece.target.requests(1), seed), 0.9, 1))
 
 
+@pytest.mark.slow
 def test_pieces_do_again_what_is_told_of_them(placed):
     for server in placed.own.servers:
         for piece in server.pieces:
@@ -72,6 +73,7 @@ def test_nothing_that_was_simulated_is_cheaper(placed):
     assert placed.runners_up and all(placed.own.cost_usd <= each.cost_usd for each in placed.runners_up)
 
 
+@pytest.mark.slow
 def test_models_that_slices_of_their_own_do_not_hold_share_them():
     # Half of a GPU holds some 1150 1/s of resnet50, and that is what it gets beside another model.
     placed = place(targets_of(("resnet50", 1400, 60), ("swin_t", 100, 60)), run)

@@ -127,6 +127,7 @@ def check_on_two_partitions(rate, slo, least):
         (2260.7, 57.54, "power"),  # what seemed sure misses the target in the last round
     ],
 )
+@pytest.mark.slow
 def test_so_it_is_where_plans_are_hardly_to_be_told_apart(rate, slo, least):
     check_on_two_partitions(rate, slo, least)
 

@@ -207,6 +207,7 @@ def test_what_is_to_spare_keeps_all_requests_in_time(small, monkeypatch):
     assert change.late == 0.0 and change.usd > 0.0
 
 
+@pytest.mark.slow
 def test_no_repartitioning_pays_if_too_many_would_be_late(small, monkeypatch):
     day = day_of(300.0, 1700.0)
     quick, slow = (plan_day(TARGET, day, run, seconds) for seconds in (1.0, 3600.0))

@@ -47,6 +47,7 @@ def quantile_ms(scenario, requests, quantile=0.99, seed=0):
 
 @pytest.mark.parametrize("policy", ["graph", "preba", "smdp", "static", "work-conserving", "earliest-deadline"])
 @pytest.mark.parametrize("rate", [30.0, 110.0])
+@pytest.mark.slow
 def test_the_winner_is_that_of_an_exhaustive_search(on_profile, policy, rate):
     scenario = on_profile.having(rate_rps=rate, policy=policy, slo_ms=400.0)
     answer = tune(scenario, [policy], 0.9, run)

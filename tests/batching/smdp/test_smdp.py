@@ -158,6 +158,7 @@ def test_the_optimum_is_never_dearer_than_a_random_policy(data, rho, w2):
 
 
 @pytest.mark.parametrize(("rho", "w2"), [(0.3, 10.0), (0.7, 1.0), (0.9, 1.0)])
+@pytest.mark.slow
 def test_cost_latency_and_power_agree_with_simulation(rho, w2):
     model = googlenet(rho, w2)
     solution = solve(model)

@@ -40,6 +40,7 @@ def test_counts_of_a_bursty_process_against_its_path():
 
 
 @pytest.mark.parametrize("w2", [0.0, 3.0])
+@pytest.mark.slow
 def test_cost_under_bursty_arrivals_agrees_with_simulation(w2):
     solution = solve(build(GOOGLENET, BURSTS, Weights(1.0, w2)))
     table = solution.policy[:-1].tolist()

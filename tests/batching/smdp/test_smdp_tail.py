@@ -49,6 +49,7 @@ def test_the_area_under_the_tail_is_the_mean(rho, w2, horizon):
 
 @pytest.mark.parametrize("policy", ["smdp", "static"])
 @pytest.mark.parametrize(("rho", "limits"), [(0.3, (5, 9, 20)), (0.8, (5, 9, 14))])
+@pytest.mark.slow
 def test_the_tail_agrees_with_simulation(policy, rho, limits):
     model = googlenet(rho, 5.0)
     solution = solve(model) if policy == "smdp" else evaluate(model, static(12))
@@ -78,6 +79,7 @@ def test_least_power_within_a_mean(rho, limit):
         assert other.latency > limit or other.power >= found.power - 1e-6
 
 
+@pytest.mark.slow
 def test_least_power_within_a_quantile_holds_in_simulation():
     rate = GOOGLENET.arrival_rate(0.7)
     found = least_power(GOOGLENET, rate, Target(12.0, 0.95))

@@ -64,6 +64,7 @@ def test_lint_notices_a_fault(fusesoc, written):
     assert done.returncode != 0 and "nothing" in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_sim_runs_the_unit(fusesoc):
     _, done = fusesoc("--target", "sim", "headrace:unit:normalize")
     assert done.returncode == 0 and "1000 clocks" in done.stdout, done.stdout + done.stderr

@@ -265,6 +265,7 @@ def test_the_same_sources_are_not_synthesised_again(tmp_path, monkeypatch):
     assert len(calls) == 2 and len(list((tmp_path / "cache").iterdir())) == 1
 
 
+@pytest.mark.slow
 def test_progress_counts_up_to_the_end(tmp_path):
     steps = []
     measure("report_parity", SOURCES, tmp_path, on_step=lambda unit, step, of, name: steps.append((step, of)))

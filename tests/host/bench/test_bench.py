@@ -629,6 +629,7 @@ def test_ctrl_c_ends_it_soon_and_leaves_nothing_running(server, transport, begun
     until(lambda: not in_session(process.pid), 5)
 
 
+@pytest.mark.slow
 def test_its_processes_end_when_it_is_killed(server):
     before = headrace_of(server, "scale")
     process = subprocess.Popen(

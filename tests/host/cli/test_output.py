@@ -93,6 +93,7 @@ def test_names_of_models_are_printed_as_they_are(name, tmp_path):
     assert f"headrace: --profile {file} is of {name!r}; give --model {name}\n" == wrong.stderr
 
 
+@pytest.mark.slow
 def test_costs_of_preprocessing_are_written_as_the_simulator_reads_them(tmp_path):
     file = tmp_path / "costs.json"
     done = headrace("profile", "--cpu-preprocessing", "ours", "--json", "-o", file)
@@ -102,6 +103,7 @@ def test_costs_of_preprocessing_are_written_as_the_simulator_reads_them(tmp_path
     assert {"machine", "rounds", "fits"} < set(json.loads(done.stdout))
 
 
+@pytest.mark.slow
 def test_an_error_of_a_users_network_is_printed_as_it_is(tmp_path, monkeypatch):
     (tmp_path / "mod.py").write_text("def boom():\n    print('here')\n    raise ValueError('[red]bad[/red] :smile:')\n")
     monkeypatch.chdir(tmp_path)

@@ -43,6 +43,7 @@ def in_a_folder_with_own_policies(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 def test_tuning_an_own_policy_tries_its_largest_batch_and_nothing_else():
     done = headrace(*TUNE, "--slo-ms", "400", "--tune", "own_policies:Limited,own_policies:Plain", "--json")
     assert done.returncode == 0, done.stderr

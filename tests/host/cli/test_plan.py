@@ -114,6 +114,7 @@ def test_cost_by_rate_is_drawn(tmp_path):
     assert cv2.imread(str(tmp_path / "plan.png")).std() > 10
 
 
+@pytest.mark.slow
 def test_a_second_start_with_the_same_folder_goes_on_from_what_was_simulated(planned, folder, monkeypatch):
     trials = folder / "trials.parquet"
     rows = pq.read_table(trials)

@@ -47,6 +47,7 @@ def planned(day):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_the_schedule_costs_no_more_than_what_never_changes(planned):
     assert [(stage["from"], stage["to"]) for stage in planned["schedule"]] == [(0, 9), (9, 24)]
     assert planned["static"]["gpus"] == 1

@@ -48,6 +48,7 @@ def planned(tmp_path_factory):
     return folder, json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_pieces_are_told_by_model_with_their_commands(planned):
     _, body = planned
     own = [each for each in (body["best"], *body["runners_up"]) if each["slices"] == "own"]
@@ -131,6 +132,7 @@ def test_what_cannot_be_planned_is_refused(options, words):
     assert done.returncode == 2 and words in " ".join(done.stderr.split())
 
 
+@pytest.mark.slow
 def test_rates_beyond_the_gpus_are_refused_with_what_binds():
     with few_slices():
         done = headrace_here(*TWO, "--rate-rps", "9000,9000")

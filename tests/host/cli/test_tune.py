@@ -33,6 +33,7 @@ def tuned():
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_the_best_and_the_other_policies_are_told_beside_their_defaults(tuned):
     plans = [tuned["best"], *tuned["runners_up"]]
     assert {plan["policy"] for plan in plans} == {"graph", "preba"}

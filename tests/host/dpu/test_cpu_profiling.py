@@ -45,6 +45,7 @@ def test_costs_are_those_that_make_the_times_of_the_files(monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_contention_is_what_all_cores_take_beside_one(measured):
     for cost, fit in ((measured.costs.image, measured.image), (measured.costs.audio, measured.audio)):
         assert cost.contention >= 1
@@ -58,6 +59,7 @@ def test_costs_of_each_column_are_found_of_what_they_make():
     assert cpu_profiling._solved(work, work @ costs) == pytest.approx(costs)
 
 
+@pytest.mark.slow
 def test_another_library_is_measured_under_its_name():
     found = measure_cpu(PHOTOS[:3], SOUNDS, "a test", lambda _: None, "librosa")
     assert found.costs.label == "librosa" and found.audio.alone_s > 0

@@ -101,6 +101,7 @@ def test_an_update_replaces_all_and_fails_no_request(fleet):
     assert descendants(fleet.process.pid) == before, "HAProxy is the same one"
 
 
+@pytest.mark.slow
 def test_an_update_to_what_does_not_start_leaves_the_old_ones(fleet, tmp_path):
     since = len(fleet.said)
     with Load(fleet.ready) as load:
@@ -140,6 +141,7 @@ def test_at_the_end_all_is_answered_and_nothing_is_left(fleet):
             tritonclient.http.InferenceServerClient(url).is_server_live()
 
 
+@pytest.mark.slow
 def test_what_the_cluster_has_no_room_for_is_told(three):
     serve = (
         "serve",
@@ -161,6 +163,7 @@ def test_what_the_cluster_has_no_room_for_is_told(three):
     assert done.returncode == 2 and "the cluster has 0 mig-1g.5gb" in done.stderr
 
 
+@pytest.mark.slow
 def test_what_no_replica_can_serve_ends_the_start(three):
     serve = (
         "serve",
@@ -231,6 +234,7 @@ def test_a_replica_that_does_not_come_back_is_replaced_by_an_update(three, tmp_p
     assert not load.errors and fleet.end() == 0
 
 
+@pytest.mark.slow
 def test_the_fleet_goes_with_its_front(three):
     fleet = Fleet(three.address, "--resources", "single=1", room_s=2)  # so an update finds no room, whatever ran before
     with Load(fleet.ready):

@@ -212,6 +212,7 @@ def test_a_server_is_gone_when_its_supervisor_is_killed(stand_in):
 # ---- with Headrace's own server ----
 
 
+@pytest.mark.slow
 def test_a_real_server_is_ready_and_ends(tmp_path):
     with supervised(tmp_path, "--workers=npu:1", "--model=resnet50", "--policy=serial") as supervisor:
         state = until(supervisor, Phase.READY)

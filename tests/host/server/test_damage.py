@@ -345,6 +345,7 @@ def test_a_message_that_is_none_says_so_in_its_stream(channel):
     assert "there is no model" in texts[0] and "not a ModelInferRequest" in texts[1] and "there is no model" in texts[2]
 
 
+@pytest.mark.slow
 def test_grpc_messages_are_bounded_alone_and_together(server):
     with tritonclient.grpc.InferenceServerClient(server.url("grpc")) as client:
 

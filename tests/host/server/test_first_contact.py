@@ -39,6 +39,7 @@ def test_it_says_what_it_does_and_that_a_transform_is_a_guess():
     np.testing.assert_allclose(found, preprocess(IMAGE_FILE, ImageSpec(73, 64, 64)).mean((1, 2)), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_transform_may_be_given():
     options = ("--resize", "80", "--crop", "64", "--mean", "0.5,0.25,0", "--std", "0.5,1,2")
     lines, found = heard(*options, models=("means",), ask=means)
@@ -50,6 +51,7 @@ def test_a_transform_may_be_given():
     np.testing.assert_allclose(found, preprocess(IMAGE_FILE, ImageSpec(64, 64, 64)).mean((1, 2)), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_random_weights_are_told_and_those_of_a_file_are_none(tmp_path):
     own = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 2))
     program = tmp_path / "own.pt2"

@@ -57,6 +57,7 @@ def ended(process):
     return not Path(f"/proc/{process}").exists()
 
 
+@pytest.mark.slow
 def test_an_unload_ends_the_load_and_the_process_that_reads(folder):
     with serving("--repository", str(folder), models=("scale",)) as server:
         answers = []
@@ -102,6 +103,7 @@ def test_an_unload_ends_the_load_of_a_model_that_is_served_and_the_model(folder,
         until(lambda: len(server.workers()) == 1)
 
 
+@pytest.mark.slow
 def test_a_server_that_is_about_to_end_loads_nothing_more(folder):
     with serving("--repository", str(folder), models=("scale",)) as server:
         answers = []

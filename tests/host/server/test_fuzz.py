@@ -317,6 +317,7 @@ def test_two_hundred_thousand_mutants_leave_the_server_as_it_was(fuzzed):
     run(fuzzed, int(os.environ.get("HEADRACE_MUTANTS", 200_000)))
 
 
+@pytest.mark.slow
 def test_a_call_whose_name_is_no_text_ends_neither_the_server_nor_calls_that_are_under_way():
     """grpc.aio ends its server on such a call."""
     with serving(models=("scale", "deep")) as server:

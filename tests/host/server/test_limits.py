@@ -96,6 +96,7 @@ def test_a_request_that_does_not_come_to_its_end_is_told(server):
     assert server.raw(b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\n", then_s=60).startswith(b"HTTP/1.1 408 ")
 
 
+@pytest.mark.slow
 def test_heads_are_bounded_on_both_transports(server, client):
     assert server.request("GET", "/v2", headers={"x": "y" * 3000})[0] == 200
     assert server.request("GET", "/v2", headers={"x": "y" * 5000})[0] == 431
@@ -352,6 +353,7 @@ def memory(server):
     return int(found[1]) << 10
 
 
+@pytest.mark.slow
 def test_many_requests_leave_the_memory_as_it_was(server):
     def load(count):
         body = json.dumps(scale_request(1.0)).encode() + b" " * 400_000

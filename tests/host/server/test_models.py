@@ -284,6 +284,7 @@ def test_a_model_comes_from_the_repository_and_goes_again(transport, tmp_path):
         assert server.end()[0] == 0
 
 
+@pytest.mark.slow
 def test_a_client_that_leaves_leaks_no_worker_and_no_memory(tmp_path):
     """A load or unload belongs to the server. It ends as if its client had waited."""
     (tmp_path / "twice.toml").write_text('source = "served:scale"\npolicy = "serial"\nprofile = "twice.json"\n')
@@ -326,6 +327,7 @@ def test_a_client_that_leaves_leaks_no_worker_and_no_memory(tmp_path):
         assert server.end()[0] == 0
 
 
+@pytest.mark.slow
 def test_a_reader_of_its_words_that_stalls_holds_up_nothing(tmp_path):
     (tmp_path / "twice.toml").write_text('source = "served:scale"\npolicy = "serial"\nprofile = "twice.json"\n')
     write_profile(tmp_path, "twice")
@@ -382,6 +384,7 @@ def test_parameters_that_would_change_what_is_loaded_are_refused(tmp_path):
         assert status == 400 and "leave out the parameters" in error
 
 
+@pytest.mark.slow
 def test_what_a_program_of_ones_own_is_called_by(tmp_path):
     batch = torch.export.Dim("batch", min=1, max=8)
     path = tmp_path / "relu.pt2"

@@ -181,6 +181,7 @@ def test_at_sigterm_what_was_let_in_is_answered_and_what_comes_is_told_to_go():
         assert server.process.returncode == 0 and "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_what_takes_longer_than_the_drain_is_cut_and_said():
     with serving("--drain-s", "0.5", models=("scale",)) as server, ThreadPoolExecutor(1) as threads:
         held = threads.submit(infer, server, HELD)

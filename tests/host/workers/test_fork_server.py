@@ -227,6 +227,7 @@ def test_a_server_that_is_killed_takes_its_workers_with_it_and_the_next_start_ma
     asyncio.run(body())
 
 
+@pytest.mark.slow
 def test_the_end_of_a_server_is_no_signal_that_a_library_could_see_and_ends_its_workers(small):  # noqa: F811
     """XRT's emulation takes a child that a signal ends for its device, and ends the whole process group."""
 
@@ -389,6 +390,7 @@ def test_a_workers_stderr_is_closed_once(loop, monkeypatch):
         runner.run(body())
 
 
+@pytest.mark.slow
 def test_a_killed_server_that_is_slow_to_end_is_no_error(monkeypatch):
     class Slow:
         killed = False

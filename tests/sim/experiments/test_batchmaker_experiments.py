@@ -5,6 +5,7 @@ from headrace.sim.experiments.batchmaker.runs import EXPERIMENT, Job, run_job
 from headrace.sim.hardware.v100 import tree_cell_s
 
 
+@pytest.mark.slow
 def test_every_number_of_the_paper_has_one_beside_it(reproduced):
     _, claims = reproduced(EXPERIMENT)
     assert len(claims) > 12 and all(claim.measured is not None for claim in claims)

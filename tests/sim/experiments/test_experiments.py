@@ -26,7 +26,10 @@ def test_an_experiment_has_the_name_of_its_folder_and_jobs_for_its_figures(name)
         assert len({experiment.order(job) for job in few}) <= len(few)
 
 
-@pytest.mark.parametrize("name", PAPERS)
+SLOWER = [pytest.param(name, marks=pytest.mark.slow) for name in PAPERS if name != "parvagpu"]
+
+
+@pytest.mark.parametrize("name", ["parvagpu", *SLOWER])
 def test_every_figure_has_a_plot_and_its_numbers(name, reproduced):
     experiment = named(name)
     folder, claims = reproduced(experiment)
@@ -44,9 +47,6 @@ def test_every_figure_has_a_plot_and_its_numbers(name, reproduced):
     counts, rows = (part.splitlines() for part in (folder / "table.md").read_text().split("\n\n"))
     assert len(rows) == len(claims) + 2
     assert sum(int(line.split(" | ")[1]) for line in counts[2:]) == len(claims)
-
-
-SLOWER = [pytest.param(name, marks=pytest.mark.slow) for name in PAPERS if name != "parvagpu"]
 
 
 @pytest.mark.parametrize("name", ["parvagpu", *SLOWER])

@@ -50,6 +50,7 @@ def test_in_overload_who_knows_deadlines_serves_most_of_what_can_be_served():
             assert by_policy[policy] > 2 * by_policy[other]
 
 
+@pytest.mark.slow
 def test_the_study_writes_all_its_rows_and_a_plot(tmp_path):
     progress = Counter()
     report = reproduce(EXPERIMENT, out=tmp_path, scale=Scale(60, 1), progress=progress)

@@ -39,6 +39,7 @@ PAPER = {
 }
 
 
+@pytest.mark.slow
 def test_every_number_of_the_paper_has_one_beside_it(quick):
     _, made = quick
     found = {figure: [claim.paper for claim in made if claim.figure == figure] for figure in PAPER}
@@ -46,6 +47,7 @@ def test_every_number_of_the_paper_has_one_beside_it(quick):
     assert all(claim.measured is not None for claim in made if "lowest target" not in claim.claim)
 
 
+@pytest.mark.slow
 def test_every_row_but_that_of_a_network_alone_says_its_load_and_what_is_far_off_why(quick):
     _, made = quick
     for claim in made:
@@ -55,6 +57,7 @@ def test_every_row_but_that_of_a_network_alone_says_its_load_and_what_is_far_off
             assert claim.note, claim
 
 
+@pytest.mark.slow
 def test_the_figures_show_what_the_paper_found(quick):
     """Lazy has less latency than any GraphB at low load on every network. The table says by how much."""
     folder, _ = quick

@@ -144,6 +144,7 @@ def test_bounds_of_the_paper_on_slices_hold(claims):
     assert all(claim.kept for claim in claims if claim.bound and claim.figure in ("5", "7"))
 
 
+@pytest.mark.slow
 def test_no_design_serves_more_than_ideal_or_than_its_slowest_stage(quick):
     runs = [run for run in rows_of(quick[0], "17") if run["slower"] == "1.0"]
     for model in NETWORKS:
@@ -158,6 +159,7 @@ def test_no_design_serves_more_than_ideal_or_than_its_slowest_stage(quick):
     assert all(0 <= float(run[part]) <= 1 for run in runs for part in ("cpu", "gpu"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("baseline", [PAPER_CPU, IMPLIED])
 def test_a_headline_is_of_the_one_baseline_that_it_names(quick, baseline):
     folder, claims = quick
@@ -196,6 +198,7 @@ def test_slower_cores_serve_less_in_proportion():
     assert rates[0] / rates[1] == pytest.approx(2, rel=0.02)
 
 
+@pytest.mark.slow
 def test_a_reading_that_changes_nothing_gives_the_numbers_of_the_rows(quick):
     folder, claims = quick
     with (folder / "sensitivity.csv").open() as file:
@@ -221,6 +224,7 @@ def test_a_reading_that_changes_nothing_gives_the_numbers_of_the_rows(quick):
     assert len(shown) == 2 + 1 + 1 + len(others)  # headings, the paper, the rows
 
 
+@pytest.mark.slow
 def test_table_1_stands_beside_the_cells_of_this_project(quick):
     with (quick[0] / "table1.csv").open() as file:
         found = {(row["kind"], row["unit"], row["resource"]): row for row in csv.DictReader(file)}
@@ -231,6 +235,7 @@ def test_table_1_stands_beside_the_cells_of_this_project(quick):
     assert "| image | decode | 19.7 /" in (quick[0] / "table1.md").read_text()
 
 
+@pytest.mark.slow
 def test_what_was_not_attempted_is_said_with_the_reason(quick):
     notes = (quick[0] / "notes.md").read_text()
     assert all(f"Fig. {figure}" in notes for figure in ("5", "6", "7", "8", "9", "12", "13", "18", "22"))
@@ -280,6 +285,7 @@ def test_the_page_in_the_documentation_is_that_of_the_published_map():
     assert (ROOT / "docs" / PICTURE).resolve() == (results / "map.png").resolve()
 
 
+@pytest.mark.slow
 def test_ideal_serves_in_proportion_to_the_slices_that_are_active(quick):
     for model in NETWORKS:
         rate = {

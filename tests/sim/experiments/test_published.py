@@ -20,7 +20,9 @@ def published(name: str) -> list[tuple[str, str, str]]:
     return [(row[0].strip(), row[1], row[3]) for row in rows]
 
 
-@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name != "parvagpu" else []) for name in PAPERS]
+)
 def test_the_published_rows_are_those_of_the_command(name, reproduced):
     _, claims = reproduced(named(name))
     quick = {claim.claim for claim in claims}

@@ -126,6 +126,7 @@ def test_below_what_the_slices_do_nearly_all_are_in_time(policy):
     assert row.mean_ms <= row.p99_ms
 
 
+@pytest.mark.slow
 def test_the_study_writes_all_its_rows_tables_and_plots(tmp_path):
     progress = Counter()
     scale = replace(QUICK, saturated=0.2, loaded=0.1, fewest=40)

@@ -15,12 +15,14 @@ def rows_of(folder, name):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_every_figure_has_a_note(quick):
     folder, _ = quick
     notes = (folder / "notes.md").read_text()
     assert all(f"- Fig. {figure}: " in notes for figure in EXPERIMENT.figures[:-1])
 
 
+@pytest.mark.slow
 def test_table_1_comes_out(quick):
     folder, claims = quick
     assert [row["s_max"] for row in rows_of(folder, "table1") if row["method"] == "rvi"] == [
@@ -38,6 +40,7 @@ def test_table_1_comes_out(quick):
     assert all(claim.ratio == pytest.approx(1, rel=0.03) for claim in claims if claim.paper)
 
 
+@pytest.mark.slow
 def test_no_policy_costs_less_than_the_optimal_one(quick):
     folder, _ = quick
     rows = rows_of(folder, "figure5")
@@ -48,6 +51,7 @@ def test_no_policy_costs_less_than_the_optimal_one(quick):
     assert all((row["static_8"] == "") == (row["rho"] == "0.9") for row in rows)
 
 
+@pytest.mark.slow
 def test_a_policy_of_control_limit_structure_is_the_best_one_of_that_structure(quick):
     folder, _ = quick
     limits = [row for row in rows_of(folder, "figure4") if row["control_limit"]]
@@ -57,6 +61,7 @@ def test_a_policy_of_control_limit_structure_is_the_best_one_of_that_structure(q
         assert row["best_limit"] == row["control_limit"]
 
 
+@pytest.mark.slow
 def test_under_a_bound_a_mixture_never_needs_more_power_than_a_single_policy(quick):
     folder, _ = quick
     rows = rows_of(folder, "figurebound")

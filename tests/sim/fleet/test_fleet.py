@@ -216,6 +216,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     return float(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_requests():
     few, many = peak_mib(200_000), peak_mib(800_000)  # kept, six hundred thousand take over a hundred MiB
     assert many < few + 12

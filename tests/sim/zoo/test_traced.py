@@ -84,6 +84,7 @@ def test_an_unknown_network_names_its_like():
         traced("resnet5")
 
 
+@pytest.mark.slow
 def test_the_files_of_quick_networks_are_what_is_traced_now():
     check(QUICK)
 

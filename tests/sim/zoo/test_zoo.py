@@ -68,6 +68,7 @@ def count(module):
 
 
 @pytest.mark.parametrize("name", ["resnet50", "vgg16", "googlenet"])
+@pytest.mark.slow
 def test_the_layers_are_torchvisions(name):
     extra = {"aux_logits": False, "init_weights": False} if name == "googlenet" else {}
     module = models.get_model(name, weights=None, **extra)

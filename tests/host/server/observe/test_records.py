@@ -97,6 +97,7 @@ def test_every_request_has_a_line_in_the_access_log(tmp_path):
     assert (unknown["outcome"], unknown["status"], unknown["rows"]) == ("unknown", 404, 0)
 
 
+@pytest.mark.slow
 def test_who_comes_without_the_token_is_in_the_access_log_too(tmp_path):
     (tmp_path / "token").write_text("open-sesame")
     path = tmp_path / "access.jsonl"
@@ -207,6 +208,7 @@ def in_flight(server):
     return int(float(re.search(r"^headrace_in_flight\{.*\} (\S+)$", server.metrics(), re.MULTILINE)[1]))
 
 
+@pytest.mark.slow
 def test_the_trace_has_every_task_and_the_images_before_them(tmp_path):
     path = tmp_path / "run.pftrace"
     with serving("--trace", str(path), models=("scale", "means")) as server:
@@ -237,6 +239,7 @@ def test_the_trace_of_a_long_run_keeps_the_last(tmp_path, monkeypatch):
     assert len(began) == 20 and len(began[-1].track_event.flow_ids) == 4
 
 
+@pytest.mark.slow
 def test_spans_go_to_a_collector_in_the_trace_of_the_request():
     with collecting() as (collector, url), serving("--otlp", url, models=("scale", "means")) as server:
         assert server.request("POST", INFER, scale_request(1.0), {"traceparent": PARENT})[0] == 200

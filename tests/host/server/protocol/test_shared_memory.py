@@ -253,6 +253,7 @@ def test_any_registration_and_any_place_are_answered(server, asked, parameters):
     assert server.request("POST", "/v2/models/scale/infer", request)[0] in (200, 400, 404)
 
 
+@pytest.mark.slow
 def test_registrations_are_bounded_and_leave_no_file_open(memory):
     name, _ = memory(64)
     before = len(os.listdir("/proc/self/fd"))

@@ -217,6 +217,7 @@ def test_a_new_server_says_how_to_begin_and_one_that_has_gone_is_told(browser):
         expect(page.locator("#state")).to_have_text("gone")
 
 
+@pytest.mark.slow
 def test_the_page_may_do_nothing_that_is_not_its_own(server):
     status, headers, body = server.request("GET", "/")
     assert status == 200 and headers["content-type"] == "text/html; charset=utf-8"
