@@ -55,6 +55,7 @@ def rows_of(folder, figure):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_a_number_with_a_cpu_in_it_names_its_costs_and_the_papers_baseline_has_them_all(claims):
     named = {label: set() for label in BASELINES}
     for claim in claims:
@@ -82,6 +83,7 @@ def test_a_number_with_a_cpu_in_it_names_its_costs_and_the_papers_baseline_has_t
     assert not named[TODAY]
 
 
+@pytest.mark.slow
 def test_rows_say_what_they_prove(claims):
     kinds = {kind: {(claim.figure, claim.paper) for claim in claims if claim.kind == kind} for kind in Kind}
     assert kinds[Kind.BY_CONSTRUCTION] == {("8", 75.6), ("8", 393), ("17", 77.2), ("17", 3.7)}
@@ -98,6 +100,7 @@ def test_slower_cores_are_a_cause_only_where_the_papers_number_lies_between():
     assert "4 times slower 5.2 x" in note and not cause
 
 
+@pytest.mark.slow
 def test_every_note_of_a_number_that_was_simulated_or_averaged_says_how(claims):
     for claim in claims:
         assert claim.note, claim
@@ -107,6 +110,7 @@ def test_every_note_of_a_number_that_was_simulated_or_averaged_says_how(claims):
             assert any(word in claim.note for word in ("mean of", "least of", "greatest of", "fifth of")), claim
 
 
+@pytest.mark.slow
 def test_what_does_not_come_from_the_paper_is_called_derived(claims):
     from_pcie = [claim for claim in claims if claim.figure in ("4.2", "8") and claim.paper in (6.13, 0.9, 393)]
     noted = [claim for claim in from_pcie if "Derived, not printed by the paper" in claim.note]
@@ -115,6 +119,7 @@ def test_what_does_not_come_from_the_paper_is_called_derived(claims):
     ]
 
 
+@pytest.mark.slow
 def test_totals_of_table_1_exceed_the_sums_of_their_units_where_the_paper_says_so(claims):
     over = {claim.claim.split(", ")[0]: claim.paper - claim.measured for claim in claims if claim.figure == "Table 1"}
     assert over == pytest.approx(
@@ -135,11 +140,13 @@ def test_totals_of_table_1_exceed_the_sums_of_their_units_where_the_paper_says_s
     assert all(len(shares) == 5 for units in TABLE_1.values() for shares in units.values())
 
 
+@pytest.mark.slow
 def test_2g_10gb_loses_the_seventh_that_is_off(claims):
     lost = next(claim for claim in claims if claim.paper == 14.2)
     assert lost.measured == pytest.approx(100 / 7, abs=1.5)
 
 
+@pytest.mark.slow
 def test_bounds_of_the_paper_on_slices_hold(claims):
     assert all(claim.kept for claim in claims if claim.bound and claim.figure in ("5", "7"))
 
