@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 from headrace.batching.accounting import Ledger
@@ -551,9 +552,15 @@ class _Spy:
     def __exit__(self, *_: object) -> None:
         sys.setprofile(self._before)
 
-    def _profile(self, frame: object, event: str, function: Any) -> None:
+    def _profile(self, frame: FrameType | None, event: str, function: Any) -> None:
         if event != "c_call":
             return
+        before = self.seen
+        self._note(function)
+        if self.seen != before and _in_garbage_collection(frame):
+            self.seen = before
+
+    def _note(self, function: Any) -> None:
         module = getattr(function, "__module__", None)
         name = getattr(function, "__name__", "")
         owner = getattr(getattr(function, "__self__", None), "__name__", "")
@@ -563,6 +570,16 @@ class _Spy:
             self.seen = f"{owner or module}.{name}"
         elif (module in ("io", "_io") and name == "open") or function in (print, input):
             self.seen = name
+
+
+def _in_garbage_collection(frame: FrameType | None) -> bool:
+    """Tell whether a callback of the garbage collector runs here. It may begin within any call, and is nobody's own."""
+    callbacks = {getattr(callback, "__code__", None) for callback in gc.callbacks}
+    while frame is not None:
+        if frame.f_code in callbacks:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _still_referred_to(request: Request, before: int) -> bool:

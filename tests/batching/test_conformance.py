@@ -1,5 +1,6 @@
 """The conformance check passes right policies, and names the rule that a wrong policy breaks with a short history."""
 
+import gc
 import itertools
 import math
 import random
@@ -234,6 +235,28 @@ class Prints(Right):
     def withdraw(self, request, now):
         print("withdrawn")
         return super().withdraw(request, now)
+
+
+class IsCollected(Right):
+    """The garbage collector runs within a call, as it may in any."""
+
+    def next_task(self, worker, now):
+        gc.collect(0)
+        return super().next_task(worker, now)
+
+
+def test_what_the_garbage_collector_calls_is_not_the_policys():
+    read = []
+
+    def callback(phase, _):
+        read.append(time.perf_counter())
+
+    gc.callbacks.append(callback)
+    try:
+        found = check(IsCollected)
+    finally:
+        gc.callbacks.remove(callback)
+    assert read and found.broken is None
 
 
 @breaks("same-answers")

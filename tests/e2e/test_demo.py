@@ -307,7 +307,6 @@ def test_sentences_through_a_step_model_end_at_their_own_lengths_under_every_pol
 STEPS = ("--workers", "1", "--model", OWN_STEPS, "--policies", "lazy", "--requests", "20", "--max-batch", "4")
 
 
-@pytest.mark.slow
 def test_a_step_model_of_ones_own_is_served(tmp_path):
     (tmp_path / "moving_average.py").write_text((EXAMPLES / "moving_average.py").read_text())
     done = own_nets(tmp_path, [*STEPS])
