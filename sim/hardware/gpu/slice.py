@@ -31,7 +31,7 @@ import numpy as np
 
 from headrace.batching.errors import OutOfMemory
 from headrace.batching.graphs.execution import NodeTimes
-from headrace.batching.graphs.model_graph import ModelGraph, Node, resolve
+from headrace.batching.graphs.model_graph import ATTENTION, CAUSAL, ModelGraph, Node, resolve
 from headrace.batching.graphs.node_latencies import linear
 from headrace.batching.graphs.profile import Profile, ProfilePoint
 from headrace.batching.graphs.traced import Traced
@@ -147,8 +147,6 @@ CAPTURED = Host(launch_s=0.0, batch_s=0.0, copy_bytes_s=math.inf)
 # cuDNN's tensor-core convolutions need channels last, and PyTorch has them first. So activations and filters are laid
 # out again for each convolution: read, written, and read again.
 _RELAYOUT = 3
-ATTENTION = "_scaled_dot_product"  # the names of kernels that compute attention as a whole begin with this
-CAUSAL = ".causal"  # and end with this where a query sees the keys before it alone
 
 
 class Work:
