@@ -73,12 +73,15 @@ class Sample:
         seconds = (work or self.work()).seconds(np.ones(1), instance, HALF, chosen)[0]
         if self.kind in (CONTEXT, GENERATION):  # another kernel writes keys and values into the cache
             seconds = seconds + (chosen.products or chosen).kernel_s
-        return self.measured_s / seconds
+        ratios: Floats = self.measured_s / seconds
+        return ratios
 
 
 def _every_other(*columns: Floats) -> Flags:
     """Return whether the places of a row's values, among all values of their columns, add up to an odd number."""
-    return sum(np.searchsorted(np.unique(column), column) for column in columns) % 2 == 1
+    places = np.sum([np.searchsorted(np.unique(column), column) for column in columns], axis=0)
+    odd: Flags = places % 2 == 1
+    return odd
 
 
 def product_sample(gpu: str) -> Sample:

@@ -150,8 +150,8 @@ def product_clocks(
         operands = element * (height + width)
         step = np.where(convolves, compute + operands / L2_BYTES, np.maximum(compute, operands / kernels.operand_bytes))
         for splits in kernels.splits:
-            tile = _STEP * np.ceil(k / (_STEP * splits)) * step + kernels.tile_clocks
-            clocks = _softened(tiles * splits / sms, kernels.soft_waves) * tile
+            waves = _softened(tiles * splits / sms, kernels.soft_waves)
+            clocks = waves * _STEP * np.ceil(k / (_STEP * splits)) * step + waves * kernels.tile_clocks
             if splits > 1:  # the parts of the sum are written, read and added
                 clocks = clocks + 2 * element * splits * count * rows * n / (kernels.sm_bytes * sms)
                 clocks = clocks + kernels.split_s * clock_hz

@@ -216,7 +216,7 @@ class Work:
         )
         compute_s = batch * self.grouped / (kernels.grouped * sm_clocks)
         product_s = self._product_clocks(batch, instance, precision, kernels) / architecture.clock_hz
-        np.add.at(compute_s, (slice(None), self.kernel), product_s)
+        np.add.at(compute_s.T, self.kernel, product_s.T)
         return compute_s, memory_s
 
     def seconds(self, batches: Floats, instance: Slice, precision: Precision, kernels: Kernels) -> Floats:

@@ -155,12 +155,13 @@ class ProductTable:
 
     def covers(self, n: Floats, k: Floats) -> Flags:
         """Return whether products of these sizes lie within the table. Any number of rows does."""
-        return (self.n[0] <= n) & (n <= self.n[-1]) & (self.k[0] <= k) & (k <= self.k[-1])
+        inside: Flags = (self.n[0] <= n) & (n <= self.n[-1]) & (self.k[0] <= k) & (k <= self.k[-1])
+        return inside
 
     def seconds(self, m: Floats, n: Floats, k: Floats) -> Floats:
         """Return the seconds of products that the table covers: arrays of one shape."""
-        found: Floats = self._between((np.minimum(m, self.m[-1]), n, k))
-        return found * np.maximum(1.0, m / self.m[-1])
+        found: Floats = self._between((np.minimum(m, self.m[-1]), n, k)) * np.maximum(1.0, m / self.m[-1])
+        return found
 
 
 class AttentionTable:
@@ -194,8 +195,8 @@ class AttentionTable:
     def at(self, keys: float, heads: Floats) -> Floats:
         """Return the seconds at one of `self.keys`."""
         sizes, seconds = self.curves[keys]
-        found: Floats = np.interp(heads, sizes, seconds)
-        return found * np.maximum(1.0, heads / sizes[-1])
+        found: Floats = np.interp(heads, sizes, seconds) * np.maximum(1.0, heads / sizes[-1])
+        return found
 
 
 def between(low: float, before: Floats, high: float, after: Floats, at: float, *, logarithms: bool) -> Floats:
