@@ -332,10 +332,14 @@ class SliceTimes:
         low, high = seconds[:, above - 1], seconds[:, above]
         return low + (high - low) / (lengths[above] - lengths[above - 1]) * (length - lengths[above - 1])
 
+    def kernel_seconds(self, work: Work, batches: Floats) -> Floats:
+        """Return the seconds of each kernel of a graph, an array of batches x kernels."""
+        return work.seconds(batches, self.instance, self.precision, self.kernels)
+
     def _run(self, work: Work, input_bytes: int, batches: Floats) -> tuple[Floats, Floats]:
         """Return when each node ends after the host received the batch (batches x nodes), and the seconds of each
         kernel (batches x kernels)."""
-        seconds = work.seconds(batches, self.instance, self.precision, self.kernels)
+        seconds = self.kernel_seconds(work, batches)
         given_s = self.host.batch_s + batches * input_bytes / self.host.copy_bytes_s
         return given_s[:, None] + work.ends(seconds, self.host.launch_s), seconds
 
