@@ -53,6 +53,15 @@ from headrace.sim.zoo.cells import CELL_NETWORKS, cell_network
 from headrace.sim.zoo.traced import TRACED, traced
 
 CONFORMER_STEP_S = 0.04
+_OF_TOKENS = (
+    "gnmt",
+    "transformer",
+    "transformer_uncached",
+    "bert_base",
+    "whisper_small_decoder",
+    "gpt2",
+    "gpt2_step",
+)
 SAMPLES = 2000  # of a length distribution, to learn its mean and its longest
 CURVES = 9  # of modelled hardware, by length; between them `preba` interpolates
 
@@ -61,11 +70,11 @@ def usual_lengths(model: str) -> Lengths:
     """Return the usual length distribution of a model: translation, speech, or a fixed length."""
     if model == "las":
         return SPEECH
-    if model in ("conformer", "conformer_small", "citrinet"):
+    if model in ("conformer", "conformer_small", "citrinet", "whisper_small_encoder"):
         return LIBRISPEECH
     if model in CELL_NETWORKS:
         return Sentences() if model == "treelstm" else WMT15
-    return TRANSLATION if model in ("gnmt", "transformer", "transformer_uncached", "bert_base") else Fixed()
+    return TRANSLATION if model in _OF_TOKENS else Fixed()
 
 
 def _cells(scenario: Scenario) -> dict[str, tuple[CellModel, NodeTimes]]:
@@ -128,9 +137,7 @@ def network_of(name: str) -> Traced:
         return traced(name)  # says which networks there are
 
 
-def measured_nodes(
-    model: str, on: MeasuredGpu = MeasuredGpu(), batch: int = 1, length: float | None = None
-) -> list[NodeShare]:
+def measured_nodes(model: str, on: MeasuredGpu, batch: int = 1, length: float | None = None) -> list[NodeShare]:
     """Return where the time of each node of a network comes from, on a GPU with measured kernels.
 
     Args:

@@ -100,9 +100,8 @@ class MeasuredTimes(SliceTimes):
 
     def _set_attention(self, work: Work, batches: Floats, seconds: Floats, measured: Flags) -> None:
         """Replace the seconds of attention whose heads and keys are in a table."""
-        for place, (queries, keys, head, heads, causal) in zip(
-            np.flatnonzero(work.attends), work.attention.T, strict=True
-        ):
+        places = np.flatnonzero(work.attends)
+        for place, (queries, keys, head, heads, causal) in zip(places, work.attention.T, strict=True):
             kind = GENERATION if queries == 1 else CONTEXT if causal else ENCODER
             table = attention_table(self.gpu, kind, int(head))
             if table is not None and table.covers(keys) and queries in (1, keys):
