@@ -147,10 +147,14 @@ def measured_nodes(model: str, on: MeasuredGpu, batch: int = 1, length: float | 
         length: The input's length, in the network's unit; None for its usual one.
 
     Raises UsageError."""
-    network = network_of(model)
-    if length is None:
-        length = mean_lengths(_all_lengths(Scenario.of(model=model, accelerator=on.gpu), {}, None, [model])[model])[0]
-    return node_shares(network, MEASURED_GPUS[on.gpu], batch, length)
+    at = usual_length(model, on) if length is None else length
+    return node_shares(network_of(model), MEASURED_GPUS[on.gpu], batch, at)
+
+
+def usual_length(model: str, on: MeasuredGpu) -> float:
+    """Return the mean of a network's usual lengths, in its unit. Raises UsageError."""
+    scenario = Scenario.of(model=model, accelerator=on.gpu)
+    return mean_lengths(_all_lengths(scenario, {}, None, [model])[model])[0]
 
 
 def measured_share(nodes: Iterable[NodeShare]) -> dict[str, float]:
