@@ -97,7 +97,7 @@ def product_sample(gpu: str) -> Sample:
 def attention_sample(gpu: str, kind: str) -> Sample | None:
     """Return the measured attention of a kind; None if the GPU has none.
 
-    Held out is every other combination of heads, heads of keys, and elements of a head. Raises UsageError."""
+    Held out is every other combination of heads and elements of a head. Raises UsageError."""
     rows = attention_rows(gpu, kind)
     if rows is None:
         return None
@@ -112,5 +112,5 @@ def attention_sample(gpu: str, kind: str) -> Sample | None:
         scores = MatMul(queries * shared, head, keys, batch * heads // shared, weights=False)
         read = batch * head * (queries * heads + 2 * keys * kv_heads)
         launched.append(Kernel(name, read, batch * head * queries * heads, 0, (scores,)))
-    odd = _every_other(rows.heads, rows.kv_heads, rows.head)
+    odd = _every_other(rows.heads, rows.head)
     return Sample(gpu, kind, rows.keys, tuple(launched), rows.seconds, odd)

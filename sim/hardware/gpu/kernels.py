@@ -221,7 +221,7 @@ AMPERE_WHOLE = replace(
         split_s=1.97e-6,
         overlap=1.40,
     ),
-    attention=Attention(0.581, 0.861, 6.94e-6, tile_clocks=4070, split_s=11.8e-6, soft_waves=0.0),
+    attention=Attention(0.589, 0.877, 7.79e-6, tile_clocks=4080, split_s=10.4e-6, soft_waves=0.0),
 )
 HOPPER_WHOLE = replace(
     FITTED,
@@ -239,7 +239,7 @@ HOPPER_WHOLE = replace(
         split_s=2.88e-6,
         overlap=1.76,
     ),
-    attention=Attention(0.563, 1.0, 6.95e-6, tile_clocks=4690, split_s=0.76e-6, soft_waves=0.24),
+    attention=Attention(0.554, 1.0, 7.28e-6, tile_clocks=4840, split_s=0.74e-6, soft_waves=0.15),
 )
 
 # NVIDIA A100 Tensor Core GPU Architecture (whitepaper, 2020), Tables 1 to 3: boost clock, 40 MB of L2 cache, and per SM
