@@ -32,6 +32,8 @@ _PLACES = {
     "Replay": "sim.workload.settings",  # arrivals from a file
     "Npu": "sim.hardware.settings",  # a systolic array
     "MigGpu": "sim.hardware.settings",  # a GPU cut into slices
+    "MeasuredGpu": "sim.hardware.settings",  # a whole GPU with measured kernels
+    "measured_nodes": "sim.machine",  # which part of a network's time on such a GPU is measured
     "Measured": "sim.hardware.settings",  # latencies from `profile`
     "V100": "sim.hardware.settings",  # a GPU for networks of cells
     "Preprocess": "sim.system.settings",  # what makes tensors of images and audio
@@ -98,8 +100,10 @@ if TYPE_CHECKING:
     from headrace.sim.fleet.settings import FleetSettings
     from headrace.sim.hardware.settings import V100 as V100
     from headrace.sim.hardware.settings import Measured as Measured
+    from headrace.sim.hardware.settings import MeasuredGpu as MeasuredGpu
     from headrace.sim.hardware.settings import MigGpu as MigGpu
     from headrace.sim.hardware.settings import Npu as Npu
+    from headrace.sim.machine import measured_nodes as measured_nodes
     from headrace.sim.planner.planning import Planned as Planned
     from headrace.sim.planner.planning import plan as plan
     from headrace.sim.studies import Result as Result

@@ -46,8 +46,9 @@ from scipy.optimize import minimize
 from headrace.batching.graphs.profile import Profile, ProfilePoint
 from headrace.batching.graphs.torch_graph import from_torch
 from headrace.batching.graphs.traced import Traced
+from headrace.sim.hardware.gpu.kernels import FITTED, Kernels
 from headrace.sim.hardware.gpu.mig import gpu_named
-from headrace.sim.hardware.gpu.slice import FITTED, PARVAGPU, TF32, Host, Kernels, SliceTimes, slice_of
+from headrace.sim.hardware.gpu.slice import PARVAGPU, TF32, Host, SliceTimes, slice_of
 from headrace.sim.zoo.traced import traced
 
 DATA = Path(__file__).parents[1] / "sim" / "experiments" / "parvagpu" / "profiles.csv"

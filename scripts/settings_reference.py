@@ -13,7 +13,7 @@ from headrace.batching.registry import find_policy, policy_names
 from headrace.batching.settings import Setting, settings_of
 from headrace.host.server.settings import ModelSettings
 from headrace.sim.fleet.settings import FleetSettings
-from headrace.sim.hardware.settings import V100, Measured, MigGpu, Npu
+from headrace.sim.hardware.settings import V100, Measured, MeasuredGpu, MigGpu, Npu
 from headrace.sim.scenario import RunSettings
 from headrace.sim.system.settings import Preprocess
 from headrace.sim.workload.settings import Bursty, Deterministic, Poisson, Replay, Workload
@@ -30,6 +30,7 @@ GROUPS = {
     "Hardware": {
         "`Npu` (`--accelerator npu`)": Npu,
         "`MigGpu` (`--accelerator a100-40gb`, ...)": MigGpu,
+        "`MeasuredGpu` (`--accelerator h100-measured`, ...)": MeasuredGpu,
         "`Measured` (`--accelerator profile`)": Measured,
         "`V100` (`--accelerator v100`)": V100,
         "`Preprocess`": Preprocess,

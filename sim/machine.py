@@ -6,22 +6,24 @@ import contextlib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from headrace.batching.errors import UsageError
+from headrace.batching.errors import UnknownModel, UsageError
 from headrace.batching.graphs.cell_graph import CellModel
 from headrace.batching.graphs.execution import NodeTimes
 from headrace.batching.graphs.model_graph import NodeKind
 from headrace.batching.graphs.profile import Profile
+from headrace.batching.graphs.traced import Traced
 from headrace.batching.policies.shared.settings import MAX_BATCH
 from headrace.sim.engine import Arrivals
+from headrace.sim.hardware.gpu.measured import NodeShare, laid_out, measured_times, node_shares
 from headrace.sim.hardware.gpu.mig import GPUS
 from headrace.sim.hardware.npu import npu_times
 from headrace.sim.hardware.profiles import read_profile
-from headrace.sim.hardware.settings import V100, Measured, MigGpu, Npu, accelerator_name
+from headrace.sim.hardware.settings import MEASURED_GPUS, V100, Measured, MeasuredGpu, MigGpu, Npu, accelerator_name
 from headrace.sim.hardware.v100 import padded_times
 from headrace.sim.scenario import Scenario
 from headrace.sim.system.system import System
@@ -48,9 +50,18 @@ from headrace.sim.workload.settings import Bursty
 from headrace.sim.workload.trees import read_trees
 from headrace.sim.zoo import model_graph
 from headrace.sim.zoo.cells import CELL_NETWORKS, cell_network
-from headrace.sim.zoo.traced import traced
+from headrace.sim.zoo.traced import TRACED, traced
 
 CONFORMER_STEP_S = 0.04
+_OF_TOKENS = (
+    "gnmt",
+    "transformer",
+    "transformer_uncached",
+    "bert_base",
+    "whisper_small_decoder",
+    "gpt2",
+    "gpt2_step",
+)
 SAMPLES = 2000  # of a length distribution, to learn its mean and its longest
 CURVES = 9  # of modelled hardware, by length; between them `preba` interpolates
 
@@ -59,11 +70,11 @@ def usual_lengths(model: str) -> Lengths:
     """Return the usual length distribution of a model: translation, speech, or a fixed length."""
     if model == "las":
         return SPEECH
-    if model in ("conformer", "conformer_small", "citrinet"):
+    if model in ("conformer", "conformer_small", "citrinet", "whisper_small_encoder"):
         return LIBRISPEECH
     if model in CELL_NETWORKS:
         return Sentences() if model == "treelstm" else WMT15
-    return TRANSLATION if model in ("gnmt", "transformer", "transformer_uncached", "bert_base") else Fixed()
+    return TRANSLATION if model in _OF_TOKENS else Fixed()
 
 
 def _cells(scenario: Scenario) -> dict[str, tuple[CellModel, NodeTimes]]:
@@ -106,9 +117,51 @@ def _times(
         return {name: times for name, (_, times) in cells.items()}
     if isinstance(scenario.hardware, V100):
         return {name: padded_times(name, decoder=name == "seq2seq") for name in scenario.workload.models()}
+    if isinstance(hardware := scenario.hardware, MeasuredGpu):
+        gpu, launch_s = MEASURED_GPUS[hardware.gpu], hardware.launch_us / 1e6
+        return {name: measured_times(network_of(name), gpu, launch_s) for name in scenario.workload.models()}
     if isinstance(scenario.hardware, Npu):
         return {name: npu_times(model_graph(name)) for name in scenario.workload.models()}
     return {model: profile.times() for model, profile in profiles.items()}
+
+
+@cache
+def network_of(name: str) -> Traced:
+    """Return the network that a measured GPU runs: a traced one, or a graph of the zoo or of the user, laid out as
+    kernels. Raises UnknownModel and UsageError."""
+    if name in TRACED:
+        return traced(name)
+    try:
+        return laid_out(model_graph(name))
+    except UnknownModel:
+        return traced(name)  # says which networks there are
+
+
+def measured_nodes(model: str, on: MeasuredGpu, batch: int = 1, length: float | None = None) -> list[NodeShare]:
+    """Return where the time of each node of a network comes from, on a GPU with measured kernels.
+
+    Args:
+        model: A network that `simulate` takes with such a GPU.
+        on: The GPU.
+        batch: The size of the batch.
+        length: The input's length, in the network's unit; None for its usual one.
+
+    Raises UsageError."""
+    at = usual_length(model, on) if length is None else length
+    return node_shares(network_of(model), MEASURED_GPUS[on.gpu], batch, at)
+
+
+def usual_length(model: str, on: MeasuredGpu) -> float:
+    """Return the mean of a network's usual lengths, in its unit. Raises UsageError."""
+    scenario = Scenario.of(model=model, accelerator=on.gpu)
+    return mean_lengths(_all_lengths(scenario, {}, None, [model])[model])[0]
+
+
+def measured_share(nodes: Iterable[NodeShare]) -> dict[str, float]:
+    """Return the shares of the nodes' time that come from tables, from bytes, and from the slice model."""
+    times = [(node.tables_s, node.bytes_s, node.modelled_s) for node in nodes]
+    parts = [math.fsum(column) for column in zip(*times, strict=True)]
+    return {name: part / math.fsum(parts) for name, part in zip(("tables", "bytes", "modelled"), parts, strict=True)}
 
 
 def _profiles(scenario: Scenario) -> dict[str, Profile]:
@@ -177,9 +230,9 @@ def _lengths(model: str, profile: Profile | None) -> Lengths:
     return TRANSLATION if steps or many else usual
 
 
-def _step_s(model: str, profile: Profile | None, system: System | None) -> float | None:
+def _step_s(model: str, profile: Profile | None, on_gpu: bool) -> float | None:
     """Seconds of a step of its input; None if it takes no sounds."""
-    if system is not None:
+    if on_gpu and model in TRACED:
         return traced(model).step_s
     if profile is not None:
         return profile.step_s
@@ -200,7 +253,7 @@ def curves(model: str, times: NodeTimes, workers: int, lengths: Lengths) -> Prof
         workers,
         lengths=sorted({max(1.0, float(round(length))) for length in spread}),
         outputs=mean_out / mean_in,
-        step_s=_step_s(model, None, None),
+        step_s=_step_s(model, None, False),
     )
 
 
@@ -228,7 +281,7 @@ def _all_lengths(
             lengths[model] = replayed[model]
             continue
         usual = given or _lengths(model, profiles.get(model))
-        step_s = _step_s(model, profiles.get(model), system)
+        step_s = _step_s(model, profiles.get(model), isinstance(scenario.hardware, MigGpu | MeasuredGpu))
         if step_s is not None and usual is not SPEECH:  # which is in steps
             if scenario.workload.lengths in LENGTHS and usual not in (LIBRISPEECH, LIBRISPEECH_TEST):
                 raise UsageError(

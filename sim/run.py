@@ -12,12 +12,15 @@ from headrace.batching.context import Bursts, PolicyContext, Profiles
 from headrace.batching.errors import UsageError
 from headrace.sim.engine import Arrivals
 from headrace.sim.fleet.simulation import simulate_fleet
+from headrace.sim.hardware.settings import MeasuredGpu
 from headrace.sim.machine import (
     Machine,
     curves,
     longest,
     machine_of,
     max_batch_of,
+    measured_nodes,
+    measured_share,
     rate_shares,
     trace_of,
 )
@@ -91,6 +94,12 @@ def run_scenario(
     )
     if system is not None:
         done = replace(done, result=system.reported(done))
+    if isinstance(hardware := scenario.hardware, MeasuredGpu):
+        shares = {
+            model: measured_share(measured_nodes(model, hardware, length=length))
+            for model, (length, _) in machine.typical.items()
+        }
+        done = replace(done, result={**done.result, "measured_share": shares})
     return done, warnings(scenario, machine)
 
 

@@ -22,7 +22,7 @@ from headrace.batching.registry import (
 )
 from headrace.batching.settings import FORMER, Setting, option, read_settings, setting, settings, settings_of
 from headrace.sim.fleet.settings import FleetSettings
-from headrace.sim.hardware.settings import ACCELERATORS, Hardware, MigGpu, Npu, accelerator_name
+from headrace.sim.hardware.settings import ACCELERATORS, Hardware, MeasuredGpu, MigGpu, Npu, accelerator_name
 from headrace.sim.system.settings import IDEAL, Preprocess
 from headrace.sim.workload.settings import (
     TRAFFICS,
@@ -174,8 +174,8 @@ def scenario_of(given: Mapping[str, Any], where: Callable[[str], str] = option) 
     made: dict[str, Any] = {
         part: read_settings(parts[part], values[part], where) for part in parts if part != "workload"
     }
-    if isinstance(made["hardware"], MigGpu):
-        made["hardware"] = read_settings(MigGpu, {"gpu": accelerator, **values["hardware"]}, where)
+    if isinstance(made["hardware"], MigGpu | MeasuredGpu):
+        made["hardware"] = read_settings(hardware, {"gpu": accelerator, **values["hardware"]}, where)
     if not isinstance(policy, str):
         if values["policy"]:
             raise UsageError("the policy is given with its settings; leave out the others")

@@ -154,7 +154,7 @@ def _scenario(
 def _check_kinds(on: object, workload: object, policy: object, preprocess: object, fleet: object) -> None:
     """Raise UsageError for an argument of `simulate` that is no object of settings, or of the wrong ones."""
     wanted: list[tuple[str, object, bool, str]] = [
-        ("on", on, isinstance(on, Hardware), "Npu, MigGpu, Measured or V100"),
+        ("on", on, isinstance(on, Hardware), "Npu, MigGpu, MeasuredGpu, Measured or V100"),
         (
             "workload",
             workload,

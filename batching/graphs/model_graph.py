@@ -29,6 +29,9 @@ class Length(Enum):
     HALF_INPUT = "half the input length"
 
 
+ATTENTION = "_scaled_dot_product"  # the names of kernels that compute attention as a whole begin with this
+CAUSAL = ".causal"  # and end with this where a query sees the keys before it alone
+
 LENGTH = Length.INPUT
 HALF_LENGTH = Length.HALF_INPUT
 Dim = int | Length

@@ -27,7 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from headrace.batching.errors import UsageError
-from headrace.batching.graphs.model_graph import Kernel, MatMul, ModelGraph, Node
+from headrace.batching.graphs.model_graph import ATTENTION, CAUSAL, Kernel, MatMul, ModelGraph, Node
 
 ATTENTION_PRODUCTS = 2  # scores, weighted sum
 _LAUNCH_NOTHING = (
@@ -318,6 +318,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
+        causal = name.startswith(ATTENTION) and _value(func, args, kwargs, "is_causal")
         given = [value for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)]
         made = [value for value in tree_leaves(out) if isinstance(value, torch.Tensor)]
         if func.is_view or name in _LAUNCH_NOTHING or not made:
@@ -326,13 +327,22 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             given = []
         weights = sum(value.numel() for value in given if _storage(value) in self._constant)
         read = sum(value.numel() for value in given if _storage(value) not in self._constant)
-        self.kernels.append(Kernel(name, read, sum(value.numel() for value in made), weights))
+        written = sum(value.numel() for value in made)
+        self.kernels.append(Kernel(name + CAUSAL if causal else name, read, written, weights))
         for value in made:
             if read:  # the operator may have written into a constant
                 self._constant.pop(_storage(value), None)
             else:
                 self._constant[_storage(value)] = value
         return out
+
+
+def _value(func: Any, args: Any, kwargs: Any, name: str) -> Any:
+    """Return the value of an operator's argument; None if the operator has no such argument."""
+    for place, argument in enumerate(func._schema.arguments):
+        if argument.name == name:
+            return args[place] if place < len(args) else (kwargs or {}).get(name, argument.default_value)
+    return None
 
 
 def _storage(tensor: torch.Tensor) -> int:

@@ -1,4 +1,5 @@
-"""The hardware of a simulation: an NPU, a GPU cut into MIG slices, measured latencies, or a V100 with cells."""
+"""The hardware of a simulation: an NPU, a GPU cut into MIG slices, measured latencies, a V100 with cells,
+or a whole GPU with measured kernels."""
 
 from headrace.batching.settings import setting, settings
 from headrace.sim.hardware.gpu.mig import GPUS
@@ -7,6 +8,8 @@ from headrace.sim.hardware.gpu.slice import PRECISIONS
 # PREBA does not say which precision it used. It cannot have been fp32: 25 s of audio through Conformer in 35 ms
 # (Fig. 15) are nearly three times what the ordinary units of a 1g.5gb do.
 PRECISION = "tf32"
+# The GPUs with tables of measured kernels, and their names in mig.py. A100's tables are of the one with 80 GB.
+MEASURED_GPUS = {"a100-measured": "a100-80gb", "h100-measured": "h100", "h200-measured": "h200"}
 
 
 @settings()
@@ -57,17 +60,33 @@ class MigGpu(Accelerators):
     )
 
 
-Hardware = Npu | V100 | Measured | MigGpu
+@settings()
+class MeasuredGpu(Accelerators):
+    """Whole GPUs with the latencies of NVIDIA's tables of measured kernels, in bf16 (sim/hardware/gpu/measured.py)."""
+
+    gpu: str = setting(default="h100-measured", help="The GPU.", choices=tuple(MEASURED_GPUS))
+    npus: int = setting(default=1, help="How many NPUs, or workers of a profile, or measured GPUs.", ge=1, le=1024)
+    launch_us: float = setting(
+        default=0.0,
+        help="The host's time from one kernel's launch to the next, in us: 0 for a captured graph, 26 for a host that "
+        "launches each kernel from Python.",
+        ge=0,
+        le=1000,
+    )
+
+
+Hardware = Npu | V100 | Measured | MigGpu | MeasuredGpu
 ACCELERATORS: dict[str, type[Accelerators]] = {
     "npu": Npu,
     "profile": Measured,
     "v100": V100,
     **dict.fromkeys(GPUS, MigGpu),
+    **dict.fromkeys(MEASURED_GPUS, MeasuredGpu),
 }
 
 
 def accelerator_name(hardware: Hardware) -> str:
     """Return the name of the hardware on the command line."""
-    if isinstance(hardware, MigGpu):
+    if isinstance(hardware, MigGpu | MeasuredGpu):
         return hardware.gpu
     return next(name for name, cls in ACCELERATORS.items() if cls is type(hardware))

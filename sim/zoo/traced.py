@@ -1,7 +1,7 @@
 """Networks as PyTorch runs them eagerly: every node with its matrix products and all kernels that are launched for it.
 
-scripts/trace_zoo.py traces torchvision's networks and this project's own. The traces are kept as data (graphs/), so
-that the simulator needs no torch.
+scripts/trace_zoo.py traces torchvision's networks, this project's own and some of transformers. The traces are kept as
+data (graphs/), so that the simulator needs no torch.
 """
 
 import difflib
@@ -32,6 +32,12 @@ TRACED = (
     "inception_v3",
     "bert_base",
     "bert_large",
+    "vit_b_16",
+    "clip_vit_b_32",
+    "whisper_small_encoder",
+    "whisper_small_decoder",
+    "gpt2",
+    "gpt2_step",
 )
 
 

@@ -375,7 +375,7 @@ GRAPH = headrace.policies.Graph
         ({"policy": 3}, "policy is 3, of type int; give a name, or settings of a policy such as policies.Lazy()"),
         ({"policy": GRAPH(), "window_ms": 3}, "the policy is given with its settings; leave out the others"),
         ({"policy": "graph", "coverage": 7}, "coverage 7: give a number above 0 and at most 1"),
-        ({"on": "npu"}, "on is npu, of type str; give Npu, MigGpu, Measured or V100"),
+        ({"on": "npu"}, "on is npu, of type str; give Npu, MigGpu, MeasuredGpu, Measured or V100"),
         ({"on": headrace.Npu}, "on is <class "),
         ({"workload": 5}, "workload is 5, of type int; give Workload, Poisson, Bursty or Replay"),
         ({"preprocess": 4}, "preprocess is 4, of type int; give Preprocess, or a text such as dpu:4"),

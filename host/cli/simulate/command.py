@@ -91,7 +91,8 @@ def simulate(
 ) -> None:
     """Simulate a run of arrivals and a policy on a model of the hardware, or many runs with --grid.
 
-    The hardware is one of NPUs, a GPU in slices with preprocessing, the cells of a V100, or a measured profile."""
+    The hardware is one of NPUs, a GPU in slices with preprocessing, whole GPUs with measured kernels, the cells of a
+    V100, or a measured profile."""
     given: dict[str, Any] = read_settings(config) if config else {}
     given |= with_assignments(renamed(given_options(ctx)), assignments)
     runs = None if grid is None else read_grid(grid)

@@ -11,37 +11,44 @@ moving its bytes, and a fixed time to begin and to end:
 - A matrix product is cut into tiles of its output, which the SMs take in waves. The library chooses the shape of the
   tile, and the number of parts of each sum, from a few. A tile takes its multiply-accumulates and the load of its
   operands from the L2 cache. Plain products hide one behind the other. Convolutions, whose operands are gathered, do
-  not.
+  not. Attention that is one kernel has tiles and constants of its own.
 - A convolution whose channels are grouped multiplies no matrices: it runs on the ordinary units, not on tensor cores.
 - Bytes move at the slice's share of the memory's bandwidth, or as fast as its SMs ask for them. The latter is slower on
   slices that have much memory for their SMs. Activations that fit the slice's part of the L2 cache stay there.
 
-All this is the same for every network. Its few numbers (`Kernels`, `Host`) are fitted to measurements of some networks
-by scripts/calibrate_gpu_slice.py; the other numbers stand in datasheets. A larger batch or input never takes less time,
+All this is the same for every network. Its few numbers (`Kernels`, `Host`) are fitted to measurements (kernels.py); the
+other numbers stand in datasheets. A larger batch or input never takes less time,
 nor does a slice with fewer SMs or less bandwidth.
 """
 
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headrace.batching.errors import OutOfMemory
 from headrace.batching.graphs.execution import NodeTimes
-from headrace.batching.graphs.model_graph import ModelGraph, Node, resolve
+from headrace.batching.graphs.model_graph import ATTENTION, CAUSAL, ModelGraph, Node, resolve
 from headrace.batching.graphs.node_latencies import linear
 from headrace.batching.graphs.profile import Profile, ProfilePoint
 from headrace.batching.graphs.traced import Traced
+from headrace.sim.hardware.gpu.kernels import (
+    AMPERE,
+    ELEMENT_BYTES,
+    HOPPER,
+    Architecture,
+    Attention,
+    Floats,
+    Format,
+    Kernels,
+    attention_clocks,
+    product_clocks,
+)
 from headrace.sim.hardware.gpu.mig import MEMORY_SLICES, Gpu, InstanceProfile
 
-Floats = NDArray[np.float64]
-Format = Literal["fp32", "tf32", "fp16"]
-ELEMENT_BYTES: dict[Format, int] = {"fp32": 4, "tf32": 4, "fp16": 2}
 GIB = 1 << 30
 LARGEST_BATCH = 1024  # the largest batch of a profile
 LATENCY_KNEE = 2.0
@@ -50,30 +57,14 @@ LATENCY_KNEE = 2.0
 CONTEXT_BYTES = 0.7e9
 
 
-@dataclass(frozen=True, slots=True)
-class Architecture:
-    """A GPU generation.
-
-    `macs` are the multiply-accumulates that an SM does in a clock, by number format: fp32 on its ordinary units, the
-    others, dense, on its tensor cores. `l2_bytes` is the cache of the whole GPU."""
-
-    clock_hz: float
-    l2_bytes: float
-    macs: dict[Format, int]
-
-
-# NVIDIA A100 Tensor Core GPU Architecture (whitepaper, 2020), Tables 1 to 3: boost clock, 40 MB of L2 cache, and per SM
-# and clock 64 FP32, 512 TF32 and 1,024 FP16 fused multiply-adds.
-AMPERE = Architecture(1410e6, 40 * (1 << 20), {"fp32": 64, "tf32": 512, "fp16": 1024})
-# NVIDIA H100 Tensor Core GPU Architecture (whitepaper, 2022): 50 MB of L2, twice A100's arithmetic per SM and clock.
-# The clock follows from its 494.7 dense TF32 TFLOPS of 132 SMs. docs/gpu_check.md compares a whole H100 with the model.
-HOPPER = Architecture(1830e6, 50 * (1 << 20), {"fp32": 128, "tf32": 1024, "fp16": 2048})
 _ARCHITECTURES = {"a100-40gb": AMPERE, "a100-80gb": AMPERE, "h100": HOPPER, "h200": HOPPER}
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A slice of a GPU. `sms`, `bandwidth_bytes_s`, `memory_bytes` and `l2_bytes` are the instance's own."""
+    """A slice of a GPU. `sms`, `bandwidth_bytes_s`, `memory_bytes` and `l2_bytes` are the instance's own.
+
+    `kernels` says how well kernels use it."""
 
     name: str
     sms: int
@@ -81,6 +72,7 @@ class Slice:
     memory_bytes: float
     l2_bytes: float
     architecture: Architecture
+    kernels: Kernels
 
 
 def slice_of(gpu: Gpu, profile: InstanceProfile) -> Slice:
@@ -92,6 +84,21 @@ def slice_of(gpu: Gpu, profile: InstanceProfile) -> Slice:
         gpu.memory_gib(profile) * GIB,
         architecture.l2_bytes * profile.memory_slices / MEMORY_SLICES,
         architecture,
+        architecture.sliced,
+    )
+
+
+def whole(gpu: Gpu) -> Slice:
+    """Return a whole GPU, without MIG, as a slice: all multiprocessors, and all of the memory and its cache."""
+    largest = max(gpu.profiles.values(), key=lambda profile: (profile.memory_slices, profile.compute_slices))
+    one = slice_of(gpu, largest)
+    return replace(
+        one,
+        name=gpu.name,
+        sms=gpu.sms,
+        bandwidth_bytes_s=gpu.bandwidth_bytes_s,
+        memory_bytes=gpu.slice_gib * MEMORY_SLICES * GIB,
+        kernels=one.architecture.whole,
     )
 
 
@@ -128,26 +135,8 @@ class Host:
     copy_bytes_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Kernels:
-    """How well the framework's kernels use the hardware.
-
-    Attributes:
-        grouped: Multiply-accumulates of an SM a clock, in a grouped convolution.
-        memory: The share of the memory's bandwidth that kernels reach.
-        sm_bytes: The bytes that an SM moves to and from memory a clock.
-        kernel_s: The time to begin and to end a kernel.
-    """
-
-    grouped: float
-    memory: float
-    sm_bytes: float
-    kernel_s: float
-
-
-# scripts/calibrate_gpu_slice.py fitted these to ParvaGPU's measurements on slices of an A100-80GB, and its host there,
-# with PyTorch 1.11, Python 3.8, and inputs in pageable memory.
-FITTED = Kernels(grouped=3.1, memory=0.87, sm_bytes=14.5, kernel_s=3.4e-6)
+# The host of ParvaGPU's measurements (scripts/calibrate_gpu_slice.py), with PyTorch 1.11, Python 3.8, and inputs in
+# pageable memory.
 PARVAGPU = Host(launch_s=26.2e-6, batch_s=0.3e-3, copy_bytes_s=6.8e9)
 # PREBA does not give its host's time for a launch; this one was measured. With it, Batch_knee of MobileNet and
 # SqueezeNet is PREBA's on both slices (it is from 24 to 40 us a launch), and Swin's is twice PREBA's.
@@ -155,14 +144,9 @@ PREBA = PARVAGPU
 # A whole network as one CUDA graph, with its inputs on the GPU: the slice alone determines the time.
 CAPTURED = Host(launch_s=0.0, batch_s=0.0, copy_bytes_s=math.inf)
 
-_TILES = np.array([(256, 128), (128, 128), (128, 64), (64, 64)], dtype=np.float64)  # as in cuBLAS
-_SPLITS = np.array([1, 2, 4], dtype=np.float64)
-_STEP = 32  # the step of a tile's sum
 # cuDNN's tensor-core convolutions need channels last, and PyTorch has them first. So activations and filters are laid
 # out again for each convolution: read, written, and read again.
 _RELAYOUT = 3
-# bytes that an SM reads from the L2 cache a clock: A100's whitepaper; Hopper is taken to be alike
-_L2_BYTES = 5120 / 108
 
 
 class Work:
@@ -181,7 +165,9 @@ class Work:
         self.filters = np.zeros(len(kernels))
         self.biased = np.zeros(len(kernels))  # elements to which a separate kernel adds the bias (cuDNN)
         self.grouped = np.zeros(len(kernels))  # multiply-accumulates
+        self.attends = np.zeros(len(kernels), dtype=np.bool_)  # kernels that compute attention as a whole
         products: list[tuple[float, ...]] = []
+        attention: list[tuple[float, ...]] = []
         for number, kernel in enumerate(kernels):
             convolves = kernel.name == "convolution"
             if convolves and kernel.weights > sum(
@@ -197,10 +183,19 @@ class Work:
             for p in kernel.products:
                 m, k, n = (resolve(dim, length) for dim in (p.m, p.k, p.n))
                 products.append((number, m, k, n, p.groups, p.weights, convolves))
+            if kernel.name.startswith(ATTENTION) and kernel.products:
+                self.attends[number] = True
+                scores = kernel.products[0]
+                m, k, n = (resolve(dim, length) for dim in (scores.m, scores.k, scores.n))
+                attention.append((m, n, k, scores.groups, kernel.name.endswith(CAUSAL)))
         table = np.array(products, dtype=np.float64).reshape(-1, 7)
         self.kernel = table[:, 0].astype(np.intp)
         self.m, self.k, self.n, self.groups = table[:, 1], table[:, 2], table[:, 3], table[:, 4]
         self.stacked, self.convolves = table[:, 5] > 0, table[:, 6] > 0
+        self.multiplies = np.zeros(len(kernels), dtype=np.bool_)  # plain products, and not as a part of attention
+        self.multiplies[self.kernel[~self.convolves]] = True
+        self.multiplies &= ~self.attends
+        self.attention = np.array(attention, dtype=np.float64).reshape(-1, 5).T
 
     def demands(
         self, batches: Floats, instance: Slice, precision: Precision, kernels: Kernels
@@ -221,38 +216,47 @@ class Work:
         )
         compute_s = batch * self.grouped / (kernels.grouped * sm_clocks)
         product_s = self._product_clocks(batch, instance, precision, kernels) / architecture.clock_hz
-        for column, kernel in enumerate(self.kernel):
-            compute_s[:, kernel] += product_s[:, column]
+        np.add.at(compute_s.T, self.kernel, product_s.T)
         return compute_s, memory_s
 
     def seconds(self, batches: Floats, instance: Slice, precision: Precision, kernels: Kernels) -> Floats:
         """Return the seconds of each kernel, an array of batches x kernels."""
-        longer: Floats = np.maximum(*self.demands(batches, instance, precision, kernels))
-        return longer + kernels.kernel_s * (1 + (self.biased > 0))
+        compute_s, memory_s = self.demands(batches, instance, precision, kernels)
+        seconds = kernels.together(compute_s, memory_s) + kernels.kernel_s * (1 + (self.biased > 0))
+        if kernels.products is not None and self.multiplies.any():
+            own = self.seconds(batches, instance, precision, kernels.products)
+            seconds = np.where(self.multiplies, own, seconds)
+        if kernels.attention is not None and self.attends.any():
+            seconds[:, self.attends] = self._attention_s(batches[:, None], instance, precision, kernels.attention)
+        return seconds
+
+    def _attention_s(self, batch: Floats, instance: Slice, precision: Precision, attention: Attention) -> Floats:
+        """Return the seconds of the kernels that compute attention as a whole, batches x these kernels."""
+        clock_hz, macs = instance.architecture.clock_hz, instance.architecture.macs[precision.products]
+        queries, keys, head, heads, causal = self.attention
+        clocks = attention_clocks(
+            queries, keys, head, batch * heads, causal > 0, macs, instance.sms, clock_hz, attention
+        )
+        # Keys and values of earlier steps lie in memory.
+        moved = ELEMENT_BYTES[precision.products] * (batch * self.moved + self.weights)[:, self.attends]
+        return clocks / clock_hz + moved / (attention.memory * instance.bandwidth_bytes_s) + attention.kernel_s
 
     def _product_clocks(self, batch: Floats, instance: Slice, precision: Precision, kernels: Kernels) -> Floats:
-        """Return the clocks of each product, batches x products.
-
-        A product takes the tile and the number of parts of a sum with which it is fastest."""
-        rows = np.where(self.stacked, batch * self.m, self.m)
-        count = np.where(self.stacked, self.groups, batch * self.groups)
-        macs = np.where(
+        """Return the clocks of each product, batches x products."""
+        in_convolutions, in_products = precision.convolutions, precision.products
+        macs = instance.architecture.macs
+        return product_clocks(
+            np.where(self.stacked, batch * self.m, self.m),
+            self.k,
+            self.n,
+            np.where(self.stacked, self.groups, batch * self.groups),
             self.convolves,
-            instance.architecture.macs[precision.convolutions],
-            instance.architecture.macs[precision.products],
+            np.where(self.convolves, macs[in_convolutions], macs[in_products]),
+            np.where(self.convolves, ELEMENT_BYTES[in_convolutions], ELEMENT_BYTES[in_products]),
+            instance.sms,
+            instance.architecture.clock_hz,
+            kernels,
         )
-        element = np.where(self.convolves, ELEMENT_BYTES[precision.convolutions], ELEMENT_BYTES[precision.products])
-        best = np.full(rows.shape, np.inf)
-        for height, width in _TILES:
-            tiles = count * np.ceil(rows / height) * np.ceil(self.n / width)
-            compute, load = height * width / macs, element * (height + width) / _L2_BYTES
-            step = np.where(self.convolves, compute + load, np.maximum(compute, load))
-            for splits in _SPLITS:
-                clocks = np.ceil(tiles * splits / instance.sms) * _STEP * np.ceil(self.k / (_STEP * splits)) * step
-                if splits > 1:  # the parts of the sum are written, read and added
-                    clocks = clocks + 2 * element * splits * count * rows * self.n / (kernels.sm_bytes * instance.sms)
-                best = np.minimum(best, clocks)
-        return best
 
     def ends(self, seconds: Floats, launch_s: float) -> Floats:
         """Return when each node ends, from the first launch on (s): batches x nodes.
@@ -272,7 +276,8 @@ class SliceTimes:
     network's times. Between traced lengths times are linear. Beyond the last they are in proportion to the length,
     which keeps a larger batch from taking less. Below the first they are constant.
 
-    `latency` raises OutOfMemory for a batch that does not fit the slice's memory."""
+    `kernels` are those of the slice if they are not given. `latency` raises OutOfMemory for a batch that does not fit
+    the slice's memory."""
 
     def __init__(
         self,
@@ -280,15 +285,10 @@ class SliceTimes:
         instance: Slice,
         host: Host = PREBA,
         precision: Precision = TF32,
-        kernels: Kernels = FITTED,
+        kernels: Kernels | None = None,
     ) -> None:
-        self.network, self.instance, self.host, self.precision, self.kernels = (
-            network,
-            instance,
-            host,
-            precision,
-            kernels,
-        )
+        self.network, self.instance, self.host, self.precision = network, instance, host, precision
+        self.kernels = instance.kernels if kernels is None else kernels
         self._lengths = tuple(network.graphs)
         self._works = [
             (Work(graph, length), ELEMENT_BYTES[precision.products] * network.input_elements[length])
@@ -332,10 +332,14 @@ class SliceTimes:
         low, high = seconds[:, above - 1], seconds[:, above]
         return low + (high - low) / (lengths[above] - lengths[above - 1]) * (length - lengths[above - 1])
 
+    def kernel_seconds(self, work: Work, batches: Floats) -> Floats:
+        """Return the seconds of each kernel of a graph, an array of batches x kernels."""
+        return work.seconds(batches, self.instance, self.precision, self.kernels)
+
     def _run(self, work: Work, input_bytes: int, batches: Floats) -> tuple[Floats, Floats]:
         """Return when each node ends after the host received the batch (batches x nodes), and the seconds of each
         kernel (batches x kernels)."""
-        seconds = work.seconds(batches, self.instance, self.precision, self.kernels)
+        seconds = self.kernel_seconds(work, batches)
         given_s = self.host.batch_s + batches * input_bytes / self.host.copy_bytes_s
         return given_s[:, None] + work.ends(seconds, self.host.launch_s), seconds
 
@@ -345,7 +349,7 @@ def slice_times(
     instance: Slice,
     host: Host = PREBA,
     precision: Precision = TF32,
-    kernels: Kernels = FITTED,
+    kernels: Kernels | None = None,
 ) -> NodeTimes:
     """Return the node times of a network on a slice. Their sum is the time of the network."""
     nodes = next(iter(network.graphs.values())).nodes
@@ -360,7 +364,7 @@ def slice_profile(
     workers: int,
     host: Host = PREBA,
     precision: Precision = TF32,
-    kernels: Kernels = FITTED,
+    kernels: Kernels | None = None,
 ) -> Profile:
     """Return the profile of `workers` such slices, at the traced lengths.
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from headrace.batching.errors import UsageError
 from headrace.batching.graphs.profile import Profile, ProfilePoint
+from headrace.sim.hardware.gpu.kernels import FITTED
 from headrace.sim.hardware.gpu.mig import GPUS, gpu_named
 from headrace.sim.hardware.gpu.slice import (
-    FITTED,
     HALF,
     PARVAGPU,
     PREBA,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headrace.batching.errors import UnknownModel
-from headrace.batching.graphs.model_graph import LENGTH, Kernel
+from headrace.batching.graphs.model_graph import ATTENTION, CAUSAL, LENGTH, Kernel
 from headrace.batching.graphs.traced import from_json, to_json
 from headrace.sim.zoo.traced import TRACED, traced
 
@@ -26,15 +26,27 @@ TORCHVISION = {
     "densenet169": (14_149_480, 3.36),
     "densenet201": (20_013_928, 4.29),
     "inception_v3": (27_161_264, 5.71),
+    "vit_b_16": (86_567_656, 17.56),
 }
 # Parameters (millions). Conformer L, with a decoder that CTC has not: Gulati et al., Interspeech 2020, Table 1. The
 # small one with CTC: NeMo's documentation. CitriNet-512: Majumdar et al., 2021, Table 1. BERT: Devlin et al., NAACL
-# 2019, Section 3, with a pooler that these have not.
-PUBLISHED = {"conformer": 118.8, "conformer_small": 13, "citrinet": 37, "bert_base": 110, "bert_large": 340}
+# 2019, Section 3, with a pooler that these have not. CLIP and GPT-2: their cards on Hugging Face. Whisper small has 244
+# in both parts: Radford et al., 2022, Table 1.
+PUBLISHED = {
+    "conformer": 118.8,
+    "conformer_small": 13,
+    "citrinet": 37,
+    "bert_base": 110,
+    "bert_large": 340,
+    "clip_vit_b_32": 151,
+    "gpt2": 124,
+    "gpt2_step": 124,
+}
+WHISPER = ("whisper_small_encoder", "whisper_small_decoder")
 
 
 def test_every_traced_network_is_compared_with_published_figures():
-    assert {*TORCHVISION, *PUBLISHED} == set(TRACED)
+    assert {*TORCHVISION, *PUBLISHED, *WHISPER} == set(TRACED)
 
 
 @pytest.mark.parametrize("name", TORCHVISION)
@@ -50,6 +62,22 @@ def test_other_networks_have_their_published_parameters(name):
     sizes = {graph.parameters() for graph in traced(name).graphs.values()}
     assert len(sizes) == 1
     assert sizes.pop() / 1e6 == pytest.approx(PUBLISHED[name], rel=0.04)
+
+
+def test_both_parts_of_whisper_have_the_published_parameters():
+    parts = [next(iter(traced(name).graphs.values())).parameters() for name in WHISPER]
+    assert sum(parts) / 1e6 == pytest.approx(244, rel=0.02)
+
+
+def test_a_prompt_is_read_causally_and_a_step_has_one_query():
+    names = {
+        network: {kernel.name for kernel in _kernels(traced(network).graphs[length])}
+        for network, length in (("gpt2", 64.0), ("vit_b_16", 1.0))
+    }
+    assert any(name.endswith(CAUSAL) for name in names["gpt2"])
+    assert not any(name.endswith(CAUSAL) for name in names["vit_b_16"])
+    step = [kernel for kernel in _kernels(traced("gpt2_step").graphs[63.0]) if kernel.name.startswith(ATTENTION)]
+    assert [(op.m, op.k, op.n, op.groups) for op in step[0].products] == [(1, 64, 64, 12), (1, 64, 64, 12)]
 
 
 @pytest.mark.parametrize("name", TRACED)
