@@ -577,7 +577,7 @@ class LazyBatching:
         count = len(newcomers)
         without_s = self._run_out(own, 0, 1.0)[1]
         with_s, all_s = self._run_out(own, count, longest)
-        apart_s = own.queue.times.whole(count, longest, own.queue.single.dec_timesteps)
+        together_s = own.queue.times.whole(count, longest, own.queue.single.dec_timesteps)
         own.empty_at = now + without_s
         wait_s = without_s  # until a worker is free for them
         others = 0
@@ -588,7 +588,7 @@ class LazyBatching:
             if queue is not own.queue:
                 others += queue.fifo.size()
         delay_s = own.table.size * (with_s - without_s) + others * (all_s - without_s)
-        if delay_s >= count * (wait_s + apart_s - all_s):
+        if delay_s >= count * (wait_s + together_s - all_s):
             return DELAY
         first = bisect_left(own.deadlines, (now + without_s, -1))  # of those that are in time without newcomers
         if first < len(own.deadlines) and own.deadlines[first][0] < now + with_s:

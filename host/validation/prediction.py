@@ -2,14 +2,13 @@
 
 This module needs no torch."""
 
-from dataclasses import replace
 from functools import cache
 from typing import Final
 
 from headrace.batching.errors import OutOfMemory
 from headrace.host.validation.plan import NETWORKS
-from headrace.sim.hardware.gpu.mig import MEMORY_SLICES, Gpu, gpu_named
-from headrace.sim.hardware.gpu.slice import CAPTURED, GIB, PREBA, PRECISIONS, Slice, SliceTimes, check_fits, slice_of
+from headrace.sim.hardware.gpu.mig import Gpu, gpu_named
+from headrace.sim.hardware.gpu.slice import CAPTURED, PREBA, PRECISIONS, SliceTimes, check_fits, whole
 from headrace.sim.zoo.traced import traced
 
 ON_CPU: Final = "h100"  # the GPU that is predicted where there is none
@@ -30,18 +29,6 @@ def model_of(product: str) -> Gpu | None:
     if "A100" in product:
         return gpu_named("a100-80gb" if "80GB" in product else "a100-40gb")
     return None
-
-
-def whole(gpu: Gpu) -> Slice:
-    """Return a whole GPU, without MIG, as a slice: all multiprocessors, and all of the memory and its cache."""
-    largest = max(gpu.profiles.values(), key=lambda profile: (profile.memory_slices, profile.compute_slices))
-    return replace(
-        slice_of(gpu, largest),
-        name=gpu.name,
-        sms=gpu.sms,
-        bandwidth_bytes_s=gpu.bandwidth_bytes_s,
-        memory_bytes=gpu.slice_gib * MEMORY_SLICES * GIB,
-    )
 
 
 @cache

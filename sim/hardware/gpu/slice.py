@@ -24,7 +24,7 @@ nor does a slice with fewer SMs or less bandwidth.
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
@@ -92,6 +92,18 @@ def slice_of(gpu: Gpu, profile: InstanceProfile) -> Slice:
         gpu.memory_gib(profile) * GIB,
         architecture.l2_bytes * profile.memory_slices / MEMORY_SLICES,
         architecture,
+    )
+
+
+def whole(gpu: Gpu) -> Slice:
+    """Return a whole GPU, without MIG, as a slice: all multiprocessors, and all of the memory and its cache."""
+    largest = max(gpu.profiles.values(), key=lambda profile: (profile.memory_slices, profile.compute_slices))
+    return replace(
+        slice_of(gpu, largest),
+        name=gpu.name,
+        sms=gpu.sms,
+        bandwidth_bytes_s=gpu.bandwidth_bytes_s,
+        memory_bytes=gpu.slice_gib * MEMORY_SLICES * GIB,
     )
 
 

@@ -3,8 +3,9 @@
 import pytest
 
 from headrace.host.validation.plan import FULL, LIMITS_S, NETWORKS, SMALL, WHOLE_S
-from headrace.host.validation.prediction import model_of, predicted_s, whole
+from headrace.host.validation.prediction import model_of, predicted_s
 from headrace.sim.hardware.gpu.mig import gpu_named
+from headrace.sim.hardware.gpu.slice import whole
 from headrace.sim.zoo.traced import TRACED, traced
 
 
