@@ -35,6 +35,7 @@ COMPILED = (
     "batching/policies/smdp_mixture.py",
     "batching/policies/smdp_phases.py",
     "batching/policies/static.py",
+    "batching/policies/shared/table_times.py",
     "batching/policies/shared/window.py",
     "batching/policies/work_conserving.py",
     "sim/cell_memory.py",

@@ -21,8 +21,9 @@ IDLE: Final = "idle"  # the worker was idle and there was no reason to wait; or 
 TABLE: Final = "table"  # a solved table gives this batch size for the queue length
 SLACK: Final = "slack"  # newcomers preempt the running batch, because every request keeps its slack
 DEADLINE: Final = "deadline"  # others wait but must not join, because a deadline would be missed
+DELAY: Final = "delay"  # others wait but must not join, because they would delay the batch by more than they gain
 MERGE: Final = "merge"  # the batch was merged with another one
-REASONS: Final = (FULL, WINDOW, KNEE, IDLE, TABLE, SLACK, DEADLINE, MERGE)
+REASONS: Final = (FULL, WINDOW, KNEE, IDLE, TABLE, SLACK, DEADLINE, DELAY, MERGE)
 
 UNTIL_END = 1 << 40  # `Task.stop` of a decoder run that ends with the first output that ends
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draw the worked timeline of the policy `lazy`, as the head of batching/policies/lazy.py has it.
+"""Draw the worked timeline of Eq. 2 of the policy `lazy`, as the head of batching/policies/lazy.py has it.
 
     .venv/bin/python scripts/draw_lazy.py [docs/lazy_timeline.png]
 
@@ -19,6 +19,7 @@ import matplotlib.pyplot as plt
 ROOT = Path(__file__).resolve().parents[1]
 ROW = re.compile(r"^\s+([\d.]+) - ([\d.]+)\s+0\s+((?:R\d ?)+)\s+((?:[A-D] ?)+)\s+(\w+)\s*$", re.MULTILINE)
 TIMES = re.compile(r"R1 to R5 arrive at\s+(.+?) ms, with slos of\s+(.+?) ms", re.DOTALL)
+HEADING = "Example of Eq. 2\n"
 LAST_MS = 14
 COLORS = dict(zip("ABCD", ("#9ecae1", "#6baed6", "#4292c6", "#2171b5"), strict=True))
 
@@ -28,9 +29,15 @@ def numbers(text: str) -> list[float]:
     return [float(each) for each in re.findall(r"\d+(?:\.\d+)?", text)]
 
 
+def example() -> str:
+    """Return the head of lazy.py from the example of Eq. 2 on."""
+    text = ast.get_docstring(ast.parse((ROOT / "batching" / "policies" / "lazy.py").read_text())) or ""
+    return text.partition(HEADING)[2]
+
+
 def draw(path: Path) -> None:
     """Draw a row for each request: when it comes, which nodes it runs, and its deadline."""
-    text = ast.get_docstring(ast.parse((ROOT / "batching" / "policies" / "lazy.py").read_text())) or ""
+    text = example()
     found = TIMES.search(text)
     assert found is not None, "the head of lazy.py has no example"
     arrivals, slos = numbers(found[1]), numbers(found[2])

@@ -1,8 +1,14 @@
 """The policy `lazy` is LazyBatching: it batches at node level and keeps the target latency of each request.
 
 The policy preempts a running batch at a node boundary, lets new requests catch up, and merges both where the old batch
-stands. It admits new requests only while every request keeps its slack, the time that it can still lose without missing
-its slo.
+stands. Three rules say when new requests enter (setting `slack`):
+
+- "eq2", the paper's: while every request keeps its slack, the time that it can still lose without missing its slo.
+  Requests are assumed to run one after another.
+- "batched": the same, but all requests are assumed to run as one batch.
+- "least-delay", the default: if the sum of the delays of all requests falls, and no request becomes late by it.
+
+With `strict`, and in the paper's experiments, the rule is "eq2".
 
 Source: Choi, Kim, Rhu, "LazyBatching: An SLA-aware Batching System for Cloud Machine Learning Inference", HPCA 2021,
 Section IV. The paper's SLA target is the slo here.
@@ -17,8 +23,8 @@ Terms
 - T_wait: the time from a request's arrival to its entry into the table.
 - Budget: slo - T_wait. It equals the deadline minus the time of entry, and is fixed at entry.
 
-Slack
------
+Slack ("eq2")
+-------------
 The slack of a request in the table is (Eq. 1 for one request, Eq. 2 for several):
 
     slack = slo - (T_wait + sum of the single-input times of all requests in the table)
@@ -57,8 +63,75 @@ A request is late if its single-input time is longer than the time to its deadli
   can meet its deadline waits, of any model. It has no slack to lose, so its budget counts as infinite, and requests of
   its model may enter above it. It is put aside at its turn and not earlier. So a refusal remains a refusal here too.
 
-Example
--------
+Slack ("batched")
+-----------------
+Eq. 2 adds times that overlap. On hardware whose latency hardly grows with the batch, few requests enter. They then
+wait for the table to run empty, and latencies come near the slo. With "batched", check 2b is
+
+    now + T(n + 1) <= earliest deadline in the table,
+
+where T(b) is the time of the whole graph for a batch of b. It takes the longest input and `dec_timesteps`. No
+request that enters now ends later: the newcomers run each node once, and never in a larger batch than n + 1. A request
+that is late refuses every newcomer, as with Eq. 2.
+
+Least delay
+-----------
+A target latency says when requests may enter. It does not say whether entering pays: newcomers gain what they need not
+wait, and all others lose the time of the catching up. So the default rule compares two schedules without further
+arrivals. In the first, the m waiting requests for which the table has room enter now. In the second they wait until a
+worker's table is empty, and then run as one batch. Let the table hold n requests, and let k requests of other
+models wait.
+
+- E0: the time until the table is empty without newcomers.
+- E1: the time until the requests of the table have ended if the newcomers enter. They all wait for the catching up, and
+  then run in a larger batch.
+- E2: the time until the newcomers have ended too. It equals E1 unless the graph ends with a decoder.
+- F: the time until a table is empty: E0, or less if another worker is expected to be ready earlier.
+- T(m): the time of the whole graph for a batch of m.
+
+The newcomers enter if three conditions hold:
+
+    a. n (E1 - E0) + k (E2 - E0) < m (F + T(m) - E2), so the sum of delays falls.
+    b. No request of the table has its deadline from now + E0 on and before now + E1. Entering makes none late.
+    c. The same holds for the first waiting request of each other model, with its single-input time and E2 for E1.
+
+Newcomers enter together or not at all. Rules 1 and 2a stay, and check 2c is replaced by condition c.
+
+Three properties follow, for graphs without sections and where k = 0. They need latencies that do not fall with the
+batch, and a batch that takes no longer than its two parts after each other.
+
+- Without further arrivals, each entry lowers the sum of latencies below that of waiting for an empty table. Waiting is
+  what `work-conserving` does.
+- A refusal remains a refusal until a request comes or a sub-batch ends. While a table runs on, the catching up becomes
+  longer and the wait shorter. So the first boundary is the best one to enter.
+- Newcomers do not become late by entering, because E2 is at most E0 + T(m).
+
+Requests that come later are in neither schedule. For them the rule gives no bound. It may lose a few percent against
+`work-conserving` near capacity. E0 to E2 follow the table's sub-batches, of which there are at most `max_batch`, and
+each takes a constant time (shared/table_times.py). So a decision takes time in proportion to sub-batches and newcomers.
+It does not depend on nodes, nor on the number of waiting requests beyond `max_batch`.
+
+Example of least delay
+----------------------
+One worker. The graph has nodes A to D, 1 ms each at any batch size, so T is 4 ms. R1 to R6 arrive at 0, 0.5, 0.7, 2.5,
+5.5 and 5.7 ms. Their slos are 20 ms, except for R4, which has 7 ms.
+
+    time (ms)     worker   requests        nodes     reason
+    0 - 1         0        R1              A         idle
+    1 - 2         0        R2 R3           A         slack
+    2 - 3         0        R1 R2 R3        B         merge
+    3 - 5         0        R1 R2 R3        C D       delay
+    5 - 6         0        R4              A         idle
+    6 - 9         0        R4              B C D     deadline
+    9 - 13        0        R5 R6           A B C D   idle
+
+- At 1 ms R2 and R3 enter. R1 loses E1 - E0 = 4 - 3 = 1 ms. The two newcomers gain F + T - E2 = 3 + 4 - 4 = 3 ms each.
+- At 3 ms R4 does not enter. Three requests would lose 2 ms each to catch up two nodes, and R4 would gain 2 ms.
+- At 6 ms R5 and R6 would gain 6 ms in all, and R4 would lose 1 ms. But R4 then ends at 10 ms, and its deadline is
+  9.5 ms.
+
+Example of Eq. 2
+----------------
 One worker. The graph has nodes A to D, 1 ms each at any batch size, so a single-input time is 4 ms. R1 to R5 arrive at
 0, 0.5, 2.5, 2.7 and 5.5 ms, with slos of 10, 10, 20, 3 and 20 ms.
 
@@ -84,6 +157,7 @@ Reasons of tasks
 - SLACK: newcomers entered.
 - MERGE: the top was merged with the sub-batch below.
 - DEADLINE: the top continues because no waiting request may enter.
+- DELAY: the top continues because newcomers would delay others by more than they gain ("least-delay").
 
 Beyond the paper
 ----------------
@@ -122,18 +196,31 @@ from headrace.batching.policies.shared.batch_table import BatchTable
 from headrace.batching.policies.shared.fifo import Fifo
 from headrace.batching.policies.shared.settings import LimitAndPrediction, PaperStrict
 from headrace.batching.policies.shared.single_input import SingleInputTimes, assumed_steps
+from headrace.batching.policies.shared.table_times import run_out
 from headrace.batching.policies.shared.window import WindowQueue
 from headrace.batching.policy import Policy
-from headrace.batching.request import DEADLINE, IDLE, MERGE, SLACK, Request, Task
+from headrace.batching.request import DEADLINE, DELAY, IDLE, MERGE, SLACK, Request, Task
 from headrace.batching.settings import setting, settings
 
 SLACK_SCOPES = ("table", "active")
+EQ2: Final = "eq2"
+BATCHED: Final = "batched"
+LEAST_DELAY: Final = "least-delay"
+SLACKS = (EQ2, BATCHED, LEAST_DELAY)
 
 
 def check_slack_scope(scope: str) -> None:
     """Raise UsageError unless `scope` is one of SLACK_SCOPES."""
     if scope not in SLACK_SCOPES:
         raise UsageError(f"there is no slack scope {scope!r}; choose from {', '.join(SLACK_SCOPES)}")
+
+
+def check_slack(slack: str, scope: str, strict: bool) -> None:
+    """Raise UsageError unless `slack` is one of SLACKS and fits the other settings."""
+    if slack not in SLACKS:
+        raise UsageError(f"there is no slack {slack!r}; choose from {', '.join(SLACKS)}")
+    if slack != EQ2 and (strict or scope != "table"):
+        raise UsageError(f"slack {slack!r} protects one whole table: leave out strict and the slack scope, or give eq2")
 
 
 class InfQueue:
@@ -182,6 +269,9 @@ class WorkerTable:
         self.inside: dict[int, tuple[float, float]] = {}  # request id -> single-input time, budget
         # Budgets with request ids, smallest first. The list is made when the first request leaves before others.
         self._ordered: list[tuple[float, int]] = []
+        self.deadlines: list[tuple[float, int]] = []  # with request ids, the first one first; empty with Eq. 2
+        self.empty_at: float = 0.0  # when the table is expected to be empty (s), with "least-delay"
+        self.longest: float = 0.0  # the longest input of the requests in the slack's scope
 
     def clear(self) -> None:
         """Reset the sums, because the table is empty."""
@@ -191,10 +281,12 @@ class WorkerTable:
         if self.by_request:
             self.inside.clear()
             self._ordered.clear()
+        self.deadlines.clear()
 
     def look(self, active_only: bool) -> None:
         """Set the scope to the sub-batch on top or to the whole table. Requests that enter later are in the scope
         too."""
+        self.longest = max([part.longest for part in self.table.stack], default=0.0)
         if not active_only:
             self.scope_s = self.single_s + self.others_s
             self.scope_budget_s = min(self.budget_s, self.others_budget_s)
@@ -217,9 +309,12 @@ class WorkerTable:
         self.budget_s = min(self.budget_s, budget_s)
         self.scope_s += single_s
         self.scope_budget_s = min(self.scope_budget_s, budget_s)
+        self.longest = max(self.longest, request.input_len)
 
     def leave(self, request: Request) -> None:
         """Remove a request while others stay."""
+        if self.deadlines:
+            self.deadlines = [entry for entry in self.deadlines if entry[1] != request.id]
         if not self._ordered:
             self._ordered = sorted([(budget_s, number) for number, (_, budget_s) in self.inside.items()])
         single_s, budget_s = self.inside.pop(request.id)
@@ -241,7 +336,8 @@ class LazyBatching:
         dec_timesteps: By model that has a decoder, the number of decoder steps that is assumed for every output.
         defer_late: Whether late requests stand back; see the head of this file.
         queues: The queues of another policy; None to keep own queues.
-        slack_scope: One of SLACK_SCOPES.
+        slack: One of SLACKS: the rule by which newcomers enter; see the head of this file.
+        slack_scope: One of SLACK_SCOPES. It is "table" except for Eq. 2.
         equal_timesteps: Whether sub-batches merge only in the same step of a section.
         strict: Whether models share a worker as in the paper; see the head of this file.
 
@@ -260,14 +356,17 @@ class LazyBatching:
         slack_scope: str = "table",
         equal_timesteps: bool = False,
         strict: bool = False,
+        slack: str = EQ2,
     ) -> None:
         check_workers(workers)
         check_slack_scope(slack_scope)
+        check_slack(slack, slack_scope, strict)
         self.ahead: Final[int] = 1
         self._defer_late: bool = defer_late
         self._active_only: bool = slack_scope == "active"
         self._equal_timesteps: bool = equal_timesteps
         self._strict: bool = strict
+        self._slack: str = slack
         check_max_batch(max_batch)
         self._queues: dict[str, InfQueue] = {}
         self._by_fifo: dict[Fifo, InfQueue] = {}
@@ -303,6 +402,8 @@ class LazyBatching:
                 return None
             own = self._begin(worker, queue)
             self._take(own, now)
+            if self._slack == LEAST_DELAY:
+                own.empty_at = now + self._run_out(own, 0, 1.0)[1]
         elif self._strict:
             taken = self._take_any(worker, own, now)
             if taken is not None:
@@ -313,7 +414,10 @@ class LazyBatching:
             if not self._others_wait(own):
                 own.room = own.max_batch - own.table.size
             if own.room > 0 and (own.queue.fifo.size() > 0 or own.queue.late.size() > 0):
-                reason = SLACK if self._take(own, now) else DEADLINE
+                if self._slack == LEAST_DELAY:
+                    reason = self._take_if_worth(own, now)
+                else:
+                    reason = SLACK if self._take(own, now) else DEADLINE
         return self._run_top(worker, own, reason)
 
     def _take_any(self, worker: int, own: WorkerTable, now: float) -> WorkerTable | None:
@@ -451,10 +555,64 @@ class LazyBatching:
             else:
                 fifo.take(1)
             own.enter(request, single_s, math.inf if late else request.deadline - now)
+            if self._slack != EQ2:
+                insort(own.deadlines, (math.inf if late else request.deadline, request.id))
             newcomers.append(request)
         if newcomers:
             own.table.push(tuple(newcomers))
         return len(newcomers) > 0
+
+    def _take_if_worth(self, own: WorkerTable, now: float) -> str:
+        """Let the waiting requests of the table's model enter together if that lowers the sum of delays and makes no
+        request late. Return the reason of the next task."""
+        fifo = own.queue.fifo
+        newcomers = [
+            request
+            for request in fifo.peek(own.room)
+            if not (self._defer_late and self._is_late(own.queue, request, now))
+        ]
+        if not newcomers:
+            return DEADLINE
+        longest = max([request.input_len for request in newcomers])
+        count = len(newcomers)
+        without_s = self._run_out(own, 0, 1.0)[1]
+        with_s, all_s = self._run_out(own, count, longest)
+        together_s = own.queue.times.whole(count, longest, own.queue.single.dec_timesteps)
+        own.empty_at = now + without_s
+        wait_s = without_s  # until a worker is free for them
+        others = 0
+        for table in self._tables:
+            if table is not None and table is not own and table.table.size > 0:
+                wait_s = min(wait_s, max(0.0, table.empty_at - now))
+        for queue in self._queue_list:
+            if queue is not own.queue:
+                others += queue.fifo.size()
+        delay_s = own.table.size * (with_s - without_s) + others * (all_s - without_s)
+        if delay_s >= count * (wait_s + together_s - all_s):
+            return DELAY
+        first = bisect_left(own.deadlines, (now + without_s, -1))  # of those that are in time without newcomers
+        if first < len(own.deadlines) and own.deadlines[first][0] < now + with_s:
+            return DEADLINE
+        if not self._others_keep_slack(own, now + all_s, now + without_s):
+            return DEADLINE
+        own.empty_at = now + all_s
+        left = count
+        while left > 0:
+            request = fifo.first()
+            if self._defer_late and self._is_late(own.queue, request, now):
+                self._put_aside(own.queue)
+                continue
+            fifo.take(1)
+            own.enter(request, self.single_s(own.queue, request), request.deadline - now)
+            insort(own.deadlines, (request.deadline, request.id))
+            left -= 1
+        own.table.push(tuple(newcomers))
+        return SLACK
+
+    def _run_out(self, own: WorkerTable, newcomers: int, longest: float) -> tuple[float, float]:
+        """Return `run_out` for the table of `own` and so many newcomers."""
+        queue = own.queue
+        return run_out(queue.times, queue.single.dec_timesteps, own.table, newcomers, longest)
 
     def single_s(self, queue: InfQueue, request: Request) -> float:
         """Return the single-input time (s) of a request, as far as this policy may know it."""
@@ -463,18 +621,24 @@ class LazyBatching:
     def _keep_slack(
         self, own: WorkerTable, newcomers: list[Request], request: Request, single_s: float, now: float
     ) -> bool:
-        """Return whether no slack falls below zero if `request` enters with `newcomers` (Eq. 2; checks 2b and 2c)."""
+        """Return whether no slack falls below zero if `request` enters with `newcomers` (checks 2b and 2c)."""
+        if self._slack == BATCHED:
+            count = own.table.size + len(newcomers) + 1
+            longest = max(own.longest, request.input_len)
+            done = now + own.queue.times.whole(count, longest, own.queue.single.dec_timesteps)
+            return done <= own.deadlines[0][0] and self._others_keep_slack(own, done)
         if own.scope_s + single_s > own.scope_budget_s:
             return False
         return self._others_keep_slack(own, now + own.single_s + own.others_s + single_s)
 
-    def _others_keep_slack(self, own: WorkerTable, done: float) -> bool:
+    def _others_keep_slack(self, own: WorkerTable, done: float, done_else: float = -math.inf) -> bool:
         """Return whether the first request of each other model keeps its slack if this worker is busy until `done`
-        (s)."""
+        (s). A request has none to keep that is late even if this worker is busy until `done_else` (s) only."""
         for queue in self._queue_list:
             if queue is not own.queue and queue.fifo.size() > 0:
                 request = queue.fifo.first()
-                if done + self.single_s(queue, request) > request.deadline:
+                single_s = self.single_s(queue, request)
+                if done_else + single_s <= request.deadline < done + single_s:
                     return False
         return True
 
@@ -579,24 +743,41 @@ class OracleLazyBatching(LazyBatching):
         return done
 
 
-@settings(tasks="nodes")
-class Lazy(LimitAndPrediction, PaperStrict):
-    """Preempt and merge batches at node boundaries while every request keeps its slack (LazyBatching)."""
+@settings()
+class Preemption(LimitAndPrediction, PaperStrict):
+    """Settings of policies that preempt batches at node boundaries."""
 
     defer_late: bool = setting(
         default=False, help="Let requests that cannot meet their deadline any more wait until the others are served."
     )
 
+
+@settings(tasks="nodes")
+class Lazy(Preemption):
+    """Preempt and merge batches at node boundaries while every request keeps its slack (LazyBatching)."""
+
+    slack: str = setting(
+        default=LEAST_DELAY,
+        help="Rule by which requests enter a running batch: the paper's Eq. 2, Eq. 2 for the batch as a whole, or the "
+        "least sum of delays. With --strict it is eq2.",
+        choices=SLACKS,
+    )
+
     def build(self, context: PolicyContext) -> Policy:
         """Return the policy for one run."""
-        steps = context.decoder_steps(self.dec_timesteps, self.coverage)
         return LazyBatching(
-            context.slowest(), context.workers, self.max_batch, steps, self.defer_late, strict=self.strict
+            context.slowest(),
+            context.workers,
+            self.max_batch,
+            context.decoder_steps(self.dec_timesteps, self.coverage),
+            self.defer_late,
+            strict=self.strict,
+            slack=EQ2 if self.strict else self.slack,
         )
 
 
-@settings()
-class Oracle(Lazy):
+@settings(tasks="nodes")
+class Oracle(Preemption):
     """Decide as `lazy` does, but know the true length of every output: a bound that no server reaches."""
 
     def build(self, context: PolicyContext) -> Policy:

@@ -75,11 +75,14 @@ class ServedNetwork:
     max_batch: int
 
     def policy(self, name: str, window: float) -> Policy:
-        """Return a new policy by name. A window is a multiple of `alone_s`, and only `graph` has one."""
+        """Return a new policy by name. A window is a multiple of `alone_s`, and only `graph` has one.
+
+        `lazy` keeps to the paper's Eq. 2, because the runs are those of its Fig. 17."""
         times = {self.name: self.profile.times()}
         steps = self.dec_timesteps
         context = PolicyContext(times, 1, {self.name: self.profile}, steps_of=lambda coverage: steps)
-        return policy_with(name, window_ms=1e3 * window * self.alone_s, max_batch=self.max_batch).build(context)
+        settings = {"window_ms": 1e3 * window * self.alone_s, "max_batch": self.max_batch, "slack": "eq2"}
+        return policy_with(name, **settings).build(context)
 
 
 async def served_split(

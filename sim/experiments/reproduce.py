@@ -115,9 +115,10 @@ def _write(report: Report, folder: Path) -> None:
     """Write claims, notes and tables. A study without a paper has its rows in table.json in place of claims."""
     if report.tables:
         (folder / "tables.md").write_text("\n".join(report.tables).rstrip() + "\n")
+    if report.claims or not report.tables:
+        write_claims(folder, report.claims)
+    else:
         rows = {name: [asdict(row) for row in written] for name, written in report.rows.items()}
         (folder / "table.json").write_text(json.dumps(rows, indent=2) + "\n")
-    else:
-        write_claims(folder, report.claims)
     if report.notes:
         (folder / "notes.md").write_text("".join(f"- {note}\n" for note in report.notes))

@@ -46,24 +46,45 @@ class SubBatch:
         self.clock: int = clock
         self.joined: list[int] = joined
         self.sections: Sections = sections
-        self.leave: int = UNTIL_END  # the clock's value when the first request leaves the encoder, if that lies ahead
+        self.longest: float = max([request.input_len for request in requests], default=1.0)  # the longest input
+        # The clock's values when the first and the last request leave the encoder, if that lies ahead.
+        self.leave: int = UNTIL_END
+        self.last: int = 0
+        self.youngest: int = max(joined, default=0)  # the clock's value when the last request entered the section
         if sections.encodes[node]:
             self._set_leave()
 
     def _set_leave(self) -> None:
         first = UNTIL_END
+        last = 0
         for place, request in enumerate(self.requests):
-            first = min(first, self.joined[place] + steps(request.input_len))
+            leave = self.joined[place] + steps(request.input_len)
+            first = min(first, leave)
+            last = max(last, leave)
         self.leave = first
+        self.last = last
+
+    def steps_left(self, dec_timesteps: int) -> int:
+        """Return how many steps the section around `node`, or the next one, still takes; 0 if none lies ahead.
+
+        Outputs are assumed to have `dec_timesteps` steps. A longer one takes at least one step more."""
+        if self.sections.encodes[self.node]:
+            return self.last - self.clock
+        if self.sections.decodes[self.node]:
+            return max(1, self.youngest + dec_timesteps - self.clock)
+        return 0
 
     def merge(self, other: "SubBatch") -> None:
         """Add the requests of `other`, which stands at the same node."""
         self.requests = self.requests + other.requests
+        self.longest = max(self.longest, other.longest)
         if not self.joined:
             return
         shift = self.clock - other.clock
         self.joined = self.joined + [joined + shift for joined in other.joined]
         self.leave = min(self.leave, other.leave + shift)
+        self.last = max(self.last, other.last + shift)
+        self.youngest = max(self.youngest, other.youngest + shift)
 
     def split(self, out: list[bool]) -> tuple[Request, ...]:
         """Remove and return the requests that are marked in `out`."""
@@ -78,6 +99,8 @@ class SubBatch:
                 joined.append(self.joined[place])
         self.requests = tuple(stay)
         self.joined = joined
+        self.longest = max([request.input_len for request in stay], default=1.0)
+        self.youngest = max(joined, default=0)
         if self.sections.encodes[self.node]:
             self._set_leave()
         return tuple(gone)

@@ -41,7 +41,7 @@ class SingleInputTimes:
 
     def __init__(self, times: NodeTimes, dec_timesteps: int) -> None:
         self._times = times
-        self._dec_timesteps = dec_timesteps
+        self.dec_timesteps: int = dec_timesteps
         self._plain_s: float = times.whole(1, 1.0, dec_timesteps) if times.plain else 0.0
         self._by_steps: dict[int, float] = {}
 
@@ -52,6 +52,6 @@ class SingleInputTimes:
         length = steps(request.input_len)
         alone_s = self._by_steps.get(length)
         if alone_s is None:
-            alone_s = self._times.whole(1, float(length), self._dec_timesteps)
+            alone_s = self._times.whole(1, float(length), self.dec_timesteps)
             self._by_steps[length] = alone_s
         return alone_s

@@ -71,6 +71,7 @@ def simulated(job: Job) -> dict[str, Any]:
         slo_ms=job.slo_ms,
         drop_late=True,
         max_batch=MAX_BATCH,
+        slack="eq2",  # of `lazy`: the paper's rule
         seed=job.seed,
     )
     return run_scenario(scenario)[0].result

@@ -20,7 +20,8 @@ from headrace.batching.policy import Policy
 from headrace.batching.registry import policy_with
 from headrace.sim.engine import Arrivals
 from headrace.sim.experiments.experiment import Experiment, Report
-from headrace.sim.experiments.lazybatching import further
+from headrace.sim.experiments.lazybatching import capacity, further, h100_live
+from headrace.sim.experiments.lazybatching.capacity import CapacityJob, CapacityRow
 from headrace.sim.experiments.lazybatching.causes import explained
 from headrace.sim.experiments.lazybatching.claims import REPORTS, draw
 from headrace.sim.experiments.lazybatching.conditions import (
@@ -93,7 +94,9 @@ def _assumed_steps(model: str, pair: str) -> int:
     return dec_timesteps(LENGTHS[pair] if pair else usual_lengths(model), COVERAGE)
 
 
-def run_job(job: Job) -> list[Row]:
+def run_job(job: Job | CapacityJob) -> list[Row | CapacityRow]:
+    if isinstance(job, CapacityJob):
+        return [*capacity.run(job)]
     times = {model: _times(model, READINGS[job.reading].npu) for model in job.model.split("+")}
     lengths: dict[str, Lengths] = {model: LENGTHS[job.pair] if job.pair else usual_lengths(model) for model in times}
     steps = {
@@ -102,7 +105,7 @@ def run_job(job: Job) -> list[Row]:
         if len(known.sections.decoder)
     }
     arrivals = generate(poisson(job.rate_rps, job.requests, job.seed), lengths, job.slo_ms / 1e3, job.seed)
-    rows = []
+    rows: list[Row | CapacityRow] = []
     for name, window in [*(("graph", window) for window in job.windows), *((name, 0) for name in job.policies)]:
         if name == "cellular":
             done = serve_as_cells(job.model, times[job.model], arrivals, job.max_batch)
@@ -202,8 +205,10 @@ def _sensitivity(scale: Scale) -> list[Job]:
     return jobs + [job for reading in OF_NPU for job in _jobs(scale, [COLOCATED], scale.rates, reading=reading)]
 
 
-def jobs_for(figure: str, scale: Scale) -> list[Job]:
+def jobs_for(figure: str, scale: Scale) -> Sequence[Job | CapacityJob]:
     match figure:
+        case "capacity":
+            return capacity.jobs(scale.seeds, scale.requests)
         case "5":
             return _jobs(scale, ["resnet50"], [r for r in (LOW_RPS, 250, 2000) if r in scale.rates], policies=())
         case "12" | "13":
@@ -238,27 +243,30 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
 
 
 def report(figure: str, rows: Sequence[Any], folder: Path) -> Report:
+    if figure == "capacity":
+        return Report({"figurecapacity": rows}, notes=capacity.notes(rows), tables=capacity.tables(rows))
     compute = {**REPORTS, **further.REPORTS}.get(figure)
     claims = [] if compute is None else compute(rows, folder)
     if rows and isinstance(rows[0], Row):
         draw(figure, rows, folder)
         claims = claims if compute is None else explained(claims, rows, compute, folder)
-    return Report({f"figure{figure}": rows}, claims)
+    return Report({f"figure{figure}": rows}, claims, tables=h100_live.table(rows) if figure == "17" else ())
 
 
-def describe(jobs: Sequence[Job]) -> str:
-    return f"{sum(len(job.windows) + len(job.policies) for job in jobs)} simulated runs"
+def describe(jobs: Sequence[Job | CapacityJob]) -> str:
+    runs = sum(capacity.RUNS if isinstance(job, CapacityJob) else len(job.windows) + len(job.policies) for job in jobs)
+    return f"{runs} simulated runs"
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT: Experiment[Scale, Job | CapacityJob, Row | CapacityRow] = Experiment(
     name="lazybatching",
     source="Choi, Kim, Rhu, LazyBatching, HPCA 2021",
-    figures=("3", "5", "12", "13", "14", "15", "16", "17", "sensitivity", "pairs", "cellular"),
+    figures=("3", "5", "12", "13", "14", "15", "16", "17", "sensitivity", "pairs", "cellular", "capacity"),
     full=Scale(20, 2000, (LOW_RPS, 64, 125, 250, 500, HIGH_RPS, 2000), tuple(range(5, 96, 10))),
     quick=Scale(2, 400, (LOW_RPS, 500, HIGH_RPS, 2000), (5, 35, 95), live_s=0.5, live_hidden=64, live_max_batch=2),
     jobs=jobs_for,
     run=run_job,
-    row_types=(Row,),
+    row_types=(Row, CapacityRow),
     report=report,
     describe=describe,
     measured=("17",),

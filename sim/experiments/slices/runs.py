@@ -202,7 +202,7 @@ def simulated(server: Server, rate_rps: float, requests: int, seed: int, **setti
         requests=requests,
         seed=seed,
         slo_ms=TARGET_MS[server.lengths],
-        **{"policy": "preba", **settings},
+        **{"policy": "preba", "slack": "eq2", **settings},  # the paper's rule, for policies that have it
     )
     return run_scenario(scenario)[0].result
 

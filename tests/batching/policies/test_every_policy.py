@@ -33,7 +33,8 @@ from headrace.batching.registry import policy_settings
 
 BUCKETS = "preba with buckets"
 STRICT = tuple(f"{name} strict" for name in POLICIES if "strict" in {each.name for each in find_policy(name).settings})
-NAMES = (*POLICIES, BUCKETS, *STRICT)
+SLACKS = ("lazy eq2", "lazy batched")  # the other rules of entry
+NAMES = (*POLICIES, BUCKETS, *STRICT, *SLACKS)
 KNOWN_REASONS = {
     "serial": {"idle"},
     "graph": {"full", "window"},
@@ -42,7 +43,8 @@ KNOWN_REASONS = {
     "bucketed-graph": {"full", "idle"},
     "dynamic-graph": {"idle", "merge"},
     "cellular": {"full", "idle"},
-    "lazy": {"idle", "slack", "merge", "deadline"},
+    "lazy": {"idle", "slack", "merge", "deadline", "delay"},
+    **{name: {"idle", "slack", "merge", "deadline"} for name in ("lazy strict", *SLACKS)},
     "oracle": {"idle", "slack", "merge", "deadline"},
     "preba": {"knee", "window"},
     BUCKETS: {"knee", "window"},
@@ -99,6 +101,7 @@ class Bench:
             bucket_width=2,
             merge_s=merge_s,
             strict=name in STRICT,
+            **({"slack": name.partition(" ")[2]} if name in SLACKS else {}),
         )
 
     def ended(self, task, rng):
@@ -166,7 +169,7 @@ def test_whatever_happens_in_whatever_order(name, history, max_batch, merge_s):
     played = play(conformance.Bench(name, lambda _: bench.policy, bench.times, bench.cells), history)
     assert played.broken is None, "\n".join([played.broken.message, *played.broken.timeline])
     for task in played.tasks:
-        assert task.reason in KNOWN_REASONS[name.removesuffix(" strict")]
+        assert task.reason in KNOWN_REASONS[name if name in KNOWN_REASONS else name.removesuffix(" strict")]
         if task.reason in ("full", "knee") and not bench.cells and name != BUCKETS:
             assert task.batch_size == bench.policy.largest_batch(task.model)
 

@@ -15,12 +15,16 @@ from headrace.batching import (
     NodeKind,
     NodeTimes,
     OracleLazyBatching,
+    PolicyContext,
     Request,
     UnknownModel,
     UsageError,
+    WorkConservingBatching,
 )
-from headrace.batching.policies.lazy import SLACK_SCOPES
+from headrace.batching.policies.lazy import BATCHED, EQ2, LEAST_DELAY, SLACK_SCOPES, Lazy
+from headrace.batching.policies.shared.batch_table import BatchTable
 from headrace.batching.policies.shared.single_input import SingleInputTimes
+from headrace.batching.policies.shared.table_times import run_out
 from headrace.sim.engine import Arrivals, run
 
 
@@ -533,6 +537,10 @@ def test_settings_that_cannot_work_are_refused():
         LazyBatching({"net": times}, 1)
     with pytest.raises(UsageError, match="no slack scope 'all'; choose from table, active"):
         LazyBatching({"net": times}, 1, 8, {"net": 3}, slack_scope="all")
+    with pytest.raises(UsageError, match="no slack 'none'; choose from eq2, batched, least-delay"):
+        LazyBatching({"net": times}, 1, 8, {"net": 3}, slack="none")
+    with pytest.raises(UsageError, match="leave out strict"):
+        LazyBatching({"net": times}, 1, 8, {"net": 3}, slack=LEAST_DELAY, strict=True)
     with pytest.raises(UsageError, match="dec_timesteps is 0"):
         LazyBatching({"net": times}, 1, 8, {"net": 0})
     with pytest.raises(UnknownModel, match="other"):
@@ -565,17 +573,23 @@ shapes = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)).filt
     oracle=st.booleans(),
     defer=st.booleans(),
     linear=st.booleans(),
-    scope=st.sampled_from(SLACK_SCOPES),
+    slack_and_scope=st.sampled_from(
+        [*((EQ2, scope) for scope in SLACK_SCOPES), (BATCHED, "table"), (LEAST_DELAY, "table")]
+    ),
     equal=st.booleans(),
 )
 def test_nothing_is_lost_nodes_run_in_order_and_batches_keep_their_limit(
-    shape, load, max_batch, workers, oracle, defer, linear, scope, equal
+    shape, load, max_batch, workers, oracle, defer, linear, slack_and_scope, equal
 ):
+    slack, scope = slack_and_scope
     net = graph(*shape)
     times = NodeTimes(net, Linear() if linear else Unit())
     load = sorted(load)
     kind = OracleLazyBatching if oracle else LazyBatching
-    policy = kind({"net": times}, workers, max_batch, {"net": 3}, defer, slack_scope=scope, equal_timesteps=equal)
+    rule = {} if oracle else {"slack": slack}
+    policy = kind(
+        {"net": times}, workers, max_batch, {"net": 3}, defer, slack_scope=scope, equal_timesteps=equal, **rule
+    )
     work = Arrivals(
         ["net"] * len(load),
         [r[0] for r in load],
@@ -617,3 +631,129 @@ def assert_stack_discipline(ran):
             merged |= stack.pop()
         assert merged == batch
         stack.append(batch)
+
+
+class Affine:
+    """Node i takes `fixed[i]` and, for each request, `each[i]`: a batch takes no longer than its two parts."""
+
+    def __init__(self, fixed, each):
+        self.fixed, self.each = fixed, each
+
+    def latency(self, node, batch, length):
+        return self.fixed[node] + self.each[node] * batch
+
+
+affine = st.lists(
+    st.tuples(st.floats(0, 4), st.floats(0, 2)).filter(lambda node: sum(node) > 0.1), min_size=1, max_size=8
+)
+
+
+def two_groups(policy, times, sizes, second_at, slos):
+    """Serve `sizes[0]` requests that come at 0 and `sizes[1]` that come at `second_at`. Return their latencies."""
+    at = [0.0] * sizes[0] + [second_at] * sizes[1]
+    load = Arrivals(
+        ["net"] * len(at),
+        at,
+        [a + slo for a, slo in zip(at, slos, strict=True)],
+        [1.0] * len(at),
+        [1] * len(at),
+    )
+    return [end - a for end, a in zip(run(policy, load, {"net": times}, 1).finished, at, strict=True)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(nodes=affine, sizes=st.tuples(st.integers(1, 6), st.integers(1, 6)), share=st.floats(0, 1.2), data=st.data())
+def test_least_delay_is_no_worse_than_waiting_or_entering_and_makes_no_request_late(nodes, sizes, share, data):
+    """A group of requests comes while another one runs. By waiting it would be served as `work-conserving` serves it,
+    and with Eq. 2 and no deadlines it would enter at once."""
+    times = NodeTimes(graph(len(nodes)), Affine([f for f, _ in nodes], [e for _, e in nodes]))
+    second_at = share * times.whole(sizes[0], 1.0, 1)
+    free = [math.inf] * sum(sizes)
+    least = sum(two_groups(LazyBatching({"net": times}, 1, slack=LEAST_DELAY), times, sizes, second_at, free))
+    waiting = two_groups(WorkConservingBatching([times.graph], 64), times, sizes, second_at, free)
+    entering = two_groups(LazyBatching({"net": times}, 1), times, sizes, second_at, free)
+    assert least <= min(sum(waiting), sum(entering)) * (1 + 1e-9)
+    slos = [data.draw(st.floats(0.5, 1.5)) * latency for latency in waiting]
+    served = two_groups(LazyBatching({"net": times}, 1, slack=LEAST_DELAY), times, sizes, second_at, slos)
+    for latency, alone, slo in zip(served, waiting, slos, strict=True):
+        assert latency <= slo * (1 + 1e-9) or alone > slo * (1 - 1e-9)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    shape=shapes,
+    nodes=st.lists(st.tuples(st.floats(0.1, 4), st.floats(0, 2)), min_size=9, max_size=9),
+    pushes=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5)), min_size=1, max_size=4),
+    newcomers=st.integers(0, 3),
+    steps=st.integers(1, 4),
+)
+def test_run_out_is_the_time_that_the_table_takes(shape, nodes, pushes, newcomers, steps):
+    """The table is filled and run a node at a time, and then to its end. Inputs and outputs have `steps` steps."""
+    times = NodeTimes(graph(*shape), Affine([f for f, _ in nodes], [e for _, e in nodes]))
+    table, number = BatchTable(times.sections), 0
+
+    def requests(count):
+        nonlocal number
+        number += count
+        return tuple(Request(number - n, "net", 0.0, input_len=float(steps), output_len=steps) for n in range(count))
+
+    def advance(stop):
+        return table.advance(stop, table.outputs_complete(stop))
+
+    for count, runs in pushes:
+        table.push(requests(count))
+        for _ in range(runs):
+            if table.size > 0:
+                advance(table.stack[-1].node + 1)
+    if table.size == 0:
+        return
+    inside = {request.id for part in table.stack for request in part.requests}
+    predicted = run_out(times, steps, table, newcomers, float(steps))
+    if newcomers:
+        table.push(requests(newcomers))
+    now = inside_done = 0.0
+    while table.size > 0:
+        top, stop = table.stack[-1], table.next_stop(outputs_known=True)
+        now += times.duration(len(top.requests), 1.0, top.node, stop)
+        if inside & {request.id for request in advance(stop)}:
+            inside_done = now
+    if times.sections.any:  # requests leave the batch before the last one, which only makes it faster
+        assert predicted[1] >= now * (1 - 1e-9)
+    else:
+        assert predicted == pytest.approx((inside_done, now))
+
+
+def test_batched_slack_counts_the_table_once():
+    """Eight nodes of 1 ms at any batch size. Two requests take 8 ms together, and 16 ms one after the other."""
+    times = NodeTimes(EIGHT, Unit())
+    for slack, enters in ((EQ2, 16), (BATCHED, 10)):  # the second comes at 1.5 and may enter at 2
+        for slo, finished in ((enters, [10, 10]), (enters - 0.5, [8, 16])):
+            assert serve(LazyBatching({"net": times}, 1, slack=slack), times, [0, 1.5], sla=slo).finished == finished
+
+
+def test_strict_keeps_eq_2():
+    """A second request would pay and would keep the batched slack. By Eq. 2 it may not enter."""
+    times = {"net": NodeTimes(EIGHT, Unit())}
+    context = PolicyContext(times, 1)
+    for strict, finished in ((True, [8, 16]), (False, [10, 10])):
+        assert serve(Lazy(strict=strict).build(context), times["net"], [0, 1.5], sla=15).finished == finished
+
+
+def test_least_delay_waits_for_the_first_worker_that_becomes_free():
+    """Two workers run eight nodes from 0 and from 2.5. A third request comes at 5.2. At 5.5 it could enter the second
+    table, whose request would lose 3 ms. It would gain 5 ms with one worker, and 2.5 ms if the other is free at 8."""
+    times = NodeTimes(EIGHT, Unit())
+    policy = LazyBatching({"net": times}, 2, slack=LEAST_DELAY)
+    assert serve(policy, times, [0, 2.5, 5.2], workers=2).finished == [8, 10.5, 16]
+    assert serve(LazyBatching({"net": times}, 1, slack=LEAST_DELAY), times, [0, 2.7]).finished == [11, 11]
+
+
+def test_least_delay_counts_the_waiting_requests_of_other_models():
+    """A request of a runs eight nodes. A second one, at 1.5, gains 6 ms by entering at 2, which delays others by 2 ms
+    each: it enters before one request of b, and not before two."""
+    times = {name: NodeTimes(graph(8, name=name), Unit()) for name in "ab"}
+    for others, first in ((0, 10), (1, 10), (2, 8)):
+        at = [("a", 0), ("a", 1.5), *[("b", 1.6)] * others]
+        policy = LazyBatching(times, 1, slack=LEAST_DELAY)
+        _, finished = of_two_models(policy, times, at, [math.inf] * len(at))
+        assert finished[0] == first

@@ -21,6 +21,8 @@ POLICIES = (
     "work-conserving",
     "bucketed-graph",
     "lazy",
+    "lazy eq2",
+    "lazy batched",
     "oracle",
     "preba",
     "smdp",
@@ -56,8 +58,13 @@ def test_what_is_simulated_is_what_is_served(name, graph, workers, drop_late):
     times = {"net": NodeTimes(graph, Sublinear())}
     at, deadlines, lengths = load(graph, workers, f"{name}{workers}")
 
+    policy_name, *slack = name.split()
+
     def policy():
-        return make_policy(name, times, workers=workers, window_s=0.01, max_batch=8, dec_timesteps={"net": 4})
+        settings = {"slack": slack[0]} if slack else {}
+        return make_policy(
+            policy_name, times, workers=workers, window_s=0.01, max_batch=8, dec_timesteps={"net": 4}, **settings
+        )
 
     arrivals = Arrivals(["net"] * len(at), at, deadlines, [float(i) for i, _ in lengths], [o for _, o in lengths])
     simulated = run(policy(), arrivals, times, workers, True, drop_late=drop_late)
