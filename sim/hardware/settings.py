@@ -72,6 +72,7 @@ class MeasuredGpu(Accelerators):
         "launches each kernel from Python.",
         ge=0,
         le=1000,
+        advanced=True,
     )
 
 

@@ -23,7 +23,6 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.interpolate import RegularGridInterpolator
 
 from headrace.batching.errors import UsageError
 from headrace.sim.hardware.gpu.kernels import Floats
@@ -142,6 +141,8 @@ class ProductTable:
     `grid` has the seconds by m, n and k, which are rising."""
 
     def __init__(self, rows: ProductRows) -> None:
+        from scipy.interpolate import RegularGridInterpolator  # takes long to load
+
         self.m, self.n, self.k = axes = tuple(np.unique(values) for values in (rows.m, rows.n, rows.k))
         grid = np.full([len(axis) for axis in axes], np.nan)
         grid[tuple(np.searchsorted(*each) for each in zip(axes, (rows.m, rows.n, rows.k), strict=True))] = rows.seconds

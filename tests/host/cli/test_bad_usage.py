@@ -160,6 +160,7 @@ RANGES = (
     (("simulate",), "--requests", "int", ("0", "999999999999"), ()),
     (SIMULATE, "--slo-ms", "float", ("0",), ()),
     (SIMULATE, "--npus", "int", ("0", "1025"), ()),
+    ((*SIMULATE, "--accelerator", "h100-measured"), "--launch-us", "float", ("-1", "1001"), ()),
     (SLICES, "--active-slices", "int", ("0", "8"), ()),
     (SLICES, "--image-pixels", "int", ("0", "100000001"), ()),
     (SIMULATE, "--busy-w", "float", ("0",), ()),
