@@ -102,18 +102,6 @@ def whole(gpu: Gpu) -> Slice:
     )
 
 
-def whole(gpu: Gpu) -> Slice:
-    """Return a whole GPU, without MIG, as a slice: all multiprocessors, and all of the memory and its cache."""
-    largest = max(gpu.profiles.values(), key=lambda profile: (profile.memory_slices, profile.compute_slices))
-    return replace(
-        slice_of(gpu, largest),
-        name=gpu.name,
-        sms=gpu.sms,
-        bandwidth_bytes_s=gpu.bandwidth_bytes_s,
-        memory_bytes=gpu.slice_gib * MEMORY_SLICES * GIB,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Precision:
     """The formats in which a framework multiplies: in convolutions, and in all other products.
