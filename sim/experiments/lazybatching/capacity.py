@@ -235,9 +235,9 @@ def tables(rows: Sequence[CapacityRow]) -> list[str]:
         f"| network | on | capacity, requests/s | {' | '.join(f'{rate}/s' for rate in PAPER_RPS)} |",
         "| --- " * (len(PAPER_RPS) + 3) + "|",
     ]
-    for (model, hardware), most in capacity.items():
-        shares = " | ".join(f"{rate / most:.2f}" for rate in PAPER_RPS)
-        lines.append(f"| {model} | {hardware} | {most:.0f} | {shares} |")
+    for (model, hardware), full_rps in capacity.items():
+        shares = " | ".join(f"{rate / full_rps:.2f}" for rate in PAPER_RPS)
+        lines.append(f"| {model} | {hardware} | {full_rps:.0f} | {shares} |")
     return [*lines, ""]
 
 
