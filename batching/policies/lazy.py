@@ -97,8 +97,8 @@ The newcomers enter if three conditions hold:
 
 Newcomers enter together or not at all. Rules 1 and 2a stay, and check 2c is replaced by condition c.
 
-Three properties follow, for graphs without sections and where k = 0. They need latencies that do not fall with the
-batch, and a batch that takes no longer than its two parts after each other.
+Three properties follow for one worker, graphs without sections, and k = 0. They need latencies that do not fall with
+the batch, and a batch that takes no longer than its two parts after each other.
 
 - Without further arrivals, each entry lowers the sum of latencies below that of waiting for an empty table. Waiting is
   what `work-conserving` does.

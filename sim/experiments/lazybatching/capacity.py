@@ -235,9 +235,9 @@ def tables(rows: Sequence[CapacityRow]) -> list[str]:
         f"| network | on | capacity, requests/s | {' | '.join(f'{rate}/s' for rate in PAPER_RPS)} |",
         "| --- " * (len(PAPER_RPS) + 3) + "|",
     ]
-    for (model, hardware), most in capacity.items():
-        shares = " | ".join(f"{rate / most:.2f}" for rate in PAPER_RPS)
-        lines.append(f"| {model} | {hardware} | {most:.0f} | {shares} |")
+    for (model, hardware), full_rps in capacity.items():
+        shares = " | ".join(f"{rate / full_rps:.2f}" for rate in PAPER_RPS)
+        lines.append(f"| {model} | {hardware} | {full_rps:.0f} | {shares} |")
     return [*lines, ""]
 
 
@@ -256,12 +256,12 @@ def notes(rows: Sequence[CapacityRow]) -> list[str]:
         for point, policies in below.items()
         if policies["lazy least-delay"][1] - policies["oracle"][1] > LATER
     }
-    behind = "; ".join(
+    misses = "; ".join(
         f"{m} on {h}, load {x:g}, {s:g} ms: {100 * by:+.1f} points" for (m, h, x, s), by in later.items()
     )
     return [
         "Mean latency below capacity, by the best graph window or work-conserving: least-delay has "
         f"{min(ours.values()):.2f} to {max(ours.values()):.2f}. The largest ratio is {worst['lazy eq2']:.2f} with eq2 "
         f"and {worst['lazy batched']:.2f} with batched. Points above {WORST}: {len(slower)} of {len(below)}.",
-        f"More than {100 * LATER:g} point later than oracle: {behind or 'none'}.",
+        f"More than {100 * LATER:g} point later than oracle: {misses or 'none'}.",
     ]
