@@ -172,7 +172,7 @@ def test_a_trace_of_the_run_can_be_read_back(tmp_path):
     begins = [p for p in packets if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN]
     ends = [p for p in packets if p.track_event.type == TrackEvent.TYPE_SLICE_END]
     assert all(
-        re.fullmatch(r"resnet50: batch of \d+ \((idle|slack|merge|deadline)\), nodes \d+ to \d+", name)
+        re.fullmatch(r"resnet50: batch of \d+ \((idle|slack|merge|deadline|delay)\), nodes \d+ to \d+", name)
         for name in (p.track_event.name for p in begins)
     )
     assert len(begins) == len(ends) == len(done.outcome.ran)

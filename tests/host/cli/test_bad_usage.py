@@ -86,6 +86,7 @@ NAMED = (  # choices and lists of names
     ("preprocess", "image", "photo.jpg", "--out", "tensors", "--xrt"),
     ("demo", "--xrt"),
     (*SIMULATE, "--policy"),
+    (*SIMULATE, "--slack"),
     (*SIMULATE, "--traffic"),
     (*SIMULATE, "--model"),
     (*SIMULATE, "--accelerator"),
