@@ -6,7 +6,7 @@ the throughput of `work-conserving` when all requests come at once, in batches o
 
 The H100 is the slice model of a whole GPU, which runs each network as CUDA graphs (sim/hardware/gpu/slice.py). BERT and
 ResNet-50 are traced. The zoo has no trace of GNMT and the Transformer. Their kernels are taken to be the matrix
-products of their graphs, one kernel each, so norms and activations cost nothing.
+products of their graphs, one kernel each, so norms and activations cost nothing (`laid_out`).
 """
 
 import math
@@ -14,16 +14,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
-from types import MappingProxyType
+from pathlib import Path
 
 import numpy as np
 
 from headrace.batching.context import PolicyContext
 from headrace.batching.graphs.execution import NodeTimes
-from headrace.batching.graphs.model_graph import Kernel, MatMul, ModelGraph, Node, resolve
-from headrace.batching.graphs.traced import Traced
 from headrace.batching.registry import policy_with
+from headrace.sim.experiments.lazybatching import plots
 from headrace.sim.experiments.lazybatching.conditions import HIGH_RPS, LOW_RPS
+from headrace.sim.hardware.gpu.measured import laid_out
 from headrace.sim.hardware.gpu.mig import gpu_named
 from headrace.sim.hardware.gpu.slice import CAPTURED, TF32, slice_times, whole
 from headrace.sim.hardware.npu import npu_times
@@ -43,12 +43,13 @@ WINDOWS = (0.0, 1.0, 5.0)  # of `graph`, times the latency of a request of mean 
 MAX_BATCH = 64
 COVERAGE = 0.9
 PAPER_RPS = (LOW_RPS, 250, HIGH_RPS, 2000)
-LENGTHS = (1.0, 4.0, 8.0, 16.0, 32.0, 64.0, 80.0)  # at which kernels are sized; 80 words are the longest sentence
 SATURATING = 100 * MAX_BATCH  # requests that come at once
 SLACKS = ("eq2", "batched", "least-delay")  # of `lazy`
 MAX_SEEDS = 10
 RUNS = len(WINDOWS) + 1 + len(SLOS_MS) * (len(SLACKS) + 1)  # of a job
 WORST = 1.05  # the largest mean latency of the default rule, by that of its best rival
+DRAWN_MS = 100.0  # the target of the picture
+DRAWN = (*(f"lazy {slack}" for slack in SLACKS), "oracle")
 LATER = 0.01  # the largest share of late requests beyond `oracle`
 
 
@@ -90,42 +91,12 @@ def jobs(seeds: int, requests: int) -> list[CapacityJob]:
     ]
 
 
-def _kernel(product: MatMul, length: float) -> Kernel:
-    m, k, n = (resolve(dim, length) for dim in (product.m, product.k, product.n))
-    read = product.input_elements or product.groups * m * k
-    operand = product.groups * k * n
-    sized = MatMul(m, k, n, product.groups, product.weights, product.input_elements)
-    if product.weights:
-        return Kernel("product", read, product.groups * m * n, operand, (sized,))
-    return Kernel("product", read + operand, product.groups * m * n, 0, (sized,))
-
-
-def products_as_kernels(graph: ModelGraph) -> Traced:
-    """Return the graph with one kernel for each matrix product; a node without products has one that copies a word."""
-    graphs = {
-        length: ModelGraph(
-            graph.name,
-            tuple(
-                Node(
-                    node.name,
-                    node.kind,
-                    parameters=node.parameters,
-                    kernels=tuple(_kernel(product, length) for product in node.operators) or (Kernel("copy", 1, 1),),
-                )
-                for node in graph.nodes
-            ),
-        )
-        for length in LENGTHS
-    }
-    return Traced(graph.name, None, MappingProxyType(dict.fromkeys(LENGTHS, 1)), MappingProxyType(graphs))
-
-
 @cache
 def times_of(model: str, hardware: str) -> NodeTimes:
     """Return the node latencies of a network on NPU or H100."""
     if hardware == NPU:
         return npu_times(model_graph(model))
-    network = traced(model) if model in TRACED else products_as_kernels(model_graph(model))
+    network = traced(model) if model in TRACED else laid_out(model_graph(model))
     return slice_times(network, whole(gpu_named("h100")), CAPTURED, TF32)
 
 
@@ -239,6 +210,19 @@ def tables(rows: Sequence[CapacityRow]) -> list[str]:
         shares = " | ".join(f"{rate / full_rps:.2f}" for rate in PAPER_RPS)
         lines.append(f"| {model} | {hardware} | {full_rps:.0f} | {shares} |")
     return [*lines, ""]
+
+
+def draw(path: Path, rows: Sequence[CapacityRow]) -> None:
+    """Draw the mean latency by load within DRAWN_MS, with a panel for each hardware and network."""
+    found = averaged(rows)
+    panels = []
+    for hardware in HARDWARE:
+        for model in NETWORKS:
+            at = [found[model, hardware, load, DRAWN_MS] for load in LOADS]
+            lines = {"best rival": [best_rival_ms(policies) for policies in at]}
+            lines |= {name: [policies[name][0] for policies in at] for name in DRAWN}
+            panels.append((f"{model} on {hardware}", lines))
+    plots.capacity(path, LOADS, panels, len(NETWORKS))
 
 
 def notes(rows: Sequence[CapacityRow]) -> list[str]:

@@ -1,6 +1,6 @@
 """Draw the LazyBatching reproduction. Bands are the range over seeds where there is one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,13 @@ from headrace.sim.experiments.lazybatching.conditions import TARGETS_MS
 from headrace.sim.experiments.lazybatching.rows import LiveRow, LiveRuns, Runs
 
 COLORS = {"serial": "0.5", "lazy": "C3", "oracle": "C0"}
+OF_CAPACITY = {
+    "best rival": "0.4",
+    "lazy eq2": "C3",
+    "lazy batched": "C1",
+    "lazy least-delay": "C2",
+    "oracle": "C0",
+}
 
 
 def _save(figure: Any, path: Path) -> None:
@@ -214,4 +221,23 @@ def sensitivity(path: Path, steps: Runs, max_batch: Runs, together: Runs) -> Non
     for axes in (left, middle, right):
         axes.grid(alpha=0.3)
         axes.legend(fontsize=7)
+    _save(figure, path)
+
+
+def capacity(
+    path: Path, loads: Sequence[float], panels: Sequence[tuple[str, Mapping[str, Sequence[float]]]], columns: int
+) -> None:
+    """Draw mean latencies (ms) by share of capacity. A panel has a title, and its lines by name."""
+    lines = -(-len(panels) // columns)
+    figure, all_axes = plt.subplots(lines, columns, figsize=(4 * columns, 3.2 * lines), sharex=True, squeeze=False)
+    for axes, (title, values) in zip(all_axes.flat, panels, strict=False):
+        for name, means in values.items():
+            axes.plot(loads, means, "o-", markersize=4, color=OF_CAPACITY[name], label=name)
+        axes.set(title=title, yscale="log", xticks=loads)
+        axes.grid(alpha=0.3, which="both")
+    for axes in all_axes[:, 0]:
+        axes.set_ylabel("mean latency, ms")
+    for axes in all_axes[-1]:
+        axes.set_xlabel("load, share of capacity")
+    all_axes[0, 0].legend(fontsize=8)
     _save(figure, path)

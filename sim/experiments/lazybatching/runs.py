@@ -244,6 +244,7 @@ def jobs_for(figure: str, scale: Scale) -> Sequence[Job | CapacityJob]:
 
 def report(figure: str, rows: Sequence[Any], folder: Path) -> Report:
     if figure == "capacity":
+        capacity.draw(folder / "figurecapacity.png", rows)
         return Report({"figurecapacity": rows}, notes=capacity.notes(rows), tables=capacity.tables(rows))
     compute = {**REPORTS, **further.REPORTS}.get(figure)
     claims = [] if compute is None else compute(rows, folder)

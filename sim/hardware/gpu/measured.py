@@ -140,7 +140,8 @@ def node_shares(network: Traced, gpu: str, batch: int, length: float) -> list[No
 def laid_out(graph: ModelGraph) -> Traced:
     """Return a graph that lists products and perhaps no kernels as a network of kernels, at some lengths.
 
-    A node without kernels launches one kernel for each product, and nothing for norms or activations."""
+    A node without kernels launches one kernel for each product, and nothing for norms or activations. A node without
+    products launches one kernel that moves nothing to speak of."""
     dims = [dim for node in graph.nodes for product in node.operators for dim in (product.m, product.k, product.n)]
     lengths = LENGTHS if any(isinstance(dim, Length) for dim in dims) else (1.0,)
     graphs = {
@@ -150,7 +151,7 @@ def laid_out(graph: ModelGraph) -> Traced:
 
 
 def _with_kernels(node: Node, length: float) -> Node:
-    kernels = node.kernels or tuple(_kernel(product, length) for product in node.operators)
+    kernels = node.kernels or tuple(_kernel(product, length) for product in node.operators) or (Kernel("copy", 1, 1),)
     return Node(node.name, node.kind, node.operators, node.parameters, kernels)
 
 

@@ -14,6 +14,7 @@ from headrace.batching.graphs.traced import Traced
 from headrace.sim.hardware.gpu import tables
 from headrace.sim.hardware.gpu.measured import MeasuredTimes, laid_out, measured_times, node_shares
 from headrace.sim.hardware.gpu.tables import CONTEXT, ENCODER, FOLDERS, GENERATION, attention_table, product_table
+from headrace.sim.zoo import model_graph
 from headrace.sim.zoo.traced import traced
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -191,3 +192,11 @@ def test_a_measured_gpu_has_no_slices_and_no_other_precision():
 def test_a_network_that_is_not_there_names_its_like():
     with pytest.raises(headrace.UnknownModel, match="did you mean"):
         headrace.simulate(model="vit_b_61", on=headrace.MeasuredGpu("h100-measured"))
+
+
+@pytest.mark.parametrize("model", ("gnmt", "transformer", "las"))
+def test_every_node_of_a_graph_of_products_takes_time_and_a_larger_batch_no_less(model):
+    graph = model_graph(model)
+    times = measured_times(laid_out(graph), "h100")
+    one, many = (np.diff(times.sums(batch, 20.0)) for batch in (1, 64))
+    assert (one > 0).all() and (many >= one - 1e-12).all()
