@@ -1,7 +1,7 @@
 """The command `headrace simulate`, which simulates one run or a grid of runs."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -122,12 +122,19 @@ def simulate(
     table = Table(title=title, title_justify="left", show_header=False)
     table.add_column()
     table.add_column(justify="right")
-    for key, value in done.result.items():
-        entries = value.items() if isinstance(value, dict) else [("", value)]
-        for name, number in entries:
-            shown = f"{number:.4g}" if isinstance(number, float) else "-" if number is None else str(number)
-            table.add_row(f"{key} {name}".strip(), shown)
+    for name, number in _flat("", done.result):
+        shown = f"{number:.4g}" if isinstance(number, float) else "-" if number is None else str(number)
+        table.add_row(name, shown)
     out.print(table)
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the numbers of a result. The name of one in a dict within a dict has all keys, as in "latency_ms mean"."""
+    if not isinstance(value, dict):
+        yield name, value
+        return
+    for key, inner in value.items():
+        yield from _flat(f"{name} {key}".strip(), inner)
 
 
 def _simulate_grid(grid: Grid, given: Mapping[str, Any], folder: Path | None, ray: str | None, as_json: bool) -> None:
