@@ -8,18 +8,8 @@ from live_rows import live_rows
 
 from headrace.sim.experiments.lazybatching import capacity, h100_live
 from headrace.sim.experiments.lazybatching.runs import EXPERIMENT
-from headrace.sim.zoo import model_graph
 
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.mark.parametrize("model", ["transformer", "gnmt"])
-def test_kernels_do_the_work_of_the_graph_at_every_length(model):
-    graph = model_graph(model)
-    for length, sized in capacity.products_as_kernels(graph).graphs.items():
-        macs = sum(p.macs() for node in sized.nodes for kernel in node.kernels for p in kernel.products)
-        assert macs == sum(op.macs(length) for node in graph.nodes for op in node.operators)
-        assert [node.kind for node in sized.nodes] == [node.kind for node in graph.nodes]
 
 
 def test_capacity_is_the_rate_of_full_batches():

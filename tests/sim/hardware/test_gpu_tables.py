@@ -201,3 +201,12 @@ def test_every_node_of_a_graph_of_products_takes_time(model):
     one, many = (np.diff(times.sums(batch, 20.0)) for batch in (1, 64))
     assert (one > 0).all()
     assert (many > 0.95 * one).all()  # measurements of 1 and of 64 rows may differ by a few percent either way
+
+
+@pytest.mark.parametrize("model", ("gnmt", "transformer"))
+def test_kernels_do_the_work_of_the_graph_at_every_length(model):
+    graph = model_graph(model)
+    for length, sized in laid_out(graph).graphs.items():
+        macs = sum(p.macs() for node in sized.nodes for kernel in node.kernels for p in kernel.products)
+        assert macs == sum(op.macs(length) for node in graph.nodes for op in node.operators)
+        assert [node.kind for node in sized.nodes] == [node.kind for node in graph.nodes]
