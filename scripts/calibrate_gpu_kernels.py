@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from headrace.sim.experiments.gpu.kernels import ATTENTION_TABLES, Sample, attention_sample, product_sample
+from headrace.sim.experiments.gpu.kernels import Sample, attention_sample, product_sample
 from headrace.sim.hardware.gpu.kernels import AMPERE_WHOLE, FITTED, HOPPER_WHOLE, Attention, Kernels
+from headrace.sim.hardware.gpu.tables import KINDS_OF_ATTENTION
 
 GPUS = {"AMPERE_WHOLE": ("a100-80gb",), "HOPPER_WHOLE": ("h100", "h200")}
 SAMPLED = 3000  # rows of a table
 ROUNDS, EVALUATIONS = 3, 550
-SPLITS = (1, 2, 4, 8, 16, 32)
 PRODUCTS = {
     "memory": 0.85,
     "sm_bytes": 13.0,
@@ -85,7 +85,7 @@ def shown(constants: Kernels | Attention) -> str:
 
 
 def main() -> None:
-    base = Kernels(FITTED.grouped, 1.0, 1.0, 1.0, operand_bytes=math.inf, splits=SPLITS)
+    base = Kernels(FITTED.grouped, 1.0, 1.0, 1.0, operand_bytes=math.inf, splits=HOPPER_WHOLE.products.splits)
     for name, gpus in GPUS.items():
         print(f"{name}, products")
         samples = [product_sample(gpu).fitted().some(SAMPLED) for gpu in gpus]
@@ -95,7 +95,7 @@ def main() -> None:
         samples = [
             found.fitted().some(SAMPLED)
             for gpu in gpus
-            for kind in ATTENTION_TABLES
+            for kind in KINDS_OF_ATTENTION
             if (found := attention_sample(gpu, kind)) is not None
         ]
         whole = {"AMPERE_WHOLE": AMPERE_WHOLE, "HOPPER_WHOLE": HOPPER_WHOLE}[name]

@@ -3,7 +3,7 @@
 
     scripts/draw_gpu_check.py gpu_check.json PICTURE.png
 
-It needs matplotlib. The page docs/gpu_check.md has the picture of an H100."""
+It needs matplotlib and Headrace. The page docs/gpu_check.md has the picture of an H100."""
 
 import argparse
 import json
@@ -14,7 +14,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-QUANTITY = "as one CUDA graph"
+from headrace.host.validation.plan import CAPTURED
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("picture", type=Path)
     given = parser.parse_args()
     result = json.loads(given.result.read_text())
-    rows = [row for row in result["parts"]["profiles"]["rows"] if row["quantity"] == QUANTITY and row["ratio"]]
+    rows = [row for row in result["parts"]["profiles"]["rows"] if row["quantity"] == CAPTURED and row["ratio"]]
     precisions = list(dict.fromkeys(row["details"]["precision"] for row in rows))
     figure, panels = plt.subplots(1, len(precisions), figsize=(4 * len(precisions), 3.6), sharey=True, squeeze=False)
     for panel, precision in zip(panels[0], precisions, strict=True):

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from headrace.host.validation.again import CAPTURED, predicted_again
+from headrace.host.validation.again import predicted_again
 from headrace.host.validation.page import page
+from headrace.host.validation.plan import CAPTURED
 
 
 def quantiles(found: dict) -> dict[str, str]:

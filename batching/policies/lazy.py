@@ -271,7 +271,7 @@ class WorkerTable:
         self._ordered: list[tuple[float, int]] = []
         self.deadlines: list[tuple[float, int]] = []  # with request ids, the first one first; empty with Eq. 2
         self.empty_at: float = 0.0  # when the table is expected to be empty (s), with "least-delay"
-        self.longest: float = 0.0  # the longest input of the requests in the slack's scope
+        self.longest: float = 0.0  # the longest input in the table, with "batched"
 
     def clear(self) -> None:
         """Reset the sums, because the table is empty."""
@@ -286,7 +286,6 @@ class WorkerTable:
     def look(self, active_only: bool) -> None:
         """Set the scope to the sub-batch on top or to the whole table. Requests that enter later are in the scope
         too."""
-        self.longest = max([part.longest for part in self.table.stack], default=0.0)
         if not active_only:
             self.scope_s = self.single_s + self.others_s
             self.scope_budget_s = min(self.budget_s, self.others_budget_s)
@@ -542,6 +541,8 @@ class LazyBatching:
         fifo = queue.late if late else queue.fifo
         newcomers: list[Request] = []
         own.look(self._active_only)
+        if self._slack == BATCHED:
+            own.longest = max([part.longest for part in own.table.stack], default=0.0)
         while own.room > 0 and fifo.size() > 0:
             request = fifo.first()
             single_s = self.single_s(queue, request)

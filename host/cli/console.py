@@ -39,6 +39,15 @@ out = Console(width=None if _terminal else 120, markup=False, emoji=False, highl
 err = Console(stderr=True, markup=False, emoji=False, highlight=False)
 
 
+def numbers_of(result: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each number of a result with its name. In nested dicts the name has all keys, as in "latency_ms mean"."""
+    if not isinstance(result, dict):
+        yield name, result
+        return
+    for key, value in result.items():
+        yield from numbers_of(value, f"{name} {key}".strip())
+
+
 def show(text: str) -> None:
     """Print one line of the result, without wrapping it."""
     out.print(text, soft_wrap=True)

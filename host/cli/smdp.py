@@ -27,7 +27,7 @@ from headrace.batching.smdp import (
 from headrace.batching.smdp.mixture import Mixture, least_power_mixture
 from headrace.batching.smdp.slo import Target, least_power
 from headrace.batching.smdp.tail import LatencyTail
-from headrace.host.cli.console import Stages, out, progress, show_json, warn
+from headrace.host.cli.console import Stages, numbers_of, out, progress, show_json, warn
 from headrace.host.cli.options import Json, command, readable
 from headrace.sim.hardware.profiles import read_profile
 
@@ -297,11 +297,9 @@ def _print_numbers(title: str, result: dict[str, Any]) -> None:
     table = Table(title=title, title_justify="left", show_header=False)
     table.add_column()
     table.add_column(justify="right")
-    for name, value in result.items():
-        entries = value.items() if isinstance(value, dict) else [("", value)]
-        for key, number in entries:
-            shown = "-" if number is None else f"{number:.6g}" if isinstance(number, float) else str(number)
-            table.add_row(f"{name} {key}".strip(), shown)
+    for name, number in numbers_of(result):
+        shown = "-" if number is None else f"{number:.6g}" if isinstance(number, float) else str(number)
+        table.add_row(name, shown)
     out.print(table)
 
 

@@ -20,6 +20,9 @@ LIMITS_S: Final[Mapping[str, float]] = {
 }
 WHOLE_S: Final = 540.0
 NO_GRAPHS: Final = "CUDA graphs need a GPU"
+# What the part `profiles` measures: a network that the host launches kernel by kernel, and one that is a single graph.
+LAUNCHED: Final = "latency"
+CAPTURED: Final = "as one CUDA graph"
 SPARE_S: Final = 10.0  # a part begins nothing in its last seconds, so that it ends by itself
 
 # Networks with a trace in the simulator's zoo: how a worker loads them, and the length of their input in the trace.

@@ -37,6 +37,15 @@ def _times(gpu: str, network: str, precision: str, captured: bool) -> SliceTimes
     return SliceTimes(traced(network), whole(gpu_named(gpu)), host, PRECISIONS[precision])
 
 
+def expected_ms(product: str, network: str, precision: str, batch: int, *, captured: bool) -> float | None:
+    """Return what a row of the part `profiles` expects (ms); None if the GPU has no model, or no memory for the batch.
+
+    `product` is the GPU's product name, empty on the CPU. The other arguments are those of `predicted_s`."""
+    gpu = model_of(product)
+    seconds = None if gpu is None else predicted_s(gpu, network, precision, batch, captured=captured)
+    return None if seconds is None else 1e3 * seconds
+
+
 def predicted_s(gpu: Gpu, network: str, precision: str, batch: int, *, captured: bool = False) -> float | None:
     """Return the predicted seconds of a batch; None if the GPU has no memory for the batch.
 

@@ -1,7 +1,7 @@
 """The command `headrace simulate`, which simulates one run or a grid of runs."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ from headrace.batching.errors import UsageError
 from headrace.batching.registry import policy_names
 from headrace.batching.settings import option
 from headrace.bitstreams.whole_file import replacing
-from headrace.host.cli.console import out, show_json, tell, warn, working
+from headrace.host.cli.console import numbers_of, out, show_json, tell, warn, working
 from headrace.host.cli.options import HelpAll, Json, Ray, check_finite, check_readable, command, creatable, readable
 from headrace.host.cli.setting_options import (
     Assignments,
@@ -122,19 +122,10 @@ def simulate(
     table = Table(title=title, title_justify="left", show_header=False)
     table.add_column()
     table.add_column(justify="right")
-    for name, number in _flat("", done.result):
+    for name, number in numbers_of(done.result):
         shown = f"{number:.4g}" if isinstance(number, float) else "-" if number is None else str(number)
         table.add_row(name, shown)
     out.print(table)
-
-
-def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the numbers of a result. The name of one in a dict within a dict has all keys, as in "latency_ms mean"."""
-    if not isinstance(value, dict):
-        yield name, value
-        return
-    for key, inner in value.items():
-        yield from _flat(f"{name} {key}".strip(), inner)
 
 
 def _simulate_grid(grid: Grid, given: Mapping[str, Any], folder: Path | None, ray: str | None, as_json: bool) -> None:

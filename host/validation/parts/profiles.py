@@ -12,8 +12,8 @@ import torch
 
 from headrace.batching.errors import one_line
 from headrace.host.validation.parts.torch_runs import inputs_of, load, precision, seconds_of
-from headrace.host.validation.plan import NO_GRAPHS, Check, Row, failed
-from headrace.host.validation.prediction import model_of, predicted_s
+from headrace.host.validation.plan import CAPTURED, LAUNCHED, NO_GRAPHS, Check, Row, failed
+from headrace.host.validation.prediction import expected_ms
 from headrace.host.workers.networks.models import LoadedModel
 
 
@@ -25,7 +25,7 @@ def rows(check: Check) -> Iterator[Row]:
         try:
             yield from _network(check, name, until)
         except Exception as error:
-            yield failed(name, "latency", "ms", error)
+            yield failed(name, LAUNCHED, "ms", error)
 
 
 def _network(check: Check, name: str, until: float) -> Iterator[Row]:
@@ -38,28 +38,22 @@ def _network(check: Check, name: str, until: float) -> Iterator[Row]:
             formatted(loaded.module.to(device))
             for batch in check.sizes.batches:
                 case = f"{name}, {format_}, batch {batch}"
-                expected = _expected_ms(check, name, format_, batch, captured=False)
+                expected = expected_ms(check.gpu, name, format_, batch, captured=False)
                 if time.monotonic() > end:
-                    yield Row(case, "latency", "ms", expected, None, "no time was left")
+                    yield Row(case, LAUNCHED, "ms", expected, None, "no time was left")
                     break
                 try:
                     given = [formatted(tensor) for tensor in inputs_of(loaded, batch)]
                     took = seconds_of(partial(_step, loaded, given, device), device, check.sizes.point_s)
                     details = {"network": name, "precision": format_, "batch": batch}
-                    yield Row(case, "latency", "ms", expected, 1e3 * took, f"{batch / took:.0f} inputs/s", details)
+                    yield Row(case, LAUNCHED, "ms", expected, 1e3 * took, f"{batch / took:.0f} inputs/s", details)
                     yield _captured(check, loaded, [tensor.to(device) for tensor in given], case, details)
                 except torch.cuda.OutOfMemoryError:
-                    yield Row(case, "latency", "ms", expected, None, "the device has no memory for it")
+                    yield Row(case, LAUNCHED, "ms", expected, None, "the device has no memory for it")
                     break
         del loaded
         if device.type == "cuda":
             torch.cuda.empty_cache()
-
-
-def _expected_ms(check: Check, name: str, format_: str, batch: int, *, captured: bool) -> float | None:
-    gpu = model_of(check.gpu)
-    seconds = None if gpu is None else predicted_s(gpu, name, format_, batch, captured=captured)
-    return seconds and 1e3 * seconds
 
 
 def _step(loaded: LoadedModel, given: list[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
@@ -71,9 +65,9 @@ def _captured(
     check: Check, loaded: LoadedModel, there: list[torch.Tensor], case: str, details: Mapping[str, Any]
 ) -> Row:
     """Measure the network as one CUDA graph, which shows the time of the device without that of the host's launches."""
-    expected = _expected_ms(check, details["network"], details["precision"], details["batch"], captured=True)
+    expected = expected_ms(check.gpu, details["network"], details["precision"], details["batch"], captured=True)
     if check.device != "cuda":
-        return Row(case, "as one CUDA graph", "ms", expected, None, NO_GRAPHS, details)
+        return Row(case, CAPTURED, "ms", expected, None, NO_GRAPHS, details)
     graph = torch.cuda.CUDAGraph()
     try:
         with torch.cuda.graph(graph):  # the runs before were the warm-up
@@ -82,8 +76,6 @@ def _captured(
         raise
     except RuntimeError as error:  # the network waits for the device, as for a length that it computes there
         torch.cuda.synchronize()
-        return Row(
-            case, "as one CUDA graph", "ms", expected, None, f"it cannot be captured: {one_line(error)}", details
-        )
+        return Row(case, CAPTURED, "ms", expected, None, f"it cannot be captured: {one_line(error)}", details)
     took = seconds_of(graph.replay, torch.device("cuda"), check.sizes.point_s)
-    return Row(case, "as one CUDA graph", "ms", expected, 1e3 * took, "", details)
+    return Row(case, CAPTURED, "ms", expected, 1e3 * took, "", details)

@@ -13,7 +13,6 @@ from headrace.sim.hardware.gpu.mig import gpu_named
 from headrace.sim.hardware.gpu.slice import HALF, Work, whole
 from headrace.sim.hardware.gpu.tables import (
     CONTEXT,
-    ENCODER,
     GENERATION,
     Flags,
     attention_rows,
@@ -21,7 +20,6 @@ from headrace.sim.hardware.gpu.tables import (
 )
 
 PRODUCT: Final = "product"
-ATTENTION_TABLES: Final = (ENCODER, CONTEXT, GENERATION)
 
 
 @dataclass(frozen=True, slots=True)

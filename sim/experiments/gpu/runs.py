@@ -12,12 +12,13 @@ import numpy as np
 
 from headrace.sim.experiments.experiment import Experiment, Report
 from headrace.sim.experiments.gpu import tables
-from headrace.sim.experiments.gpu.kernels import ATTENTION_TABLES, PRODUCT, Sample, attention_sample, product_sample
+from headrace.sim.experiments.gpu.kernels import PRODUCT, Sample, attention_sample, product_sample
 from headrace.sim.experiments.gpu.rows import LeftOut, Modelled, Share
 from headrace.sim.hardware.gpu.kernels import FITTED, Floats
 from headrace.sim.hardware.gpu.tables import (
     BY_LOGARITHMS,
     FOLDERS,
+    KINDS_OF_ATTENTION,
     attention_table,
     between,
     product_table,
@@ -51,7 +52,12 @@ class Job:
 
 
 def jobs_for(figure: str, scale: Scale) -> Sequence[Job]:
-    kernels = {PRODUCTS: (PRODUCT,), ATTENTION: ATTENTION_TABLES, BETWEEN: (PRODUCT, *ATTENTION_TABLES), SHARES: TRACED}
+    kernels = {
+        PRODUCTS: (PRODUCT,),
+        ATTENTION: KINDS_OF_ATTENTION,
+        BETWEEN: (PRODUCT, *KINDS_OF_ATTENTION),
+        SHARES: TRACED,
+    }
     return [Job(figure, gpu, kernel, scale) for gpu in FOLDERS for kernel in kernels[figure]]
 
 

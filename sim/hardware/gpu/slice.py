@@ -1,4 +1,5 @@
-"""A slice of a GPU (MIG) that runs a network eagerly, as PyTorch does: the latency of every node by batch and length.
+"""This module models a slice of a GPU (MIG) that runs a network eagerly, as PyTorch does. It gives the latency of every
+node by batch and length.
 
 The host launches kernel after kernel, and the slice runs them one after another, so that kernel i ends at
 
@@ -17,8 +18,8 @@ moving its bytes, and a fixed time to begin and to end:
   slices that have much memory for their SMs. Activations that fit the slice's part of the L2 cache stay there.
 
 All this is the same for every network. Its few numbers (`Kernels`, `Host`) are fitted to measurements (kernels.py); the
-other numbers stand in datasheets. A larger batch or input never takes less time,
-nor does a slice with fewer SMs or less bandwidth.
+other numbers stand in datasheets. A larger batch or input never takes less time, nor does a slice with fewer SMs or
+less bandwidth.
 """
 
 import math

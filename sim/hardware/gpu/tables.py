@@ -32,7 +32,7 @@ VERSION: Final = "0.12.0"
 # The folders of the tables by the GPU's name in mig.py. Those of A100 were measured with 80 GB.
 FOLDERS: Final[Mapping[str, str]] = {"a100-80gb": "a100_sxm", "h100": "h100_sxm", "h200": "h200_sxm"}
 ENCODER, CONTEXT, GENERATION = "encoder", "context", "generation"
-ATTENTION: Final = (ENCODER, CONTEXT, GENERATION)
+KINDS_OF_ATTENTION: Final = (ENCODER, CONTEXT, GENERATION)
 BY_LOGARITHMS: Final = (ENCODER, CONTEXT)  # where lines of logarithms are closer to a size that is left out
 Flags = NDArray[np.bool_]
 LARGEST_HEAD: Final = 128  # Hopper's rows of longer heads are of other kernels
@@ -120,7 +120,7 @@ def product_rows(gpu: str) -> ProductRows:
 
 @cache
 def attention_rows(gpu: str, kind: str) -> AttentionRows | None:
-    """Return the measured attention of a kind, one of ATTENTION; None if the GPU has none. Raises UsageError."""
+    """Return the measured attention of a kind of KINDS_OF_ATTENTION; None if the GPU has none. Raises UsageError."""
     path = _file(gpu, "encoder_attention" if kind == ENCODER else "attention", f"{kind}_attention")
     if path is None:
         return None

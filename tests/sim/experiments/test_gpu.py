@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from progress_counter import Counter
 
-from headrace.sim.experiments.gpu.kernels import ATTENTION_TABLES, attention_sample, product_sample
+from headrace.sim.experiments.gpu.kernels import attention_sample, product_sample
 from headrace.sim.experiments.gpu.rows import LeftOut, Modelled, Share
 from headrace.sim.experiments.gpu.runs import EXPERIMENT, attention_left_out, modelled, products_left_out
 from headrace.sim.experiments.reproduce import reproduce
 from headrace.sim.hardware.gpu.kernels import FITTED
-from headrace.sim.hardware.gpu.tables import FOLDERS
+from headrace.sim.hardware.gpu.tables import FOLDERS, KINDS_OF_ATTENTION
 
 RESULTS = Path(__file__).parents[3] / "sim" / "experiments" / "gpu" / "results"
 
@@ -28,7 +28,7 @@ def test_products_that_were_held_out_are_met_within_eight_percent(gpu):
     assert np.median(np.abs(1 / ratios - 1)) < 0.6 * np.median(np.abs(1 / before - 1))
 
 
-@pytest.mark.parametrize("kind", ATTENTION_TABLES)
+@pytest.mark.parametrize("kind", KINDS_OF_ATTENTION)
 @pytest.mark.parametrize("gpu", FOLDERS)
 def test_attention_that_was_held_out_is_met_in_the_median(gpu, kind):
     sample = attention_sample(gpu, kind)
@@ -67,7 +67,7 @@ def test_a_row_beyond_a_tiles_edge_costs_little(gpu):
 
 @pytest.mark.parametrize("gpu", FOLDERS)
 def test_interpolation_misses_a_size_that_is_left_out_by_little_and_uses_what_misses_less(gpu):
-    found = products_left_out(gpu) + [row for kind in ATTENTION_TABLES for row in attention_left_out(gpu, kind)]
+    found = products_left_out(gpu) + [row for kind in KINDS_OF_ATTENTION for row in attention_left_out(gpu, kind)]
     for row in found:
         used, other = (row.lines, row.logarithms) if row.used == "lines" else (row.logarithms, row.lines)
         assert used < 0.06
