@@ -124,12 +124,17 @@ def test_a_run_computes_and_rtl_leaves_its_output_registers(shim, request):
 
 
 def test_the_socket_is_answered_while_units_run_concurrently(shim):
-    shim.start("vadd_1", sleep_ms=300)
-    assert shim.control() == START
-    shim.start("vadd_2", scalar=9)
-    shim.wait("vadd_2")
-    assert (shim.out() == np.arange(COUNT) + 16).all() and shim.control("vadd_1") == START
-    shim.wait("vadd_1")
+    def ends_during(sleep_ms):
+        shim.start("vadd_1", sleep_ms=sleep_ms)
+        running = shim.control() == START
+        shim.start("vadd_2", scalar=9)
+        shim.wait("vadd_2")
+        assert (shim.out() == np.arange(COUNT) + 16).all()
+        running = running and shim.control("vadd_1") == START
+        shim.wait("vadd_1")
+        return running
+
+    assert any(ends_during(sleep_ms) for sleep_ms in (300, 3000, 30_000))  # longer if the machine is busy
 
 
 def test_a_run_that_takes_too_long_is_ended_and_the_log_says_so(vadd_xclbin, tmp_path, caplog):
