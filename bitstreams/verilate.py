@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from headrace.bitstreams.errors import BuildError, MissingExtra
-from headrace.bitstreams.sources import hls_folder, place
+from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.whole_file import replacing
 
 TIMEOUT_S = 600

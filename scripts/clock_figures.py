@@ -4,9 +4,9 @@
     .venv/bin/python scripts/clock_figures.py [--check]
 
 It runs the benchmarks image_cu, launch_queue and audio_cu, which simulate the RTL clock by clock. That takes some ten
-minutes on two quiet cores. The result depends on the RTL and on the files alone, not on the machine. The file also has a
-digest of the RTL without its comments. With --check nothing is measured, and the exit status is 1 if the digest is not
-that of the RTL in hls/. scripts/units_reference.py writes the tables of the documentation from the file."""
+minutes on two quiet cores. The result depends on the RTL and on the files alone, not on the machine. The file also
+has a digest of the RTL without its comments. With --check nothing is measured, and the exit status is 1 if the digest
+is not that of the RTL in hls/. scripts/units_reference.py writes the tables of the documentation from the file."""
 
 import argparse
 import hashlib

@@ -3,13 +3,14 @@
 
     .venv/bin/python scripts/draw_units.py [--check]
 
-Each drawing is 800 pixels wide and has its own background. It follows the colour scheme of the reader's browser, light or
-dark. With --check nothing is written, and the exit status is 1 if a file is not what would be written."""
+Each drawing is 800 pixels wide and has its own background. It follows the colour scheme of the reader's browser, light
+or dark. With --check nothing is written, and the exit status is 1 if a file is not what would be written."""
 
 import argparse
 import sys
 from collections.abc import Callable, Sequence
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images"
@@ -103,8 +104,8 @@ def image_unit() -> str:
     """Return the drawing of image_cu."""
     drawing = Drawing(
         "The image compute unit: one JPEG file to one tensor, in one pass",
-        "A file goes from device memory through parse, entropy decoder, transform and render, then through resize, crop, "
-        "normalize and store back to device memory. Files of several scans take a way through a workspace.",
+        "A file goes from device memory through parse, entropy decoder, transform and render, then through resize, "
+        "crop, normalize and store back to device memory. Files of several scans take a way through a workspace.",
         456,
     )
     drawing.box(16, 52, 104, 316, [], "memory")
@@ -139,7 +140,7 @@ def image_unit() -> str:
         drawing.box(x, low, BOX, high, lines, "image")
     line = top + high // 2
     drawing.arrow((120, line), (COLUMNS[0], line))
-    for left, right in zip(COLUMNS, COLUMNS[1:], strict=False):
+    for left, right in pairwise(COLUMNS):
         drawing.arrow((left + BOX, line), (right, line))
         drawing.arrow((right, low + high // 2), (left + BOX, low + high // 2))
     drawing.arrow((COLUMNS[0], low + high // 2), (120, low + high // 2))
@@ -150,7 +151,9 @@ def image_unit() -> str:
     drawing.arrow((COLUMNS[3] + 34, low), (COLUMNS[3] + 34, top + high), side=True)
     drawing.text(COLUMNS[3] + 26, middle + 20, "which pixels", "note", anchor="end")
     drawing.text(COLUMNS[3] + 26, middle + 36, "the crop needs", "note", anchor="end")
-    drawing.box(16, 388, 776, 48, ["cu_shell", "registers (AXI4-Lite), start and done, result record, counters, ring of jobs"])
+    drawing.box(
+        16, 388, 776, 48, ["cu_shell", "registers (AXI4-Lite), start and done, result record, counters, ring of jobs"]
+    )
     return drawing.svg()
 
 
@@ -158,8 +161,8 @@ def audio_units() -> str:
     """Return the drawing of audio_mel_cu and audio_norm_cu, and of their work on three requests."""
     drawing = Drawing(
         "The audio compute units: a WAV file to log-mel bands to a tensor",
-        "CU A resamples a file to 16 kHz and makes log-mel bands, which it leaves in device memory with their sums. CU B "
-        "normalizes them. While CU B works on a request, CU A works on the next one.",
+        "CU A resamples a file to 16 kHz and makes log-mel bands, which it leaves in device memory with their sums. CU "
+        "B normalizes them. While CU B works on a request, CU A works on the next one.",
         462,
     )
     drawing.box(16, 52, 104, 274, [], "memory")
@@ -192,9 +195,9 @@ def audio_units() -> str:
         drawing.box(x, low, BOX, high, lines, "audio")
     line, under = top + high // 2, low + high // 2
     drawing.arrow((120, line), (COLUMNS[0], line))
-    for left, right in zip(COLUMNS, COLUMNS[1:], strict=False):
+    for left, right in pairwise(COLUMNS):
         drawing.arrow((left + BOX, line), (right, line))
-    for left, right in zip(COLUMNS[1:], COLUMNS[2:], strict=False):
+    for left, right in pairwise(COLUMNS[1:]):
         drawing.arrow((right, under), (left + BOX, under))
     drawing.arrow((COLUMNS[1], under), (120, under))
     drawing.arrow((COLUMNS[3] + 100, top + high), (COLUMNS[3] + 100, 186), (120, 186))

@@ -57,15 +57,15 @@ ADVICE = {
 
 HEAD = """# Registers and status codes
 
-This page lists the registers, arguments, records and status codes of each compute unit (CU). You need it to drive a CU
-without Headrace's driver, or to read its performance counters.
+This page lists the registers, arguments, records and status codes of each compute unit (CU). You need it to drive a
+CU without Headrace's driver, or to read its performance counters.
 
 `scripts/registers_reference.py` writes this page from the definitions in `hls/`. A test fails when they differ.
 
-A CU has an AXI4-Lite slave with 32-bit registers and two AXI4 masters of 128 bits. It reads through `gmem0` and writes
-through `gmem1`. Only the workspace of `image_cu` is read and written through the same master, `gmem1`.
-`headrace build --info FILE` lists the arguments of a built container. [XRT programs](../how_to/xrt_programs.md) shows how
-XRT, PYNQ and C++ set them.
+A CU has an AXI4-Lite slave with 32-bit registers and two AXI4 masters of 128 bits. It reads through `gmem0` and
+writes through `gmem1`. Only the workspace of `image_cu` is read and written through the same master, `gmem1`.
+`headrace build --info FILE` lists the arguments of a built container. [XRT programs](../how_to/xrt_programs.md) shows
+how XRT, PYNQ and C++ set them.
 
 """
 
@@ -92,37 +92,55 @@ A descriptor has 16 words of 32 bits. Job n lies in slot n mod `ring_entries`.
 
 {table}
 
-`jpeg`, `tensor` and `tables` of the registers hold for the whole run. A job lies within them, so a bad descriptor cannot
-reach other memory. Numbers count up and wrap around after 2^32 - 1.
+`jpeg`, `tensor` and `tables` of the registers hold for the whole run. A job lies within them, so a bad descriptor
+cannot reach other memory. Numbers count up and wrap around after 2^32 - 1.
 
 The record of job n goes to place n mod `ring_entries` of `result`, with n in its last word. The last place,
-`ring_entries`, receives the record of the run: status, jobs done, number of the first job that the run did not take, 1 if a job
-said stop (otherwise 0), and zeros.
+`ring_entries`, receives the record of the run: status, jobs done, number of the first job that the run did not take,
+1 if a job said stop (otherwise 0), and zeros.
 
-| rule | reason |
-| --- | --- |
-| The host writes the number of a descriptor last. | The CU reads the number alone, and reads the whole descriptor only when the number is right. |
-| The host writes a slot again only when its job has its record. | The CU has then read the descriptor. |
-| The CU writes a record when memory has confirmed the whole tensor. | A host that sees the record also sees the tensor. |
-| The CU writes the half with the number last. | The host reads the number first and then the record. |
-| A job that comes as the run ends stays in its slot. | The record of the run has its number, and the next run begins with it. |
+{rules}
 
-The CU fetches the next job while it runs one. It looks at an empty slot every 64 clocks plus the latency of memory. A run
-ends after a job that says stop, or after `polls` looks that find no job. It also ends when memory answers a read of the
-ring or a write of a record with an error. A bad job ends in `BAD_ARGUMENT` in its own record, and the run continues.
+The CU fetches the next job while it runs one. It looks at an empty slot every 64 clocks plus the latency of memory. A
+run ends after a job that says stop, or after `polls` looks that find no job. It also ends when memory answers a read
+of the ring or a write of a record with an error. A bad job ends in `BAD_ARGUMENT` in its own record, and the run
+continues.
 
 """
+
+RING_RULES = [  # rule, reason
+    [
+        "The host writes the number of a descriptor last.",
+        "The CU reads the number alone, and reads the whole descriptor only when the number is right.",
+    ],
+    [
+        "The host writes a slot again only when its job has its record.",
+        "The CU has then read the descriptor.",
+    ],
+    [
+        "The CU writes a record when memory has confirmed the whole tensor.",
+        "A host that sees the record also sees the tensor.",
+    ],
+    [
+        "The CU writes the half with the number last.",
+        "The host reads the number first and then the record.",
+    ],
+    [
+        "A job that comes as the run ends stays in its slot.",
+        "The record of the run has its number, and the next run begins with it.",
+    ],
+]
 
 STATUS_TEXT = """## Status codes
 
 A CU writes the code to its register `status` and to word 0 of the result record. Error messages show the name, and so
-does `headrace preprocess --json`. With the default `--fallback cpu`, the host preprocesses a file that a CU refuses on the
-CPU and counts it.
+does `headrace preprocess --json`. With the default `--fallback cpu`, the host preprocesses a file that a CU refuses
+on the CPU and counts it.
 
 {table}
 
-Where libjpeg warns and invents pixels that are wanted, the CU ends in a status code. After an error in the middle of an
-image, the output buffer may hold the rows before the error.
+Where libjpeg warns and invents pixels that are wanted, the CU ends in a status code. After an error in the middle of
+an image, the output buffer may hold the rows before the error.
 """
 
 
@@ -194,7 +212,9 @@ def descriptor_table(package: str) -> str:
     rows, at = [], 0
     for high, name, text in reversed(members):
         words = (int(high) + 1) // 32
-        rows.append([str(at) if words == 1 else f"{at} to {at + words - 1}", f"`{name}`", f"{text[0].upper()}{text[1:]}."])
+        rows.append(
+            [str(at) if words == 1 else f"{at} to {at + words - 1}", f"`{name}`", f"{text[0].upper()}{text[1:]}."]
+        )
         at += words
     assert at == 16, at
     return table(["word", "name", "meaning"], rows)
@@ -218,10 +238,12 @@ def page() -> str:
     control = (HLS / "rtl/axi/axi_control.sv").read_text()
     parts.append(CONTROL_TEXT.format(table=control_table(control)))
     for cu, text in CUS.items():
-        parts.append(f"## {cu}\n\n{text} The definition is `hls/{cu}/kernel.xml`.\n\n{register_tables(spec_of(cu))}\n\n")
+        parts.append(
+            f"## {cu}\n\n{text} The definition is `hls/{cu}/kernel.xml`.\n\n{register_tables(spec_of(cu))}\n\n"
+        )
         if cu == "image_cu":
             package = (HLS / "image_cu/image_cu_pkg.sv").read_text()
-            parts.append(RING_TEXT.format(table=descriptor_table(package)))
+            parts.append(RING_TEXT.format(table=descriptor_table(package), rules=table(["rule", "reason"], RING_RULES)))
     parts.append(STATUS_TEXT.format(table=status_table((HLS / "include/headrace/status.hpp").read_text())))
     return "".join(parts)
 

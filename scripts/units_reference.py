@@ -5,9 +5,9 @@
 
 A table stands between the lines `<!-- table: NAME -->` and `<!-- end of table -->`. Areas come from
 sim/system/yosys_cells.csv (scripts/yosys_cells.py), clocks and errors from docs/measured/clocks.json
-(scripts/clock_figures.py), limits of a card from headrace.sim.system.limits, bounds from the tests that assert them, and
-all other texts from this file. With --check nothing is written, and the exit status is 1 if a page is not what would be
-written."""
+(scripts/clock_figures.py), limits of a card from headrace.sim.system.limits, bounds from the tests that assert them,
+and all other texts from this file. With --check nothing is written, and the exit status is 1 if a page is not what
+would be written."""
 
 import argparse
 import ast
@@ -193,10 +193,7 @@ def sources() -> str:
     """Return the folders and the reference of each unit, with links from hls/."""
     return markdown(
         "folder | does | RTL | C++",
-        (
-            [f"[{u.folder}/]({u.folder})", u.does, f"[{u.module}.sv]({u.folder}/{u.module}.sv)", _cpp(u)]
-            for u in UNITS
-        ),
+        ([f"[{u.folder}/]({u.folder})", u.does, f"[{u.module}.sv]({u.folder}/{u.module}.sv)", _cpp(u)] for u in UNITS),
     )
 
 
@@ -230,8 +227,8 @@ def image_clocks() -> str:
         ]
 
     heads = (
-        "sampling | quality | clocks a pixel, mean | worst image | symbols | clocks to the first word | to the last word"
-        f" | images/s, 1 CU at {slow} MHz | 4 CUs at {slow} MHz | 1 CU at {fast} MHz"
+        "sampling | quality | clocks a pixel, mean | worst image | symbols | clocks to the first word"
+        f" | to the last word | images/s, 1 CU at {slow} MHz | 4 CUs at {slow} MHz | 1 CU at {fast} MHz"
     )
     return markdown(heads, map(row, figures["summary"]), right=1)
 
@@ -243,8 +240,8 @@ def image_summary() -> str:
     lines = [
         f"- Between two runs lie {figures['gap_between_runs']} clocks of register accesses. Images/s include them.",
         f"- A CU moves at most {figures['memory_bytes_per_s_max'] / 1e9:.1f} GB/s at {figures['clock_mhz']} MHz.",
-        f"- The cycle model (`sim/hardware/dpu/image.py`) is off by at most {100 * deviation['max']:.2f} %, on average by "
-        f"{100 * deviation['mean']:.3f} %.",
+        f"- The cycle model (`sim/hardware/dpu/image.py`) is off by at most {100 * deviation['max']:.2f} %, on average "
+        f"by {100 * deviation['mean']:.3f} %.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -286,7 +283,7 @@ def audio_clocks() -> str:
         f" | seconds of audio a second at {slow} MHz",
         (
             [
-                _sound(row["sound"]),
+                _clip(row["sound"]),
                 f"{row['mel_cycles']:,}",
                 f"{row['cycles_per_sample']:.3f}",
                 f"{row['norm_cycles']:,}",
@@ -299,7 +296,7 @@ def audio_clocks() -> str:
     )
 
 
-def _sound(name: str) -> str:
+def _clip(name: str) -> str:
     return name.removeprefix("made, ").replace(", ", " at ")
 
 
@@ -309,10 +306,10 @@ def audio_summary() -> str:
     a, b = (sum(row[kind] for row in figures["rows"]) for kind in ("mel_cycles", "norm_cycles"))
     gain = figures["merged_cycles"] / figures["overlapped_cycles"]
     return (
-        f"- CU B takes {100 * b / a:.0f} % of the clocks of CU A. With both at work on successive requests, throughput is "
-        f"{gain:.2f} times that of one unit which does A and then B.\n"
-        "- When a file has another sample rate than the file before, CU A first loads the taps of its filter. That takes up "
-        f"to {max(map(taps_cycles, RATES)):,} clocks.\n"
+        f"- CU B takes {100 * b / a:.0f} % of the clocks of CU A. With both at work on successive requests, throughput "
+        f"is {gain:.2f} times that of one unit which does A and then B.\n"
+        "- When a file has another sample rate than the file before, CU A first loads the taps of its filter. That "
+        f"takes up to {max(map(taps_cycles, RATES)):,} clocks.\n"
     )
 
 
@@ -333,8 +330,8 @@ def card() -> str:
         )
     heads = " | ".join(f"first limit, {name}" for name in TENSOR_BYTES)
     image = (
-        f"An image of 500x375 at 4:2:0, quality 90, takes {CYCLES_PER_IMAGE:,} clocks from start to start. Its file has "
-        f"{JPEG_BYTES / 1000:.0f} KB. The clock is {mhz} MHz.\n\n"
+        f"An image of 500x375 at 4:2:0, quality 90, takes {CYCLES_PER_IMAGE:,} clocks from start to start. Its file "
+        f"has {JPEG_BYTES / 1000:.0f} KB. The clock is {mhz} MHz.\n\n"
     )
     return image + markdown(f"launch | images/s of a CU | CUs for {TARGET_IMAGES_PER_S:,} images/s | {heads}", rows)
 
@@ -353,7 +350,7 @@ def preba() -> str:
     cells = reported_cells()
     names = [name for name in PREBA_TABLE_1 if name in cells]
     return markdown(
-        "unit | LUT, % | FF, % | BRAM, % | URAM, % | DSP, % | PREBA: LUT, % | FF, % | BRAM, % | URAM, % | DSP, %",
+        "unit | LUT | FF | BRAM | URAM | DSP | PREBA: LUT | PREBA: FF | PREBA: BRAM | PREBA: URAM | PREBA: DSP",
         (
             [
                 f"`{name}`",
@@ -375,7 +372,7 @@ def audio_errors() -> str:
         "sound | resample, largest | mel, 99.9 % | mel, largest | normalize, RMS",
         (
             [
-                _sound(row["sound"]),
+                _clip(row["sound"]),
                 *(
                     f"{row[name]:.1e}"
                     for name in ("resample_error", "mel_error_999", "mel_error_all", "normalised_rms")
@@ -400,9 +397,9 @@ BOUNDS = (  # test file, constant, what it bounds
 def constant(file: Path, name: str) -> float:
     """Return a number that a test file defines at its top. Raises KeyError if there is none."""
     for statement in ast.parse(file.read_text()).body:
-        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-            if statement.targets[0].id == name:
-                return float(ast.literal_eval(statement.value))
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=found)], value=value) if found == name:
+                return float(ast.literal_eval(value))
     raise KeyError(f"{file.name} has no constant {name}")
 
 

@@ -10,7 +10,9 @@ def test_a_copy_of_hls_with_a_unit_of_ones_own_is_ordered_as_the_installed_one(t
     copy = tmp_path / "hls"
     shutil.copytree(hls_folder(), copy)
     (copy / "mine").mkdir()
-    (copy / "mine/mine.sv").write_text('`include "../rtl/axi/axi_ports.svh"\nmodule mine;\n  stream_fifo u ();\nendmodule\n')
+    (copy / "mine/mine.sv").write_text(
+        '`include "../rtl/axi/axi_ports.svh"\nmodule mine;\n  stream_fifo u ();\nendmodule\n'
+    )
     own = rtl_sources(copy)
     installed = [path.relative_to(hls_folder()) for path in rtl_sources()]
     assert [path.relative_to(copy) for path in own if path.stem != "mine"] == installed

@@ -40,7 +40,9 @@ def test_the_page_documents_every_status_code_once():
 
 def test_a_register_that_moves_or_is_explained_otherwise_changes_the_tables():
     spec = SCRIPT["spec_of"]("audio_norm_cu")
-    moved = dataclasses.replace(spec, counters={**spec.counters, "wait_write": 0x158}, about={**spec.about, 0x158: "Waits."})
+    moved = dataclasses.replace(
+        spec, counters={**spec.counters, "wait_write": 0x158}, about={**spec.about, 0x158: "Waits."}
+    )
     assert "| 0x158 | `wait_write` | Waits. |" in SCRIPT["register_tables"](moved)
     assert SCRIPT["register_tables"](moved) != SCRIPT["register_tables"](spec)
 
