@@ -84,7 +84,8 @@ def test_the_samplings_are_these():
     assert widths == {8192: 19, 4096: 14, 2048: 4}
     page = " ".join((Path(__file__).parents[2] / "docs" / "reference" / "units.md").read_text().split())
     assert f"takes {len(EVERY)} combinations of sampling factors" in page
-    assert f"{widths[8192]} of the {len(OTHERS)} unusual ones up to 8192" in page
+    assert f"takes {widths[8192]} of the {len(OTHERS)} unusual ones up to 8192 pixels" in page
+    assert f"{widths[4096]} more up to 4096" in page
 
 
 @pytest.mark.quick(csim=16, rtlsim=8)
