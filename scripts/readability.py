@@ -49,7 +49,7 @@ def listed_words(text: str) -> frozenset[str]:
 FINITE = listed_words("""
     am is are was were isn't aren't has have had hasn't haven't does do did doesn't don't can cannot can't could
     may might must shall should will would won't becomes became begins began belongs brings came comes consists
-    contains depends differs equals exists fell follows found gave gets gives goes got grew grows happens helps
+    contains depends differs equals exists fell follows found gave gets gives goes got grew grows hands happens helps
     holds keeps kept knows knew lacks lasts leaves lets lies loses lost made makes means meets needs occurs owns
     pays remains said says seems sees sends sent shows showed spends stands stood takes tells thinks took ran
     wants went works writes wrote
