@@ -5,6 +5,7 @@
     .venv/bin/python scripts/readability.py --since v0.2.0      # compare a revision with the working tree
     .venv/bin/python scripts/readability.py --list docs/project # show each long sentence and each fragment
     .venv/bin/python scripts/readability.py --docstrings sim    # docstrings of Python files instead
+    .venv/bin/python scripts/readability.py --docstrings --depth 1  # the same, by folder
     .venv/bin/python scripts/readability.py --check             # fail for a sentence over 30 words in CHECKED
 
 Code blocks, tables, comments and headings are no sentences. Inline code is one word. An entry of a list that ends
@@ -302,6 +303,17 @@ def total(all_reports: Iterable[Report]) -> Report:
     return found
 
 
+def summed(files: dict[str, Report] | None, depth: int) -> dict[str, Report] | None:
+    """Sum up the reports of the files that lie below the same folders."""
+    if files is None:
+        return None
+    folders: dict[str, list[Report]] = {}
+    for name, report in files.items():
+        folder = "/".join(name.split("/")[:-1][:depth]) or "."
+        folders.setdefault(folder, []).append(report)
+    return {folder: total(found) for folder, found in folders.items()}
+
+
 def table(after: dict[str, Report], before: dict[str, Report] | None) -> Iterator[str]:
     """Yield the lines of a Markdown table. With two revisions, each number is `before -> after`."""
     names = ["sentences", "mean words", f"over {MAX_WORDS} words", "fragments", "headings"]
@@ -324,6 +336,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("paths", nargs="*", metavar="FILE_OR_FOLDER", help="relative to the repository [all]")
     parser.add_argument("--since", metavar="REV", help="compare this revision with the working tree")
     parser.add_argument("--at", metavar="REV", help="read this revision in place of the working tree")
+    parser.add_argument("--depth", type=int, metavar="N", help="sum up the files below the same N folders")
     parser.add_argument("--docstrings", action="store_true", help="read Python docstrings in place of Markdown")
     parser.add_argument("--list", action="store_true", help="show each long sentence and each fragment")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers and sentences")
@@ -339,7 +352,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     if not after and not before:
         parser.error(f"no {suffix} file in {', '.join(options.paths)}")
-    print("\n".join(table(after, before)))
+    shown = (after, before) if options.depth is None else (summed(after, options.depth), summed(before, options.depth))
+    print("\n".join(table(*shown)))
     if options.list:
         print("\n".join(["", *listing(after)]))
     if options.json:

@@ -173,6 +173,14 @@ def test_two_revisions_are_compared(run, tmp_path):
     assert found["after"]["docs/project/page.md"]["over_30_words"] == 0
 
 
+def test_files_are_summed_by_folder(run):
+    (run.page.parent / "new.md").write_text("It is new.\n")
+    assert run("--depth", "1").stdout.splitlines()[2:] == [
+        "| docs | 3 | 12.3 | 1 | 1 | 1 |",
+        "| all | 3 | 12.3 | 1 | 1 | 1 |",
+    ]
+
+
 def test_the_check_fails_for_a_long_sentence_and_names_its_place(run):
     done = run("--check")
     assert done.returncode == 1
