@@ -48,40 +48,41 @@ def listed_words(text: str) -> frozenset[str]:
 
 # Forms that are finite verbs wherever they stand.
 FINITE = listed_words("""
-    am is are was were isn't aren't has have had hasn't haven't does do did doesn't don't can cannot can't could
-    may might must shall should will would won't becomes became begins began belongs brings came comes consists
-    contains depends differs equals exists fell follows found gave gets gives goes got grew grows hands happens helps
-    holds keeps kept knows knew lacks lasts leaves lets lies loses lost made makes means meets needs occurs owns
-    pays remains said says seems sees sends sent shows showed spends stands stood takes tells thinks took ran
-    wants went works writes wrote
+    am are aren't became becomes began begins belongs brings came can can't cannot comes consists contains could
+    depends did differs do does doesn't don't equals exists fell follows found gave gets gives goes got grew
+    grows had hands happens has hasn't have haven't helps holds is isn't keeps kept knew knows lacks lasts
+    leaves left lets lies loses lost made makes may means meets might must needs occurs owns pays ran remains
+    said says seems sees sends sent shall should showed shows spends stands stood takes tells thinks took wants
+    was went were will won't works would writes wrote
 """)
 # Base forms that are no nouns. Each is a finite verb unless "to" stands before it.
 PURE_VERBS = listed_words("""
-    accept add agree allow appear apply arrive ask assert assume attach avoid become begin belong bring build
-    choose collect combine come compare compile complete compute configure connect consider contain continue
-    create decide decode define delete deliver depend derive describe detect determine differ disable discard
-    divide emit emulate enable encode enforce ensure enter evaluate exceed exclude execute exist expect explain
-    extend feed fetch find follow forget gather generate get give go grow guarantee happen hide hold ignore
-    imply improve include inject insert install introduce join keep know label learn leave let locate lose make
-    manage meet merge modify multiply normalize obey occur omit perform pick prepare preempt preprocess prevent
-    produce prove provide publish put raise reach read receive reduce refer reject rely remain remove rename
-    render repeat replace represent reproduce require resample resize resolve respond restart restore reuse
-    revive save say see seem select send serve settle show shrink simulate solve speak specify spend submit
-    subtract succeed suppose take tell terminate think throw tolerate transform translate treat try understand
-    unload validate vary verify want warn weigh withdraw write
+    accept add agree allow appear append apply arrive ask assert assume attach avoid become begin belong bring
+    build choose collect combine come compare compile complete compute configure connect consider contain
+    continue create decide decode define delete deliver depend derive describe detect determine differ disable
+    discard distribute divide emit emulate enable encode enforce enlarge ensure enter evaluate exceed exclude
+    execute exist expect explain extend feed fetch find follow forget gather generate get give go grow guarantee
+    happen hide hold ignore implement imply improve include inject insert install interpolate introduce invert
+    join keep know label learn leave let locate lose make manage meet merge modify multiply normalize obey occur
+    omit pay perform pick preempt prepare preprocess prevent produce prove provide publish put raise reach read
+    receive recognise recognize reduce refer reject rely remain remove rename render repeat replace represent
+    reproduce require resample resize resolve respond restart restore reuse revive save say scrape see seem
+    select send serve settle show shrink simulate solve speak specify spend submit subtract succeed suppose take
+    tell terminate think throw tolerate transform translate treat try understand unload validate vary verify
+    want warn weigh withdraw write
 """)
 # Base forms that may be nouns, too ("run"). These forms, and all forms with -s and -ed, are told by the word before.
 VERBS = PURE_VERBS | listed_words("""
-    aim answer bear bind block bound break buy calculate call cancel carry catch cause change charge check claim
-    clean clear close commit convert copy correct cost count cover cross crop cut deal decrease delay display
-    document download draw drive drop edit end estimate exit export express fail fall fill finish fit fix flow
-    force fork free gain group handle hang help host idle import increase infer kill lack last launch lay lead
-    lie limit link lint list load lock log look lower map mark match matter mean measure miss mix model move
-    name need notice offer open order overlap own pack pad pass pause pay pin place plan play plot point poll
-    predict prefer print pull push queue record refuse release replay report request reserve reset rest return
-    rise round run scale schedule search separate set share shed skip sleep slow sort split stand start state
-    stay step stop store stream suit supply support switch test tile time touch trace train transfer tune turn
-    update use visit wait wake warm waste watch win work wrap yield
+    aim answer average batch bear bind block bound break buy calculate call cancel carry catch cause change
+    charge check claim clean clear close commit convert copy correct cost count cover crop cross cut deal
+    decrease delay demand display document download draw drive drop edit end estimate exit export express fail
+    fall fill finish fit fix flow force fork free gain group handle hang help host idle import increase infer
+    jump kill lack last launch lay lead lie limit link lint list load lock log look lower map mark match matter
+    mean measure miss mix model move name need notice offer open order overlap own pack pad pass pause pay pin
+    place plan play plot point poll predict prefer print pull push queue record refuse register release replay
+    report request reserve reset rest return rise round run scale schedule search separate set share shed skip
+    sleep slow sort split stand start state stay step stop store stream suit supply support switch test tile
+    time touch trace train transfer tune turn update use visit wait wake warm waste watch win work wrap yield
 """)
 # Words after which a form that may be a noun is one: "the runs", "of requests", "two copies".
 BEFORE_NOUNS = listed_words("""
@@ -91,6 +92,7 @@ BEFORE_NOUNS = listed_words("""
     than within until whose
 """)
 SUBJECTS = listed_words("i you we they it he she who which that this these those what one others")
+OBJECTS = listed_words("it them the a an this these its their each every all no one")
 OPENERS = listed_words("then and or but so please first next finally otherwise instead")
 ADVERBS = listed_words("all always also both ever never not now often only soon still then therefore too")
 
@@ -107,7 +109,7 @@ class Sentence:
 
 @dataclass(slots=True)
 class Report:
-    """What a file, or several, consist of."""
+    """Hold the sentences and the number of headings of one file, or of several."""
 
     headings: int = 0
     sentences: list[Sentence] = field(default_factory=list)
@@ -225,8 +227,11 @@ def sentences(prose: str, line: int, entry: bool = False) -> Iterator[Sentence]:
         if words == 0:
             continue
         complete = text.rstrip("\"')]*").endswith((".", "!", "?", ":"))
-        label = words <= 4 and start < len(prose) and position == 0  # "Safety." at the beginning of a paragraph
-        fragment = (complete or not entry) and not label and not has_verb(text)
+        # "Safety." at the beginning of a paragraph, "In Python:", and a paragraph of one or two words.
+        label = (words <= 4 and start < len(prose) and position == 0) or (words <= 3 and text.endswith(":"))
+        label |= words <= 2 and not complete
+        phrase = entry and (not complete or re.match(r"`code`:", prose) is not None)  # an entry that needs no verb
+        fragment = not label and not phrase and not has_verb(text)
         yield Sentence(at, words, text, fragment)
 
 
@@ -245,14 +250,16 @@ def split(prose: str) -> Iterator[str]:
 def has_verb(text: str) -> bool:
     """Say whether a sentence has a finite verb, as far as lists of verbs and the word before can tell."""
     before = ""  # the word before, without adverbs
-    for word in re.findall(r"[\w'`-]*[\w`][\w'`-]*|[,;:()]", text.lower().replace("\u2019", "'")):
+    words = re.findall(r"[\w'`-]*[\w`][\w'`-]*|[,;:()]", text.lower().replace("\u2019", "'"))
+    for word, after in zip(words, [*words[1:], ""], strict=True):
         first = before in ("", ",", ";", ":", "(") or before in OPENERS
         noun = before in BEFORE_NOUNS - SUBJECTS or before.endswith(("'s", "s'"))
         if word in FINITE or word.endswith("n't"):
             return True
         if word in PURE_VERBS and before != "to":
             return True
-        if word in VERBS and (first or before in SUBJECTS or before.endswith(("s", "`"))) and not noun:
+        plural = before in SUBJECTS or before.endswith(("s", "`")) or after in OBJECTS
+        if word in VERBS and (first or plural) and not noun:
             return True
         bases = base_forms(word)
         if (bases & VERBS and not first and not noun) or (bases & PURE_VERBS and first and word.endswith("s")):

@@ -82,6 +82,7 @@ def test_a_sentence_of_31_words_is_long_and_one_of_30_is_not(readability):
         "Requests wait for a worker.",
         "The file cannot be read.",
         "No request is lost.",
+        "The simulator and the planner use it.",
     ],
 )
 def test_a_sentence_with_a_verb_is_no_fragment(readability, text):
@@ -110,6 +111,11 @@ def test_a_sentence_without_a_verb_is_a_fragment(readability, text):
 
 def test_a_bold_label_before_a_sentence_is_no_fragment(readability):
     assert readability.of_markdown("- **Safety.** The server serves this machine alone.").fragments == []
+
+
+@pytest.mark.parametrize("text", ["In Python:", "Returns", "- `model`: The network that serves."])
+def test_a_lead_in_and_a_defined_name_need_no_verb(readability, text):
+    assert readability.of_markdown(text).fragments == []
 
 
 def test_docstrings_have_the_lines_of_the_file_and_sections_need_no_verbs(readability):
