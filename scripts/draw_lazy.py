@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draw the worked timeline of Eq. 2 of the policy `lazy`, as the head of batching/policies/lazy.py has it.
 
-    .venv/bin/python scripts/draw_lazy.py [docs/lazy_timeline.png]
+    .venv/bin/python scripts/draw_lazy.py [docs/images/lazy_timeline.png]
 
 A test replays that table with the policy (tests/batching/policies/test_worked_timelines.py). Exit status 0.
 """
@@ -73,4 +73,4 @@ def draw(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    draw(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "lazy_timeline.png")
+    draw(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "images" / "lazy_timeline.png")

@@ -1,4 +1,4 @@
-"""Draw the map of crossover.py, and write the page docs/does_a_dpu_pay.md from its rows."""
+"""Draw the map of crossover.py, and write the page docs/explanation/does_a_dpu_pay.md from its rows."""
 
 import math
 import textwrap
@@ -30,7 +30,7 @@ SHOWN_CORES: Final = (8, 16, 32, 64, 128)
 LINES: Final[dict[str, Any]] = {"throughput": "-", "energy": ":", "dollars": "--"}
 WIDTH: Final = 120  # of the page's lines
 GREATEST: Final = 8.0  # the end of the colour scale; a power of two
-PICTURE: Final = "../sim/experiments/preba/results/map.png"
+PICTURE: Final = "../../sim/experiments/preba/results/map.png"
 
 
 def shown(model: str, size: float) -> str:
@@ -149,7 +149,7 @@ def _listed(names: list[str]) -> str:
 
 
 def page(found: Map) -> str:
-    """Return the page docs/does_a_dpu_pay.md."""
+    """Return the page docs/explanation/does_a_dpu_pay.md."""
     image, clip = SIZES[IMAGES][0], SIZES[AUDIO][0]
     image_ms, clip_ms = (found.pays_from_ms(*one, 32, "dollars") for one in ((IMAGES, image), (AUDIO, clip)))
     units = {model: text.removeprefix("dpu:") for model, text in UNITS.items()}
