@@ -147,10 +147,8 @@ def knee(batches: Sequence[int], seconds: Sequence[float]) -> int:
 
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(line[column]) for line in (head, *lines)) for column in range(len(head))]
-    return "\n".join(
-        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in (head, *lines)
-    )
+    """Return a table in Markdown."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines))
 
 
 def plot(path: Path, rows: dict[tuple[str, int, int], Rows], left_out: dict[str, tuple[Kernels, Host]]) -> None:

@@ -134,7 +134,7 @@ def libraries(found: Map) -> list[str]:
 
 
 def verdict(found: Map) -> str:
-    """Return in words which libraries a DPU beats in requests per dollar on a server with 32 cores, at the least size."""
+    """Return in words which libraries a DPU beats in requests per dollar, on 32 cores and at the least size."""
     texts = []
     for model, what in ((IMAGES, "For photos"), (AUDIO, "For clips")):
         pays: dict[bool, list[str]] = {True: [], False: []}
