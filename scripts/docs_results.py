@@ -243,6 +243,13 @@ def table_of(path: str) -> str:
     return markdown(first[0], first[1:])
 
 
+def table_rows(path: str, **where: str) -> list[dict[str, str]]:
+    """Return the rows of the first table of an experiment's Markdown file in which columns have the given cells."""
+    (head, *lines), *_ = tables((EXPERIMENTS / path).read_text().splitlines())
+    found = [dict(zip(head, line, strict=True)) for line in lines]
+    return [row for row in found if all(row[name] == cell for name, cell in where.items())]
+
+
 def picture(experiment: str, name: str, text: str) -> str:
     """Return a picture that an experiment drew. `text` describes it for readers who do not see it."""
     folder = EXPERIMENTS / experiment / "results"
@@ -306,7 +313,21 @@ def environment() -> jinja2.Environment:
     )
     found.globals |= {
         function.__name__: function
-        for function in (Claims, markdown, section, rows, row, pivot, notes, table_of, picture, time_of, data, folded)
+        for function in (
+            Claims,
+            markdown,
+            section,
+            rows,
+            row,
+            pivot,
+            notes,
+            table_of,
+            table_rows,
+            picture,
+            time_of,
+            data,
+            folded,
+        )
     }
     found.globals |= {function.__name__: function for function in (checked, quantile, printed, value)} | {"zip": zip}
     return found
