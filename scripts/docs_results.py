@@ -171,7 +171,7 @@ def tables(lines: Iterable[str]) -> list[list[list[str]]]:
     inside = False
     for line in lines:
         if line.startswith("|"):
-            cells = [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split(" | ")]
+            cells = [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")]
             if not inside:
                 found.append([])
             if not all(re.fullmatch(r":?-+:?", cell) for cell in cells):
@@ -259,8 +259,14 @@ def picture(experiment: str, name: str, text: str) -> str:
     raise ValueError(f"{experiment} has no picture {name}")
 
 
-def time_of(run: Mapping[str, Any], words: str) -> str:
-    """Return a sentence with the processor time of a run that scripts/record_run.py kept, the machine and the date."""
+def time_of(name: str, words: str) -> str:
+    """Return a sentence with the processor time of a command, the machine and the date.
+
+    scripts/record_run.py keeps them in docs/results/runs. The sentence has no number if there is no such file."""
+    path = DOCS / "results" / "runs" / f"{name}.json"
+    if not path.exists():
+        return f"{words} minutes."
+    run = json.loads(path.read_text())
     machine = f"{run['machine']['cores']} cores of an {run['machine']['cpu']}"
     return f"{words} {run['cpu_s']:,.0f} s of processor time ({machine}, {run['date']})."
 
@@ -342,7 +348,8 @@ def names() -> list[str]:
 def page(name: str) -> str:
     """Return the text of a page."""
     template = environment().get_template(name + TEMPLATE)
-    return NOTICE.format((name + TEMPLATE).rpartition("/")[2]) + template.render()
+    text = re.sub(r"\n{3,}", "\n\n", template.render())
+    return NOTICE.format((name + TEMPLATE).rpartition("/")[2]) + text
 
 
 def main() -> int:
