@@ -1,9 +1,10 @@
 # Each target sets up all that it needs; nothing is repeated when nothing changed.
-.PHONY: help setup browser demo check test test-all coverage conformance lint imports types links clean
+.PHONY: help setup browser demo docs check test test-all coverage conformance lint imports types links clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo      real photos and speech through the emulated DPU, batching policies side by side; writes out/demo/"
+	@echo "make docs      the site of the documentation, in build/docs/html; needs no network"
 	@echo "make check     lint, types, policies, simulator, runtime in virtual time; 3 minutes"
 	@echo "make test      lint, types and the test suite; a quarter of an hour"
 	@echo "make test-all  the same with the long corpora, whole experiments and mutation testing; hours"
@@ -20,6 +21,12 @@ browser: setup
 demo: setup
 	.venv/bin/headrace demo --out out/demo
 	.venv/bin/headrace demo --audio --preprocessors dpu --out out/demo/audio
+
+# A warning, such as one of a broken link, is an error.
+docs: setup
+	.venv/bin/python scripts/docs_index.py
+	.venv/bin/sphinx-build -b html -W --keep-going -n -q -d build/docs/doctrees docs build/docs/html
+	@echo "the site is in build/docs/html/index.html"
 
 # The stages of each tier stand in the script, which prints the time of each.
 check test test-all:

@@ -56,6 +56,7 @@ COPIED = (
     *FOLDERS,
     "benchmarks",
     "deploy",
+    "docs",
     "examples",
     "scripts",
     "tests",

@@ -76,7 +76,7 @@ def photo(width: int, height: int) -> np.ndarray:
 
 
 def test_the_samplings_are_these():
-    """As many as README says, the known ones among them."""
+    """All 42 samplings of one to three components are tried, and the known ones are among them."""
     assert len(EVERY) == 42 and len(OTHERS) == 37
     assert {"4x2 1x1 1x1", "2x2 1x2 1x2", "2x1 2x1 2x1", "1x4 1x1 1x1"} <= set(OTHERS)
     assert Counter(map(greatest_width, OTHERS)) == {8192: 19, 4096: 14, 2048: 4}

@@ -1,0 +1,76 @@
+"""Settings of the site that `make docs` builds with Sphinx. The build needs no network, and pages load nothing."""
+
+import shutil
+from importlib.metadata import version as installed
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+project = "Headrace"
+author = "The Headrace authors"
+project_copyright = author
+release = version = installed("headrace")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+source_suffix = {".md": "markdown"}
+exclude_patterns = ["notes", "**/_*"]
+exclude_patterns += [
+    "does_a_dpu_pay.md",
+    "gpu_check.md",
+    "lazy.md",
+    "measured*",
+    "security.md",
+    "settings.md",
+]  # they move
+
+# Markdown as GitHub reads it: its anchors of headings, its tables and its links between files.
+myst_enable_extensions = ["attrs_inline", "colon_fence"]
+myst_heading_anchors = 4
+myst_links_external_new_tab = False
+# JSON and Python in pages may have "..." in place of a part.
+suppress_warnings = ["misc.highlighting_failure"]
+
+# Docstrings have the sections Args, Returns, Raises and Source.
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_custom_sections = ["Source"]
+autodoc_typehints = "description"
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True, "undoc-members": False}
+# Types of other packages have no page here. Names of Headrace must have one.
+nitpick_ignore_regex = [(r"py:.*", r"(?!headrace\.).*"), (r"py:.*", r"headrace\.(batching|bitstreams|host|sim)\..*")]
+
+html_theme = "pydata_sphinx_theme"
+html_title = "Headrace"
+html_static_path = ["_static"]
+html_css_files = ["headrace.css"]
+html_js_files = ["pictures.js"]
+html_show_sourcelink = False
+html_copy_source = False
+html_sidebars = {"index": []}
+html_theme_options = {
+    "logo": {"text": "Headrace"},
+    "use_edit_page_button": False,
+    "header_links_before_dropdown": 6,
+    "navbar_align": "left",
+    "primary_sidebar_end": [],
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": ["sphinx-version"],
+    "show_toc_level": 2,
+    "back_to_top_button": False,
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+copybutton_exclude = ".linenos, .gp, .go"
+
+
+def copy_images(app: Sphinx, error: Exception | None) -> None:
+    """Copy docs/images. Sphinx finds the images of Markdown, and not those of HTML, such as <picture>."""
+    images = Path(app.srcdir) / "images"
+    if error is None and images.is_dir():
+        shutil.copytree(images, Path(app.outdir) / "images", dirs_exist_ok=True)
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("build-finished", copy_images)
