@@ -263,12 +263,17 @@ def time_of(name: str, words: str) -> str:
     """Return a sentence with the processor time of a command, the machine and the date.
 
     scripts/record_run.py keeps them in docs/results/runs. The sentence has no number if there is no such file."""
-    path = DOCS / "results" / "runs" / f"{name}.json"
-    if not path.exists():
+    run = recorded(name)
+    if run is None:
         return f"{words} minutes."
-    run = json.loads(path.read_text())
     machine = f"{run['machine']['cores']} cores of an {run['machine']['cpu']}"
     return f"{words} {run['cpu_s']:,.0f} s of processor time ({machine}, {run['date']})."
+
+
+def recorded(name: str) -> dict[str, Any] | None:
+    """Return a run that scripts/record_run.py kept in docs/results/runs; None if there is none."""
+    path = DOCS / "results" / "runs" / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
 
 
 def data(path: str) -> Any:
@@ -287,6 +292,12 @@ def value(name: str) -> Any:
     """Return a value of the code, such as "headrace.sim.hardware.npu:Npu"."""
     module, _, attribute = name.partition(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+def benchmark_list() -> list[list[str]]:
+    """Return the rows of the table of benchmarks in benchmarks/README.md."""
+    lines = (ROOT / "benchmarks" / "README.md").read_text().splitlines()
+    return next(table[1:] for table in tables(lines) if table[0][0].startswith("command"))
 
 
 def checked(part: str, quantity: str, **details: Any) -> list[dict[str, Any]]:
@@ -331,11 +342,14 @@ def environment() -> jinja2.Environment:
             table_rows,
             picture,
             time_of,
+            recorded,
             data,
             folded,
         )
     }
-    found.globals |= {function.__name__: function for function in (checked, quantile, printed, value)} | {"zip": zip}
+    found.globals |= {
+        function.__name__: function for function in (benchmark_list, checked, quantile, printed, value)
+    } | {"zip": zip}
     return found
 
 
