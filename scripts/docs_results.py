@@ -15,6 +15,7 @@ import importlib
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,9 @@ CAUSE = "Why it differs: "
 NO_RUN = "-"
 NEAR = 0.15  # as `headrace.sim.experiments.report` has it
 INDEPENDENT = "independent"
+WIDTH = 120
+LIST_ITEM = re.compile(r" *(?:[-*]|\d+\.) +")
+KEPT = re.compile(r"[|#>]|!\[|<|    ")  # the beginnings of lines that are no prose
 
 
 @dataclass(frozen=True)
@@ -160,7 +164,7 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table. A column whose cells are all numbers is aligned to the right, unless it is the first."""
     rows = [list(row) for row in rows]
     columns = list(zip(*rows, strict=True))[1:]
-    numeric = [all(re.fullmatch(r"([<>] )?-?[\d.,e+-]*( ?[^\d\s]\S*)?", cell) for cell in column) for column in columns]
+    numeric = [all(re.fullmatch(r"([<>] )?-?[\d.,e+-]*( ?(1/)?[^\d\s]\S*)?", cell) for cell in column) for column in columns]
     rule = ["---", *("---:" if each else "---" for each in numeric or [False] * (len(head) - 1))]
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *rows))
 
@@ -353,6 +357,46 @@ def environment() -> jinja2.Environment:
     return found
 
 
+def reflowed(text: str) -> str:
+    """Return a page with its prose in lines of at most WIDTH characters.
+
+    Values that are filled in change the length of lines. Tables, code, headings, quotes and HTML stay as they are."""
+    lines: list[str] = []
+    prose: list[str] = []
+    fenced = False
+
+    def flush() -> None:
+        if prose:
+            mark = LIST_ITEM.match(prose[0])
+            indent = " " * len(mark[0]) if mark else re.match(" *", prose[0])[0]
+            first = mark[0] if mark else indent
+            words = " ".join(line.strip() for line in prose)[len(first.strip()) :]
+            lines.extend(
+                textwrap.wrap(
+                    words.strip(),
+                    WIDTH,
+                    initial_indent=first,
+                    subsequent_indent=indent,
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                )
+            )
+            prose.clear()
+
+    for line in text.split("\n"):
+        fence = line.lstrip().startswith("```")
+        if fenced or fence or not line.strip() or KEPT.match(line):
+            flush()
+            lines.append(line)
+            fenced ^= fence
+        else:
+            if LIST_ITEM.match(line):
+                flush()
+            prose.append(line)
+    flush()
+    return "\n".join(lines)
+
+
 def names() -> list[str]:
     """Return the names of all pages, such as "results/preba"."""
     found = (path.relative_to(DOCS).as_posix() for path in DOCS.rglob(f"*{TEMPLATE}"))
@@ -362,7 +406,7 @@ def names() -> list[str]:
 def page(name: str) -> str:
     """Return the text of a page."""
     template = environment().get_template(name + TEMPLATE)
-    text = re.sub(r"\n{3,}", "\n\n", template.render())
+    text = reflowed(re.sub(r"\n{3,}", "\n\n", template.render()))
     return NOTICE.format((name + TEMPLATE).rpartition("/")[2]) + text
 
 
