@@ -252,7 +252,10 @@ and requests per dollar.
 
 ## Repeat it
 
-    headrace reproduce preba --figure map --out out/map
+<!-- not run: a whole evaluation takes minutes -->
+```bash
+headrace reproduce preba --figure map --out out/map
+```
 
 The command writes the picture, its rows (`map.csv`) and this page.
 """
