@@ -62,6 +62,7 @@ COPIED = (
     *FOLDERS,
     "benchmarks",
     "deploy",
+    "docs",
     "examples",
     "scripts",
     "tests",
