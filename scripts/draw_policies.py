@@ -459,19 +459,24 @@ def pictures() -> Iterable[tuple[str, str]]:
     yield "lazy-example.svg", timeline(eq2, 15.0)
 
 
+def stale_pictures(*, write: bool) -> list[str]:
+    """Return the files that are not what the policies do now. With `write` they are written."""
+    stale = []
+    for name, text in pictures():
+        path = OUT / name
+        if not path.exists() or path.read_text("utf-8") != text:
+            stale.append(name)
+            if write:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, "utf-8")
+    return stale
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a picture is out of date")
     check = parser.parse_args().check
-    OUT.mkdir(parents=True, exist_ok=True)
-    stale = []
-    for name, text in pictures():
-        path = OUT / name
-        if path.exists() and path.read_text() == text:
-            continue
-        stale.append(name)
-        if not check:
-            path.write_text(text)
+    stale = stale_pictures(write=not check)
     if check and stale:
         sys.exit(f"{', '.join(stale)}: not what the policies do now; run scripts/draw_policies.py")
 
