@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "reference"
 END = "<!-- end of generated part -->"
 REGION = re.compile(rf"<!-- generated: ([^\n]*?) -->\n.*?{re.escape(END)}", re.DOTALL)
+OTHERS = ("pages",)  # parts that scripts/docs_index.py writes
 GENERATORS: dict[str, Callable[..., str]] = {
     **command_line.GENERATORS,
     **policies.GENERATORS,
@@ -43,6 +44,8 @@ def filled(text: str, page: str) -> str:
 
     def generated(found: re.Match[str]) -> str:
         name, *arguments = found[1].split()
+        if name in OTHERS:
+            return found[0]
         if name not in GENERATORS:
             sys.exit(f"{page}: there is no generator {name!r}; choose from {', '.join(GENERATORS)}")
         return f"<!-- generated: {found[1]} -->\n{GENERATORS[name](*arguments).strip()}\n{END}"
@@ -76,7 +79,9 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="write nothing; fail if something is out of date")
     parser.add_argument("pages", nargs="*", type=Path, help="pages to write [all of docs/reference]")
     given = parser.parse_args()
-    stale = stale_pages(map(Path.resolve, given.pages) if given.pages else sorted(PAGES.rglob("*.md")), write=not given.check)
+    stale = stale_pages(
+        map(Path.resolve, given.pages) if given.pages else sorted(PAGES.rglob("*.md")), write=not given.check
+    )
     if not given.pages:
         stale += [f"docs/images/policies/{name}" for name in draw_policies.stale_pictures(write=not given.check)]
         if pages := missing():

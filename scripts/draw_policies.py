@@ -39,7 +39,14 @@ NODES, STEPS, CELLS = "nodes A to D", "a chain of cells, run as a whole", "a cha
 
 @dataclass(frozen=True)
 class Example:
-    """Requests R1, R2, ...: when they come (ms), how late they may end (ms after that), and how many cells they have."""
+    """The requests of an example, one entry for each.
+
+    Args:
+        arrival_ms: When they come (ms).
+        slo_ms: The time from there to the deadline (ms).
+        cells: The number of cells, where the network consists of cells.
+        node_ms: The latency (ms) of a node or a cell by batch size.
+    """
 
     arrival_ms: Sequence[float] = (0, 1, 1.5, 4.5, 5, 7.5, 12, 14)
     slo_ms: Sequence[float] = (20, 20, 9, 20, 20, 20, 20, 20)
@@ -69,7 +76,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Run:
-    """What a policy did. Times are in milliseconds."""
+    """The batches and the ends of requests under a policy. Times are in milliseconds."""
 
     case: Case
     example: Example
@@ -108,7 +115,7 @@ CASES = {
     "deferred": Case("deferred", {"max_batch": MAX_BATCH}),
     "earliest-deadline": Case("earliest-deadline", {"max_batch": MAX_BATCH}),
 }
-BESIDE = {  # cases that pictures show beside those above
+FURTHER_CASES = {  # cases that pictures show beside those above
     "lazy-eq2": Case("lazy", {"max_batch": MAX_BATCH, "slack": "eq2"}),
     "graph-cells": Case("graph", {"max_batch": MAX_BATCH, "window_ms": 3.0}, STEPS),
 }
@@ -167,9 +174,7 @@ def play(case: Case, example: Example | None = None) -> Run:
     return Run(case, example, tuple(blocks), tuple(1e3 * at for at in outcome.finished))
 
 
-def _block(
-    task: Task, start: float, stop: float, network: str, lengths: Sequence[float], done: list[int]
-) -> Block:
+def _block(task: Task, start: float, stop: float, network: str, lengths: Sequence[float], done: list[int]) -> Block:
     numbers = tuple(request.id for request in task.requests)
     if network == CELLS:
         names = tuple((str(cell + 1),) for cell in task.cells)
@@ -221,8 +226,9 @@ svg { --ink: #1f2328; --muted: #59636e; --line: #d1d9e0; --paper: #ffffff; --wai
 .pad { fill: none; stroke-width: 1.2; stroke-dasharray: 3 2 }
 """
 WIDTH = 800
-LEFT, RIGHT = 46, 12
-ROW = 23
+LEFT, RIGHT = 50, 12
+ROW = 25
+LETTERS = 1.12  # pages may show a picture at 640 pixels, and its letters must still be readable
 MS_SHOWN = 33.0
 
 
@@ -235,7 +241,7 @@ class Svg:
 
     def text(self, x: float, y: float, text: str, size: float = 12, anchor: str = "start", **more: str) -> None:
         self._parts.append(
-            f'<text x="{_px(x)}" y="{_px(y)}" font-size="{size:g}" text-anchor="{anchor}"{_attributes(more)}>'
+            f'<text x="{_px(x)}" y="{_px(y)}" font-size="{LETTERS * size:g}" text-anchor="{anchor}"{_attributes(more)}>'
             f"{html.escape(text)}</text>"
         )
 
@@ -298,14 +304,14 @@ def timeline(done: Run, last_ms: float = MS_SHOWN) -> str:
         return rows_top + ROW * (request + 0.5)
 
     svg.text(LEFT, top + 10, case.policy, 15, font_weight="700")
-    svg.text(LEFT + 9.7 * len(case.policy) + 12, top + 10, settings, 11.5, style="muted")
+    svg.text(LEFT + 10.8 * len(case.policy) + 12, top + 10, settings, 11.5, style="muted")
     svg.text(WIDTH - RIGHT, top + 10, summary(done), 12, "end")
     bottom = rows_top + ROW * count
-    _axis(svg, at, last_ms, rows_top - 6, bottom + 50)
+    _axis(svg, at, last_ms, rows_top - 6, bottom + 54)
     for request in range(count):
         _row(svg, done, request, at, middle(request), color, last_ms)
     _worker(svg, done, at, bottom + 8, color, last_ms)
-    height = bottom + 50 + 22
+    height = bottom + 54 + 24
     _legend(svg, height + 4, color, padded=any("" in row for block in done.blocks for row in block.names))
     return svg.written(height + 18)
 
@@ -331,6 +337,8 @@ def _row(
         if at(block.start) > at(before):
             svg.line(at(before), middle, at(block.start), middle, style)
         before, style = block.stop, "pause"
+    if at(done.finished[request]) > at(before):  # its set ends later
+        svg.line(at(before), middle, at(done.finished[request]), middle, style)
     svg.dot(at(came), middle, 3.4, "came")
     for block in blocks:
         if block.start < last_ms:
@@ -345,9 +353,7 @@ def _row(
             svg.text(at(done.finished[request]) + 4, middle + 4, "late", 11, style="late")
 
 
-def _cells(
-    svg: Svg, block: Block, request: int, at: Callable[[float], float], middle: float, color: str
-) -> None:
+def _cells(svg: Svg, block: Block, request: int, at: Callable[[float], float], middle: float, color: str) -> None:
     """Draw the nodes or cells of a request in one batch. Cells that only pad the batch have an outline alone."""
     height = ROW - 6
     for place, names in zip(block.requests, block.names, strict=True):
@@ -375,10 +381,10 @@ def _worker(svg: Svg, done: Run, at: Callable[[float], float], top: float, color
         left, width = at(block.start), at(block.stop) - at(block.start)
         svg.box(left + 0.5, top, width - 1, 17, fill=color, opacity="0.75")
         svg.text(left + width / 2, top + 12.5, str(len(block.requests)), 11, "middle", style="on", font_weight="600")
-        needed = 6.1 * len(block.reason) + 3
+        needed = 6.7 * len(block.reason) + 3
         start = left + 1
         level = 0 if start >= ends[0] else 1
-        svg.text(start, top + 29 + 11 * level, block.reason, 10.5, style="muted")
+        svg.text(start, top + 30 + 12 * level, block.reason, 10.5, style="muted")
         ends[level] = start + needed
 
 
@@ -388,28 +394,28 @@ def _legend(svg: Svg, y: float, color: str, *, padded: bool) -> None:
     svg.dot(x + 4, middle, 3.4, "came")
     svg.line(x + 4, middle, x + 26, middle, "wait")
     svg.text(x + 31, y, "comes and waits", 11, style="muted")
-    x += 132
+    x += 150
     svg.box(x, middle - 6, 14, 12, fill=color)
     svg.text(x + 19, y, "runs a node or cell", 11, style="muted")
-    x += 138
+    x += 148
     svg.line(x, middle, x + 22, middle, "pause")
-    svg.text(x + 27, y, "begun, but paused", 11, style="muted")
-    x += 140
+    svg.text(x + 27, y, "begun, and waits", 11, style="muted")
+    x += 150
     if padded:
         svg.box(x, middle - 6, 14, 12, style="pad", stroke=color)
         svg.text(x + 19, y, "padding", 11, style="muted")
-        x += 80
+        x += 84
     svg.line(x + 3, middle - 7, x + 3, middle + 7, "due")
     svg.text(x + 10, y, "deadline", 11, style="muted")
-    x += 72
+    x += 78
     svg.line(x + 3, middle - 7, x + 3, middle + 7, "missed")
     svg.text(x + 10, y, "missed", 11, style="muted")
 
 
 def overview(runs: Mapping[str, Run], title: str, last_ms: float = MS_SHOWN) -> str:
     """Return the picture of the worker's batches under several policies, one row each."""
-    left, right, row = 132, 160, 26
-    columns = (WIDTH - right + 52, WIDTH - right + 112, WIDTH - 12)
+    left, right, row = 146, 176, 27
+    columns = (WIDTH - right + 58, WIDTH - right + 124, WIDTH - 12)
     svg = Svg(title)
     scale = (WIDTH - left - right) / last_ms
     top = 64
@@ -446,14 +452,12 @@ def overview(runs: Mapping[str, Run], title: str, last_ms: float = MS_SHOWN) -> 
 
 def pictures() -> Iterable[tuple[str, str]]:
     """Yield the name and the text of each picture."""
-    runs = {name: play(case) for name, case in (CASES | BESIDE).items()}
+    runs = {name: play(case) for name, case in (CASES | FURTHER_CASES).items()}
     for name, done in runs.items():
         yield f"{name}.svg", timeline(done)
     whole = {name: runs[name] for name, case in CASES.items() if case.network == NODES}
     yield "overview.svg", overview(whole, "One worker, eight requests: the batches of each policy, with their sizes")
-    cells = {"graph": runs["graph-cells"]} | {
-        name: runs[name] for name, case in CASES.items() if case.network != NODES
-    }
+    cells = {"graph": runs["graph-cells"]} | {name: runs[name] for name, case in CASES.items() if case.network != NODES}
     yield "overview-cells.svg", overview(cells, "The same requests with inputs of 2 to 6 steps")
     eq2 = play(Case("lazy", {"slack": "eq2"}), EQ2)
     yield "lazy-example.svg", timeline(eq2, 15.0)

@@ -5,13 +5,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import typer
-from headrace.host.cli.main import COMMANDS, app
+
 from headrace.batching.settings import FORMER, option
+from headrace.host.cli.main import COMMANDS, app
 from headrace.host.cli.options import ARGUMENTS, HELP_ALL, OTHERS, OWN_DEFAULT, VALUE_NAMES
+from reference.markdown import marked, named, table, unit
 
-from reference.markdown import table, unit
-
-WORDS = {"INTEGER": "whole number", "FLOAT": "number", "TEXT": "text", "PATH": "path", "FILE": "path", "BOOLEAN": "yes or no"}
+WORDS = {
+    "INTEGER": "whole number",
+    "FLOAT": "number",
+    "TEXT": "text",
+    "PATH": "path",
+    "FILE": "path",
+    "BOOLEAN": "yes or no",
+}
 EXTRAS = re.compile(r"\s*\[((?:default: |required|[\d.-]+<=x|x[<>]=)[^\[\]]*)\]\.?$")
 
 
@@ -70,8 +77,10 @@ def _row(param: Any, context: Any) -> tuple[str, str, str, str] | None:
     former = {option(each) for each in FORMER}
     names = [argument_name(param)] if is_argument else [*param.opts, *param.secondary_opts]
     names = [f"`{name}`" for name in names if name not in former]
-    value = "" if getattr(param, "is_flag", False) or getattr(param, "count", False) else _value(
-        param.display_type_rich(ctx=context)
+    value = (
+        ""
+        if getattr(param, "is_flag", False) or getattr(param, "count", False)
+        else _value(param.display_type_rich(ctx=context))
     )
     if value in ("number", "whole number", "text") and (stated := unit(param.opts[0])):
         notes.insert(0, stated)
@@ -104,7 +113,7 @@ def groups(path: tuple[str, ...]) -> Iterator[tuple[str, list[tuple[str, str, st
 
 def usage(*path: str) -> str:
     """Return the usage line of a command, and what its help says first."""
-    found, context = command_and_context(path)
+    found = command_and_context(path)[0]
     words = ["headrace", *path]
     if any(param.param_type_name == "option" for param in found.params):
         words.append("[OPTIONS]")
@@ -115,7 +124,7 @@ def usage(*path: str) -> str:
     if hasattr(found, "list_commands"):
         words.append("COMMAND")
     paragraphs = [" ".join(part.split()) for part in (found.help or "").split("\n\n")]
-    return "```text\n" + " ".join(words) + "\n```\n\n" + "\n\n".join(paragraphs) + "\n"
+    return "```text\n" + " ".join(words) + "\n```\n\n" + marked("\n\n".join(paragraphs)) + "\n"
 
 
 def options(*path: str) -> str:
@@ -124,15 +133,17 @@ def options(*path: str) -> str:
     found = list(groups(path))
     for heading, rows in found:
         if len(found) > 1 or heading == ARGUMENTS:
-            parts.append(f"### {heading}\n")
-        name = "argument" if heading == ARGUMENTS else "option"
-        parts.append(table((name, "value", "default", "meaning"), rows))
+            parts.append(f"### {marked(heading)}\n")
+        cells = ((named(names.replace(", ", "<br>"), *rest), text) for names, *rest, text in rows)
+        parts.append(table(("argument" if heading == ARGUMENTS else "option", "meaning"), cells))
     return "\n".join(parts)
 
 
 def commands() -> str:
     """Return a table of all commands."""
-    return table(("command", "what it does"), ((f"[`headrace {name}`]({name}.md)", text) for name, text in COMMANDS.items()))
+    return table(
+        ("command", "what it does"), ((f"[`headrace {name}`]({name}.md)", text) for name, text in COMMANDS.items())
+    )
 
 
 GENERATORS = {"usage": usage, "options": options, "commands": commands}

@@ -4,9 +4,9 @@ import re
 from functools import cache
 
 import draw_policies
+
 from headrace.batching.policies import BUILT_IN
 from headrace.batching.registry import find_policy
-
 from reference.markdown import table
 
 NAMES = tuple(BUILT_IN)
@@ -36,7 +36,7 @@ TASKS = {
 
 @cache
 def _run(name: str) -> draw_policies.Run:
-    return draw_policies.play((draw_policies.CASES | draw_policies.BESIDE)[name])
+    return draw_policies.play((draw_policies.CASES | draw_policies.FURTHER_CASES)[name])
 
 
 def sources(name: str) -> str:
@@ -99,7 +99,10 @@ def costs() -> str:
     """Return how long batches take in the example."""
     node_ms = draw_policies.Example().node_ms
     sizes = range(1, draw_policies.MAX_BATCH + 1)
-    rows = [(str(size), f"{node_ms(size):g}", f"{4 * node_ms(size):g}", f"{1e3 * size / (4 * node_ms(size)):.0f}") for size in sizes]
+    rows = [
+        (str(size), f"{node_ms(size):g}", f"{4 * node_ms(size):g}", f"{1e3 * size / (4 * node_ms(size)):.0f}")
+        for size in sizes
+    ]
     return table(("batch", "a node or cell, ms", "nodes A to D, ms", "requests/s"), rows)
 
 

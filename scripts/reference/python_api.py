@@ -16,8 +16,7 @@ import headrace
 from headrace.batching.policies import BUILT_IN
 from headrace.batching.request import REASONS
 from headrace.batching.settings import settings_of
-
-from reference.markdown import table
+from reference.markdown import marked, table
 from reference.settings import of_class
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,7 +51,9 @@ def _definition(module: str, name: str) -> ast.stmt | None:
     for node in _tree(module).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
             return node
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
             return node
     return None
@@ -98,15 +99,14 @@ def _annotation(node: ast.expr) -> str:
 
 def _call(name: str, words: list[str], returns: str) -> str:
     """Return a signature as code, in several lines if it is long."""
+    words = [word if '"' in word else word.replace("'", '"') for word in words]
     line = f"{name}({', '.join(words)}){returns}"
     if len(line) > WIDTH:
         line = f"{name}(\n" + "".join(f"    {word},\n" for word in words) + f"){returns}"
     return f"<!-- not run: a signature -->\n```python\n{line}\n```\n"
 
 
-def _signature(
-    shown: str, node: ast.FunctionDef | ast.AsyncFunctionDef, module: str, *, method: bool = False
-) -> str:
+def _signature(shown: str, node: ast.FunctionDef | ast.AsyncFunctionDef, module: str, *, method: bool = False) -> str:
     returns = "" if node.returns is None or node.name == "__init__" else f" -> {_annotation(node.returns)}"
     prefix = "await " if isinstance(node, ast.AsyncFunctionDef) else ""
     return _call(f"{prefix}{shown}", _parameters(node.args, module, method=method), returns)
@@ -157,7 +157,7 @@ def prose(docstring: str) -> str:
             parts.append(f"**{lines[0]}**\n\n" + "\n".join(lines[2:]).strip())
         else:
             parts.append(_joined(part))
-    return "\n\n".join(parts) + "\n"
+    return marked("\n\n".join(parts)) + "\n"
 
 
 def _entries(lines: list[str], section: str) -> str:
@@ -213,9 +213,12 @@ def _class(name: str, node: ast.ClassDef, module: str) -> Iterator[str]:
             yield _signature(f"headrace.{name}", init, module, method=True)
         yield docstring
     for each in node.body:
-        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and not each.name.startswith("_"):
-            if not (of_settings and each.name != "times"):
-                yield from _method(name, each, module)
+        if (
+            isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+            and not each.name.startswith("_")
+            and (each.name == "times" or not of_settings)
+        ):
+            yield from _method(name, each, module)
 
 
 def _method(of: str, node: ast.FunctionDef | ast.AsyncFunctionDef, module: str) -> Iterator[str]:

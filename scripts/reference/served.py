@@ -1,4 +1,4 @@
-"""What a server tells the outside: its metrics, and the status of every error."""
+"""Tables about a running server: its metrics, its calls and limits, and the status of every error."""
 
 import ast
 from collections.abc import Iterator
@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from headrace.host.dpu.units.status import Status
+from headrace.host.server import rows as rows_module
 from headrace.host.server.observe.metrics import Metrics
 from headrace.host.server.observe.watch import Snapshot
-from headrace.host.server import rows as rows_module
 from headrace.host.server.protocol import limits, messages, shared_memory
 from headrace.host.server.protocol.messages import _OUTCOMES, CANCELLED, DATATYPES, INTERNAL, OK, Outcome
 from headrace.host.server.transport.grpc import endpoints
-
 from reference.markdown import table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,7 +49,10 @@ def _sentence(error: type[BaseException]) -> str:
 
 def outcomes() -> str:
     """Return a table of the outcomes of requests, with the status that each transport answers."""
-    rows = [("", "The request was answered.", OK), *((each.__name__, _sentence(each), found) for each, found in _OUTCOMES)]
+    rows = [
+        ("", "The request was answered.", OK),
+        *((each.__name__, _sentence(each), found) for each, found in _OUTCOMES),
+    ]
     rows += [
         ("any other error", "The network raised an error, or the server has a bug. The log has the reason.", INTERNAL),
         ("", "The client left before the answer. The status is only recorded.", CANCELLED),
@@ -67,7 +69,11 @@ def refusals() -> str:
     found: dict[int, dict[str, None]] = {}
     for path in sorted(HTTP.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and len(node.args) == 2 and _name(node.func) in ("Refused", "_refuse", "refusal"):
+            if (
+                isinstance(node, ast.Call)
+                and len(node.args) == 2
+                and _name(node.func) in ("Refused", "_refuse", "refusal")
+            ):
                 status, text = node.args
                 if isinstance(status, ast.Constant):
                     found.setdefault(status.value, {})[_text(text)] = None
@@ -78,7 +84,9 @@ def refusals() -> str:
 
 
 def _name(function: ast.expr) -> str:
-    return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    return (
+        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    )
 
 
 def _text(node: ast.expr) -> str:

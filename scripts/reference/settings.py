@@ -10,8 +10,7 @@ from headrace.sim.hardware.settings import V100, Measured, MeasuredGpu, MigGpu, 
 from headrace.sim.scenario import RunSettings
 from headrace.sim.system.settings import Preprocess
 from headrace.sim.workload.settings import Bursty, Deterministic, Poisson, Replay, Workload
-
-from reference.markdown import table, unit
+from reference.markdown import named, table, unit
 
 CLASSES: Mapping[str, type] = {
     "Workload": Workload,
@@ -30,7 +29,6 @@ CLASSES: Mapping[str, type] = {
     "ModelSettings": ModelSettings,
 }
 KINDS = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false", "Path": "path"}
-HEADS = ("setting", "value", "default", "meaning")
 
 
 def value(each: Setting) -> str:
@@ -55,15 +53,15 @@ def default(each: Setting) -> str:
     return f"`{str(each.default).lower() if each.kind is bool else each.default}`"
 
 
-def row(each: Setting) -> tuple[str, str, str, str]:
+def row(each: Setting) -> tuple[str, str]:
     """Return the row of a setting in a table."""
-    return f"`{each.name}`", value(each), default(each), each.help
+    return named(f"`{each.name}`", value(each), default(each)), each.help
 
 
 def of_class(cls: type) -> str:
     """Return the settings of a class as a table."""
     rows = [row(each) for each in settings_of(cls)]
-    return table(HEADS, rows) if rows else "It has no settings.\n"
+    return table(("setting", "meaning"), rows) if rows else "It has no settings.\n"
 
 
 def settings(name: str) -> str:
@@ -73,14 +71,14 @@ def settings(name: str) -> str:
 
 def policy_settings() -> str:
     """Return the settings of all policies, each with the policies that have it."""
-    found: dict[tuple[str, str, str, str], list[str]] = {}
+    found: dict[tuple[str, str], list[str]] = {}
     for name in policy_names():
         entry = find_policy(name)
         if entry.package == "headrace":
             for each in entry.settings:
                 found.setdefault(row(each), []).append(f"[{name}](policies/{name}.md)")
-    heads = ("setting", "policies", *HEADS[1:])
-    return table(heads, ((setting, ", ".join(names), *rest) for (setting, *rest), names in found.items()))
+    rows = ((setting, text, ", ".join(names)) for (setting, text), names in found.items())
+    return table(("setting", "meaning", "policies"), rows)
 
 
 GENERATORS = {"settings": settings, "policy-settings": policy_settings}

@@ -150,9 +150,7 @@ class Metrics:
             ("worker", "the worker was busy with tasks", {worker.name: worker.busy_s for worker in now.workers}),
             ("cu", "the CU was busy with inputs", {unit.name: unit.busy_s for unit in now.units}),
         ):
-            busy = CounterMetricFamily(
-                f"headrace_{kind}_busy_seconds", f"Time for which {what}.", labels=(kind,)
-            )
+            busy = CounterMetricFamily(f"headrace_{kind}_busy_seconds", f"Time for which {what}.", labels=(kind,))
             for name, busy_s in all_busy.items():
                 busy.add_metric((name,), busy_s)
             yield busy
