@@ -195,35 +195,36 @@ def _goes_on(before: Block, block: Block) -> bool:
 
 # ---- the style ----
 
-# A policy has one colour in all pictures. White letters can be read on each of them.
+# A policy has one colour in all pictures, for a light and for a dark page: those of sim/plot_style.py.
 COLORS = {
-    "serial": "#6b7280",
-    "graph": "#b45309",
-    "static": "#854d0e",
-    "work-conserving": "#0f766e",
-    "bucketed-graph": "#c2410c",
-    "dynamic-graph": "#7e22ce",
-    "cellular": "#be123c",
-    "lazy": "#1d4ed8",
-    "oracle": "#4338ca",
-    "preba": "#15803d",
-    "smdp": "#a21caf",
-    "preba-lazy": "#0e7490",
-    "deferred": "#be185d",
-    "earliest-deadline": "#4d7c0f",
+    "serial": ("#636363", "#8c8c8c"),
+    "graph": ("#cf7500", "#f4a91d"),
+    "static": ("#6b3a12", "#e0b070"),
+    "work-conserving": ("#3a8ef0", "#71c7fe"),
+    "bucketed-graph": ("#574000", "#f2ea60"),
+    "dynamic-graph": ("#4a31c6", "#7f62e6"),
+    "cellular": ("#b04a16", "#d2452a"),
+    "lazy": ("#2f9e86", "#52d6b3"),
+    "oracle": ("#1a1a1a", "#ffffff"),
+    "preba": ("#063085", "#5a8cff"),
+    "smdp": ("#a83abd", "#b066a6"),
+    "preba-lazy": ("#2a7f70", "#b2fdfc"),
+    "deferred": ("#6a1228", "#e0304c"),
+    "earliest-deadline": ("#4f6223", "#f4f48c"),
 }
+LETTER_COLORS = "#ffffff", "#000000"  # the one with the higher contrast is taken
 STYLE = """
 text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", sans-serif; fill: var(--ink) }
 svg { --ink: #1f2328; --muted: #59636e; --line: #d1d9e0; --paper: #ffffff; --wait: #8c959f; --late: #cf222e }
 @media (prefers-color-scheme: dark) {
   svg { --ink: #f0f6fc; --muted: #9198a1; --line: #3d444d; --paper: #14181f; --wait: #7d8590; --late: #ff7b72 }
 }
-.paper { fill: var(--paper) } .muted { fill: var(--muted) } .late { fill: var(--late) } .on { fill: #ffffff }
+.paper { fill: var(--paper) } .muted { fill: var(--muted) } .late { fill: var(--late) }
 .grid { stroke: var(--line); stroke-width: 1 } .wait { stroke: var(--wait); stroke-width: 2 }
 .pause { stroke: var(--wait); stroke-width: 2; stroke-dasharray: 2 4 } .came { fill: var(--wait) }
 .halo { stroke: var(--paper); stroke-width: 5 }
 .due { stroke: var(--muted); stroke-width: 2 } .missed { stroke: var(--late); stroke-width: 2.5 }
-.pad { fill: none; stroke-width: 1.2; stroke-dasharray: 3 2 }
+.pad { stroke-width: 1.2; stroke-dasharray: 3 2 }
 """
 WIDTH = 800
 LEFT, RIGHT = 50, 12
@@ -232,11 +233,39 @@ LETTERS = 1.12  # pages may show a picture at 640 pixels, and its letters must s
 MS_SHOWN = 33.0
 
 
-class Svg:
-    """The parts of a picture, in pixels."""
+def luminance(color: str) -> float:
+    """Return the relative luminance of a colour such as #cf7500, as WCAG defines it."""
+    parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    def __init__(self, title: str) -> None:
+
+def contrast(one: str, other: str) -> float:
+    """Return the contrast of two colours, from 1 to 21."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def letters_on(color: str) -> str:
+    """Return the colour of letters that can be read on this colour."""
+    return max(LETTER_COLORS, key=lambda each: contrast(each, color))
+
+
+def _rules(policy: str, column: int) -> str:
+    """Return the styles of a policy's boxes, of the letters on them, and of padding, on one kind of page."""
+    color = COLORS[policy][column]
+    return (
+        f".{policy} {{ fill: {color} }} .on-{policy} {{ fill: {letters_on(color)} }} "
+        f".pad-{policy} {{ fill: none; stroke: {color} }}"
+    )
+
+
+class Svg:
+    """The parts of a picture, in pixels. `policies` are those whose boxes it has."""
+
+    def __init__(self, title: str, policies: Iterable[str]) -> None:
         self._title = title
+        self._policies = list(dict.fromkeys(policies))
         self._parts: list[str] = []
 
     def text(self, x: float, y: float, text: str, size: float = 12, anchor: str = "start", **more: str) -> None:
@@ -262,7 +291,9 @@ class Svg:
         )
         paper = f'<rect width="{WIDTH}" height="{_px(height)}" rx="6" class="paper"/>'
         title = f"<title>{html.escape(self._title)}</title>"
-        return "\n".join([head, title, f"<style>{STYLE}</style>", paper, *self._parts, "</svg>", ""])
+        light, dark = ("\n".join(_rules(each, column) for each in self._policies) for column in (0, 1))
+        style = f"{STYLE}{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n"
+        return "\n".join([head, title, f"<style>{style}</style>", paper, *self._parts, "</svg>", ""])
 
 
 def _px(value: float) -> str:
@@ -290,10 +321,9 @@ def summary(done: Run) -> str:
 def timeline(done: Run, last_ms: float = MS_SHOWN) -> str:
     """Return the picture of one run: a row for each request, and one for the worker."""
     case, example = done.case, done.example
-    color = COLORS[case.policy]
     count = len(example.arrival_ms)
     settings = shown_settings(case)
-    svg = Svg(f"Timeline of {case.policy}: which requests the worker runs together, and when")
+    svg = Svg(f"Timeline of {case.policy}: which requests the worker runs together, and when", [case.policy])
     scale = (WIDTH - LEFT - RIGHT) / last_ms
     top, rows_top = 12, 48
 
@@ -309,10 +339,10 @@ def timeline(done: Run, last_ms: float = MS_SHOWN) -> str:
     bottom = rows_top + ROW * count
     _axis(svg, at, last_ms, rows_top - 6, bottom + 54)
     for request in range(count):
-        _row(svg, done, request, at, middle(request), color, last_ms)
-    _worker(svg, done, at, bottom + 8, color, last_ms)
+        _row(svg, done, request, at, middle(request), last_ms)
+    _worker(svg, done, at, bottom + 8, last_ms)
     height = bottom + 54 + 24
-    _legend(svg, height + 4, color, padded=any("" in row for block in done.blocks for row in block.names))
+    _legend(svg, height + 4, case.policy, padded=any("" in row for block in done.blocks for row in block.names))
     return svg.written(height + 18)
 
 
@@ -324,9 +354,7 @@ def _axis(svg: Svg, at: Callable[[float], float], last_ms: float, top: float, bo
             svg.text(at(ms), bottom + 12, f"{ms} ms" if ms == 0 else str(ms), 10.5, "middle", style="muted")
 
 
-def _row(
-    svg: Svg, done: Run, request: int, at: Callable[[float], float], middle: float, color: str, last_ms: float
-) -> None:
+def _row(svg: Svg, done: Run, request: int, at: Callable[[float], float], middle: float, last_ms: float) -> None:
     """Draw a request: when it comes, waits, runs, pauses, and must end."""
     came = done.example.arrival_ms[request]
     due = came + done.example.slo_ms[request]
@@ -342,7 +370,7 @@ def _row(
     svg.dot(at(came), middle, 3.4, "came")
     for block in blocks:
         if block.start < last_ms:
-            _cells(svg, block, request, at, middle, color)
+            _cells(svg, block, request, at, middle, done.case.policy)
         else:
             svg.text(at(last_ms) - 4, middle - 3, f"runs at {block.start:.1f} ms", 10, "end", style="muted")
     if due <= last_ms:
@@ -353,7 +381,7 @@ def _row(
             svg.text(at(done.finished[request]) + 4, middle + 4, "late", 11, style="late")
 
 
-def _cells(svg: Svg, block: Block, request: int, at: Callable[[float], float], middle: float, color: str) -> None:
+def _cells(svg: Svg, block: Block, request: int, at: Callable[[float], float], middle: float, policy: str) -> None:
     """Draw the nodes or cells of a request in one batch. Cells that only pad the batch have an outline alone."""
     height = ROW - 6
     for place, names in zip(block.requests, block.names, strict=True):
@@ -364,13 +392,13 @@ def _cells(svg: Svg, block: Block, request: int, at: Callable[[float], float], m
             left = at(block.start + number * step)
             width = at(block.start + (number + 1) * step) - left
             if not name:
-                svg.box(left + 1, middle - height / 2 + 1, width - 2, height - 2, style="pad", stroke=color)
+                svg.box(left + 1, middle - height / 2 + 1, width - 2, height - 2, style=f"pad pad-{policy}")
                 continue
-            svg.box(left + 0.5, middle - height / 2, width - 1, height, fill=color)
-            svg.text(left + width / 2, middle + 4, name, 11, "middle", style="on", font_weight="600")
+            svg.box(left + 0.5, middle - height / 2, width - 1, height, style=policy)
+            svg.text(left + width / 2, middle + 4, name, 11, "middle", style=f"on-{policy}", font_weight="600")
 
 
-def _worker(svg: Svg, done: Run, at: Callable[[float], float], top: float, color: str, last_ms: float) -> None:
+def _worker(svg: Svg, done: Run, at: Callable[[float], float], top: float, last_ms: float) -> None:
     """Draw the worker's batches with their sizes, and below each the reason for which it left."""
     svg.text(LEFT - 10, top + 12, "batch", 10.5, "end", style="muted")
     svg.text(LEFT - 10, top + 30, "why", 10.5, "end", style="muted")
@@ -379,8 +407,10 @@ def _worker(svg: Svg, done: Run, at: Callable[[float], float], top: float, color
         if block.start >= last_ms:
             continue
         left, width = at(block.start), at(block.stop) - at(block.start)
-        svg.box(left + 0.5, top, width - 1, 17, fill=color, opacity="0.75")
-        svg.text(left + width / 2, top + 12.5, str(len(block.requests)), 11, "middle", style="on", font_weight="600")
+        policy = done.case.policy
+        svg.box(left + 0.5, top, width - 1, 17, style=policy)
+        size = str(len(block.requests))
+        svg.text(left + width / 2, top + 12.5, size, 11, "middle", style=f"on-{policy}", font_weight="600")
         needed = 6.7 * len(block.reason) + 3
         start = left + 1
         level = 0 if start >= ends[0] else 1
@@ -388,21 +418,21 @@ def _worker(svg: Svg, done: Run, at: Callable[[float], float], top: float, color
         ends[level] = start + needed
 
 
-def _legend(svg: Svg, y: float, color: str, *, padded: bool) -> None:
+def _legend(svg: Svg, y: float, policy: str, *, padded: bool) -> None:
     x: float = LEFT
     middle = y - 4
     svg.dot(x + 4, middle, 3.4, "came")
     svg.line(x + 4, middle, x + 26, middle, "wait")
     svg.text(x + 31, y, "comes and waits", 11, style="muted")
     x += 150
-    svg.box(x, middle - 6, 14, 12, fill=color)
+    svg.box(x, middle - 6, 14, 12, style=policy)
     svg.text(x + 19, y, "runs a node or cell", 11, style="muted")
     x += 148
     svg.line(x, middle, x + 22, middle, "pause")
     svg.text(x + 27, y, "begun, and waits", 11, style="muted")
     x += 150
     if padded:
-        svg.box(x, middle - 6, 14, 12, style="pad", stroke=color)
+        svg.box(x, middle - 6, 14, 12, style=f"pad pad-{policy}")
         svg.text(x + 19, y, "padding", 11, style="muted")
         x += 84
     svg.line(x + 3, middle - 7, x + 3, middle + 7, "due")
@@ -416,7 +446,7 @@ def overview(runs: Mapping[str, Run], title: str, last_ms: float = MS_SHOWN) -> 
     """Return the picture of the worker's batches under several policies, one row each."""
     left, right, row = 146, 176, 27
     columns = (WIDTH - right + 58, WIDTH - right + 124, WIDTH - 12)
-    svg = Svg(title)
+    svg = Svg(title, (done.case.policy for done in runs.values()))
     scale = (WIDTH - left - right) / last_ms
     top = 64
 
@@ -434,16 +464,16 @@ def overview(runs: Mapping[str, Run], title: str, last_ms: float = MS_SHOWN) -> 
         svg.dot(at(came), 50, 3.2, "came")
     for place, (name, done) in enumerate(runs.items()):
         y = top + row * place + 3
-        color = COLORS[done.case.policy]
+        policy = done.case.policy
         svg.text(left - 10, y + 14, name, 12.5, "end", font_weight="600")
         for block in done.blocks:
             if block.start >= last_ms:
                 svg.text(at(last_ms) - 3, y + 14, f"1 at {block.start:.1f} ms", 10, "end", style="muted")
                 continue
             width = at(block.stop) - at(block.start)
-            svg.box(at(block.start) + 0.5, y, width - 1, 19, fill=color)
+            svg.box(at(block.start) + 0.5, y, width - 1, 19, style=policy)
             size = str(len(block.requests))
-            svg.text(at(block.start) + width / 2, y + 14, size, 11, "middle", style="on", font_weight="600")
+            svg.text(at(block.start) + width / 2, y + 14, size, 11, "middle", style=f"on-{policy}", font_weight="600")
         numbers = (f"{done.mean_ms:.1f} ms", f"{max(done.latencies):.1f} ms", str(done.late))
         for x, number in zip(columns, numbers, strict=True):
             svg.text(x, y + 14, number, 12, "end")
