@@ -10,10 +10,9 @@
 - images: a JPEG in, labels out, 8 requests at a time. Triton's is an ensemble: a Python step that decodes, resizes,
   crops and normalises with OpenCV, and the network. One network costs next to nothing, the other is mobilenet_v3_small.
 
-The client is that of `headrace bench` (one process; see its ceiling in the README). The servers of a case run at the
-same time and are measured in turn. Figures are medians of the rounds. Triton comes from PyPI's nvidia-pytriton, which
-goes into an environment of its own, `--triton`, because its Python models need numpy 1. The benchmark makes that
-environment (1.4 GB) if it is not there.
+The client is that of `headrace bench` (one process). The servers of a case run at the same time and are measured in
+turn. Figures are medians of the rounds. Triton comes from PyPI's nvidia-pytriton, which goes into an environment of its
+own, `--triton`, because its Python models need numpy 1. The benchmark makes that environment (1.4 GB) if it is missing.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Make the README's picture of the live page: `headrace serve` under load, after one photo, in Debian's Chromium.
+"""Make a picture of the server's live page: `headrace serve` under load, after one photo, in Debian's Chromium.
 
 .venv/bin/python scripts/picture_page.py host/server/transport/http/page.png [--dark] [--width 390] [--seconds 120]
 """

@@ -287,9 +287,9 @@ def test_the_page_in_the_documentation_is_that_of_the_published_map():
             for row in csv.DictReader(file)
         ]
     text = page(Map(rows))
-    assert text == (ROOT / "docs" / "does_a_dpu_pay.md").read_text()
+    assert text == (ROOT / "docs" / "explanation" / "does_a_dpu_pay.md").read_text()
     assert text.count("| photos of 500x375 |") == 1 + len(LIBRARIES[IMAGES])
-    assert (ROOT / "docs" / PICTURE).resolve() == (results / "map.png").resolve()
+    assert (ROOT / "docs" / "explanation" / PICTURE).resolve() == (results / "map.png").resolve()
 
 
 @pytest.mark.slow
