@@ -15,6 +15,7 @@ import importlib
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,9 @@ CAUSE = "Why it differs: "
 NO_RUN = "-"
 NEAR = 0.15  # as `headrace.sim.experiments.report` has it
 INDEPENDENT = "independent"
+WIDTH = 120
+LIST_ITEM = re.compile(r" *(?:[-*]|\d+\.) +")
+KEPT = re.compile(r"[|#>]|!\[|<|    ")  # the beginnings of lines that are no prose
 
 
 @dataclass(frozen=True)
@@ -160,7 +164,7 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table. A column whose cells are all numbers is aligned to the right, unless it is the first."""
     rows = [list(row) for row in rows]
     columns = list(zip(*rows, strict=True))[1:]
-    numeric = [all(re.fullmatch(r"([<>] )?-?[\d.,e+-]*( \S+)?", cell) for cell in column) for column in columns]
+    numeric = [all(re.fullmatch(r"([<>] )?-?[\d.,e+-]*( ?(1/)?[^\d\s]\S*)?", cell) for cell in column) for column in columns]
     rule = ["---", *("---:" if each else "---" for each in numeric or [False] * (len(head) - 1))]
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *rows))
 
@@ -263,12 +267,17 @@ def time_of(name: str, words: str) -> str:
     """Return a sentence with the processor time of a command, the machine and the date.
 
     scripts/record_run.py keeps them in docs/results/runs. The sentence has no number if there is no such file."""
-    path = DOCS / "results" / "runs" / f"{name}.json"
-    if not path.exists():
+    run = recorded(name)
+    if run is None:
         return f"{words} minutes."
-    run = json.loads(path.read_text())
     machine = f"{run['machine']['cores']} cores of an {run['machine']['cpu']}"
     return f"{words} {run['cpu_s']:,.0f} s of processor time ({machine}, {run['date']})."
+
+
+def recorded(name: str) -> dict[str, Any] | None:
+    """Return a run that scripts/record_run.py kept in docs/results/runs; None if there is none."""
+    path = DOCS / "results" / "runs" / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
 
 
 def data(path: str) -> Any:
@@ -287,6 +296,12 @@ def value(name: str) -> Any:
     """Return a value of the code, such as "headrace.sim.hardware.npu:Npu"."""
     module, _, attribute = name.partition(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+def benchmark_list() -> list[list[str]]:
+    """Return the rows of the table of benchmarks in benchmarks/README.md."""
+    lines = (ROOT / "benchmarks" / "README.md").read_text().splitlines()
+    return next(table[1:] for table in tables(lines) if table[0][0].startswith("command"))
 
 
 def checked(part: str, quantity: str, **details: Any) -> list[dict[str, Any]]:
@@ -331,12 +346,55 @@ def environment() -> jinja2.Environment:
             table_rows,
             picture,
             time_of,
+            recorded,
             data,
             folded,
         )
     }
-    found.globals |= {function.__name__: function for function in (checked, quantile, printed, value)} | {"zip": zip}
+    found.globals |= {
+        function.__name__: function for function in (benchmark_list, checked, quantile, printed, value)
+    } | {"zip": zip}
     return found
+
+
+def reflowed(text: str) -> str:
+    """Return a page with its prose in lines of at most WIDTH characters.
+
+    Values that are filled in change the length of lines. Tables, code, headings, quotes and HTML stay as they are."""
+    lines: list[str] = []
+    prose: list[str] = []
+    fenced = False
+
+    def flush() -> None:
+        if prose:
+            mark = LIST_ITEM.match(prose[0])
+            indent = " " * len(mark[0]) if mark else re.match(" *", prose[0])[0]
+            first = mark[0] if mark else indent
+            words = " ".join(line.strip() for line in prose)[len(first.strip()) :]
+            lines.extend(
+                textwrap.wrap(
+                    words.strip(),
+                    WIDTH,
+                    initial_indent=first,
+                    subsequent_indent=indent,
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                )
+            )
+            prose.clear()
+
+    for line in text.split("\n"):
+        fence = line.lstrip().startswith("```")
+        if fenced or fence or not line.strip() or KEPT.match(line):
+            flush()
+            lines.append(line)
+            fenced ^= fence
+        else:
+            if LIST_ITEM.match(line):
+                flush()
+            prose.append(line)
+    flush()
+    return "\n".join(lines)
 
 
 def names() -> list[str]:
@@ -348,7 +406,7 @@ def names() -> list[str]:
 def page(name: str) -> str:
     """Return the text of a page."""
     template = environment().get_template(name + TEMPLATE)
-    text = re.sub(r"\n{3,}", "\n\n", template.render())
+    text = reflowed(re.sub(r"\n{3,}", "\n\n", template.render()))
     return NOTICE.format((name + TEMPLATE).rpartition("/")[2]) + text
 
 

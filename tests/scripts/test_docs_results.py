@@ -92,3 +92,15 @@ def test_check_fails_for_a_page_that_differs(tmp_path):
     page.write_text(page.read_text().replace("89", "90", 1))
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1 and done.stderr == "different: docs/results/smdp.md\n"
+
+
+def test_prose_is_wrapped_and_tables_and_code_are_not():
+    words = "word " * 40
+    code = f"```text\n{words}\n```"
+    table = f"| {words}|"
+    text = f"# {words}\n\n{words}\n- item {words}\n  more\n\n{table}\n{code}\n"
+    lines = SCRIPT["reflowed"](text).splitlines()
+    assert {line for line in lines if len(line) > 120} == {f"# {words}", words, table}
+    assert lines[2] == ("word " * 24).strip() and lines[4].startswith("- item word") and lines[5].startswith("  word")
+    assert lines[5].endswith("more")
+    assert SCRIPT["reflowed"]("\n".join(lines)) == "\n".join(lines)

@@ -215,16 +215,16 @@ moves the limits to twice the time. For larger photos, the compute units of the 
 
 ## Time per request from which a DPU pays
 
-Each cell gives the time of one core (ms) for throughput / energy / dollars. "Always" means at every time of the
-picture, and "never" means at none. A DPU counts as better in throughput from {more} % more requests/s on, because the
+Each cell gives the time of one core (ms) for throughput / energy / dollars. "Always" stands for every time of the
+picture, and "never" for none. A DPU counts as better in throughput from {more} % more requests/s on, because the
 GPU is the same in both servers. MP means millions of pixels.
 
 {edges}
 
 ## Libraries on a server with 32 cores
 
-The last three columns divide the server with a DPU by the server without one: in requests/s, in requests per joule and
-in requests per dollar.
+The last three columns divide the server with a DPU by the server without one. They give requests/s, requests per joule
+and requests per dollar.
 
 {libraries}
 
@@ -252,7 +252,10 @@ in requests per dollar.
 
 ## Repeat it
 
-    headrace reproduce preba --figure map --out out/map
+<!-- not run: a whole evaluation takes minutes -->
+```bash
+headrace reproduce preba --figure map --out out/map
+```
 
 The command writes the picture, its rows (`map.csv`) and this page.
 """
