@@ -47,8 +47,12 @@ class KernelSpec:
     """A kernel with its arguments and ports.
 
     `outputs` and `counters` map names to offsets of registers. In these registers an RTL kernel reports how its last
-    run ended, and what the run did. They are no arguments, so kernel.xml has them as processing instructions,
-    `<?headrace-output NAME OFFSET?>` and `<?headrace-counter NAME OFFSET?>`, which the vendor's tools skip."""
+    run ended, and what the run did. They are no arguments, so kernel.xml has them as processing instructions, which the
+    vendor's tools skip: `<?headrace-output NAME OFFSET TEXT?>` and `<?headrace-counter NAME OFFSET TEXT?>`.
+
+    `about` maps the offset of a register to a text that says what the register holds; an argument has its text in
+    `<?headrace-argument NAME TEXT?>`. `record` has the name and the text of each word of the result record, from
+    `<?headrace-record NAME TEXT?>`. A kernel may leave out all texts."""
 
     name: str
     control_protocol: str
@@ -56,6 +60,8 @@ class KernelSpec:
     ports: tuple[KernelPort, ...] = ()
     outputs: Mapping[str, int] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
+    about: Mapping[int, str] = field(default_factory=dict)
+    record: tuple[tuple[str, str], ...] = ()
 
 
 def parse_kernels(xml: bytes) -> tuple[KernelSpec, ...]:
@@ -124,13 +130,23 @@ def _kernel(element: ElementTree.Element) -> KernelSpec:
         for port in element.iter("port")
     )
     registers: dict[str, dict[str, int]] = {"headrace-output": {}, "headrace-counter": {}}
+    offsets = {arg.name: arg.offset for arg in args}
+    about: dict[int, str] = {}
+    record: list[tuple[str, str]] = []
     for instruction in element.iter(ElementTree.ProcessingInstruction):
         target, *words = (instruction.text or "").split()
         if target in registers:
-            name, offset = words
+            name, offset, *rest = words
             registers[target][name] = int(offset, 0)
+            about[int(offset, 0)] = " ".join(rest)
+        elif target in ("headrace-argument", "headrace-record"):
+            name, *rest = words
+            if target == "headrace-argument":
+                about[offsets[name]] = " ".join(rest)
+            else:
+                record.append((name, " ".join(rest)))
     name, protocol = element.attrib["name"], element.attrib["hwControlProtocol"]
-    spec = KernelSpec(name, protocol, tuple(args), ports, *registers.values())
+    spec = KernelSpec(name, protocol, tuple(args), ports, *registers.values(), about, tuple(record))
     if [arg.index for arg in args] != list(range(len(args))):
         raise KernelError(f"kernel {spec.name}: argument ids must count up from 0")
     end = 0x10  # the control registers

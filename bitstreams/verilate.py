@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from headrace.bitstreams.errors import BuildError, MissingExtra
-from headrace.bitstreams.sources import hls_folder, place
+from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.whole_file import replacing
 
 TIMEOUT_S = 600
@@ -49,12 +49,18 @@ COMPILE_FLAGS = ("-std=c++20", "-O2", "-fPIC", "-faligned-new", "-DVL_TIME_CONTE
 _log = logging.getLogger(__name__)
 
 
-def rtl_sources() -> list[Path]:
+def rtl_sources(folder: Path | None = None) -> list[Path]:
     """Return all SystemVerilog below hls/, packages first, and of these the ones that units share before the others.
 
-    A tool that gets the whole list finds every module, and a package finds what it imports."""
-    files = sorted(hls_folder().rglob("*.sv"))
-    return sorted(files, key=lambda path: (not path.stem.endswith("_pkg"), place(path).parts[0] != "rtl"))
+    A tool that gets the whole list finds every module, and a package finds what it imports.
+
+    Args:
+        folder: A copy of hls/, with units of your own for instance, in place of the installed one.
+    """
+    root = hls_folder() if folder is None else folder
+    files = sorted(root.rglob("*.sv"))
+    shared = root / "rtl"
+    return sorted(files, key=lambda path: (not path.stem.endswith("_pkg"), not path.is_relative_to(shared)))
 
 
 def needed_files(top: str, files: Sequence[Path]) -> list[Path]:

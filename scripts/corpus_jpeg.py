@@ -5,7 +5,7 @@
 
 The files come from the installed Python packages, /usr/share and the given folders. Each content counts once. The C++
 is built as `headrace build --target sw_emu` builds it, the RTL as `--target hw_emu`. The RTL is simulated clock by
-clock and takes about a second for 0.4 megapixels. The table on stdout is Markdown, as in hls/README.md; progress goes
+clock and takes about a second for 0.4 megapixels. The table on stdout is Markdown; progress goes
 to stderr. The exit status is 1 if a file differs.
 """
 

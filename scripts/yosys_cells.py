@@ -13,8 +13,8 @@ from pathlib import Path
 from headrace.sim.system.card import DELAY, REPORT, U55C
 
 MODULES = (
-    *("decode", "resize", "crop", "normalize", "image_cu"),
-    *("resample", "mel", "audio_mel_cu", "mel_normalize", "audio_norm_cu"),
+    *("decode", "progressive_decoder", "resize", "crop", "normalize", "image_cu"),
+    *("wav", "resample", "mel", "audio_mel_cu", "mel_normalize", "audio_norm_cu"),
 )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-TOOLS = ("bash", "basename", "cat", "dirname", "grep", "id", "make", "perl", "sha256sum", "tclsh", "tr")
+TOOLS = ("bash", "basename", "cat", "curl", "dirname", "grep", "id", "make", "perl", "sha256sum", "tclsh", "tr")
 PYTHON = Path(sys.base_prefix) / "bin" / "python3"
 COMPILERS = ("g++", "ccache")
 # A Python without its headers: whatever asks for them fails.

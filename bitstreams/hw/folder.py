@@ -46,9 +46,13 @@ COPIED = (
 )
 _README = """# Compute units for an Alveo {card}
 
-Not built: this folder has sources and scripts, and nothing in it has been through the vendor's tools. `make report`
-says what has been built since. Units: {units}. Clock asked for: {clock_mhz} MHz; what there is of timing is an estimate
-by Yosys (`headrace build --report`), and timing, area and power are for the vendor's tools to find.
+Not built. This folder has sources and scripts. No vendor tool has run on anything in it. `make report` says what has
+been built since.
+
+Units: {units}.
+
+The link asks for a clock of {clock_mhz} MHz. No timing supports it: there is only an estimate of the longest path by
+Yosys (`headrace build --report`). The vendor's tools have to find timing, area and power.
 
     make check     scripts, link.cfg, kernel.xml, ports and pragmas; needs python3 (3.10) and tclsh
     make xclbin    with Vitis {vitis} or later and its settings64.sh sourced: build/hw/headrace.xclbin
@@ -56,8 +60,8 @@ by Yosys (`headrace build --report`), and timing, area and power are for the ven
     make report    clock, slack and utilisation, or "not built"
     make run PHOTOS='a.jpg b.jpg'
 
-`make` alone lists the rest. `link.cfg` says which bank and die each unit has, `profile.cfg` which monitors
-`PROFILE=1` adds.
+`make` alone lists all steps. `link.cfg` has the banks and the die of each unit. `profile.cfg` has the monitors that
+`PROFILE=1` adds. The page "From RTL to a folder for a U55C" of Headrace's documentation explains the folder.
 """
 
 

@@ -77,7 +77,7 @@ int run(const char* container, const char* photo, const char* output) {
         return 1;
     }
     if (record[0] != 0) {
-        std::fprintf(stderr, "%s: status %u, see hls/README.md\n", photo, record[0]);
+        std::fprintf(stderr, "%s: status %u, see docs/reference/registers.md\n", photo, record[0]);
         return 1;
     }
     out.sync(XCL_BO_SYNC_BO_FROM_DEVICE);

@@ -97,7 +97,7 @@ int run(const char* container, const char* photo, const char* output) {
     check(clEnqueueReadBuffer(queue, result, CL_TRUE, 0, RECORD_BYTES, record.data(), 0, nullptr, nullptr), "read");
     if (record[0] == UINT32_MAX) throw std::runtime_error(std::string(photo) + ": the compute unit left no result");
     if (record[0] != 0) {
-        throw std::runtime_error(std::string(photo) + ": status " + std::to_string(record[0]) + ", see hls/README.md");
+        throw std::runtime_error(std::string(photo) + ": status " + std::to_string(record[0]) + ", see docs/reference/registers.md");
     }
     std::vector<char> values(TENSOR_BYTES);
     check(clEnqueueReadBuffer(queue, out, CL_TRUE, 0, TENSOR_BYTES, values.data(), 0, nullptr, nullptr), "read");

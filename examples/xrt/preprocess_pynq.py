@@ -60,7 +60,7 @@ def main(container: str, image: str, output: str) -> int:
     result.sync_from_device()
     tensor.sync_from_device()
     if result[0] != 0:
-        print(f"{image}: status {result[0]}, see hls/README.md", file=sys.stderr)
+        print(f"{image}: status {result[0]}, see docs/reference/registers.md", file=sys.stderr)
         return 1
     Path(output).write_bytes(tensor[: 3 * SIDE * SIDE].tobytes())
     print(f"{result[3]}x{result[4]} to {result[1]}x{result[2]}")

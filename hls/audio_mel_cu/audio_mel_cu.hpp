@@ -14,7 +14,7 @@
 //             `count` is of frames, or of samples at 16 kHz; `source_count` of samples in each of the file's channels.
 // Throughput  that of its units: a sample of the file a clock, half of one at 8 and 11.025 kHz.
 // Latency     the units run side by side, coupled by FIFOs; no sound is ever whole inside.
-// Bad input   ends in a status code, see hls/README.md. A file that is neither of 16 kHz nor of `taps_rate`:
+// Bad input   ends in a status code, see docs/reference/registers.md. A file that is neither of 16 kHz nor of `taps_rate`:
 //             STATUS_BAD_ARGUMENT. STATUS_BUFFER_TOO_SMALL comes with the sizes needed. Nothing is written beyond
 //             mel_capacity, which must be that of a buffer of whole 16-byte words.
 #pragma once

@@ -12,9 +12,9 @@
 // Throughput  that of its units: a sample of the file a clock, half of one at 8 and 11.025 kHz.
 // Latency     the tables are loaded beside the file's header: 256 clocks, and those of the taps,
 //             which are loaded only if the last ones were of another rate.
-// Bad input   ends in a status code, see hls/README.md. An unknown stage or rate, mels or
-//             preemphasis out of range, or an unaligned address: StatusBadArgument, nothing runs;
-//             the record is written unless its own address is at fault. An error response of
+// Bad input   ends in a status code, see docs/reference/registers.md. An unknown stage or rate,
+//             mels or preemphasis out of range, or an unaligned address: StatusBadArgument, nothing
+//             runs; the record is written unless its own address is at fault. An error response of
 //             memory: StatusBusError; the run still ends by itself, on zeros for what was not read,
 //             and the taps are loaded again for the next run.
 `include "../rtl/axi/axi_ports.svh"

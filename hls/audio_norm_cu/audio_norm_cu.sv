@@ -13,11 +13,11 @@
 // Throughput  four values a clock.
 // Latency     six clocks a band for the statistics, then the reading of a tile of 128 frames, then
 //             that of its writing.
-// Bad input   ends in a status code, see hls/README.md. Arguments out of range or an unaligned
-//             address: StatusBadArgument, nothing runs; the record is written unless its own
-//             address is at fault. Too little room: nothing is read or written. An error response
-//             of memory: StatusBusError; the run still ends by itself, on zeros for what was not
-//             read.
+// Bad input   ends in a status code, see docs/reference/registers.md. Arguments out of range or an
+//             unaligned address: StatusBadArgument, nothing runs; the record is written unless its
+//             own address is at fault. Too little room: nothing is read or written. An error
+//             response of memory: StatusBusError; the run still ends by itself, on zeros for what
+//             was not read.
 `include "../rtl/axi/axi_ports.svh"
 
 module audio_norm_cu

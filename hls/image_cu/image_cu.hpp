@@ -22,7 +22,7 @@
 //             end: status, jobs done, number of the first job not taken, 1 if one said stop or else 0, zeros.
 // Throughput  that of decode or of resize, whichever takes longer; crop, normalize and store take two pixels a clock.
 // Latency     the units run side by side, coupled by FIFOs; no image is ever whole inside.
-// Bad input   ends in a status code, see hls/README.md. STATUS_BUFFER_TOO_SMALL comes with the sizes needed: if
+// Bad input   ends in a status code, see docs/reference/registers.md. STATUS_BUFFER_TOO_SMALL comes with the sizes needed: if
 //             out_width is 0, it is the workspace that is too small, and the bytes are those that it needs. Nothing is
 //             written beyond tensor_capacity, which must be that of a buffer of whole 16-byte words, nor beyond
 //             workspace_bytes.

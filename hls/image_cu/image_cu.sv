@@ -15,10 +15,10 @@
 //             as many as the host puts there.
 // Throughput  that of decode: what is behind it takes two pixels a clock.
 // Latency     decode's and a burst of the store unit; the tables are loaded beside decode's header.
-// Bad input   ends in a status code, see hls/README.md. An unknown stage or format or an unaligned
-//             address: StatusBadArgument, nothing runs; the record is written unless its own
-//             address is at fault. An error response of memory: StatusBusError; the run still ends
-//             by itself, on zeros for what was not read.
+// Bad input   ends in a status code, see docs/reference/registers.md. An unknown stage or format or
+//             an unaligned address: StatusBadArgument, nothing runs; the record is written unless
+//             its own address is at fault. An error response of memory: StatusBusError; the run
+//             still ends by itself, on zeros for what was not read.
 `include "../rtl/axi/axi_ports.svh"
 
 module image_cu

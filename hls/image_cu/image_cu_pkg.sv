@@ -45,24 +45,25 @@ package image_cu_pkg;
     12'h0C0, 12'h0D0, 12'h0E0, 12'h0F0, 12'h100};
 
   // A job in the ring, as image_cu.hpp has it; its last word comes first here.
+  // docs/reference/registers.md has the text of each comment.
   localparam logic [31:0] CommandStop = 32'd1;  // 0: a job
   localparam int unsigned MaxRingEntries = 65536;
 
   typedef struct packed {
-    logic [31:0] number;
-    logic [95:0] zeros;
-    logic [31:0] command;
-    logic [31:0] crop_y;
-    logic [31:0] crop_x;
-    logic [31:0] crop_height;
-    logic [31:0] crop_width;
-    logic [31:0] resize_short;
-    logic [31:0] format;
-    logic [31:0] stage;
-    logic [31:0] tensor_capacity;
-    logic [31:0] tensor;  // bytes from the argument `tensor`
-    logic [31:0] jpeg_bytes;
-    logic [31:0] jpeg;    // bytes from the argument `jpeg`
+    logic [31:0] number;           // number of the job; the host writes it last
+    logic [95:0] zeros;            // 0
+    logic [31:0] command;          // 0: a job; 1: stop
+    logic [31:0] crop_y;           // as the register
+    logic [31:0] crop_x;           // as the register
+    logic [31:0] crop_height;      // as the register
+    logic [31:0] crop_width;       // as the register
+    logic [31:0] resize_short;     // as the register
+    logic [31:0] format;           // as the register
+    logic [31:0] stage;            // as the register
+    logic [31:0] tensor_capacity;  // bytes of room for the tensor
+    logic [31:0] tensor;           // bytes from the argument `tensor`, a multiple of 16
+    logic [31:0] jpeg_bytes;       // bytes of the file
+    logic [31:0] jpeg;             // bytes from the argument `jpeg`, a multiple of 16
   } descriptor_t;  // 512 bits
 
   // The arguments that a job brings.

@@ -2,7 +2,7 @@
 //
 // Reference   log_mel() of host/dpu/reference/audio.py in float64: pre-emphasis, frames of 512 around every 160th sample with zeros
 //             beyond both ends, symmetric Hann window of 400, real FFT, power, mel filters, ln(x + floor).
-// Arithmetic  fixed point; every format is stated where it is chosen, and what each adds to the error in hls/README.md.
+// Arithmetic  fixed point; every format is stated where it is chosen. docs/explanation/exactness.md has the bounds.
 //             The FFT is one of 256 complex points (even samples real, odd ones imaginary), by radix-2 stages with
 //             decimation in frequency, each rounded once to 34 bits, the scale growing with the bound on the values; bins
 //             k and 512 / 2 - k of the real one are split from points k and 256 - k.

@@ -13,7 +13,8 @@ from headrace.sim.preprocessing import Preprocessor
 # the cells of the card, by data sheet DS978
 U55C: Final = {"lut": 1_303_680, "ff": 2_607_360, "dsp": 9_024, "bram36": 2_016, "uram": 960}
 # What `headrace build --report --json` says of each module. scripts/yosys_cells.py writes the file. LUTs and flip-flops
-# are rather too many (hls/README.md). The delay is abc9's estimate of the longest path, and no timing of a card.
+# are rather too many (docs/reference/units.md). The delay is abc9's estimate of the longest path, and no timing of a
+# card.
 REPORT: Final = Path(__file__).with_name("yosys_cells.csv")
 DELAY: Final = "delay_ps"
 

@@ -194,14 +194,20 @@ def test_a_kernel_xml_without_what_xrt_reads_builds_nothing(tmp_path, lacking, m
 
 
 def test_ports_and_counters_of_a_kernel_are_read_and_survive_in_the_container(tmp_path):
-    xml = XML.replace(b"</args>", b"</args><?headrace-counter beats 0x100?><?other thing?>")
+    texts = b"<?headrace-argument a The first vector.?><?headrace-record status 0 is good.?>"
+    xml = XML.replace(b"</args>", b"</args><?headrace-counter beats 0x100 Words & waits.?><?other thing?>" + texts)
     (spec,) = parse_kernels(xml)
     assert [(p.name, p.is_master, p.data_width) for p in spec.ports][1:] == [
         ("M_AXI_GMEM1", True, 128),
         ("S_AXI_CONTROL", False, 32),
     ]
     assert spec.counters == {"beats": 0x100}
+    assert spec.about == {0x10: "The first vector.", 0x50: "", 0x100: "Words & waits."}
+    assert spec.record == (("status", "0 is good."),)
     xclbin = build_kernels(tmp_path / "v.xclbin", [VADD / "vadd.cpp"], [], [xml], {"vadd": 1})
     assert parse_kernels(xclbin.metadata_xml) == (spec,)
     with pytest.raises(KernelError):
-        parse_kernels(xml.replace(b"0x100", b""))
+        parse_kernels(xml.replace(b"0x100 Words & waits.", b""))
+    for wrong in (b"<?headrace-argument missing A text.?>", b"<?headrace-argument?>", b"<?headrace-record?>"):
+        with pytest.raises(KernelError):
+            parse_kernels(xml.replace(b"</args>", b"</args>" + wrong))

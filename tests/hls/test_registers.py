@@ -6,6 +6,7 @@ import pytest
 
 from headrace.bitstreams.kernel import parse_kernels
 from headrace.bitstreams.sources import hls_folder
+from headrace.host.dpu.units.cu import RESULT_WORDS
 from headrace.host.dpu.units.status import Status
 
 HLS = hls_folder()
@@ -69,6 +70,11 @@ def test_the_status_codes_of_the_rtl_are_the_hardwares():
     assert codes == {status.name.title().replace("_", ""): status.value for status in Status}
 
 
-def test_the_readme_documents_every_status_code_once():
-    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", (HLS / "README.md").read_text(), re.M)
-    assert [(int(code), name) for code, name in rows] == [(status.value, status.name) for status in Status]
+@of_every_cu
+def test_every_register_and_every_word_of_the_record_has_a_text(cu):
+    (spec,) = parse_kernels((HLS / cu / "kernel.xml").read_bytes())
+    offsets = {arg.offset for arg in spec.args} | {*spec.outputs.values(), *spec.counters.values()}
+    assert spec.about.keys() == offsets and all(text.endswith(".") for text in spec.about.values())
+    assert len(spec.record) == RESULT_WORDS and spec.record[0][0] == "status"
+    outputs = [name for name, _ in spec.record if name in spec.outputs]
+    assert set(outputs) == set(spec.outputs)  # a host that cannot read registers finds them in the record

@@ -5,6 +5,7 @@ import itertools
 import subprocess
 import zlib
 from collections import Counter
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -76,10 +77,15 @@ def photo(width: int, height: int) -> np.ndarray:
 
 
 def test_the_samplings_are_these():
-    """All 42 samplings of one to three components are tried, and the known ones are among them."""
+    """The known ones are among them, and docs/reference/units.md has their numbers."""
     assert len(EVERY) == 42 and len(OTHERS) == 37
     assert {"4x2 1x1 1x1", "2x2 1x2 1x2", "2x1 2x1 2x1", "1x4 1x1 1x1"} <= set(OTHERS)
-    assert Counter(map(greatest_width, OTHERS)) == {8192: 19, 4096: 14, 2048: 4}
+    widths = Counter(map(greatest_width, OTHERS))
+    assert widths == {8192: 19, 4096: 14, 2048: 4}
+    page = " ".join((Path(__file__).parents[2] / "docs" / "reference" / "units.md").read_text().split())
+    assert f"takes {len(EVERY)} combinations of sampling factors" in page
+    assert f"takes {widths[8192]} of the {len(OTHERS)} unusual ones up to 8192 pixels" in page
+    assert f"{widths[4096]} more up to 4096" in page
 
 
 @pytest.mark.quick(csim=16, rtlsim=8)

@@ -13,8 +13,8 @@
 // Why so      The loop has 8 levels of look-up tables and 4.0 ns by abc9's estimate, which leaves
 //             out LUT RAM; short codes of 9 bits would need one more step of choosing. Of the codes
 //             of 12 photos 2.9 % are long at quality 75 and 4.1 % at 90. Two files in turn (C-slow)
-//             or two symbols a clock (speculation): hls/README.md has what they would give,
-//             measured by scripts/bench_entropy_ways.py.
+//             or two symbols a clock (speculation): benchmarks/entropy_ways.py measures what they
+//             would give.
 // Latency     5 clocks from the bits to the coefficient.
 // Bad input   the first error decides; what follows is read up to TokenFileEnd and dropped. So is
 //             what follows the last MCU row that the window needs, if that is not the image's:

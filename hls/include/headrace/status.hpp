@@ -1,5 +1,6 @@
 // Status codes of all CUs. The value stands in a CU's `status` register when it is done.
-// The table in hls/README.md says what each means and what to do; host/dpu/units/status.py mirrors it (a test compares them).
+// docs/reference/registers.md says what each means and what to do. host/dpu/units/status.py has the same codes, which a test
+// compares.
 #pragma once
 
 #include "ap_int.h"

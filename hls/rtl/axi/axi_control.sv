@@ -52,9 +52,18 @@ module axi_control #(
   input  logic [CounterWords-1:0][31:0]  counters_i
 );
 
+  // docs/reference/registers.md has the text of each comment.
+  // Bit 0 ap_start: write 1 to ask for a run; it reads 1 until the unit takes its arguments.
+  // Bit 1 ap_done: the run has ended; it reads 1 until ap_continue.
+  // Bit 2 ap_idle: no run is asked for or under way.
+  // Bit 3 ap_ready: the unit has taken the arguments; reading clears it.
+  // Bit 4 ap_continue: write 1 after ap_done, so that the next run may begin; it reads 0.
   localparam logic [11:0] Control = 12'h000;
+  // Bit 0: the interrupt output is enabled.
   localparam logic [11:0] Gie     = 12'h004;
+  // Bit 0: ap_done sets bit 0 of ISR. Bit 1: ap_ready sets bit 1 of ISR.
   localparam logic [11:0] Ier     = 12'h008;
+  // Bit 0: ap_done has risen. Bit 1: ap_ready has risen. Writing 1 to a bit toggles it.
   localparam logic [11:0] Isr     = 12'h00C;
 
   // ---- Writes ----

@@ -465,10 +465,10 @@ def image_cu_cycles(
     """Return the clocks from start to done of a run of the image CU, for a window in the middle and buffers at whole
     pages.
 
-    The arguments from `stage` to `element_bytes` are those of the image CU (hls/README.md). `latency` has the clocks
-    from an address to its first word, and from the last word of a write to its confirmation. The words under way hide
-    up to some 400 of them; a word a clock follows. The model is not meant for runs of less than 2,000 clocks: the turns
-    of the store unit and of the tables are known to some 30 clocks only."""
+    The arguments from `stage` to `element_bytes` are those of the image CU (docs/reference/registers.md). `latency` has
+    the clocks from an address to its first word, and from the last word of a write to its confirmation. The words under
+    way hide up to some 400 of them; a word a clock follows. The model is not meant for runs of less than 2,000 clocks:
+    the turns of the store unit and of the tables are known to some 30 clocks only."""
     size = width, height = work.width, work.height
     if stage >= 1:
         shorter = min(size)

@@ -1,4 +1,4 @@
-"""Test the table of host/xrt/README.md: its calls are those of the script, and its columns are the results of each
+"""Test the table of host/xrt/conformance.md: its calls are those of the script, and its columns are the results of each
 device."""
 
 import os

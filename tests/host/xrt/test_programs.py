@@ -85,7 +85,7 @@ def test_what_a_program_cannot_do_is_told_and_leaves_no_file(
     environment = image_environment("sw_emu")
     (tmp_path / "text.jpg").write_text("no photo")
     for arguments, wording in (
-        ((container, tmp_path / "text.jpg", tensor), "text.jpg: status 1, see hls/README.md"),
+        ((container, tmp_path / "text.jpg", tensor), "text.jpg: status 1, see docs/reference/registers.md"),
         ((container, tmp_path / "missing.jpg", tensor), "missing.jpg cannot be read"),
         ((container, image_file, tmp_path / "no_folder" / "tensor.bin"), "tensor.bin cannot be written"),
         ((container, image_file), "usage: "),

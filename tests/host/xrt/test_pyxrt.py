@@ -1,8 +1,8 @@
 """One suite for all devices with pyxrt's names: the emulated device, Debian's XRT and any pyxrt that can be imported.
 
 Tests here use the API of XRT 2.13 unless they say otherwise. Where XRT's emulation differs from the emulated device, a
-test expects what the table in host/xrt/README.md says. test_emulation.py has the tests of the emulated device alone:
-faults, clocks, messages, strictness towards wrong arguments, and times."""
+test expects what the table in host/xrt/conformance.md says. test_emulation.py has the tests of the emulated device
+alone: faults, clocks, messages, strictness towards wrong arguments, and times."""
 
 import gc
 from itertools import pairwise
@@ -252,7 +252,7 @@ def test_exclusive_access_excludes_where_units_are_opened(backend):
     held = opened("vadd_2", x.kernel.exclusive)
     with pytest.raises(RuntimeError):
         opened("vadd_2", x.kernel.shared)
-    if backend.setup is None:  # see host/xrt/README.md
+    if backend.setup is None:  # see host/xrt/conformance.md
         with pytest.raises(RuntimeError, match="busy"):
             opened("vadd_2", x.kernel.exclusive)
     del held

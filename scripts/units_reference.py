@@ -1,0 +1,451 @@
+#!/usr/bin/env python3
+"""Write the tables of compute units and their parts into the pages of PAGES, between their marks.
+
+    .venv/bin/python scripts/units_reference.py [--check]
+
+A table stands between the lines `<!-- table: NAME -->` and `<!-- end of table -->`. Areas come from
+sim/system/yosys_cells.csv (scripts/yosys_cells.py), clocks and errors from docs/measured/clocks.json
+(scripts/clock_figures.py), limits of a card from headrace.sim.system.limits, bounds from the tests that assert them,
+and all other texts from this file. With --check nothing is written, and the exit status is 1 if a page is not what
+would be written."""
+
+import argparse
+import ast
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from headrace.bitstreams.resources.report import CYCLES_PER_IMAGE, JPEG_BYTES, PREBA_TABLE_1, TARGET_IMAGES_PER_S
+from headrace.host.dpu.specs import RATES
+from headrace.sim.hardware.dpu.audio import taps_cycles
+from headrace.sim.system.card import CUS, DELAY, MASTERS, U55C, USABLE, estimated_mhz, reported_cells
+from headrace.sim.system.limits import LAUNCHES_S, TENSOR_BYTES, Cu, cus_for, limits
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ("hls/README.md", "docs/reference/units.md", "docs/explanation/exactness.md", "docs/notes/hardware.md")
+CLOCKS = ROOT / "docs" / "measured" / "clocks.json"
+TESTS = ROOT / "tests"
+MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A unit. `folder` has its sources, and `module` is its top module in the RTL."""
+
+    folder: str
+    module: str
+    does: str
+    interface: str
+    throughput: str
+    latency: str
+
+    @property
+    def name(self) -> str:
+        return self.module
+
+
+PIXELS, AUDIO = "a frame and its pixels in and out", "a sound and its samples in and out"
+MASTER = "2 AXI4 masters of 128 bits, AXI4-Lite, `ap_ctrl_chain`"
+UNITS = (
+    Unit(
+        "image_cu",
+        "image_cu",
+        "a JPEG file to a tensor",
+        MASTER,
+        "that of decode",
+        "that of decode, and a burst",
+    ),
+    Unit(
+        "decode",
+        "decode",
+        "JPEG to RGB",
+        "128-bit words in; a frame and its pixels out",
+        "a Huffman symbol, two clocks for a long code; two pixels",
+        "the headers at a byte a clock, the first MCU row, then about 60",
+    ),
+    Unit(
+        "decode/progressive",
+        "progressive_decoder",
+        "files of several scans; a part of decode",
+        "tokens in, coefficients out, a workspace in memory",
+        "a symbol, or a word of eight coefficients",
+        "twice memory's latency between scans",
+    ),
+    Unit(
+        "resize",
+        "resize",
+        "bilinear, shorter side to a length",
+        PIXELS,
+        "two source pixels or two output pixels",
+        "20 of a row after the source row that it needs",
+    ),
+    Unit("crop", "crop", "a window", PIXELS, "two source pixels", "1 of a frame, 3 or 4 of a beat"),
+    Unit(
+        "normalize",
+        "normalize",
+        "a table of 256 values for each channel",
+        "pixels in, samples out, three tables",
+        "two pixels",
+        "2",
+    ),
+    Unit(
+        "audio_mel_cu",
+        "audio_mel_cu",
+        "a WAV file to log-mel bands and their sums (CU A)",
+        MASTER,
+        "a sample of the file; half of one at 8 and 11.025 kHz",
+        "that of mel, and a burst",
+    ),
+    Unit(
+        "wav",
+        "wav",
+        "a WAV file to samples in mono",
+        "128-bit words in; a sound and its samples out",
+        "a sample; 16 bytes of a chunk that is skipped",
+        "35 to the sound, 9 for each chunk that is skipped, 12 for an extension",
+    ),
+    Unit(
+        "resample",
+        "resample",
+        "to 16 kHz",
+        f"{AUDIO}; a table of taps",
+        "a sample in or out; one in in two clocks at 8 and 11.025 kHz",
+        "39 to the sound; 44 output samples of the filter, 88 at 8 and 11.025 kHz",
+    ),
+    Unit(
+        "mel",
+        "mel",
+        "samples at 16 kHz to log-mel bands",
+        f"{AUDIO}; a program of the filterbank",
+        "a sample; a frame within its 160 samples",
+        "475 from the last sample of a window to the first value",
+    ),
+    Unit(
+        "audio_norm_cu",
+        "audio_norm_cu",
+        "log-mel bands to a tensor (CU B)",
+        MASTER,
+        "that of mel_normalize",
+        "that of mel_normalize, and a burst",
+    ),
+    Unit(
+        "mel_normalize",
+        "mel_normalize",
+        "mean and deviation of each band",
+        "128-bit words in and out",
+        "four values; six clocks for the statistics of a band",
+        "a tile of 128 frames",
+    ),
+)
+
+
+@cache
+def clocks() -> dict[str, Any]:
+    """Return the measured clocks and errors."""
+    found: dict[str, Any] = json.loads(CLOCKS.read_text())
+    return found
+
+
+def markdown(heads: str, rows: Iterable[Iterable[str]], right: int = 0) -> str:
+    """Return a table. The columns from `right` on are aligned to the right; with 0, none is."""
+    names = heads.split(" | ")
+    marks = ["---:" if right and number >= right else "---" for number in range(len(names))]
+    lines = [" | ".join(names), " | ".join(marks), *(" | ".join(row) for row in rows)]
+    return "".join(f"| {line} |\n" for line in lines)
+
+
+# ---- units ----
+
+
+def units() -> str:
+    """Return interface, throughput and latency of each unit."""
+    return markdown(
+        "unit | does | interface | throughput, per clock | latency, clocks | status",
+        ([f"`{u.name}`", u.does, u.interface, u.throughput, u.latency, "simulated"] for u in UNITS),
+    )
+
+
+def area() -> str:
+    """Return the area and the longest path of each unit, as Yosys estimates them."""
+    cells = reported_cells()
+    return markdown(
+        "unit | LUT | FF | DSP | BRAM36 | URAM | longest path, ns | clock that it supports, MHz | LUT of a U55C, %",
+        (
+            [
+                f"`{u.name}`",
+                *(f"{cells[u.module][kind]:,g}" for kind in U55C),
+                f"{cells[u.module][DELAY] / 1e3:.2f}",
+                f"{1e6 / cells[u.module][DELAY]:.0f}",
+                f"{100 * cells[u.module]['lut'] / U55C['lut']:.1f}",
+            ]
+            for u in UNITS
+        ),
+        right=1,
+    )
+
+
+def sources() -> str:
+    """Return the folders and the reference of each unit, with links from hls/."""
+    return markdown(
+        "folder | does | RTL | C++",
+        ([f"[{u.folder}/]({u.folder})", u.does, f"[{u.module}.sv]({u.folder}/{u.module}.sv)", _cpp(u)] for u in UNITS),
+    )
+
+
+def _cpp(unit: Unit) -> str:
+    name = Path(unit.folder).name
+    return f"[{name}.hpp]({unit.folder}/{name}.hpp)"
+
+
+# ---- clocks ----
+
+
+def image_clocks() -> str:
+    """Return the clocks of whole images at 500x375."""
+    figures = clocks()["image_cu"]
+    slow, fast = figures["estimated_clock_mhz"], figures["clock_mhz"]
+
+    def row(each: dict[str, Any]) -> list[str]:
+        per_pixel, rates = each["cycles_per_pixel"], each["images_per_s"]
+        several_scans = "scans" in each["sampling"]
+        return [
+            each["sampling"],
+            str(each["quality"]),
+            f"{per_pixel['mean']:.3f}",
+            f"{per_pixel['max']:.3f}",
+            "" if several_scans else f"{each['symbols']:,.0f}",
+            f"{each['first_output']:,.0f}",
+            f"{each['last_output']:,.0f}",
+            f"{rates[str(slow)]['1']:,.0f}",
+            f"{rates[str(slow)]['4']:,.0f}",
+            f"{rates[str(fast)]['1']:,.0f}",
+        ]
+
+    heads = (
+        "sampling | quality | clocks a pixel, mean | worst image | symbols | clocks to the first word"
+        f" | to the last word | images/s, 1 CU at {slow} MHz | 4 CUs at {slow} MHz | 1 CU at {fast} MHz"
+    )
+    return markdown(heads, map(row, figures["summary"]), right=1)
+
+
+def image_summary() -> str:
+    """Return a few figures of the image unit as a list."""
+    figures = clocks()["image_cu"]
+    deviation = figures["model_deviation"]
+    lines = [
+        f"- Between two runs lie {figures['gap_between_runs']} clocks of register accesses. Images/s include them.",
+        f"- A CU moves at most {figures['memory_bytes_per_s_max'] / 1e9:.1f} GB/s at {figures['clock_mhz']} MHz.",
+        f"- The cycle model (`sim/hardware/dpu/image.py`) is off by at most {100 * deviation['max']:.2f} %, on average "
+        f"by {100 * deviation['mean']:.3f} %.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def launch_queue() -> str:
+    """Return clocks and rates of single starts and of the ring, by the cost of a launch."""
+    mhz = clocks()["image_cu"]["estimated_clock_mhz"]
+    assumed = clocks()["image_cu"]["clock_mhz"]
+    count = clocks()["launch_queue"]["count"]
+
+    def rate(at: float, launch_us: float) -> float:
+        return 1e6 / ((at - launch_us * assumed) / mhz + launch_us)
+
+    rows = (
+        [
+            str(row["quality"]),
+            f"{row['launch_us']:g}",
+            f"{row['single'] - row['launch_us'] * assumed:,.0f}",
+            f"{rate(row['single'], row['launch_us']):,.0f}",
+            f"{row['queue'] - row['launch_us'] * assumed / count:,.0f}",
+            f"{rate(row['queue'], row['launch_us'] / count):,.0f}",
+        ]
+        for row in clocks()["launch_queue"]["rows"]
+    )
+    return markdown(
+        f"quality | launch, us | clocks, single start | images/s at {mhz} MHz | clocks, from the ring"
+        f" | images/s at {mhz} MHz",
+        rows,
+        right=1,
+    )
+
+
+def audio_clocks() -> str:
+    """Return the clocks of both audio CUs."""
+    rows = clocks()["audio_cu"]["rows"]
+    slow = min(rows[0]["seconds_per_s"], key=int)
+    return markdown(
+        "sound | CU A, clocks | per sample of the file | CU B, clocks | per value"
+        f" | seconds of audio a second at {slow} MHz",
+        (
+            [
+                _clip(row["sound"]),
+                f"{row['mel_cycles']:,}",
+                f"{row['cycles_per_sample']:.3f}",
+                f"{row['norm_cycles']:,}",
+                f"{row['norm_cycles_per_value']:.3f}",
+                f"{row['seconds_per_s'][slow]:,.0f}",
+            ]
+            for row in rows
+        ),
+        right=1,
+    )
+
+
+def _clip(name: str) -> str:
+    return name.removeprefix("made, ").replace(", ", " at ")
+
+
+def audio_summary() -> str:
+    """Return the gain of two units over one that does both, as a list."""
+    figures = clocks()["audio_cu"]
+    a, b = (sum(row[kind] for row in figures["rows"]) for kind in ("mel_cycles", "norm_cycles"))
+    gain = figures["merged_cycles"] / figures["overlapped_cycles"]
+    return (
+        f"- CU B takes {100 * b / a:.0f} % of the clocks of CU A. With both at work on successive requests, throughput "
+        f"is {gain:.2f} times that of one unit which does A and then B.\n"
+        "- When a file has another sample rate than the file before, CU A first loads the taps of its filter. That "
+        f"takes up to {max(map(taps_cycles, RATES)):,} clocks.\n"
+    )
+
+
+def card() -> str:
+    """Return what limits the rate of a card, by launch and by type of tensor."""
+    mhz = estimated_mhz("image cu")
+    cu = Cu(CUS["image cu"], MASTERS["image cu"], CYCLES_PER_IMAGE, mhz * 1e6)
+    rows = []
+    for launch_s in LAUNCHES_S:
+        first = [limits(cu, launch_s, JPEG_BYTES, size)[0] for size in TENSOR_BYTES.values()]
+        rows.append(
+            [
+                f"{1e6 * launch_s:.0f} us a launch" if launch_s else "none: the ring",
+                f"{cu.images_s(launch_s):,.0f}",
+                str(cus_for(TARGET_IMAGES_PER_S, cu, launch_s)),
+                *(f"{limit.name}, {limit.images_s:,.0f}" for limit in first),
+            ]
+        )
+    heads = " | ".join(f"first limit, {name}" for name in TENSOR_BYTES)
+    image = (
+        f"An image of 500x375 at 4:2:0, quality 90, takes {CYCLES_PER_IMAGE:,} clocks from start to start. Its file "
+        f"has {JPEG_BYTES / 1000:.0f} KB. The clock is {mhz} MHz.\n\n"
+    )
+    return image + markdown(f"launch | images/s of a CU | CUs for {TARGET_IMAGES_PER_S:,} images/s | {heads}", rows)
+
+
+def card_cus() -> str:
+    """Return how many image CUs each resource of a card takes."""
+    cu = Cu(CUS["image cu"], MASTERS["image cu"], CYCLES_PER_IMAGE, estimated_mhz("image cu") * 1e6)
+    fits = {limit.name: limit.cus for limit in limits(cu, 0.0, JPEG_BYTES, 1) if limit.cus is not None}
+    rows = [[name, str(count)] for name, count in sorted(fits.items(), key=lambda item: item[1])]
+    usable = f"{100 * USABLE:.0f} % of the cells are taken to be usable. That is an assumption.\n\n"
+    return usable + markdown("resource | image CUs", rows, right=1)
+
+
+def preba() -> str:
+    """Return the share of a U55C that PREBA's units take, and ours."""
+    cells = reported_cells()
+    names = [name for name in PREBA_TABLE_1 if name in cells]
+    return markdown(
+        "unit | LUT | FF | BRAM | URAM | DSP | PREBA: LUT | PREBA: FF | PREBA: BRAM | PREBA: URAM | PREBA: DSP",
+        (
+            [
+                f"`{name}`",
+                *(f"{100 * cells[name][kind] / U55C[kind]:.1f}" for kind in ("lut", "ff", "bram36", "uram", "dsp")),
+                *(f"{PREBA_TABLE_1[name][kind]:.1f}" for kind in ("lut", "ff", "bram36", "uram", "dsp")),
+            ]
+            for name in names
+        ),
+        right=1,
+    )
+
+
+# ---- errors ----
+
+
+def audio_errors() -> str:
+    """Return the errors of the audio units against float64, as measured on the RTL."""
+    return markdown(
+        "sound | resample, largest | mel, 99.9 % | mel, largest | normalize, RMS",
+        (
+            [
+                _clip(row["sound"]),
+                *(
+                    f"{row[name]:.1e}"
+                    for name in ("resample_error", "mel_error_999", "mel_error_all", "normalised_rms")
+                ),
+            ]
+            for row in clocks()["audio_cu"]["rows"]
+        ),
+        right=1,
+    )
+
+
+BOUNDS = (  # test file, constant, what it bounds
+    ("hls/test_resample.py", "ERROR", "`resample`: largest error of a sample of full scale 1"),
+    ("hls/test_mel.py", "ERROR_999", "`mel`: error of 99.9 % of the points that lie 3 or more above the floor"),
+    ("hls/test_mel.py", "ERROR_HIGH", "`mel`: largest error of these points"),
+    ("hls/test_mel.py", "ERROR_ALL", "`mel`: largest error of all points, those near the floor included"),
+    ("hls/test_audio_norm_cu.py", "ERROR_FLOAT32", "`mel_normalize`: RMS error, float32"),
+    ("hls/test_audio_norm_cu.py", "ERROR_FLOAT16", "`mel_normalize`: RMS error, float16"),
+)
+
+
+def constant(file: Path, name: str) -> float:
+    """Return a number that a test file defines at its top. Raises KeyError if there is none."""
+    for statement in ast.parse(file.read_text()).body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=found)], value=value) if found == name:
+                return float(ast.literal_eval(value))
+    raise KeyError(f"{file.name} has no constant {name}")
+
+
+def audio_bounds() -> str:
+    """Return the bounds that the tests of the audio units assert."""
+    rows = [[text, f"{constant(TESTS / file, name):g}", f"`tests/{file}`"] for file, name, text in BOUNDS]
+    return markdown("what | bound | asserted in", rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    table.__name__: table
+    for table in (
+        units,
+        area,
+        sources,
+        image_clocks,
+        image_summary,
+        launch_queue,
+        audio_clocks,
+        audio_summary,
+        card,
+        card_cus,
+        preba,
+        audio_errors,
+        audio_bounds,
+    )
+}
+
+
+def filled(text: str) -> str:
+    """Return a page with its tables as they are now. Raises KeyError for an unknown table."""
+    return MARKED.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n{found[3]}", text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    for name in PAGES:
+        page = ROOT / name
+        text = page.read_text()
+        if not check:
+            page.write_text(filled(text))
+        elif filled(text) != text:
+            sys.exit(f"{name} has old tables: run scripts/units_reference.py")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""The drawings of the compute units are those of the script, and hold what their frame shows."""
+
+import re
+import runpy
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = runpy.run_path(str(ROOT / "scripts" / "draw_units.py"))
+SVG = "{http://www.w3.org/2000/svg}"
+drawings = pytest.mark.parametrize("name", SCRIPT["DRAWINGS"])
+
+
+@drawings
+def test_the_drawing_in_the_repository_is_the_scripts(name):
+    assert (ROOT / "docs" / "images" / name).read_text() == SCRIPT["DRAWINGS"][name]()
+
+
+@drawings
+def test_everything_lies_within_the_frame_and_has_a_style_for_both_colour_schemes(name):
+    root = ElementTree.fromstring(SCRIPT["DRAWINGS"][name]())
+    width, height = (float(value) for value in root.attrib["viewBox"].split()[2:])
+    assert width == 800
+    for box in root.iter(f"{SVG}rect"):
+        right, lower = (float(box.get(a, 0)) + float(box.get(b, 0)) for a, b in (("x", "width"), ("y", "height")))
+        assert 0 <= right <= width and 0 <= lower <= height
+    for text in root.iter(f"{SVG}text"):
+        assert 0 < float(text.attrib["x"]) < width and 0 < float(text.attrib["y"]) < height
+    for path in root.iter(f"{SVG}path"):
+        numbers = [float(number) for number in re.findall(r"\d+", path.attrib["d"])]
+        assert max(numbers[0::2]) <= width and max(numbers[1::2]) <= height
+    used = {element.get("class") for element in root.iter() if element.get("class")}
+    light, dark = SCRIPT["STYLE"].split("@media (prefers-color-scheme: dark)")
+    styled = {kind for kind in used if f".{kind} " in light}
+    assert styled == used
+    assert {kind for kind in used if f".{kind} " in dark} >= used - {"title", "name", "text"}
+
+
+@drawings
+def test_the_units_that_it_names_exist(name):
+    text = SCRIPT["DRAWINGS"][name]()
+    names = {"image_unit.svg": ("resize", "crop", "normalize", "band_decoder", "entropy_decoder", "cu_shell", "store")}
+    names["audio_units.svg"] = ("wav", "resample", "mel", "sound_store", "tensor_rows", "audio_mel_cu", "audio_norm_cu")
+    for unit in names[name]:
+        assert unit in text or unit.replace("_", " ") in text
+        assert list((ROOT / "hls").rglob(f"{unit}.sv"))
