@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Draw the pipelines of the compute units: docs/images/image_unit.svg and docs/images/audio_units.svg.
+"""Draw the pipelines of the compute units, for light and for dark ground: docs/images/{image_unit,audio_units}-*.svg.
 
     .venv/bin/python scripts/draw_units.py [--check]
 
-Each drawing is 800 pixels wide and has its own background. It follows the colour scheme of the reader's browser, light
-or dark. With --check nothing is written, and the exit status is 1 if a file is not what would be written."""
+With --check nothing is written, and the exit status is 1 if a file is not what would be written."""
 
 import argparse
 import sys
@@ -15,49 +14,54 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images"
 WIDTH = 800
-STYLE = """
+LIGHT = """
   .page { fill: #ffffff; }
-  .frame { fill: #f3f5f7; stroke: #c4cbd3; }
-  .box { fill: #ffffff; stroke: #48596b; }
-  .memory { fill: #e2e8ef; stroke: #48596b; }
+  .frame { fill: #f1f4f7; stroke: #c4cbd3; }
+  .box { fill: #ffffff; stroke: #52616f; }
+  .memory { fill: #e2e8ef; stroke: #52616f; }
   .image { fill: #dcebf9; stroke: #2a6aa8; }
   .audio { fill: #e0f1e4; stroke: #2f7d46; }
-  .wire { fill: none; stroke: #48596b; stroke-width: 1.8; }
-  .side { fill: none; stroke: #a85b00; stroke-width: 1.8; stroke-dasharray: 5 4; }
-  .head { fill: #48596b; }
+  .wire { fill: none; stroke: #52616f; }
+  .side { fill: none; stroke: #a85b00; }
+  .head { fill: #52616f; }
   .sidehead { fill: #a85b00; }
-  text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: #1b2530; }
+  .note { fill: #8a4a00; }
+  .title, .name, .text { fill: #1b2733; }
+"""
+DARK = """
+  .page { fill: #14181d; }
+  .frame { fill: #1a222b; stroke: #46515d; }
+  .box { fill: #222d38; stroke: #9fb0c2; }
+  .memory { fill: #2b3540; stroke: #9fb0c2; }
+  .image { fill: #1c3a57; stroke: #6fb1ee; }
+  .audio { fill: #1d4228; stroke: #74c58c; }
+  .wire { fill: none; stroke: #9fb0c2; }
+  .side { fill: none; stroke: #f0a648; }
+  .head { fill: #9fb0c2; }
+  .sidehead { fill: #f0a648; }
+  .note { fill: #f0a648; }
+  .title, .name, .text { fill: #e6edf3; }
+"""
+SHAPES = """
+  .wire, .side { stroke-width: 1.8; }
+  .side { stroke-dasharray: 5 4; }
+  text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, Helvetica, Arial, sans-serif; font-size: 12.5px; }
   .title { font-size: 16px; font-weight: 600; }
   .name { font-size: 14px; font-weight: 600; }
-  .text { font-size: 12.5px; }
-  .note { font-size: 12.5px; fill: #8a4a00; }
-  @media (prefers-color-scheme: dark) {
-    .page { fill: #14181d; }
-    .frame { fill: #1d232a; stroke: #46515d; }
-    .box { fill: #262e37; stroke: #9fb0c2; }
-    .memory { fill: #2b3540; stroke: #9fb0c2; }
-    .image { fill: #1c3a57; stroke: #6fb1ee; }
-    .audio { fill: #1d4228; stroke: #74c58c; }
-    .wire { stroke: #9fb0c2; }
-    .side { stroke: #f0a648; }
-    .head { fill: #9fb0c2; }
-    .sidehead { fill: #f0a648; }
-    text { fill: #e8edf2; }
-    .note { fill: #f0a648; }
-  }
 """
+THEMES = {"light": LIGHT, "dark": DARK}
 
 
 class Drawing:
     """An SVG under way. Coordinates are pixels from the upper left corner."""
 
-    def __init__(self, title: str, about: str, height: int) -> None:
+    def __init__(self, style: str, title: str, about: str, height: int) -> None:
         self._parts = [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
             f'role="img" aria-labelledby="title about">',
             f'<title id="title">{escape(title)}</title>',
             f'<desc id="about">{escape(about)}</desc>',
-            f"<style>{STYLE}</style>",
+            f"<style>{SHAPES}{style}</style>",
             "<defs>",
             *(
                 f'<marker id="{name}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" '
@@ -100,9 +104,10 @@ COLUMNS = (156, 318, 480, 642)  # left edges of the boxes in a row
 BOX = 138
 
 
-def image_unit() -> str:
+def image_unit(style: str) -> str:
     """Return the drawing of image_cu."""
     drawing = Drawing(
+        style,
         "The image compute unit: one JPEG file to one tensor, in one pass",
         "A file goes from device memory through parse, entropy decoder, transform and render, then through resize, "
         "crop, normalize and store back to device memory. Files of several scans take a way through a workspace.",
@@ -157,9 +162,10 @@ def image_unit() -> str:
     return drawing.svg()
 
 
-def audio_units() -> str:
+def audio_units(style: str) -> str:
     """Return the drawing of audio_mel_cu and audio_norm_cu, and of their work on three requests."""
     drawing = Drawing(
+        style,
         "The audio compute units: a WAV file to log-mel bands to a tensor",
         "CU A resamples a file to 16 kHz and makes log-mel bands, which it leaves in device memory with their sums. CU "
         "B normalizes them. While CU B works on a request, CU A works on the next one.",
@@ -211,19 +217,23 @@ def audio_units() -> str:
     return drawing.svg()
 
 
-DRAWINGS: dict[str, Callable[[], str]] = {"image_unit.svg": image_unit, "audio_units.svg": audio_units}
+DRAWINGS: dict[str, Callable[[str], str]] = {"image_unit": image_unit, "audio_units": audio_units}
+
+
+def files() -> dict[str, str]:
+    """Return the content of each file, by name."""
+    return {f"{name}-{theme}.svg": draw(style) for name, draw in DRAWINGS.items() for theme, style in THEMES.items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
-    for name, draw in DRAWINGS.items():
+    for name, text in files().items():
         file = FOLDER / name
         if not check:
-            FOLDER.mkdir(parents=True, exist_ok=True)
-            file.write_text(draw())
-        elif not file.exists() or file.read_text() != draw():
+            file.write_text(text)
+        elif not file.exists() or file.read_text() != text:
             sys.exit(f"{name} is not what the script draws: run scripts/draw_units.py")
 
 

@@ -27,7 +27,7 @@ With --slow each survivor is also tried with the slow tests of its area. A mutan
 `make test`.
 
 With --moved the areas are groups of tests that `make test` no longer runs. Each has the sources that the group guards,
-and the quick tests of the same behaviour, which all run. --area chooses groups. Slow tests may take minutes for each
+and the quick tests of the same behaviour. --area chooses groups. Slow tests may take minutes for each
 survivor. --survivors tries only the survivors of an earlier run with --json, whose lines may have moved since.
 
 The table on stdout has a row for each area. Progress goes to stderr. The exit status is 1 when the score of the whole
@@ -115,15 +115,16 @@ AREAS = {
 SCOPES = ("nearest", "folder", "area")
 
 
-def _papers(name: str, *tests: str) -> Area:
-    """Return the jobs, rows and claims of one paper. Its plots are for people."""
-    files = ("runs", "rows", "claims", "causes", "conditions", "further", "tables")
-    own = tuple(f"tests/sim/experiments/test_{each}.py" for each in tests)
-    return Area(tuple(f"sim/experiments/{name}/{each}.py" for each in files), own)
-
-
 def _in(folder: str, *tests: str) -> tuple[str, ...]:
     return tuple(f"{folder}/test_{name}.py" for name in tests)
+
+
+def _papers(name: str, *tests: str) -> Area:
+    """Return the jobs, rows and claims of one paper. Its plots are for people. Slow tests of its own run the paper."""
+    files = ("runs", "rows", "claims", "causes", "conditions", "further", "tables")
+    own = _in("tests/sim/experiments", *tests)
+    shared = _in("tests/sim/experiments", "experiments")
+    return Area(tuple(f"sim/experiments/{name}/{each}.py" for each in files), (*own, *shared), own)
 
 
 MOVED = {
@@ -854,7 +855,6 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT, areas: dict[
     unknown_areas = set(options.area or ()) - set(areas)
     if unknown_areas:
         parser.error(f"--area {min(unknown_areas)}: choose from {', '.join(areas)}")
-    scope = "area" if options.moved else options.scope
     candidates = {name: mutants_of(root, name, areas[name]) for name in areas if name in (options.area or areas)}
     if options.file:
         unknown = set(options.file) - {mutant.file for part in candidates.values() for mutant in part}
@@ -866,7 +866,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT, areas: dict[
     else:
         mutants = sample(candidates, options.count, options.seed)
     try:
-        outcomes = run(root, areas, mutants, scope, options.jobs, slow=options.slow)
+        outcomes = run(root, areas, mutants, options.scope, options.jobs, slow=options.slow)
     except BaselineFailed as error:
         print(f"mutate: {error}", file=sys.stderr)
         return 1
@@ -877,7 +877,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT, areas: dict[
         print(f"{moved_table(outcomes)}\n")
     print(table(outcomes))
     if options.json:
-        options.json.write_text(report_json(outcomes, options.seed, scope))
+        options.json.write_text(report_json(outcomes, options.seed, options.scope))
     if score(outcomes) < options.at_least:
         print(
             f"mutate: {score(outcomes):.1f} % of the mutants were killed, less than {options.at_least} %",

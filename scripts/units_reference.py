@@ -27,7 +27,7 @@ from headrace.sim.system.card import CUS, DELAY, MASTERS, U55C, USABLE, estimate
 from headrace.sim.system.limits import LAUNCHES_S, TENSOR_BYTES, Cu, cus_for, limits
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("hls/README.md", "docs/reference/units.md", "docs/explanation/exactness.md", "docs/notes/hardware.md")
+PAGES = ("hls/README.md", "docs/reference/units.md", "docs/explanation/exactness.md")
 CLOCKS = ROOT / "docs" / "measured" / "clocks.json"
 TESTS = ROOT / "tests"
 MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)

@@ -1,4 +1,4 @@
-"""The devices with pyxrt's names, and their known differences: the table of host/xrt/conformance.md."""
+"""The devices with pyxrt's names, and their known differences: the table of docs/reference/xrt_calls.md."""
 
 import functools
 import hashlib
@@ -29,7 +29,7 @@ COMPILING_S = 1200  # far beyond what g++ takes, also on a machine that is slow 
 # ---- The table, which the script writes, and the reasons below it ----
 
 SCRIPT = runpy.run_path(str(ROOT / "scripts/conformance_xrt.py"))
-TEXT = (ROOT / "host/xrt/conformance.md").read_text()
+TEXT = (ROOT / "docs/reference/xrt_calls.md").read_text()
 HEADS, *ROWS = [
     [cell.strip().strip("`").replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
     for line in TEXT.splitlines()
@@ -47,7 +47,7 @@ ENDS = ("ends the process", "does not return")
 def column(name: str) -> dict[str, str]:
     """Return the column of a release, by call. Skips the test if the table lacks the release."""
     if name not in HEADS:
-        pytest.skip(f"the table in host/xrt/conformance.md has no column {name}")
+        pytest.skip(f"the table in docs/reference/xrt_calls.md has no column {name}")
     return {row[0]: row[HEADS.index(name)] for row in ROWS}
 
 

@@ -1,5 +1,5 @@
-"""Test the table of host/xrt/conformance.md: its calls are those of the script, and its columns are the results of each
-device."""
+"""Test the table of docs/reference/xrt_calls.md: its calls are those of the script, and its columns are the results of
+each device."""
 
 import os
 from pathlib import Path

@@ -1,7 +1,7 @@
 """One suite for all devices with pyxrt's names: the emulated device, Debian's XRT and any pyxrt that can be imported.
 
 Tests here use the API of XRT 2.13 unless they say otherwise. Where XRT's emulation differs from the emulated device, a
-test expects what the table in host/xrt/conformance.md says. test_emulation.py has the tests of the emulated device
+test expects what the table in docs/reference/xrt_calls.md says. test_emulation.py has the tests of the emulated device
 alone: faults, clocks, messages, strictness towards wrong arguments, and times."""
 
 import gc
@@ -252,7 +252,7 @@ def test_exclusive_access_excludes_where_units_are_opened(backend):
     held = opened("vadd_2", x.kernel.exclusive)
     with pytest.raises(RuntimeError):
         opened("vadd_2", x.kernel.shared)
-    if backend.setup is None:  # see host/xrt/conformance.md
+    if backend.setup is None:  # see docs/reference/xrt_calls.md
         with pytest.raises(RuntimeError, match="busy"):
             opened("vadd_2", x.kernel.exclusive)
     del held
