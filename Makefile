@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo      real photos and speech through the emulated DPU, batching policies side by side; writes out/demo/"
+	@echo "make demo      photos through the emulated DPU, batching policies side by side; writes out/demo/report.html"
 	@echo "make check     lint, types, policies, simulator, runtime in virtual time; 3 minutes"
 	@echo "make test      lint, types and the test suite; a quarter of an hour"
 	@echo "make test-all  the same with the long corpora, whole experiments and mutation testing; hours"
@@ -19,7 +19,6 @@ browser: setup
 
 demo: setup
 	.venv/bin/headrace demo --out out/demo
-	.venv/bin/headrace demo --audio --preprocessors dpu --out out/demo/audio
 
 # The stages of each tier stand in the script, which prints the time of each.
 check test test-all:

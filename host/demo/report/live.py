@@ -214,7 +214,7 @@ def late_line(report: LiveReport, what: str) -> str:
 
 
 def late_shares(late: Mapping[str, float | None], slo_s: float) -> str:
-    """Return the shares of late requests in words: "9% of the requests take over 50 ms with serial and 1% with graph"."""
+    """Return the shares of late requests in words: "9% of the requests take over 5 ms with a and 1% with b"."""
     (first, share), *others = ((name, "none" if each is None else f"{each:.0%}") for name, each in late.items())
     more = [f"{each} with {name}" for name, each in others]
     parts = [f"{share} of the requests take over {slo_s * 1e3:.0f} ms with {first}", *more]

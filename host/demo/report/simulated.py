@@ -164,7 +164,7 @@ def simulated_table(simulated: Simulated) -> Table:
         "busy cores",
         "J each",
         "$/million",
-        "limited by",
+        "full",
     )
     groups = [[_row(load, server) for server in load.servers] for load in simulated.loads]
     return Table(f"Simulated, not run: {simulated.server}", headings, groups, (0, len(headings) - 1))
