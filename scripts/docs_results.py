@@ -164,7 +164,8 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table. A column whose cells are all numbers is aligned to the right, unless it is the first."""
     rows = [list(row) for row in rows]
     columns = list(zip(*rows, strict=True))[1:]
-    numeric = [all(re.fullmatch(r"([<>] )?-?[\d.,e+-]*( ?(1/)?[^\d\s]\S*)?", cell) for cell in column) for column in columns]
+    number = re.compile(r"([<>] )?-?[\d.,e+-]*( ?(1/)?[^\d\s]\S*)?")
+    numeric = [all(number.fullmatch(cell) for cell in column) for column in columns]
     rule = ["---", *("---:" if each else "---" for each in numeric or [False] * (len(head) - 1))]
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *rows))
 
