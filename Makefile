@@ -1,5 +1,5 @@
 # Each target sets up all that it needs; nothing is repeated when nothing changed.
-.PHONY: help setup browser demo docs check test test-all coverage conformance lint imports types links clean
+.PHONY: help setup browser demo docs check test test-all release-check coverage conformance lint imports types links clean
 .DEFAULT_GOAL := help
 
 help:
@@ -8,6 +8,7 @@ help:
 	@echo "make check     lint, types, policies, simulator, runtime in virtual time; 3 minutes"
 	@echo "make test      lint, types and the test suite; a quarter of an hour"
 	@echo "make test-all  the same with the long corpora, whole experiments and mutation testing; hours"
+	@echo "make release-check  builds the wheel and the source distribution, and tries both in clean environments"
 	@echo "make coverage  lines, branches and toggles of the RTL that its tests reach, and those that they do not"
 	@echo "make conformance  what calls of pyxrt give on the emulated device, and with REAL on real ones"
 	@echo "make clean     remove what was built (not .venv)"
@@ -32,6 +33,9 @@ docs: setup
 check test test-all:
 	@scripts/run_tests $@
 
+release-check:
+	scripts/release_check
+
 coverage: setup
 	.venv/bin/python scripts/coverage_rtl.py
 
@@ -43,6 +47,7 @@ lint: imports
 	.venv/bin/ruff format --check --quiet .
 	.venv/bin/python scripts/tidy_hls.py
 	.venv/bin/python scripts/check_words.py
+	.venv/bin/python scripts/readability.py --check
 
 imports: links
 	cd build/typing && PYTHONPATH=. ../../.venv/bin/lint-imports --no-cache --no-logo ../../pyproject.toml

@@ -47,7 +47,8 @@ KERNELS = ("batching/smdp/kernel.pyx",)
 
 
 def extensions():
-    if {"egg_info", "dist_info"} & set(sys.argv):  # pip runs this file three times, twice only to ask for metadata
+    # pip runs this file three times, twice only to ask for metadata. A source distribution has no compiled files.
+    if {"egg_info", "dist_info", "sdist"} & set(sys.argv):
         return []
     from Cython.Build import cythonize
 

@@ -63,7 +63,7 @@ class BadInput(UsageError):
 
 
 class UnsupportedInput(HeadraceError):
-    """The DPU cannot take this input, for example a progressive JPEG. The CPU path may still take it."""
+    """The DPU cannot take this input, for example a CMYK JPEG. The CPU path may still take it."""
 
 
 class CorruptInput(HeadraceError):

@@ -252,7 +252,7 @@ def _setting_of(each: "dataclasses.Field[Any]", hint: Any) -> Setting | None:
     many = len(kinds) == 1 and get_origin(kinds[0]) is tuple
     kind = get_args(kinds[0])[0] if many else kinds[0]
     if kind not in SCALARS:  # mypyc does not keep the annotation
-        kind = type(each.default)
+        kind = str if each.metadata.get("choices") else type(each.default)
     if kind not in SCALARS:
         return None
     known = {key: value for key, value in each.metadata.items() if key in Setting.__dataclass_fields__}

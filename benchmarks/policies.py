@@ -1,29 +1,47 @@
-"""Cost of a policy's decisions: microseconds by how many requests wait, and cells per second of `cellular`.
+"""Cost of a policy's decisions: microseconds by how many requests wait and enter, and cells per second of `cellular`.
 
-    .venv/bin/python -m benchmarks.policies [--only decisions|cells] [--backlogs 1000 10000 100000] [--json [FILE]]
+    .venv/bin/python -m benchmarks.policies [--only PART] [--backlogs 1000 10000 100000] [--json [FILE]]
 
 - decisions: a decision must not cost more because more requests wait. Requests are for ResNet-50 and MobileNet in turn,
   on the NPU. For policies of cells they are for LSTM and Seq2Seq on the V100. "serve" is one task. The policy hands it
   out, takes it back as it has run, and gets as many new requests as it finished. "withdraw" is one request chosen at
   random. The table has the best round. At 100,000 requests the processor's caches are colder.
+- entries: one decision of `lazy` at the first node boundary of a running batch, by the rule of entry (setting `slack`)
+  and by how many newcomers wait. Deadlines are far away, on the NPU. "enter" is how many newcomers the rule lets in.
 - cells: the policy alone, driven by a loop that takes no time. The target is 1 M cells/s, which is twice what 20,000
   requests/s of 24 cells need.
 """
 
 import argparse
+import itertools
 import random
+import statistics
 
 from benchmarks.harness import Report, arguments, main, measure, seconds, spread, summary, table
-from headrace.batching import POLICIES, Decoding, Policy, PolicyContext, Request, UsageError, find_policy, policy_with
+from headrace.batching import (
+    POLICIES,
+    Decoding,
+    NodeTimes,
+    Policy,
+    PolicyContext,
+    Request,
+    Task,
+    UsageError,
+    find_policy,
+    policy_with,
+)
 from headrace.batching.graphs.cell_graph import CellModel, lstm, seq2seq
 from headrace.batching.policies.cellular import CellularBatching
 from headrace.batching.policies.dynamic_graph import DynamicGraphBatching
+from headrace.batching.policies.lazy import SLACKS, LazyBatching
+from headrace.batching.request import SLACK
 from headrace.sim.hardware.npu import npu_times
 from headrace.sim.zoo import model_graph
 from headrace.sim.zoo.cells import cell_network, tree_lstm
 
 TASKS, WITHDRAWN = 500, 50
 LENGTH = 24
+BEGUN, NEWCOMERS = 8, (1, 8, 64)
 
 
 class Backlog:
@@ -101,6 +119,36 @@ def decisions(backlogs: list[int], rounds: int) -> list[dict[str, object]]:
     return rows
 
 
+def entry(times: NodeTimes, slack: str, newcomers: int) -> tuple[float, int]:
+    """Return the seconds of one decision of `lazy` at which so many newcomers wait, and how many of them enter."""
+    model = times.graph.name
+    policy = LazyBatching({model: times}, 1, BEGUN + newcomers, {model: LENGTH}, slack=slack)
+    requests = [Request(number, model, 0.0, 1e6, LENGTH, LENGTH) for number in range(BEGUN + newcomers)]
+    for request in requests[:BEGUN]:
+        policy.submit(request, 0.0)
+    task = policy.next_task(0, 0.0)
+    assert task is not None
+    for request in requests[BEGUN:]:
+        policy.submit(request, 0.0)
+    now = times.duration(BEGUN, LENGTH, task.start, task.start + 1)
+    policy.complete(Decoding().end(task, task.start + 1, times.sections), now)
+    decided: list[Task | None] = []
+    spent = seconds(lambda: decided.append(policy.next_task(0, now)))
+    assert decided[0] is not None
+    return spent, len(decided[0].requests) if decided[0].reason == SLACK else 0
+
+
+def entries(rounds: int) -> list[dict[str, object]]:
+    times = {model: npu_times(model_graph(model)) for model in ("resnet50", "transformer")}
+    rows: list[dict[str, object]] = []
+    for model, slack, count in itertools.product(times, SLACKS, NEWCOMERS):
+        found = [[entry(times[model], slack, count) for _ in range(TASKS)] for _ in range(rounds)]
+        best = min(statistics.median(spent for spent, _ in each) for each in found)
+        entered = found[0][0][1]
+        rows.append({"model": model, "slack": slack, "newcomers": count, "enter": entered, "decide_us": 1e6 * best})
+    return rows
+
+
 def cells_per_s(model: CellModel, workers: int, in_flight: int, requests: int) -> float:
     """Return the rate with `in_flight` requests in progress at all times, each of LENGTH steps in and out."""
     policy = CellularBatching([model], workers)
@@ -142,12 +190,17 @@ def cells(requests: int, rounds: int) -> dict[str, list[float]]:
 def run(options: argparse.Namespace) -> Report:
     figures: dict[str, object] = {}
     tables = []
-    if options.only != "cells":
+    if options.only in (None, "decisions"):
         rows = decisions(options.backlogs, options.rounds)
         figures["decisions"] = rows
         shown = [f"{r['policy']} | {r['waiting']:,} | {r['serve_us']:.2f} | {r['withdraw_us']:.2f}" for r in rows]
         tables.append(table("policy | waiting | serve, us | withdraw, us", shown))
-    if options.only != "decisions":
+    if options.only in (None, "entries"):
+        rows = entries(options.rounds)
+        figures["entries"] = rows
+        shown = [f"{r['model']} | {r['slack']} | {r['newcomers']} | {r['enter']} | {r['decide_us']:.2f}" for r in rows]
+        tables.append(table("model | slack of lazy | newcomers | enter | decide, us", shown))
+    if options.only in (None, "cells"):
         rates = cells(options.requests, options.rounds)
         figures["cells_per_s"] = summary(rates)
         tables.append(table("cellular | cells/s", (f"{name} | {spread(each)}" for name, each in rates.items())))
@@ -155,6 +208,6 @@ def run(options: argparse.Namespace) -> Report:
 
 
 if __name__ == "__main__":
-    parser = arguments(__doc__, only=("decisions", "cells"), rounds=5, requests=20_000)
+    parser = arguments(__doc__, only=("decisions", "entries", "cells"), rounds=5, requests=20_000)
     parser.add_argument("--backlogs", type=int, nargs="+", default=[1000, 10_000, 100_000])
     main(parser, run)

@@ -1,5 +1,7 @@
 """Settings of the site that `make docs` builds with Sphinx. The build needs no network, and pages load nothing."""
 
+import os
+import re
 import shutil
 from importlib.metadata import version as installed
 from pathlib import Path
@@ -14,14 +16,6 @@ release = version = installed("headrace")
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["notes", "**/_*"]
-exclude_patterns += [
-    "does_a_dpu_pay.md",
-    "gpu_check.md",
-    "lazy.md",
-    "measured*",
-    "security.md",
-    "settings.md",
-]  # they move
 
 # Markdown as GitHub reads it: its anchors of headings, its tables and its links between files.
 myst_enable_extensions = ["attrs_inline", "colon_fence"]
@@ -65,6 +59,26 @@ html_theme_options = {
 copybutton_exclude = ".linenos, .gp, .go"
 
 
+DOCS = Path(__file__).parent
+# A link to a Markdown file that is no page of the site, such as ../../tests/README.md.
+OUTSIDE = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+\.md)(?:#[^)\s]*)?\)")
+
+
+def links_to_files(app: Sphinx, page: str, source: list[str]) -> None:
+    """Let links to Markdown files outside docs/ download the file. The first page takes the place of the README."""
+    folder = (DOCS / page).parent
+
+    def replaced(link: re.Match[str]) -> str:
+        words, target = link[1].replace("`", ""), (folder / link[2]).resolve()
+        if target == DOCS.parent / "README.md":
+            return f"[{link[1]}]({os.path.relpath(DOCS / 'index.md', folder)})"
+        if target.is_relative_to(DOCS) or not target.exists():
+            return link[0]
+        return f"{{download}}`{words} <{link[2]}>`"
+
+    source[0] = OUTSIDE.sub(replaced, source[0])
+
+
 def copy_images(app: Sphinx, error: Exception | None) -> None:
     """Copy docs/images. Sphinx finds the images of Markdown, and not those of HTML, such as <picture>."""
     images = Path(app.srcdir) / "images"
@@ -73,4 +87,5 @@ def copy_images(app: Sphinx, error: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> None:
+    app.connect("source-read", links_to_files)
     app.connect("build-finished", copy_images)

@@ -64,6 +64,13 @@ FITTED_TO = ("resnet50", "resnet152", "densenet121", "mobilenetv2", "vgg16")
 LENGTHS = {"bert": 128.0}
 SLICES = {1: "1g.10gb", 2: "2g.20gb", 3: "3g.40gb", 4: "4g.40gb", 7: "7g.80gb"}  # by GPCs
 # Guesses from before any fit. All fits start there, so that a network that is left out has no influence.
+FREE = (
+    "grouped",
+    "memory",
+    "sm_bytes",
+    "kernel_s",
+)  # the constants of kernels that are fitted; others keep their values
+EVALUATIONS = 300
 START, START_HOST = Kernels(12, 0.85, 13, 2.5e-6), Host(27e-6, 50e-6, 8e9)
 # These networks played no part until the model and its constants were fixed.
 NEW = {
@@ -114,12 +121,14 @@ def errors(
     }
 
 
-def fit(rows: dict[tuple[str, int, int], Rows], models: Sequence[str]) -> tuple[Kernels, Host]:
-    of_kernels = len(astuple(START))
+def fit(
+    rows: dict[tuple[str, int, int], Rows], models: Sequence[str], evaluations: int = EVALUATIONS
+) -> tuple[Kernels, Host]:
+    """Return the constants that fit these networks best. Each of two rounds looks at `evaluations` sets of them."""
 
     def unpack(logs: Floats) -> tuple[Kernels, Host]:
         values = [float(value) for value in np.exp(logs)]
-        return Kernels(*values[:of_kernels]), Host(*values[of_kernels:])
+        return Kernels(*values[: len(FREE)]), Host(*values[len(FREE) :])
 
     def mean_error(logs: Floats) -> float:
         kernels, host = unpack(logs)
@@ -134,10 +143,12 @@ def fit(rows: dict[tuple[str, int, int], Rows], models: Sequence[str]) -> tuple[
             )
         )
 
-    at = np.log(np.array([*astuple(START), *astuple(START_HOST)]))
+    at = np.log(np.array([*(getattr(START, name) for name in FREE), *astuple(START_HOST)]))
     for _ in range(2):  # a shrunk simplex may be stuck, so the second round starts from its result
         simplex = np.vstack([at, at + 0.25 * np.eye(len(at))])
-        at = minimize(mean_error, at, method="Nelder-Mead", options={"maxfev": 300, "initial_simplex": simplex}).x
+        at = minimize(
+            mean_error, at, method="Nelder-Mead", options={"maxfev": evaluations, "initial_simplex": simplex}
+        ).x
     return unpack(at)
 
 
@@ -147,10 +158,8 @@ def knee(batches: Sequence[int], seconds: Sequence[float]) -> int:
 
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(line[column]) for line in (head, *lines)) for column in range(len(head))]
-    return "\n".join(
-        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in (head, *lines)
-    )
+    """Return a table in Markdown."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines))
 
 
 def plot(path: Path, rows: dict[tuple[str, int, int], Rows], left_out: dict[str, tuple[Kernels, Host]]) -> None:

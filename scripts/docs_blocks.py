@@ -208,7 +208,7 @@ def wrong_marks(block: Block, before: Block | None) -> str | None:
     if block.has("server") and (block.language != "bash" or not one_command(block.text)):
         return "a server is a bash block of one command"
     for text in block.values("quick"):
-        if " => " not in text or text.partition(" => ")[0] not in block.text:
+        if " =>" not in text or replacement(text)[0] not in block.text:
             return f"the block does not have the text that 'quick: {text}' replaces"
     if block.language == "bash" and not (block.value("fails") or "1").isdigit():
         return "the mark 'fails' of a bash block has an exit status"
@@ -224,11 +224,16 @@ def one_command(text: str) -> bool:
     return bool(commands(text)) and not re.search(r"[;&|]|[^\\]\n", commands(text))
 
 
+def replacement(mark: str) -> tuple[str, str]:
+    """Return the texts OLD and NEW of a mark `quick`. NEW may be empty."""
+    old, _, new = mark.partition(" =>")
+    return old, new.removeprefix(" ")
+
+
 def quick_form(block: Block) -> str:
     text = block.text
     for each in block.values("quick"):
-        old, _, new = each.partition(" => ")
-        text = text.replace(old, new)
+        text = text.replace(*replacement(each))
     return text
 
 
@@ -281,7 +286,7 @@ serve_blocks(COMMANDS, ANSWERS)
 
 @dataclass
 class Result:
-    """What a block gave.
+    """The outcome of a block that ran.
 
     Args:
         status: The exit status, or the exception's name in Python; 0 without a failure.

@@ -4,7 +4,7 @@
     scripts/docs_index.py
 
 It rewrites the part of docs/SECTION/index.md between the comments `generated: pages` and `end of generated part`. ORDER
-has the order of the pages. Pages that it does not name follow in the order of their names.
+has the groups and the order of the pages. Pages that it does not name follow in the order of their names.
 """
 
 import re
@@ -12,80 +12,91 @@ import sys
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
+# For each section, its groups of pages in order. A group without a title is the only one of its section.
 ORDER = {
-    "tutorials": [
-        "serve_a_network",
-        "speech_server",
-        "own_policy",
-        "paper_figure",
-        "plan_a_server",
-        "alveo_folder",
-    ],
-    "how_to": [
-        "send_an_image",
-        "own_preprocessing",
-        "own_network",
-        "from_triton",
-        "limits_and_overload",
-        "observe",
-        "mig",
-        "kserve",
-        "ray",
-        "replay_a_trace",
-        "sweep_and_plot",
-        "check_models_on_a_gpu",
-        "wave",
-        "add_a_unit",
-        "xrt_programs",
-    ],
-    "reference": [
-        "cli/index",
-        "python",
-        "policies/index",
-        "settings",
-        "protocol",
-        "status_codes",
-        "metrics",
-        "file_formats",
-        "units",
-        "registers",
-    ],
-    "explanation": [
-        "the_seam",
-        "exactness",
-        "live_and_simulated",
-        "slice_model",
-        "npu_model",
-        "measured_gpus",
-        "does_a_dpu_pay",
-        "lazy",
-        "security",
-    ],
-    "results": [
-        "preba",
-        "lazybatching",
-        "batchmaker",
-        "smdp",
-        "parvagpu",
-        "goodput",
-        "slices",
-        "gpu",
-        "gpu_check",
-        "benchmarks",
-    ],
-    "project": ["contributing", "changelog", "release", "limits", "glossary"],
+    "tutorials": {
+        "": ["serve_a_network", "speech_server", "own_policy", "paper_figure", "plan_a_server", "alveo_folder"],
+    },
+    "how_to": {
+        "Serve": [
+            "send_an_image",
+            "own_preprocessing",
+            "own_network",
+            "from_triton",
+            "limits_and_overload",
+            "observe",
+            "mig",
+            "kserve",
+            "ray",
+        ],
+        "Simulate and plan": [
+            "choose_a_load",
+            "replay_a_trace",
+            "sweep_and_plot",
+            "simulate_a_server",
+            "simulate_a_fleet",
+            "cells_and_trees",
+            "tune_a_policy",
+            "smdp_tables",
+            "plan_several_models",
+            "plan_a_day",
+            "check_models_on_a_gpu",
+        ],
+        "Build hardware": ["wave", "add_a_unit", "xrt_programs"],
+    },
+    "reference": {
+        "Software": [
+            "cli/index",
+            "python",
+            "policies/index",
+            "settings",
+            "protocol",
+            "status_codes",
+            "metrics",
+            "file_formats",
+            "environment",
+        ],
+        "Hardware": ["units", "registers", "xrt_calls"],
+    },
+    "explanation": {
+        "": [
+            "the_seam",
+            "exactness",
+            "live_and_simulated",
+            "slice_model",
+            "npu_model",
+            "measured_gpus",
+            "does_a_dpu_pay",
+            "lazy",
+            "security",
+        ],
+    },
+    "results": {
+        "Papers": ["preba", "lazybatching", "batchmaker", "smdp", "parvagpu"],
+        "Studies of this project": ["goodput", "slices", "gpu", "gpu_check", "measured/h100", "benchmarks"],
+    },
+    "project": {"": ["contributing", "changelog", "release", "limits", "glossary"]},
 }
+OTHERS = "More"
 BEGIN, END = "<!-- generated: pages -->", "<!-- end of generated part -->"
 # A sentence ends with a full stop, a question mark or a colon before a space and a capital letter.
 SENTENCE = re.compile(r"(.+?[.?:])(?=\s+[A-Z`\[]|\s*$)")
 
 
-def pages(section: Path) -> list[str]:
-    """Return the names of the section's pages in order: its own, and the index of each folder in it."""
-    found = {path.relative_to(section).with_suffix("").as_posix() for path in section.glob("*.md")} - {"index"}
-    found |= {path.relative_to(section).with_suffix("").as_posix() for path in section.glob("*/index.md")}
-    known = [name for name in ORDER.get(section.name, []) if name in found]
-    return known + sorted(found - set(known))
+def pages(section: Path) -> dict[str, list[str]]:
+    """Return the section's pages by group, in order: its own, and those of its folders or the index of a folder."""
+    paths = [path for path in section.glob("*.md") if path.name != "index.md"]
+    for folder in (path for path in section.iterdir() if path.is_dir()):
+        index = folder / "index.md"
+        paths += [index] if index.exists() else folder.glob("*.md")
+    found = {path.relative_to(section).with_suffix("").as_posix() for path in paths}
+    groups = {title: [name for name in names if name in found] for title, names in ORDER[section.name].items()}
+    rest = sorted(found - {name for names in groups.values() for name in names})
+    if list(groups) == [""]:
+        groups[""] += rest
+    else:
+        groups[OTHERS] = rest
+    return {title: names for title, names in groups.items() if names}
 
 
 def title_and_opening(text: str) -> tuple[str, str]:
@@ -109,16 +120,19 @@ def title_and_opening(text: str) -> tuple[str, str]:
 
 def listed(section: Path) -> str:
     """Return the generated part of a section's index."""
-    lines = [BEGIN, ""]
-    names = pages(section)
-    for name in names:
-        try:
-            title, opening = title_and_opening((section / f"{name}.md").read_text())
-        except ValueError as error:
-            raise ValueError(f"{section.name}/{name}.md: {error}") from None
-        lines.append(f"- [{title}]({name}.md): {opening}")
-    toctree = ["```{toctree}", ":hidden:", "", *names, "```"] if names else []
-    return "\n".join([*lines, "", *toctree, END] if names else [BEGIN, END])
+    lists, toctrees = [], []
+    for group, names in pages(section).items():
+        lines = []
+        for name in names:
+            try:
+                title, opening = title_and_opening((section / f"{name}.md").read_text())
+            except ValueError as error:
+                raise ValueError(f"{section.name}/{name}.md: {error}") from None
+            lines.append(f"- [{title}]({name}.md): {opening}")
+        lists += [f"## {group}"] * bool(group) + ["\n".join(lines)]
+        caption = [f":caption: {group}"] * bool(group)
+        toctrees.append("\n".join(["```{toctree}", ":hidden:", *caption, "", *names, "```"]))
+    return "\n\n".join([BEGIN, *lists, *toctrees, END])
 
 
 def rewritten(index: Path) -> str:

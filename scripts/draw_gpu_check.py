@@ -3,7 +3,7 @@
 
     scripts/draw_gpu_check.py gpu_check.json PICTURE.png
 
-It needs matplotlib and Headrace. The page docs/gpu_check.md has the picture of an H100."""
+It needs matplotlib and Headrace. The page docs/results/gpu_check.md has the picture of an H100."""
 
 import argparse
 import json

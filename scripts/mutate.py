@@ -1,7 +1,8 @@
 """Change single lines of the sources, and report the changes that no test notices.
 
     .venv/bin/python scripts/mutate.py [--count N] [--seed N] [--area NAME] [--file FILE] [--scope SCOPE]
-                                       [--slow] [--jobs N] [--json FILE] [--at-least PERCENT]
+                                       [--slow] [--moved] [--survivors FILE] [--jobs N] [--json FILE]
+                                       [--at-least PERCENT]
 
 A mutant is a copy of the tree with one changed line. The tests that mirror the changed file run in that copy. The
 mutant is killed when a test fails or takes too long, and it survives when all tests pass. A survivor shows a missing
@@ -10,8 +11,9 @@ test, or a change that alters no behaviour; a person must judge which of the two
 mutmut and cosmic-ray change only Python modules, and mypyc compiles many of this project's modules. A compiled module
 hides the changed source, so every change of it would survive. Neither tool knows SystemVerilog.
 
-The copy holds no module that mypyc compiled, so the Python sources run. It keeps the extension of Cython, which has no
-Python form. The tests of an area must pass in the copy before the first mutant; otherwise the exit status is 1.
+If a file that changes is compiled by mypyc, the copy holds no module that mypyc compiled, so the Python sources run. It
+keeps the extension of Cython, which has no Python form. The tests of an area must pass in the copy before the first
+mutant; otherwise the exit status is 1.
 
 The sample takes an equal share from each area. A larger --count with the same --seed extends the sample of an area.
 
@@ -23,6 +25,10 @@ area       also all other test files of the area
 
 With --slow each survivor is also tried with the slow tests of its area. A mutant that they alone kill is a gap in
 `make test`.
+
+With --moved the areas are groups of tests that `make test` no longer runs. Each has the sources that the group guards,
+and the quick tests of the same behaviour. --area chooses groups. Slow tests may take minutes for each
+survivor. --survivors tries only the survivors of an earlier run with --json, whose lines may have moved since.
 
 The table on stdout has a row for each area. Progress goes to stderr. The exit status is 1 when the score of the whole
 sample is less than --at-least.
@@ -62,6 +68,7 @@ COPIED = (
     "tests",
     "Makefile",
     "README.md",
+    "constraints.txt",
     "pyproject.toml",
     "setup.py",
 )
@@ -71,10 +78,15 @@ MIN_TIMEOUT = 20.0  # seconds for one test, because machines pause
 
 @dataclass(frozen=True)
 class Area:
-    """`sources` and `tests` are glob patterns from the root. `tests` has all tests that may run for a mutant."""
+    """`sources`, `tests` and `slow` are glob patterns from the root.
+
+    `tests` has all tests that may run for a mutant. `slow` has the files whose slow tests survivors are tried with, and
+    is the same as `tests` if it is empty. `only` chooses tests of these files by pytest's -k."""
 
     sources: tuple[str, ...]
     tests: tuple[str, ...]
+    slow: tuple[str, ...] = ()
+    only: str = ""
 
 
 AREAS = {
@@ -101,6 +113,66 @@ AREAS = {
     "resources": Area(("bitstreams/resources/*.py",), ("tests/bitstreams/resources/test_*.py",)),
 }
 SCOPES = ("nearest", "folder", "area")
+
+
+def _in(folder: str, *tests: str) -> tuple[str, ...]:
+    return tuple(f"{folder}/test_{name}.py" for name in tests)
+
+
+def _papers(name: str, *tests: str) -> Area:
+    """Return the jobs, rows and claims of one paper. Its plots are for people. Slow tests of its own run the paper."""
+    files = ("runs", "rows", "claims", "causes", "conditions", "further", "tables")
+    own = _in("tests/sim/experiments", *tests)
+    shared = _in("tests/sim/experiments", "experiments")
+    return Area(tuple(f"sim/experiments/{name}/{each}.py" for each in files), (*own, *shared), own)
+
+
+MOVED = {
+    "smdp": Area(("batching/smdp/*.py",), ("tests/batching/smdp/test_*.py",)),
+    "paper smdp": _papers("smdp", "smdp_experiments"),
+    "paper lazybatching": _papers("lazybatching", "lazybatching_experiments"),
+    "paper batchmaker": _papers("batchmaker", "batchmaker_experiments"),
+    "paper preba": _papers("preba", "preba_experiments"),
+    "paper goodput": _papers("goodput", "goodput"),
+    "paper slices": _papers("slices", "slices"),
+    "planner": Area(
+        ("sim/planner/*.py",), _in("tests/sim", "planner", "tuning", "placement", "schedule", "rotation", "allocate")
+    ),
+    "sweeps": Area(("sim/sweeps/*.py",), ("tests/sim/sweeps/test_*.py",)),
+    "mutate": Area(("scripts/mutate.py",), ("tests/scripts/test_mutate.py",)),
+    "cli": Area(
+        ("host/cli/options.py", "host/cli/setting_options.py", "host/cli/console.py", "host/cli/interrupt.py"),
+        _in("tests/host/cli", "settings", "output", "interrupt", "resumed", "policies", "bad_usage"),
+        _in("tests/host/cli", "output", "interrupt", "resumed"),
+    ),
+    "dpu": Area(
+        ("host/dpu/reference/image*.py", "host/dpu/cpu_profiling.py"),
+        (*_in("tests/host/dpu/reference", "image", "image_file"), *_in("tests/host/dpu", "cpu_profiling")),
+    ),
+    "fleet": Area(("host/fleet/*.py",), _in("tests/host/fleet", "supervisor", "haproxy", "statistics", "fleet")),
+    "server": Area(
+        ("host/server/group.py", "host/server/service.py", "host/server/rows.py", "host/server/observe/access_log.py"),
+        (*_in("tests/host/server", "limits", "models", "overload"), "tests/host/server/observe/test_records.py"),
+    ),
+    "bench": Area(("host/bench/*.py",), _in("tests/host/bench", "bench")),
+    "networks": Area(("host/workers/networks/foreign/*.py",), ("tests/host/workers/networks/foreign/test_*.py",)),
+    "split": Area(
+        ("host/workers/networks/split/*.py",),
+        (*_in("tests/host/workers/networks", "split"), *_in("tests/host/workers/networks/zoo", "split_zoo")),
+    ),
+    "demo": Area(("host/demo/*.py", "host/demo/*/*.py"), ("tests/host/demo/**/test_*.py",), _in("tests/e2e", "demo")),
+    "resources": Area(("bitstreams/resources/*.py",), ("tests/bitstreams/resources/test_*.py",)),
+    "wav": Area(("hls/wav/*.sv",), _in("tests/hls", "wav"), only="rtlsim"),
+    "render": Area(("hls/decode/render/*.sv",), _in("tests/hls", "render"), only="rtlsim"),
+    "sampling": Area(("hls/decode/render/upsample.sv", "hls/decode/render/color.sv"), _in("tests/hls", "sampling")),
+    "crop": Area(("hls/crop/*.sv",), _in("tests/hls", "crop"), only="rtlsim"),
+    "resize": Area(("hls/resize/*.sv",), _in("tests/hls", "resize"), only="rtlsim"),
+    "decode": Area(("hls/decode/parse/*.sv", "hls/decode/entropy/*.sv"), _in("tests/hls", "decode"), only="rtl"),
+    "scans": Area(("hls/decode/parse/scan*.sv", "hls/decode/entropy/*.sv"), _in("tests/hls", "decode_scans")),
+    "progressive": Area(("hls/decode/progressive/*.sv",), _in("tests/hls", "progressive", "progressive_rtl")),
+    "image_cu": Area(("hls/image_cu/*.sv",), _in("tests/hls", "image_cu")),
+    "audio_mel_cu": Area(("hls/audio_mel_cu/*.sv",), _in("tests/hls", "audio_mel_cu_protocol", "audio_mel_cu")),
+}
 
 
 @dataclass(frozen=True)
@@ -415,6 +487,22 @@ def sample(candidates: dict[str, list[Mutant]], count: int, seed: int) -> list[M
     return [mutant for name in candidates for mutant in shuffled[name][: taken[name]]]
 
 
+def survivors_of(path: Path, candidates: dict[str, list[Mutant]]) -> list[Mutant]:
+    """Return the mutants that survived an earlier run, from its JSON.
+
+    Of several equal lines the one nearest to the former place is taken. A line that is gone is left out."""
+    found = []
+    for row in json.loads(path.read_text())["mutants"]:
+        same = [
+            mutant
+            for mutant in candidates.get(row["area"], ())
+            if (mutant.file, mutant.old, mutant.new) == (row["file"], row["old"], row["new"])
+        ]
+        if same and not row["killed"]:
+            found.append(min(same, key=lambda mutant: abs(mutant.line - row["line"])))
+    return found
+
+
 def tests_of(root: Path, file: str, area: Area, scope: str = "area") -> list[str]:
     """Return the test files for a source file, those first that are the most likely to notice a change of it."""
     source = Path(file)
@@ -436,6 +524,11 @@ def tests_of(root: Path, file: str, area: Area, scope: str = "area") -> list[str
     return [test for rank, test in ranked if rank <= last]
 
 
+def slow_tests_of(root: Path, file: str, area: Area) -> list[str]:
+    """Return the test files whose slow tests a survivor is tried with."""
+    return tests_of(root, file, Area(area.sources, area.slow or area.tests), "area")
+
+
 # Runs
 
 
@@ -446,13 +539,20 @@ class BaselineFailed(Exception):
     """The tests fail before anything is changed."""
 
 
-def make_copy(root: Path, folder: Path) -> None:
-    """Copy the tree to `folder`, without what mypyc compiled, and link it as the package `headrace`."""
+def is_compiled(path: Path) -> bool:
+    """Tell whether mypyc compiled a source. Cython's sources are `.pyx`."""
+    return path.suffix == ".py" and any(path.parent.glob(f"{path.stem}.*.so"))
+
+
+def make_copy(root: Path, folder: Path, *, compiled: bool = False) -> None:
+    """Copy the tree to `folder` and link it as the package `headrace`. Without `compiled`, leave out what mypyc
+    compiled."""
     folder.mkdir(parents=True)
     for name in COPIED:
         source = root / name
         if source.is_dir():
-            shutil.copytree(source, folder / name, symlinks=True, ignore=_left_out)
+            left_out = shutil.ignore_patterns("__pycache__") if compiled else _left_out
+            shutil.copytree(source, folder / name, symlinks=True, ignore=left_out)
         elif source.exists():
             shutil.copy2(source, folder / name)
     links = folder / "build" / "typing" / "headrace"
@@ -489,9 +589,11 @@ def run_tests(
     *,
     write_bytecode: bool,
     marked: str = "not slow",
+    only: str = "",
 ) -> tuple[int | None, str]:
     """Run pytest in a copy. Returns its exit status, None when it was ended after `seconds`, and its output."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", marked, "-p", "no:cacheprovider", "--tb=short"]
+    command += ["-k", only] if only else []
     command += [f"--junit-xml={report}"]
     if test_seconds is not None:
         # Hypothesis would try a test again that a signal ended; this method ends pytest itself.
@@ -547,11 +649,11 @@ def times_of(report: Path) -> dict[str, list[float]]:
 TESTS_FAILED = 1  # pytest's exit status
 
 
-def check_copy(folder: Path) -> None:
-    """Check that the copy's own Python sources are what a test imports there. Raises BaselineFailed."""
-    code = "import headrace.batching.policies.lazy as m; print(m.__file__)"
-    if not (folder / "batching" / "policies" / "lazy.py").exists():
+def check_copy(folder: Path, file: str) -> None:
+    """Check that the copy's own Python source `file` is what a test imports there. Raises BaselineFailed."""
+    if not file.endswith(".py") or file.split("/")[0] not in FOLDERS:
         return
+    code = f"import headrace.{'.'.join(Path(file).with_suffix('').parts)} as m; print(m.__file__)"
     found = subprocess.run(
         [sys.executable, "-c", code],
         cwd=folder,
@@ -576,11 +678,11 @@ class Limits:
 SLOW = Limits(900.0, 1800.0)  # fixed limits, because the baseline does not run the slow tests
 
 
-def baseline(folder: Path, tests: Sequence[str]) -> Limits:
+def baseline(folder: Path, tests: Sequence[str], only: str) -> Limits:
     """Run the tests of the unchanged copy. Raises BaselineFailed."""
     report = folder / "build" / "report.xml"
     began = time.monotonic()
-    status, output = run_tests(folder, tests, None, None, report, write_bytecode=True)
+    status, output = run_tests(folder, tests, None, None, report, write_bytecode=True, only=only)
     if status != 0:
         end = "\n".join(output.strip().splitlines()[-15:])
         raise BaselineFailed(f"the tests fail before anything is changed: {first_failure(report)}\n{end}")
@@ -590,7 +692,7 @@ def baseline(folder: Path, tests: Sequence[str]) -> Limits:
 
 
 def try_mutant(
-    folder: Path, mutant: Mutant, tests: Sequence[str], limits: Limits, slow_tests: Sequence[str] = ()
+    folder: Path, mutant: Mutant, tests: Sequence[str], limits: Limits, slow_tests: Sequence[str] = (), only: str = ""
 ) -> Outcome:
     """Change the line in the copy, run the tests, on a survivor also the slow ones of `slow_tests`, and restore it."""
     path, report = folder / mutant.file, folder / "build" / "report.xml"
@@ -604,13 +706,13 @@ def try_mutant(
     began = time.monotonic()
     try:
         path.write_text("\n".join(lines))
-        status, _ = run_tests(folder, tests, limits.run, limits.test, report, write_bytecode=False)
+        status, _ = run_tests(folder, tests, limits.run, limits.test, report, write_bytecode=False, only=only)
         seconds = time.monotonic() - began
         slow = ""
         if status == 0 and slow_tests:
             report.unlink()
             status_of_slow, _ = run_tests(
-                folder, slow_tests, SLOW.run, SLOW.test, report, write_bytecode=False, marked="slow"
+                folder, slow_tests, SLOW.run, SLOW.test, report, write_bytecode=False, marked="slow", only=only
             )
             if status_of_slow == TESTS_FAILED:
                 slow = first_failure(report) or "timeout"
@@ -627,22 +729,25 @@ def run(
     """Try all mutants, `jobs` at a time, in temporary copies of the tree. Raises BaselineFailed."""
     with tempfile.TemporaryDirectory(prefix="headrace-mutants-") as name:
         copies = [Path(name) / str(number) for number in range(jobs)]
+        files = dict.fromkeys(mutant.file for mutant in mutants)
+        compiled = not any(is_compiled(root / file) for file in files)
         for folder in copies:
-            make_copy(root, folder)
-        check_copy(copies[0])
-        tests = {m.file: tests_of(root, m.file, areas[m.area], scope) for m in mutants}
-        slow_tests = {m.file: tests_of(root, m.file, areas[m.area], "area") if slow else [] for m in mutants}
+            make_copy(root, folder, compiled=compiled)
+        for file in files:
+            check_copy(copies[0], file)
+        tests = {m: tests_of(root, m.file, areas[m.area], scope) for m in mutants}
+        slow_tests = {m: slow_tests_of(root, m.file, areas[m.area]) if slow else [] for m in mutants}
         idle: Queue[Path] = Queue()
         for folder in copies:
             idle.put(folder)
         stop = threading.Event()
 
         def measured(area: str) -> Limits:
-            files = dict.fromkeys(test for m in mutants if m.area == area for test in tests[m.file])
+            names = dict.fromkeys(test for m in mutants if m.area == area for test in tests[m])
             folder = idle.get()
             try:
-                print(f"{area}: the unchanged tree, {len(files)} test files", file=sys.stderr, flush=True)
-                return baseline(folder, list(files))
+                print(f"{area}: the unchanged tree, {len(names)} test files", file=sys.stderr, flush=True)
+                return baseline(folder, list(names), areas[area].only)
             finally:
                 idle.put(folder)
 
@@ -651,7 +756,8 @@ def run(
             try:
                 if stop.is_set():
                     return None
-                outcome = try_mutant(folder, mutant, tests[mutant.file], limits, slow_tests[mutant.file])
+                area = areas[mutant.area]
+                outcome = try_mutant(folder, mutant, tests[mutant], limits, slow_tests[mutant], area.only)
             finally:
                 idle.put(folder)
             if stop.is_set():
@@ -699,6 +805,21 @@ def table(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines)
 
 
+def moved_table(outcomes: Sequence[Outcome]) -> str:
+    """Return a Markdown table of the groups of tests that `make test` no longer runs."""
+    lines = [
+        "| tests moved | tried | killed by `make test` | only by slow tests | by neither |",
+        "| --- |" + " ---: |" * 4,
+    ]
+    by_area: dict[str, list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        by_area[outcome.mutant.area].append(outcome)
+    for area, part in by_area.items():
+        killed, slow = sum(o.killed for o in part), sum(bool(o.slow) for o in part)
+        lines.append(f"| {area} | {len(part)} | {killed} | {slow} | {len(part) - killed - slow} |")
+    return "\n".join(lines)
+
+
 def report_json(outcomes: Sequence[Outcome], seed: int, scope: str) -> str:
     rows = [
         {**asdict(o.mutant), "killed": o.killed, "by": o.by, "slow": o.slow, "seconds": round(o.seconds, 1)}
@@ -715,25 +836,35 @@ def positive(text: str) -> int:
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT, areas: dict[str, Area] | None = None) -> int:
-    areas = AREAS if areas is None else areas
+    known = {**AREAS, **MOVED} if areas is None else areas
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=positive, default=100, help="mutants in all (default: 100)")
     parser.add_argument("--seed", type=int, default=1, help="of the sample (default: 1)")
-    parser.add_argument("--area", action="append", choices=areas, help="only this area; may be given again")
+    parser.add_argument("--area", action="append", choices=known, help="only this area; may be given again")
     parser.add_argument("--file", action="append", help="only this source file of the areas; may be given again")
     parser.add_argument("--scope", choices=SCOPES, default="area", help="tests that run (default: area)")
     parser.add_argument("--slow", action="store_true", help="try slow tests on survivors")
+    parser.add_argument("--moved", action="store_true", help="try groups of tests that are slow now")
+    parser.add_argument("--survivors", type=Path, metavar="FILE", help="try the survivors of an earlier run's JSON")
     parser.add_argument("--jobs", type=positive, default=2, help="mutants at a time (default: 2)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all mutants with their outcomes")
     parser.add_argument("--at-least", type=float, default=0.0, metavar="PERCENT", help="the least score (default: 0)")
     options = parser.parse_args(arguments)
+    if areas is None:
+        areas = MOVED if options.moved else AREAS
+    unknown_areas = set(options.area or ()) - set(areas)
+    if unknown_areas:
+        parser.error(f"--area {min(unknown_areas)}: choose from {', '.join(areas)}")
     candidates = {name: mutants_of(root, name, areas[name]) for name in areas if name in (options.area or areas)}
     if options.file:
         unknown = set(options.file) - {mutant.file for part in candidates.values() for mutant in part}
         if unknown:
             parser.error(f"--file {min(unknown)}: no area that was asked for has a mutant there")
         candidates = {name: [m for m in part if m.file in options.file] for name, part in candidates.items()}
-    mutants = sample(candidates, options.count, options.seed)
+    if options.survivors:
+        mutants = survivors_of(options.survivors, candidates)
+    else:
+        mutants = sample(candidates, options.count, options.seed)
     try:
         outcomes = run(root, areas, mutants, options.scope, options.jobs, slow=options.slow)
     except BaselineFailed as error:
@@ -742,6 +873,8 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT, areas: dict[
     except KeyboardInterrupt:
         print("mutate: interrupted", file=sys.stderr)
         return 1
+    if options.moved:
+        print(f"{moved_table(outcomes)}\n")
     print(table(outcomes))
     if options.json:
         options.json.write_text(report_json(outcomes, options.seed, options.scope))

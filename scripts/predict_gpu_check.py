@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compare a finished check with today's slice model: write its JSON and its page again, with new expected numbers.
 
-    .venv/bin/python scripts/predict_gpu_check.py docs/measured/h100.json
+    .venv/bin/python scripts/predict_gpu_check.py docs/results/measured/h100.json
 
 The page has the JSON's name with the suffix .md. Prints, for each precision, quantiles of measured by predicted time of
 networks as one CUDA graph. --check writes nothing. The exit status is then 1 if the JSON would change."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-TOOLS = ("bash", "basename", "cat", "dirname", "grep", "id", "make", "perl", "sha256sum", "tclsh", "tr")
+TOOLS = ("bash", "basename", "cat", "curl", "dirname", "grep", "id", "make", "perl", "sha256sum", "tclsh", "tr")
 PYTHON = Path(sys.base_prefix) / "bin" / "python3"
 COMPILERS = ("g++", "ccache")
 # A Python without its headers: whatever asks for them fails.
@@ -55,6 +55,30 @@ def test_missing_headers_are_those_of_the_python_that_is_used(setup):
 def test_a_machine_without_python_is_told_all_that_it_needs(setup):
     done = setup(*TOOLS, *COMPILERS)
     assert done.stderr.splitlines()[-1].endswith("--no-install-recommends python3 python3-venv python3-dev")
+
+
+def test_a_new_tag_on_the_commit_makes_set_up_install_again_and_another_commit_does_not(setup, tmp_path):
+    """The tag is the version of the package."""
+    script = (tmp_path / "scripts" / "setup").read_text()
+    want = script[script.index("\ncompiled=") : script.index("sha256sum)") + len("sha256sum)")]
+    write = f'{want}\nmkdir -p .venv\necho "$want" >.venv/.headrace-setup'
+
+    def git(*arguments):
+        identity = ("-c", "user.name=test", "-c", "user.email=test@localhost")
+        subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, timeout=60)
+
+    def up_to_date() -> bool:
+        check = [tmp_path / "scripts" / "setup", "--check"]
+        return subprocess.run(check, capture_output=True, timeout=60).returncode == 0
+
+    git("init", "--quiet")
+    git("commit", "--quiet", "--allow-empty", "--message", "one")
+    subprocess.run(["bash", "-c", write], cwd=tmp_path, check=True, timeout=60)
+    assert up_to_date()
+    git("commit", "--quiet", "--allow-empty", "--message", "two")
+    assert up_to_date()
+    git("tag", "v0.9.0")
+    assert not up_to_date()
 
 
 @pytest.mark.parametrize(

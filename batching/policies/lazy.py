@@ -757,12 +757,19 @@ class Preemption(LimitAndPrediction, PaperStrict):
 class Lazy(Preemption):
     """Preempt and merge batches at node boundaries while every request keeps its slack (LazyBatching)."""
 
-    slack: str = setting(
-        default=LEAST_DELAY,
+    slack: str | None = setting(
+        default=None,
         help="Rule by which requests enter a running batch: the paper's Eq. 2, Eq. 2 for the batch as a whole, or the "
-        "least sum of delays. With --strict it is eq2.",
+        "least sum of delays. Without it the rule is least-delay, and with --strict eq2.",
         choices=SLACKS,
     )
+
+    def check(self) -> None:
+        """Raise UsageError for a rule that the paper does not have, with `strict`."""
+        if self.strict and self.slack not in (None, EQ2):
+            raise UsageError(
+                f"--slack {self.slack}: --strict keeps to the paper, whose rule is {EQ2}; leave out --slack or --strict"
+            )
 
     def build(self, context: PolicyContext) -> Policy:
         """Return the policy for one run."""
@@ -773,7 +780,7 @@ class Lazy(Preemption):
             context.decoder_steps(self.dec_timesteps, self.coverage),
             self.defer_late,
             strict=self.strict,
-            slack=EQ2 if self.strict else self.slack,
+            slack=self.slack or (EQ2 if self.strict else LEAST_DELAY),
         )
 
 

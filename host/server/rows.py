@@ -64,8 +64,16 @@ class TensorRows(Rows):
         inputs = request.inputs
         if self.encoded is not None and self.encoded in inputs:
             return [Row(file) for file in _files(self.encoded, inputs)]
+        self._check_names(inputs)
         count = _batch(self._model, inputs)
         return [Row({name: array[row] for name, array in inputs.items()}) for row in range(count)]
+
+    def _check_names(self, inputs: Tensors) -> None:
+        """Raise BadInput for an input that the model does not have. The error also names the input for files."""
+        names = [spec.name for spec in self.inputs]
+        if unknown := sorted(inputs.keys() - set(names)):
+            files = "" if self.encoded is None else f", or files as {self.encoded}"
+            raise BadInput(f"model {self._model!r} has no input {unknown[0]!r}; it takes {', '.join(names)}{files}")
 
     def preprocessed(self, tensor: NDArray[Any]) -> Any:
         """Return the tensor. Audio features go together with the number of their frames that count."""

@@ -26,6 +26,7 @@ from headrace.host.workers.fork_server.client import ENVIRONMENT
 from headrace.host.workers.profiling.batches import machine
 
 PROBE_S: Final = 120.0  # a cold import of torch
+GUIDE: Final = "docs/how_to/check_models_on_a_gpu.md"  # what each part needs, and how to read its page
 END_S: Final = 5.0  # longest wait for a process that was killed
 LAST_BYTES: Final = 1 << 14
 LAST_LINES: Final = 3  # of a part's stderr, in its error
@@ -72,7 +73,7 @@ def check(
     found = _probe()
     if device == "cuda" and found["kind"] != "cuda":
         raise UsageError(
-            f"--device cuda: torch {found['torch']} finds no GPU; install a torch wheel for CUDA, see docs/gpu_check.md"
+            f"--device cuda: torch {found['torch']} finds no GPU; install a torch wheel for CUDA, see {GUIDE}"
         )
     if found["kind"] == "cpu":
         small = True
@@ -111,7 +112,7 @@ def _probe() -> dict[str, Any]:
     except subprocess.TimeoutExpired as error:
         raise HeadraceError(f"torch was not imported within {PROBE_S:g} s; is the machine busy?") from error
     if done.returncode != 0:
-        raise UsageError(f"torch cannot be used: {last_line(done.stderr)}; install it, see docs/gpu_check.md")
+        raise UsageError(f"torch cannot be used: {last_line(done.stderr)}; install it, see {GUIDE}")
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
 

@@ -1,7 +1,7 @@
 """Classes of settings: types, ranges and texts, which the command line and TOML files share."""
 
 import math
-from dataclasses import FrozenInstanceError, dataclass, field
+from dataclasses import FrozenInstanceError, dataclass, field, make_dataclass
 from pathlib import Path
 
 import pytest
@@ -100,6 +100,9 @@ def test_the_settings_of_a_class_are_its_fields():
     assert (mean.kind, mean.optional, mean.many) == (float, True, True)
     assert (merge.kind, merge.optional, merge.advanced, merge.default) == (bool, False, True, True)
     assert found["file"].kind is Path and found["router"].choices == ("random", "idle")
+    erased = make_dataclass("Erased", [("rule", type, setting(default=None, help="A text.", choices=("a", "b")))])
+    (rule,) = settings_of(erased)  # mypyc leaves such annotations
+    assert (rule.kind, rule.optional, rule.default, rule.choices) == (str, True, None, ("a", "b"))
     assert steps.option == option("steps") == "--steps" and option("max_batch") == "--max-batch"
 
 

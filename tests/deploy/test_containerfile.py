@@ -1,6 +1,7 @@
 """deploy/Containerfile: it copies all that the package is made of, and starts a command that there is."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -10,14 +11,14 @@ import typer
 from headrace.host.cli.main import app
 
 ROOT = Path(__file__).parents[2]
-INSTRUCTIONS = {"FROM", "WORKDIR", "COPY", "RUN", "USER", "ENV", "EXPOSE", "ENTRYPOINT"}
+INSTRUCTIONS = {"ARG", "FROM", "WORKDIR", "COPY", "RUN", "USER", "ENV", "EXPOSE", "ENTRYPOINT"}
 
 
 @pytest.fixture
 def lines() -> list[tuple[str, str]]:
     """Instruction and what it is given, by line."""
     text = (ROOT / "deploy" / "Containerfile").read_text()
-    told = [line for line in text.splitlines() if line and not line.startswith("#")]
+    told = [line for line in text.replace("\\\n", "").splitlines() if line and not line.startswith("#")]
     return [(line.split()[0], line.split(maxsplit=1)[1]) for line in told]
 
 
@@ -45,6 +46,19 @@ def test_it_installs_extras_that_there_are(lines, project):
     extras = install.split(".[")[1].split("]")[0].split(",")
     assert "server" in extras
     assert set(extras) <= set(project["project"]["optional-dependencies"])
+
+
+def test_the_version_is_given_as_setuptools_scm_reads_it(lines, project):
+    name = project["project"]["name"].upper()
+    [install] = [rest for name, rest in lines if name == "RUN" and "pip install" in rest]
+    assert ("ARG", "VERSION") in lines and f"SETUPTOOLS_SCM_PRETEND_VERSION_FOR_{name}=$VERSION " in install
+
+
+def test_image_and_changelog_have_the_same_version():
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    version = re.search(r"^## \[(\d+\.\d+\.\d+)\]", changelog, re.MULTILINE)[1]
+    for file in ("deploy/Containerfile", "deploy/kserve/serving-runtime.yaml"):
+        assert set(re.findall(r"headrace:(\d[\w.]*)", (ROOT / file).read_text())) == {version}, file
 
 
 def test_it_starts_serve_as_an_ordinary_user(lines):

@@ -169,7 +169,8 @@ def test_slow_blocks_and_their_outputs_are_left_out(page):
 
 
 def test_the_quick_form_replaces_texts_and_its_output_is_not_compared(page):
-    text = bash("echo 1 2 >file\ncat file", "quick: 1 2 => 3", "quick: cat => cp file copy; cat") + output("1 2")
+    marks = "quick: 1 2 => 3", "quick: cat => cp file copy; cat", "quick: -n =>"
+    text = bash("echo -n 1 2 >file\ncat file", *marks) + output("1 2")
     assert passes(page(text + bash("test -f copy; cat copy") + output("3")))
     assert fails(page(text + bash("test ! -f copy; cat file") + output("3"), "--slow"), "-3\n+1 2")
 

@@ -1,6 +1,6 @@
 """Links between the Markdown files of the repository lead to files and headings that exist, as GitHub shows them.
 
-The build of the site checks the links between its own pages. These tests also cover other files, and links out of docs/.
+The build of the site checks the links between its own pages. These tests also cover all other files and links.
 """
 
 import re

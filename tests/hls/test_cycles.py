@@ -477,11 +477,7 @@ def test_the_models_know_of_damaged_files_which_of_them_are_taken(count, seed):
 # ---- Goals: whole CU, memory that answers after 120 clocks, photos at 500x375 ----
 
 # Clocks, at most: some 3 % more than the slowest photo takes, and than the twelve take on average. The goals for
-<<<<<<< HEAD
 # the mean at 4:2:0 are 0.33 at quality 75, and 0.37 at 90, which is not met (docs/reference/units.md).
-=======
-# the mean at 4:2:0 are 0.33 at quality 75, and 0.37 at 90, which is not met.
->>>>>>> 2c9af290b74415ed8bd743a61ed3d929a0bf3974
 PER_PIXEL = {("4:2:0", 75): 0.36, ("4:2:0", 90): 0.51, ("4:4:4", 90): 0.65, ("4:2:2", 90): 0.545, ("gray", 95): 0.63}
 MEAN = {("4:2:0", 75): 0.33, ("4:2:0", 90): 0.39, ("4:4:4", 90): 0.485, ("4:2:2", 90): 0.41, ("gray", 95): 0.425}
 

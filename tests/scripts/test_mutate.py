@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -136,6 +137,52 @@ def test_every_area_has_mutants_and_tests(mutate):
         assert all(any(ROOT.glob(pattern)) for pattern in (*area.sources, *area.tests)), name
 
 
+def test_every_group_of_moved_tests_has_mutants_and_slow_tests(mutate):
+    for name, area in mutate.MOVED.items():
+        files = {path for pattern in area.sources for path in ROOT.glob(pattern)}
+        assert files and len(mutate.mutants_of(ROOT, name, area)) > 20, name
+        tests = mutate.slow_tests_of(ROOT, min(files).relative_to(ROOT).as_posix(), area)
+        marked = [test for test in tests if re.search(r"mark\.slow|SLOW|mark\.quick", (ROOT / test).read_text())]
+        assert marked, name
+        assert all(any(ROOT.glob(pattern)) for pattern in (*area.tests, *area.slow)), name
+
+
+def test_survivors_are_tried_with_the_slow_tests_of_the_group(mutate):
+    tests = ("tests/batching/test_*.py",)
+    other = mutate.Area(("batching/*.py",), tests, ("tests/sim/test_engine.py",))
+    assert mutate.slow_tests_of(ROOT, "batching/request.py", other) == ["tests/sim/test_engine.py"]
+    same = mutate.slow_tests_of(ROOT, "batching/request.py", mutate.Area(("batching/*.py",), tests))
+    assert same[0] == "tests/batching/test_request.py" and len(same) > 1
+
+
+def test_a_group_is_not_an_area(mutate, capsys):
+    for words in (["--area", "planner"], ["--moved", "--area", "engine"]):
+        with pytest.raises(SystemExit) as ended:
+            mutate.main([*words, "--count", "1"])
+        assert ended.value.code == 2 and f"--area {words[-1]}: choose from" in capsys.readouterr().err
+
+
+def test_survivors_of_an_earlier_run_are_found_where_their_lines_are_now(mutate, tmp_path):
+    def mutant(line, old):
+        return mutate.Mutant("sim", "sim/small.py", line, "compare", old, f"{old} + 1")
+
+    earlier = [mutate.Outcome(mutant(4, "a"), killed, "", 1.0) for killed in (True, False)]
+    earlier += [mutate.Outcome(mutant(9, "b"), False, "", 1.0), mutate.Outcome(mutant(9, "gone"), False, "", 1.0)]
+    path = tmp_path / "mutants.json"
+    path.write_text(mutate.report_json(earlier, 1, "area"))
+    now = [mutant(1, "a"), mutant(5, "a"), mutant(10, "b")]
+    assert mutate.survivors_of(path, {"sim": now}) == [mutant(5, "a"), mutant(10, "b")]
+    assert mutate.survivors_of(path, {"other": now}) == []
+
+
+def test_the_table_of_moved_tests_tells_who_kills(mutate):
+    def outcome(killed, slow=""):
+        return mutate.Outcome(mutate.Mutant("wav", "hls/wav/wav.sv", 1, "compare", "<", "<="), killed, "", 1.0, slow)
+
+    shown = mutate.moved_table([outcome(True), outcome(True), outcome(True), outcome(False), outcome(False, "test_x")])
+    assert shown.splitlines()[-1] == "| wav | 5 | 3 | 1 | 1 |"
+
+
 def test_changed_python_compiles(mutate):
     python = [name for name, area in mutate.AREAS.items() if area.sources[0].endswith(".py")]
     mutants = mutate.sample({name: mutate.mutants_of(ROOT, name, mutate.AREAS[name]) for name in python}, 100, 1)
@@ -153,6 +200,7 @@ def test_the_nearest_tests_come_first(mutate):
     assert nearest[0] == "tests/batching/policies/test_cellular.py"
     assert folder[: len(nearest)] == nearest and every[: len(folder)] == folder
     assert len(nearest) < len(folder) < len(every) == len(set(every))
+    assert all("cellular" in Path(test).stem for test in nearest)
     assert all(Path(test).parent.name == "policies" for test in folder)
 
 
@@ -269,8 +317,10 @@ def test_a_file_without_mutants_is_bad_usage(mutate, tree, areas, capsys):
 
 def test_only_the_files_that_were_asked_for_are_changed(mutate, tree, areas, capsys):
     (tree / "sim" / "other.py").write_text("LIMIT = 3\n")
-    assert mutate.main(["--file", "sim/other.py", "--jobs", "1"], tree, areas) == 0
-    out = capsys.readouterr().out
+    options = ["--file", "sim/other.py", "--jobs", "1", "--at-least", "1"]
+    assert mutate.main(options, tree, areas) == 1
+    out, err = capsys.readouterr()
+    assert "0.0 % of the mutants were killed, less than 1.0 %" in err
     assert "| sim | 0 | 2 | 0 % |" in out and "sim/other.py:1 constant\n  - LIMIT = 3\n  + LIMIT = 4" in out
 
 
@@ -282,3 +332,14 @@ def test_a_copy_has_no_module_that_mypyc_compiled(mutate, tmp_path):
     mutate.make_copy(tmp_path / "tree", tmp_path / "copy")
     copied = tmp_path / "copy" / "build" / "typing" / "headrace" / "batching" / "policies"
     assert {path.name for path in copied.iterdir()} == {"lazy.py", "kernel.pyx", "kernel.cpython-311.so"}
+
+
+def test_a_copy_keeps_what_is_compiled_if_no_compiled_source_changes(mutate, tmp_path):
+    policies = tmp_path / "tree" / "batching" / "policies"
+    (policies / "__pycache__").mkdir(parents=True)
+    names = {"lazy.py", "lazy.cpython-311.so", "kernel.pyx", "kernel.cpython-311.so", "by_name.py"}
+    for name in names:
+        (policies / name).touch()
+    assert [name for name in sorted(names) if mutate.is_compiled(policies / name)] == ["lazy.py"]
+    mutate.make_copy(tmp_path / "tree", tmp_path / "copy", compiled=True)
+    assert {path.name for path in (tmp_path / "copy" / "batching" / "policies").iterdir()} == names

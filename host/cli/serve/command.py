@@ -113,13 +113,13 @@ def serve(
         ),
     ] = None,
     http: Annotated[
-        str, typer.Option(help="HOST:PORT of the HTTP server. Port 0 takes a free port.")
+        str, typer.Option(help="HOST:PORT of the HTTP server and its live page. Port 0 takes a free port.")
     ] = "127.0.0.1:8000",
     grpc: Annotated[
         str, typer.Option(help="HOST:PORT of the gRPC server. Port 0 takes a free port.")
     ] = "127.0.0.1:8001",
     metrics: Annotated[
-        str, typer.Option(help="HOST:PORT of the metrics and the live page. Port 0 takes a free port.")
+        str, typer.Option(help="HOST:PORT of the metrics, at /metrics. Port 0 takes a free port.")
     ] = "127.0.0.1:8002",
     token_file: Annotated[
         Path | None,

@@ -168,7 +168,7 @@ def _check_kind(data: bytes) -> None:
 
 def _check_length(frames: int, rate: int, longest_s: float) -> None:
     if frames > longest_s * rate:
-        raise BadInput(f"{frames / rate:.1f} s; cut it into pieces of at most {longest_s:g} s")
+        raise BadInput(f"the audio is {frames / rate:.1f} s long; cut it into pieces of at most {longest_s:g} s")
 
 
 def _mono(frames: NDArray[Any], scale: float) -> NDArray[np.float32]:

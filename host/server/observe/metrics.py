@@ -147,12 +147,10 @@ class Metrics:
         cus = sum(not unit.lost for unit in now.units)
         yield GaugeMetricFamily("headrace_cus_up", "CUs of the DPU, or preprocessing threads, in service.", cus)
         for kind, what, all_busy in (
-            ("worker", "with tasks", {worker.name: worker.busy_s for worker in now.workers}),
-            ("cu", "with inputs", {unit.name: unit.busy_s for unit in now.units}),
+            ("worker", "the worker was busy with tasks", {worker.name: worker.busy_s for worker in now.workers}),
+            ("cu", "the CU was busy with inputs", {unit.name: unit.busy_s for unit in now.units}),
         ):
-            busy = CounterMetricFamily(
-                f"headrace_{kind}_busy_seconds", f"Time that it was busy {what}.", labels=(kind,)
-            )
+            busy = CounterMetricFamily(f"headrace_{kind}_busy_seconds", f"Time for which {what}.", labels=(kind,))
             for name, busy_s in all_busy.items():
                 busy.add_metric((name,), busy_s)
             yield busy
@@ -174,7 +172,7 @@ class Metrics:
         yield in_flight
         yield depth
         used = GaugeMetricFamily("headrace_arena_used", "Slots of the shared memory in use.", labels=("arena",))
-        size = GaugeMetricFamily("headrace_arena_size", "Slots of the shared memory.", labels=("arena",))
+        size = GaugeMetricFamily("headrace_arena_size", "All slots of the shared memory.", labels=("arena",))
         for arena, (held, places) in now.arena.items():
             used.add_metric((arena,), held)
             size.add_metric((arena,), places)

@@ -143,7 +143,7 @@ class ForkServer:
             fds: File descriptors of the worker, from FIRST_FD on. It has no others except its standard streams.
             env: The environment of the worker. Variables that libraries read at the start of a process or at their
                 import keep the values that they had when the server started.
-            preload: Modules of Headrace that the server imports first, so that no later worker has to.
+            preload: Modules that the server imports first, so that no later worker has to.
 
         Raises:
             ConnectionError: The server cannot be started. The text holds the last lines of its stderr.

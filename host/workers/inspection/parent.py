@@ -100,7 +100,7 @@ def graph(
     source: str, weights: str | None, input_shape: str | None, name: str, rules: FileRules = ANY_FILE
 ) -> ModelGraph:
     """Return the operators of a network in nodes (`torch_graph.from_torch`), under `name`."""
-    answer: ModelGraph = _read("graph", source, weights, input_shape, name, rules, preload=preloads([source]))
+    answer: ModelGraph = _read("graph", source, weights, input_shape, name, rules, preload=preloads([source], cut=True))
     return answer
 
 
@@ -115,7 +115,7 @@ def node_model(
     rules: FileRules = ANY_FILE,
 ) -> tuple[NodeModel, ModelGraph]:
     given = (source, max_batch, weights, input_shape, name, whole, rules)
-    model, split_graph = _read("node_model", *given, preload=preloads([source]))
+    model, split_graph = _read("node_model", *given, preload=preloads([source], cut=True))
     return model, split_graph
 
 
@@ -133,7 +133,7 @@ def step_nodes(network: Network, max_batch: int) -> tuple[StepNodes, ModelGraph]
 
 
 def batch_difference(model: NodeModel, batches: Sequence[int]) -> dict[str, Any]:
-    answer: dict[str, Any] = _read("batch_difference", model, batches, preload=preloads([model.source]))
+    answer: dict[str, Any] = _read("batch_difference", model, batches, preload=preloads([model.source], cut=True))
     return answer
 
 

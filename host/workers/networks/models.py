@@ -22,7 +22,6 @@ from headrace.batching.errors import one_line
 from headrace.host.dpu.specs import AUDIO_FORMATS, IMAGE_FORMATS, AudioSpec, ImageSpec
 from headrace.host.memory.layout import VARIABLE, TensorSpec
 from headrace.host.workers.networks.description import MAX_BATCH, NetworkDescription
-from headrace.host.workers.networks.foreign.exported import load_exported
 from headrace.host.workers.networks.foreign.limits import box_of
 from headrace.host.workers.networks.foreign.rules import ANY_FILE, EXPORTED, FileRules
 from headrace.host.workers.networks.foreign.weights import load_weights
@@ -102,6 +101,8 @@ def load_model(
     given = None if input_shape is None else parse_input_shape(input_shape)
     torch.manual_seed(0)
     exported, users, largest = name.endswith(EXPORTED), ":" in name, MAX_BATCH
+    if exported:  # outside the box, because this imports much of torch
+        from headrace.host.workers.networks.foreign.exported import load_exported
     with (
         _cwd_importable(),
         contextlib.redirect_stdout(sys.stderr),  # stdout is for --json alone

@@ -14,6 +14,8 @@ from headrace.host.workers.networks.sequence_networks import Network
 WHOLE, NODES, CELLS = (f"headrace.host.workers.executors.{name}" for name in ("whole", "nodes", "cells"))
 EXECUTORS = (WHOLE, NODES, CELLS)  # the fork server imports these for all workers
 TORCHVISION = "headrace.host.workers.networks.zoo.torchvision_networks"
+# torch.export imports these when it is called first. Either takes as long as torch itself.
+READING, TRACING = "torch.export.pt2_archive", "torch.export._trace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +106,17 @@ class NodeSettings:
         return slot_layouts({model.name: (model.inputs, model.outputs) for model in every}, self.slots)
 
 
-def preloads(sources: Iterable[str]) -> tuple[str, ...]:
-    """Return the modules that networks of these sources need: torchvision, or none."""
-    of_torchvision = any(":" not in source and not source.endswith(EXPORTED) for source in sources)
-    return (TORCHVISION,) if of_torchvision else ()
+def preloads(sources: Iterable[str], cut: bool = False) -> tuple[str, ...]:
+    """Return the modules that networks of these sources need. `cut`: whether they are cut into nodes."""
+    modules = set()
+    for source in sources:
+        if source.endswith(EXPORTED):
+            modules.add(READING)
+        elif ":" not in source:
+            modules.add(TORCHVISION)
+        if cut:
+            modules.add(TRACING)
+    return tuple(sorted(modules))
 
 
 def tensor_specs(body: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:
@@ -136,7 +145,7 @@ def whole_program(models: tuple[WholeModel, ...], arena: SlotArena) -> Program:
 def node_program(models: tuple[NodeModel, ...], step_models: tuple[StepNodes, ...], arena: SlotArena) -> Program:
     """Return the program for networks node by node. `arena` has slots of each."""
     settings = NodeSettings(models, step_models, arena.slots, arena.fd)
-    return Program(NODES, settings, arena.fd, preloads(model.source for model in models))
+    return Program(NODES, settings, arena.fd, preloads((model.source for model in models), cut=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The live rows of our own H100, for the table of Fig. 17 next to the rows of the machine that runs the experiment.
 
-figure17_h100.csv has them. It comes from the part "live" of docs/measured/h100.json, which scripts/gpu_check wrote; a
-test compares the two. `lazy` kept to Eq. 2 there.
+figure17_h100.csv has them. It comes from the part "live" of docs/results/measured/h100.json, which scripts/gpu_check
+wrote. A test compares the two files. `lazy` kept to Eq. 2 there.
 """
 
 import csv

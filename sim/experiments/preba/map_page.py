@@ -1,4 +1,4 @@
-"""Draw the map of crossover.py, and write the page docs/does_a_dpu_pay.md from its rows."""
+"""Draw the map of crossover.py, and write the page docs/explanation/does_a_dpu_pay.md from its rows."""
 
 import math
 import textwrap
@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.lines import Line2D
 
-from headrace.sim.experiments.preba.conditions import IMPLIED
+from headrace.sim.experiments.preba.conditions import GPU, IMPLIED
 from headrace.sim.experiments.preba.crossover import (
     AUDIO,
     CORES,
@@ -25,12 +25,14 @@ from headrace.sim.experiments.preba.crossover import (
     Map,
 )
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS
+from headrace.sim.system.cost import PRICES_USD, USD_A_KWH, YEARS
 
 SHOWN_CORES: Final = (8, 16, 32, 64, 128)
 LINES: Final[dict[str, Any]] = {"throughput": "-", "energy": ":", "dollars": "--"}
 WIDTH: Final = 120  # of the page's lines
 GREATEST: Final = 8.0  # the end of the colour scale; a power of two
-PICTURE: Final = "../sim/experiments/preba/results/map.png"
+PARTS: Final = {"node": "node", "cpu": "cpu", "gpu": GPU, "card": "fpga"}  # by the page's words
+PICTURE: Final = "../../sim/experiments/preba/results/map.png"
 
 
 def shown(model: str, size: float) -> str:
@@ -132,7 +134,7 @@ def libraries(found: Map) -> list[str]:
 
 
 def verdict(found: Map) -> str:
-    """Return in words with which libraries a DPU beside 32 cores serves more requests a dollar, at the least size."""
+    """Return in words which libraries a DPU beats in requests per dollar, on 32 cores and at the least size."""
     texts = []
     for model, what in ((IMAGES, "For photos"), (AUDIO, "For clips")):
         pays: dict[bool, list[str]] = {True: [], False: []}
@@ -140,16 +142,18 @@ def verdict(found: Map) -> str:
             if label != IMPLIED:
                 (row,) = found.of(model, SIZES[model][0], label)
                 pays[found.ratio(row, "dollars") > 1].append(label)
-        texts.append(f"{what} it pays beside {_listed(pays[True])}, and not beside {_listed(pays[False])}.")
+        texts.append(
+            f"{what}, a DPU pays if the server uses {_listed(pays[True])}. It does not pay with {_listed(pays[False])}."
+        )
     return " ".join(texts)
 
 
 def _listed(names: list[str]) -> str:
-    return "none of them" if not names else " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return "none of them" if not names else " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def page(found: Map) -> str:
-    """Return the page docs/does_a_dpu_pay.md."""
+    """Return the page docs/explanation/does_a_dpu_pay.md."""
     image, clip = SIZES[IMAGES][0], SIZES[AUDIO][0]
     image_ms, clip_ms = (found.pays_from_ms(*one, 32, "dollars") for one in ((IMAGES, image), (AUDIO, clip)))
     units = {model: text.removeprefix("dpu:") for model, text in UNITS.items()}
@@ -160,11 +164,14 @@ def page(found: Map) -> str:
         "clip_rate": f"{found.dpu(AUDIO, clip).throughput_rps:,.0f}",
         "image_units": units[IMAGES],
         "audio_units": units[AUDIO],
-        "verdict": textwrap.fill(f"Some libraries were measured here. {verdict(found)}", WIDTH),
+        "verdict": textwrap.fill(f"We measured some libraries. {verdict(found)}", WIDTH),
         "edges": "\n".join(edges(found)),
         "libraries": "\n".join(libraries(found)),
         "picture": PICTURE,
         "more": f"{100 * (MORE - 1):.0f}",
+        **{key: f"{PRICES_USD[part]:,.0f} $" for key, part in PARTS.items()},
+        "years": YEARS,
+        "kwh": f"{USD_A_KWH:g}",
     }
     return TEXT.format(**numbers)
 
@@ -172,59 +179,83 @@ def page(found: Map) -> str:
 TEXT: Final = """\
 # Does a DPU pay?
 
-A DPU is an FPGA card that turns JPEG files and recordings into tensors. A server without one does this on its cores.
-This page tells when the card is worth its price and its power, by simulation. Nothing here ran on a card, a GPU or a
-server of this size. MP are millions of pixels.
+This page tells when an FPGA card for preprocessing is worth its price and its power. All numbers come from
+simulation: no part of this page ran on a card, a GPU or a server of this size.
 
-**In short.** A server has one A100-40GB in seven slices and 32 cores, of which seven launch kernels. A DPU serves more
-requests a dollar there if a core needs more than {photo} ms for a photo of 500x375, or {clip} ms for a clip of 2.5 s.
-That is with PREBA's fastest networks, which take {photo_rate} photos/s and {clip_rate} clips/s.
+A DPU is an FPGA card that turns JPEG files and recordings into tensors. A server without a DPU does this work on its
+CPU cores.
+
+## Short answer
+
+The server of this page has one A100-40GB in seven slices and 32 cores. Seven of the cores launch kernels. The networks
+are PREBA's fastest: they serve {photo_rate} photos/s and {clip_rate} clips/s behind a DPU.
+
+- A DPU serves more requests per dollar if a core needs more than {photo} ms for a photo of 500x375.
+- For a clip of 2.5 s, the limit is {clip} ms of a core.
 
 {verdict}
 
-![Requests a dollar of a server with a DPU, beside a server of cores]({picture})
+![Requests per dollar of a server with a DPU, divided by those of a server that uses its cores]({picture})
 
 ## How to read the picture
 
-- Right is slow preprocessing: the time of one core for a request. Up are more cores beside the same GPU.
-- Red: the server with a DPU serves more requests a dollar. Blue: the server of cores does. White: both do the same.
-- The three black lines are the edges for throughput, energy and dollars. A DPU pays to the right of a line, and above
-  one that bends back.
-- A green line is a library at that size of inputs, measured on one core (below).
-- In the upper part a server has more than one CPU. From 64 cores on the further CPUs cost money and power even when
-  preprocessing is cheap, and the DPU's server has only one CPU.
+- The horizontal axis is the time that one core needs for a request. The vertical axis is the number of cores of a
+  server with one GPU.
+- In a red area, the server with a DPU serves more requests per dollar. In a blue area, the server without a DPU serves
+  more. In a white area, both serve the same.
+- The three black lines are the limits for throughput, energy and dollars. A DPU pays to the right of a line. If a line
+  bends back, the DPU also pays above it.
+- A green line is a library. It stands at the time that one core of our machine needed.
+- A server with more than 32 cores has several CPUs. They cost money and power, even if preprocessing is cheap. The
+  server with a DPU has only one CPU.
 
-The rule behind it: cores bind when requests/s times the time of a core exceed the cores that are left. A network that
-is half as fast moves the edges to twice the time. With larger photos the units of the DPU themselves bind.
+A simple rule explains the picture. Let R be the requests/s that the GPU can serve, and T the time of a core for one
+request. Preprocessing needs R x T cores. The cores are the bottleneck if fewer are free. A network that is half as fast
+moves the limits to twice the time. For larger photos, the compute units of the DPU become the bottleneck.
 
-## From which time of a core a DPU pays
+## Time per request from which a DPU pays
 
-In ms of one core for a request, for throughput / energy / dollars. "Always" is at every cost of the map, and "never" at
-none. Throughput counts from {more} % more on, because the slices are the same.
+Each cell gives the time of one core (ms) for throughput / energy / dollars. "Always" stands for every time of the
+picture, and "never" for none. A DPU counts as better in throughput from {more} % more requests/s on, because the
+GPU is the same in both servers. MP means millions of pixels.
 
 {edges}
 
-## Today's libraries, beside 32 cores
+## Libraries on a server with 32 cores
 
-The last three columns are the DPU's server by the other one: requests a second, a joule and a dollar.
+The last three columns divide the server with a DPU by the server without one. They give requests/s, requests per joule
+and requests per dollar.
 
 {libraries}
 
-`ours` is this project's own CPU path. `librosa` resamples by soxr_hq, its default since release 0.10, and
-`librosa-kaiser_best` by the default before that. `paper-implied` is what follows from the numbers of the PREBA paper.
+| library | meaning |
+| --- | --- |
+| `ours` | the CPU path of Headrace |
+| `librosa` | librosa with its resampler `soxr_hq`, the default since release 0.10 |
+| `librosa-kaiser_best` | librosa with the default resampler of earlier releases |
+| `paper-implied` | the cost that follows from the numbers in the PREBA paper |
 
-## What stands behind the numbers
+## Assumptions
 
-- Costs of libraries: `headrace profile --cpu-preprocessing NAME` on an AMD EPYC (family 26), with 36 photos and 32
-  recordings, resampled from 22,050 to 16,000 Hz. Your core differs: measure it, and pass `--cpu-costs FILE` to
-  `headrace simulate`.
-- All requests wait at once, so that a server's slowest stage decides. The DPU has {image_units} compute units for
-  images, or {audio_units} of each kind for audio, by the clocks of their cycle models at 300 MHz.
-- Prices and watts are assumptions: a node with 32 cores 5,500 $, each further CPU 2,600 $, the GPU 8,000 $, the card
-  4,395 $; three years at 0.139 $ a kWh (`sim/system/cost.py`, `sim/hardware/gpu/power.py`). A server with 8 or 16 cores
-  is priced and powered as one with 32.
-- PREBA's own baseline, and where its numbers come out, is in the
-  [README](../README.md#preba-reproduced).
+- **Time of a core.** `headrace profile --cpu-preprocessing NAME` measured the libraries on an AMD EPYC (family 26). It
+  used 36 photos and 32 recordings, resampled from 22,050 to 16,000 Hz. Measure your own core with this command, and
+  give its file to `headrace simulate --cpu-costs FILE`.
+- **Load.** All requests wait at the start, so the slowest stage of a server determines its throughput.
+- **Compute units.** The DPU has {image_units} compute units for images, or {audio_units} of each kind for audio.
+  Their cycle models run at 300 MHz. No vendor tool has confirmed this clock rate.
+- **Prices.** A node with 32 cores costs {node}, each further CPU {cpu}, the GPU {gpu}, and the card {card}.
+  A server runs for {years:g} years at {kwh} $/kWh. The prices are assumptions (`sim/system/cost.py`), and so are
+  parts of the power model (`sim/hardware/gpu/power.py`). A server with 8 or 16 cores has the price and power of one
+  with 32.
 
-`headrace reproduce preba --figure map` makes the picture, the rows (map.csv) and this page again.
+[PREBA, reproduced](../results/preba.md) compares the paper's own numbers with this model.
+
+## Repeat it
+
+<!-- not run: a whole evaluation takes minutes -->
+```bash
+headrace reproduce preba --figure map --out out/map
+```
+
+The command writes the picture, its rows (`map.csv`) and this page.
 """

@@ -249,7 +249,7 @@ AMPERE = Architecture(
 )
 # NVIDIA H100 Tensor Core GPU Architecture (whitepaper, 2022): 50 MB of L2, twice A100's arithmetic per SM and clock.
 # The clock follows from its 494.7 dense TF32 TFLOPS of 132 SMs. `headrace reproduce gpu` has the errors by size
-# (docs/measured_gpus.md). No slice of it was measured: the constants are those of the whole GPU.
+# (docs/explanation/measured_gpus.md). No slice of it was measured: the constants are those of the whole GPU.
 HOPPER = Architecture(
     1830e6, 50 * (1 << 20), {"fp32": 128, "tf32": 1024, "fp16": 2048}, whole=HOPPER_WHOLE, sliced=HOPPER_WHOLE
 )

@@ -25,6 +25,7 @@ from headrace.batching.policies.lazy import BATCHED, EQ2, LEAST_DELAY, SLACK_SCO
 from headrace.batching.policies.shared.batch_table import BatchTable
 from headrace.batching.policies.shared.single_input import SingleInputTimes
 from headrace.batching.policies.shared.table_times import run_out
+from headrace.batching.registry import policy_settings
 from headrace.sim.engine import Arrivals, run
 
 
@@ -737,6 +738,23 @@ def test_strict_keeps_eq_2():
     context = PolicyContext(times, 1)
     for strict, finished in ((True, [8, 16]), (False, [10, 10])):
         assert serve(Lazy(strict=strict).build(context), times["net"], [0, 1.5], sla=15).finished == finished
+
+
+@pytest.mark.parametrize("strict", [True, "true"])
+@pytest.mark.parametrize("slack", [BATCHED, LEAST_DELAY])
+def test_strict_refuses_another_rule_that_is_given(slack, strict):
+    with pytest.raises(UsageError, match=f"^--slack {slack}: .* whose rule is eq2; leave out --slack or --strict"):
+        policy_settings("lazy", {"strict": strict, "slack": slack})
+    assert policy_settings("lazy", {"strict": strict, "slack": EQ2}) == Lazy(strict=True, slack=EQ2)
+    assert policy_settings("lazy", {"slack": slack}) == Lazy(slack=slack)
+
+
+def test_the_rule_is_least_delay_if_none_is_given():
+    """A second request may enter by Eq. 2, but a table that has one node left would lose more than it gains."""
+    times = {"net": NodeTimes(EIGHT, Unit())}
+    context = PolicyContext(times, 1)
+    for chosen, finished in (({}, [8, 16]), ({"slack": LEAST_DELAY}, [8, 16]), ({"slack": EQ2}, [15, 15])):
+        assert serve(Lazy(**chosen).build(context), times["net"], [0, 6.5], sla=100).finished == finished
 
 
 def test_least_delay_waits_for_the_first_worker_that_becomes_free():

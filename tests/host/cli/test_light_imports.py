@@ -1,5 +1,6 @@
 """What a command's help loads: nothing that takes long, for that is loaded where it is used."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import sys
 import pytest
 
 from headrace.host.cli.main import COMMANDS
+from headrace.host.workers.networks.program import READING, TORCHVISION, TRACING, preloads
 
 # Each takes a twentieth of a second or more to load, and some are in extras that a machine may go without.
 HEAVY = (
@@ -65,3 +67,22 @@ def test_a_simulated_run_loads_nothing_that_only_traces_files_and_plans_need():
     loaded = loaded_by("simulate", "--requests", "10", "--json")
     assert "headrace.sim.simulation" in loaded
     assert loaded.isdisjoint(HEAVY)
+
+
+def test_the_fork_server_of_a_whole_network_leaves_out_what_only_exported_and_cut_networks_need():
+    """torch.export takes as long to import as torch itself."""
+    line = "import importlib, json, sys; from headrace.host.workers.networks.program import EXECUTORS, preloads; "
+    line += "[importlib.import_module(name) for name in (*EXECUTORS, *preloads(['mynets:small']))]; "
+    line += "json.dump(sorted(sys.modules), sys.stdout)"
+    done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, timeout=100, check=True)
+    loaded = set(json.loads(done.stdout))
+    assert "torch" in loaded
+    assert loaded.isdisjoint({"torch._dynamo", "sympy", "torchvision"})
+
+
+def test_networks_preload_what_they_need():
+    assert preloads(["resnet18"]) == (TORCHVISION,)
+    assert preloads(["net.pt2", "mynets:small"]) == (READING,)
+    assert preloads(["resnet18", "mynets:small"], cut=True) == tuple(sorted((TORCHVISION, TRACING)))
+    assert preloads([], cut=True) == ()
+    assert all(importlib.util.find_spec(name) for name in (TORCHVISION, READING, TRACING))

@@ -7,7 +7,7 @@ import pytest
 import torch
 import tritonclient.grpc
 import tritonclient.http
-from running import SOURCE, serving
+from running import IMAGE_FILE, SOURCE, serving
 from sounds import int16, speechlike, wav, written
 from tritonclient.utils import InferenceServerException
 
@@ -107,6 +107,8 @@ def test_metadata_have_both_inputs_and_the_page_takes_no_image_for_the_model(ser
     ]
     status, error = server.error("POST", "/photo/talk", AUDIO_FILE)
     assert status == 400 and "takes no images" in error
+    status, error = server.error("POST", "/v2/models/talk/infer", IMAGE_FILE)
+    assert status == 400 and "no input 'IMAGE'; it takes features, lengths, or files as AUDIO" in error
 
 
 def test_the_option_resampler_replaces_that_of_the_models():

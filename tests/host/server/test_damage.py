@@ -51,7 +51,8 @@ def changed(**more):
     ("body", "text"),
     [
         (b"", "not JSON"),
-        (b"{", "not JSON"),
+        (b"{", "the body is not JSON: "),
+        (b"--7d1\r\nContent-Disposition: form-data; name=file\r\n\r\n\xff\xd8\xff", "the body is a form"),
         (b"\xff\xfe", "not JSON"),
         (b"[" * 100_000, "not JSON"),
         (b'{"inputs": [' + b'{"a":' * 50_000, "not JSON"),

@@ -7,7 +7,7 @@ import pytest
 from command import headrace
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "security.md").read_text()
+PAGE = (ROOT / "docs" / "explanation" / "security.md").read_text()
 LIMITS = dict(re.findall(r"^\| `(--[\w-]+)` \| ([\d.]+) \|", PAGE, re.MULTILINE))
 OPTION = re.compile(r"^  (--[\w-]+)[ ,]", re.MULTILINE)
 

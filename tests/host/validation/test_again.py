@@ -6,11 +6,11 @@ from pathlib import Path
 from headrace.host.validation.again import predicted_again
 from headrace.host.validation.page import page
 
-CHECK = Path(__file__).parents[3] / "docs" / "measured" / "h100.json"
+CHECK = Path(__file__).parents[3] / "docs" / "results" / "measured" / "h100.json"
 
 
 def test_the_kept_check_has_the_numbers_of_todays_slice_model_and_its_page_shows_them():
-    """If this fails, the slice model changed: run scripts/predict_gpu_check.py docs/measured/h100.json."""
+    """If this fails, the slice model changed: run scripts/predict_gpu_check.py docs/results/measured/h100.json."""
     found = json.loads(CHECK.read_text())
     again = predicted_again(found)
     for row, new in zip(found["parts"]["profiles"]["rows"], again["parts"]["profiles"]["rows"], strict=True):

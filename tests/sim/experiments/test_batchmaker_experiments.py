@@ -1,6 +1,8 @@
 import pytest
 
-from headrace.sim.experiments.batchmaker.claims import ideal_rps
+from headrace.sim.experiments.batchmaker.claims import figure_8, ideal_rps
+from headrace.sim.experiments.batchmaker.conditions import BACKLOG, WIDTHS
+from headrace.sim.experiments.batchmaker.rows import Row, Runs
 from headrace.sim.experiments.batchmaker.runs import EXPERIMENT, Job, run_job
 from headrace.sim.hardware.v100 import tree_cell_s
 
@@ -46,3 +48,28 @@ def test_trees_are_served_at_the_rate_that_their_cells_were_derived_from():
     ideal = 64 / (31 * tree_cell_s(64))
     assert rows[0].throughput_rps == pytest.approx(0.7 * ideal, rel=0.05)
     assert rows[1].throughput_rps > 1.5 * rows[0].throughput_rps
+
+
+def test_only_figure_13_and_what_rests_on_it_has_several_workers():
+    workers = {
+        figure: {job.workers for job in EXPERIMENT.jobs(figure, EXPERIMENT.quick)} for figure in EXPERIMENT.figures
+    }
+    assert {figure for figure, counts in workers.items() if counts - {1}} == {"13", "abstract"}
+    assert workers["13"] == {2, 4} and workers["abstract"] == {1, 2, 4} and workers["3"] == set()
+
+
+def width_row(experiment, rate_rps, width, throughput_rps, p90_ms):
+    times = (1.0, 1.0, p90_ms, 1.0, 1.0, 1.0)
+    return Row(
+        experiment, "lstm", "wmt15", 1, rate_rps, 0, "bucketed-graph", width, throughput_rps, *times, 1.0, 0.0, 0.0
+    )
+
+
+def test_figure_8_compares_each_width_with_buckets_of_ten(tmp_path):
+    """At a low rate the p90 of wide buckets is compared, and at the highest rate the peak."""
+    rows = [width_row("width", rate, w, rate / 2, 10.0 + w) for w in WIDTHS for rate in (150.0, 28000.0)]
+    rows += [width_row(BACKLOG, 1e6, w, 100.0 * w, 1.0) for w in WIDTHS]
+    late_40, late_1, peak_40, peak_1 = figure_8(Runs(rows), tmp_path)
+    assert (late_40.paper, late_40.measured, late_1.measured) == (1, 50 / 20, 11 / 20)
+    assert "28000/s offered" in peak_40.claim and (peak_40.measured, peak_1.measured) == (1, 1)
+    assert "150/s" in late_40.claim and peak_1.cause == ""

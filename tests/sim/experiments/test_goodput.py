@@ -6,6 +6,7 @@ import json
 import pytest
 from progress_counter import Counter
 
+from headrace.sim.experiments.goodput.rows import Row
 from headrace.sim.experiments.goodput.runs import (
     EXPERIMENT,
     LOADS,
@@ -18,6 +19,7 @@ from headrace.sim.experiments.goodput.runs import (
     capacity_rps,
     run_job,
     simulated,
+    table,
 )
 from headrace.sim.experiments.reproduce import reproduce
 from headrace.sim.hardware.npu import npu_times
@@ -62,6 +64,17 @@ def test_the_study_writes_all_its_rows_and_a_plot(tmp_path):
     with (tmp_path / "goodput.csv").open() as file:
         assert len(list(csv.DictReader(file))) == settings
     assert (tmp_path / "goodput.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_every_setting_has_a_job_for_each_seed_and_a_line_of_the_table():
+    jobs = EXPERIMENT.jobs("goodput", Scale(60, 2))
+    settings = len(MODELS) * len(SLO_MS) * len(POLICIES)
+    assert len(jobs) == len(set(jobs)) == 2 * len(LOADS) * settings and {job.seed for job in jobs} == {0, 1}
+    rows = [Row(j.model, j.slo_ms, j.load, j.policy, j.load / 10, 0.0, 100 * j.load, 8.0) for j in jobs if j.seed == 0]
+    lines = table(rows)
+    assert len(lines) == 2 + settings and {line.count("|") for line in lines} == {len(LOADS) + 5}
+    shares = " | ".join(f"{10 * load:.1f} %" for load in LOADS)
+    assert all(line.endswith(f" | {shares} | 60.0, 8.0 |") for line in lines[2:])
 
 
 def test_a_row_is_the_mean_of_its_seeds():

@@ -45,7 +45,7 @@ def test_the_report_has_a_line_for_each_point_and_names_the_points_that_miss_the
 
 
 def test_the_h100s_rows_are_those_that_the_check_measured():
-    check = json.loads((ROOT / "docs" / "measured" / "h100.json").read_text())
+    check = json.loads((ROOT / "docs" / "results" / "measured" / "h100.json").read_text())
     rows = h100_live.read()
     assert rows == h100_live.rows_of(check)
     assert {row.network for row in rows} == {"transformer", "resnet50"}

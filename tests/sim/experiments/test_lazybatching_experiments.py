@@ -135,6 +135,14 @@ def test_a_reading_of_lazy_is_compared_with_the_one_graph_and_one_of_the_npu_wit
         assert claims.gains(claims.reading_of(runs, reading), "mean_ms", best=True) == [expected]
 
 
+def test_a_number_that_is_off_names_the_two_nearest_readings_that_explain_it():
+    """10 in the paper and 5 here: readings explain it that come near 10, or lie beyond it."""
+    others = {"far": 2.0, "beyond": 20.0, "below": 9.9, "above": 10.05}
+    assert claims._between(10.0, 5.0, others).endswith("lie beyond it: above 10.1, below 9.9")
+    assert claims._between(10.0, 5.0, {"far": 2.0, "beyond": 20.0}).endswith("it: beyond 20")
+    assert claims._between(10.0, 5.0, {"far": 2.0}) == claims._between(10.0, 5.0, {}) == ""
+
+
 @pytest.mark.parametrize("reading", [name for name in READINGS if name])
 def test_a_reading_changes_what_it_is_of(reading):
     """GraphB changes only with the NPU, lazy with each reading."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headrace.sim.experiments.preba.claims import _with_slower
+from headrace.sim.experiments.preba.claims import _kind, _with_slower
 from headrace.sim.experiments.preba.conditions import (
     BASELINES,
     CLIP,
@@ -90,6 +90,12 @@ def test_rows_say_what_they_prove(claims):
     assert all(IMPLIED in claim.claim for claim in claims if claim.kind == Kind.BY_CONSTRUCTION)
     assert {figure for figure, _ in kinds[Kind.CIRCULAR]} == {"Table 1", "4.2"}
     assert ("4.2", 6.13) in kinds[Kind.CIRCULAR] and ("4.2", 0.9) not in kinds[Kind.CIRCULAR]
+
+
+def test_a_number_that_the_baseline_implies_proves_nothing():
+    for baseline in BASELINES:
+        assert _kind(baseline) is (Kind.BY_CONSTRUCTION if baseline == IMPLIED else Kind.INDEPENDENT)
+    assert IMPLIED in BASELINES and len(BASELINES) > 1
 
 
 def test_slower_cores_are_a_cause_only_where_the_papers_number_lies_between():
@@ -287,9 +293,9 @@ def test_the_page_in_the_documentation_is_that_of_the_published_map():
             for row in csv.DictReader(file)
         ]
     text = page(Map(rows))
-    assert text == (ROOT / "docs" / "does_a_dpu_pay.md").read_text()
+    assert text == (ROOT / "docs" / "explanation" / "does_a_dpu_pay.md").read_text()
     assert text.count("| photos of 500x375 |") == 1 + len(LIBRARIES[IMAGES])
-    assert (ROOT / "docs" / PICTURE).resolve() == (results / "map.png").resolve()
+    assert (ROOT / "docs" / "explanation" / PICTURE).resolve() == (results / "map.png").resolve()
 
 
 @pytest.mark.slow

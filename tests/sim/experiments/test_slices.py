@@ -10,7 +10,7 @@ from progress_counter import Counter
 
 from headrace.batching.errors import UsageError
 from headrace.sim.experiments.reproduce import reproduce
-from headrace.sim.experiments.slices.rows import Server
+from headrace.sim.experiments.slices.rows import Capacity, Server, UnitCount
 from headrace.sim.experiments.slices.runs import (
     CUT,
     CUTS,
@@ -34,6 +34,7 @@ from headrace.sim.experiments.slices.runs import (
     unit_count,
     with_design,
 )
+from headrace.sim.experiments.slices.tables import preparing
 from headrace.sim.hardware.gpu.mig import GPUS
 from headrace.sim.system.dpu_server import UNITS
 
@@ -63,6 +64,25 @@ def test_nvjpg_is_tried_where_every_slice_has_an_engine(gpu, whole):
             system(server)
     assert not possible(replace(server, model="citrinet", lengths="2.5"), "nvjpg")
     assert possible(server, "nvjpg") == (whole or gpu in ("h100", "h200"))
+    assert all(possible(server, design) is True for design in DESIGNS if design != "nvjpg")
+
+
+def test_a_cell_of_the_table_names_the_step_that_binds_below_97_percent():
+    def capacity(design, throughput_rps, within_rps, binds):
+        server = ("a100-40gb", "1g.5gb:7", "swin_t", "", design, design)
+        return Capacity(*server, throughput_rps, binds, 1.0, 50.0, within_rps, 0.0, 300.0, 0.05, 2e6)
+
+    rows = [
+        capacity("ideal", 100.0, 50.0, "slices"),
+        capacity("dpu", 97.0, 48.0, "dpu"),
+        capacity("cpu", 40, 10, "cpu"),
+    ]
+    units = [UnitCount("a100-40gb", "1g.5gb:7", "swin_t", "", 100.0, "pcie", 200.0, 3, 2)]
+    head, _, line = preparing(rows, units, whole=False)
+    assert head == "| network | GPU | ready, /s | dpu | cpu | CUs |"
+    cells = "100 / 50 | 97 %; 50.0 mJ; 2.0 | 40 % (cpu), within 20 %; 50.0 mJ; 2.0 | 3 / 2"
+    assert line == f"| swin_t | a100-40gb | {cells} |"
+    assert len(preparing(rows, units, whole=True)) == 2  # none has a whole GPU
 
 
 @pytest.mark.parametrize("start", ["kernel", "queue"])

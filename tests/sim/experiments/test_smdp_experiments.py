@@ -2,7 +2,9 @@ import csv
 
 import pytest
 
-from headrace.sim.experiments.smdp.runs import EXPERIMENT, LoadJob, least_s_max, run_job
+from headrace.sim.experiments.report import Kind
+from headrace.sim.experiments.smdp.rows import Truncation
+from headrace.sim.experiments.smdp.runs import EXPERIMENT, PAPER, LoadJob, least_s_max, run_job, table_1
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +82,29 @@ def test_a_point_has_the_power_that_its_efficiency_says():
     assert optimal.requests_per_j == pytest.approx(0.5 * 32 / 10.8152 / optimal.power_w * 1e3)
 
 
+def test_a_point_has_the_policy_up_to_two_of_the_largest_batches():
+    """The policy waits below its limit, and serves as many as it can from there on."""
+    optimal, *_ = run_job(LoadJob(0.9, (1.0,)))
+    limit = optimal.control_limit
+    assert 1 < limit < 32 and optimal.actions == tuple(min(q, 32) if q >= limit else 0 for q in range(65))
+    assert optimal.departs < 1e-9 and optimal.visited > 2 * limit
+
+
 def test_the_search_stops_at_the_least_truncation_whatever_its_stride():
-    assert least_s_max("pi", 100.0, 1) == least_s_max("pi", 100.0, 7)
-    assert least_s_max("pi", 100.0, 1).s_max == 70
+    for stride in (1, 3, 7):  # 71 and 74 are the first tries that are large enough
+        assert least_s_max("pi", 100.0, stride).s_max == 70
+
+
+def test_table_1_has_the_numbers_of_the_paper_beside_those_of_the_solver():
+    """The rows are the paper's own numbers, so every ratio is 1."""
+    rows = [
+        Truncation(cost, s_max, method, iterations, 66.13, delta, 12, 0.0, False)
+        for cost, (s_max, iterations, delta) in PAPER.items()
+        for method in ("rvi", "pi")
+    ]
+    claims = {claim.claim: claim for claim in table_1(rows).claims}
+    assert claims["overflow cost 100: least s_max"].measured == claims["overflow cost 100: least s_max"].paper == 70
+    assert claims["overflow cost 10: iterations of RVI"].kind is Kind.BY_CONSTRUCTION  # the limit of both
+    assert claims["overflow cost 1000: iterations of RVI"].kind is Kind.INDEPENDENT
+    assert all(claim.ratio == pytest.approx(1, rel=0.01) for claim in claims.values() if claim.paper)
+    assert len(claims) == 3 * len(PAPER) + 4

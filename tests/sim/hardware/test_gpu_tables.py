@@ -17,7 +17,7 @@ from headrace.sim.hardware.gpu.tables import CONTEXT, ENCODER, FOLDERS, GENERATI
 from headrace.sim.zoo import model_graph
 from headrace.sim.zoo.traced import traced
 
-DOCS = Path(__file__).parents[3] / "docs"
+RESULTS = Path(__file__).parents[3] / "docs" / "results"
 
 
 def one(*kernels: Kernel) -> Traced:
@@ -135,7 +135,7 @@ def test_the_parts_of_all_nodes_are_the_networks_time():
 
 def test_bert_in_bf16_takes_what_an_h100_took_in_fp16():
     """The H100 ran the network as one CUDA graph, with PyTorch's own kernels. The tables are of vLLM's."""
-    rows = json.loads((DOCS / "measured" / "h100.json").read_text())["parts"]["profiles"]["rows"]
+    rows = json.loads((RESULTS / "measured" / "h100.json").read_text())["parts"]["profiles"]["rows"]
     measured_ms = {
         row["details"]["batch"]: row["measured"]
         for row in rows

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from headrace.batching import BadInput
 from headrace.host.server.protocol.messages import BYTES, MAX_FIELDS, MAX_OBJECTS, bytes_tensor, check_fits, numpy_type
 
-HINT = ", nor a JPEG, PNG, WebP, WAV or FLAC file"
+NEITHER = "the body is not JSON, nor a JPEG, PNG, WebP, WAV or FLAC file"
+FORM = "the body is a form (multipart); send the file itself as the body, as `curl --data-binary @FILE` does"
 _ELEMENTS = {"b": bool, "O": str}  # Python type of the elements of tensors that are not numeric, by kind of dtype
 _END = object()
 
@@ -29,8 +30,9 @@ class Body:
         try:  # each body has its own parser, which keeps the parsed data as long as an object of it is in use
             parsed = simdjson.Parser().parse(raw)
         except (ValueError, RuntimeError) as error:  # includes text that is not UTF-8, and numbers that are too large
-            hint = "" if raw[:1] == b"{" else HINT
-            raise BadInput(f"the body is not JSON{hint}: {str(error)[:200]}") from None
+            if raw[:2] == b"--":  # the boundary of a form's first part; no JSON begins so
+                raise BadInput(FORM) from None
+            raise BadInput(f"the body is not JSON: {str(error)[:200]}" if raw[:1] == b"{" else NEITHER) from None
         if not isinstance(parsed, simdjson.Object):
             raise BadInput("the body must be a JSON object")
         self.fields = fields_of(parsed, "the body")
