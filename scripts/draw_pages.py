@@ -23,30 +23,30 @@ PICTURES = {  # by page: the file that its blocks write
 read_blocks = runpy.run_path(str(ROOT / "scripts" / "docs_blocks.py"))["read_blocks"]
 
 
-def draw(page: str) -> Path:
-    """Run a page's Python blocks, and return the picture that is kept of them."""
-    blocks = read_blocks((ROOT / "docs" / f"{page}.md").read_text(), page)
+def drawn(text: str, picture: str) -> bytes:
+    """Run the Python blocks of a page's text up to the one that names the file `picture`, and return that file."""
+    blocks = read_blocks(text, "the page")
+    programs = [block.text for block in blocks if block.language == "python" and block.runs]
+    last = next(number for number, program in enumerate(programs) if picture in program)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         (folder / "examples").symlink_to(ROOT / "examples")
         for block in blocks:
             if name := block.value("file"):
                 (folder / name).write_text(block.text)
-        programs = [block.text for block in blocks if block.language == "python" and block.runs]
-        last = next(number for number, text in enumerate(programs) if PICTURES[page] in text)
         (folder / "page.py").write_text("\n".join(programs[: last + 1]))
         subprocess.run([sys.executable, "page.py"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-        picture = ROOT / "docs" / "images" / f"{page}.png"
-        picture.parent.mkdir(parents=True, exist_ok=True)
-        picture.write_bytes((folder / PICTURES[page]).read_bytes())
-    return picture
+        return (folder / picture).read_bytes()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("page", nargs="*", help="default: all")
     for page in parser.parse_args().page or PICTURES:
-        print(draw(page).relative_to(ROOT))
+        picture = ROOT / "docs" / "images" / f"{page}.png"
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        picture.write_bytes(drawn((ROOT / "docs" / f"{page}.md").read_text(), PICTURES[page]))
+        print(picture.relative_to(ROOT))
 
 
 if __name__ == "__main__":

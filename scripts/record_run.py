@@ -35,7 +35,7 @@ def record(command: list[str], keep_output: bool = True) -> tuple[int, dict[str,
         "machine": machine(),
         "load_average": round(os.getloadavg()[1], 1),  # over five minutes, at the end
         "wall_s": round(wall_s, 1),
-        "cpu_s": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1),
+        "cpu_s": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 2),
     }
     if keep_output:
         kept["output"] = done.stdout.splitlines()

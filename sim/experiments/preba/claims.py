@@ -617,34 +617,34 @@ def table_1(rows: Rows, folder: Path) -> list[Claim]:
 # What the paper shows beyond these rows, and why there is no row.
 NOTES: dict[str, Sequence[str]] = {
     "5": (
-        "Fig. 5, GPU utilization: not attempted. The slice model has no counterpart of the utilization that a driver "
-        "shows for a slice, and the paper prints no number.",
+        "Fig. 5 shows the utilization of the GPU. We did not attempt it: the slice model has no counterpart of the "
+        "utilization that a driver shows for a slice, and the paper prints no number.",
         "Figs. 1 to 4, 10, 11 and 16 are drawings of hardware and of the pipeline, without results.",
     ),
     "6": (
-        "Fig. 6, knees of the audio networks: drawn in figure6.png. The paper prints the knees of three networks for "
+        "Fig. 6 has knees of audio networks, which figure6.png shows. The paper prints the knees of three networks for "
         "images only, and none of 2g.10gb(3x).",
-        "Fig. 6, 95th percentile: batches of one size always take the same time in the slice model.",
+        "Fig. 6 has a 95th percentile. In the slice model, batches of one size always take the same time.",
     ),
-    "7": ("Fig. 7, milliseconds of batching and of execution: drawn in figure7.png. The paper prints no number.",),
-    "8": ("Fig. 8, single networks but CitriNet's cores: drawn in figure8.png. The paper prints means only.",),
+    "7": ("Fig. 7 has milliseconds of batching and of execution. figure7.png shows ours. The paper prints no number.",),
+    "8": ("Fig. 8 has single networks. figure8.png shows ours. The paper prints means, and the cores of CitriNet.",),
     "9": (
-        "Fig. 9, throughput by active servers: drawn in figure9.png. The paper prints no number of servers at which it "
-        "ends, and the notes of the rows have ours.",
+        "Fig. 9 has the throughput by active servers. figure9.png shows ours. The paper does not print the number of "
+        "servers at which the throughput stops growing. The conditions of our rows have it.",
     ),
     "14": (
-        "Fig. 12, timelines of compute units: a drawing for two requests, without numbers. The trace that `headrace "
-        "demo --audio` writes has the same overlap of CU A and CU B.",
-        "Fig. 13, histogram of LibriSpeech: the lengths are those of sim/workload/lengths.py. The paper prints no "
-        "number, and the data set is not at hand.",
+        "Fig. 12 is a drawing of two requests in the compute units, without numbers. The trace that `headrace demo "
+        "--audio` writes has the same overlap of CU A and CU B.",
+        "Fig. 13 is a histogram of LibriSpeech. Our lengths are those of sim/workload/lengths.py. The paper prints no "
+        "number, and we do not have the data set.",
     ),
     "17": (
-        "Section 6, other configurations of MIG: the paper announces a study of them and prints none. `headrace "
-        "reproduce slices` has one.",
+        "Section 6 announces a study of other configurations of MIG, and the paper prints none. `headrace reproduce "
+        "slices` is such a study.",
     ),
-    "18": ("Fig. 18, milliseconds of single networks: drawn in figure18.png. The paper prints no number.",),
-    "20": ("Figs. 20 and 21, single networks and watts: drawn. The paper prints means only.",),
-    "22": ("Fig. 22, single networks: drawn in figure22.png. The paper prints means only.",),
+    "18": ("Fig. 18 has milliseconds of single networks. figure18.png shows ours. The paper prints no number.",),
+    "20": ("Figs. 20 and 21 have single networks and watts. Our pictures show them. The paper prints means only.",),
+    "22": ("Fig. 22 has single networks. figure22.png shows ours. The paper prints means only.",),
 }
 REPORTS: dict[str, Callable[[Rows, Path], list[Claim]]] = {
     "5": figure_5,

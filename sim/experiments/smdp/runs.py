@@ -315,10 +315,10 @@ def figure_4(points: Sequence[Point], folder: Path) -> Report:
         worst = max(others, key=lambda row: row.departs)
         dearest = max(rows, key=lambda row: row.excess_percent)
         notes.append(
-            f"Fig. 4: the other {len(others)} serve less than they could in some states, but seldom are there: at most "
-            f"{100 * worst.departs:.2g} % of decisions differ from a control limit's (rho {worst.rho:g}, "
-            f"w2 {worst.w2:g}), and the best control-limit policy costs at most {dearest.excess_percent:.2g} % more "
-            f"than the optimum (rho {dearest.rho:g}, w2 {dearest.w2:g})."
+            f"Fig. 4: The other {len(others)} serve less than they could in some states, but are seldom there. At most "
+            f"{100 * worst.departs:.2g} % of their decisions differ from a control limit's (rho {worst.rho:g}, "
+            f"w2 {worst.w2:g}). The best control-limit policy costs at most {dearest.excess_percent:.2g} % more than "
+            f"the optimum (rho {dearest.rho:g}, w2 {dearest.w2:g})."
         )
     return Report({"figure4": rows}, notes=notes)
 
@@ -351,9 +351,9 @@ def figure_5(points: Sequence[Point], folder: Path) -> Report:
         savings = [getattr(row, name) for row in rows]
         best = rows[int(np.argmax(savings))]
         notes.append(
-            f"Fig. 5: the optimal policy costs {np.mean(savings):.2g} % less than the best of {against} in the mean "
-            f"over {len(rows)} points (w2 from 0 to 10), at most {max(savings):.3g} % (rho {best.rho:g}, "
-            f"w2 {best.w2:g}) and at least {min(savings):.1g} %."
+            f"Fig. 5: The optimal policy costs {np.mean(savings):.2g} % less than the best of {against}. That is the "
+            f"mean over {len(rows)} points (w2 from 0 to 10). The most is {max(savings):.3g} % (rho {best.rho:g}, "
+            f"w2 {best.w2:g}), and the least {min(savings):.1g} %."
         )
     return Report({"figure5": rows}, notes=notes)
 
@@ -373,7 +373,7 @@ def trade_off(figure: str, points: Sequence[Point], folder: Path) -> Report:
         gains.append(f"{max(0.0, less_power if figure == '6' else more_requests):.1%} at rho {rho:g}")
     what = "less power" if figure == "6" else "more requests/J"
     note = (
-        f"Fig. {figure}: {what} than work-conserving for at most 10 % more latency, by the best policy drawn: "
+        f"Fig. {figure}: With at most 10 % more latency than work-conserving, the best policy drawn has {what}: "
         f"{', '.join(gains)}."
     )
     return Report({f"figure{figure}": shown}, notes=[note])
@@ -382,24 +382,23 @@ def trade_off(figure: str, points: Sequence[Point], folder: Path) -> Report:
 def figure_8(rows: Sequence[Truncation], folder: Path) -> Report:
     exact = solve(model_at(0.9)).g
     plots.figure_8(folder / "figure8.png", rows, OVERFLOW_COSTS, exact, TOLERANCE)
-    notes = [
-        f"Fig. 8: without truncation g is {exact:.4f} ms (policy iteration, s_max grown until it does not matter)."
-    ]
+    notes = [f"Fig. 8: Without truncation, g is {exact:.4f} ms. Policy iteration finds it if s_max is large enough."]
     for cost in OVERFLOW_COSTS:
         lost = [row for row in rows if row.overflow_cost == cost and row.lost]
         waiting = [row.s_max for row in lost if row.method == "rvi"]
         lingering = [row.s_max for row in lost if row.method == "pi"]
         early = [row.s_max for row in lost if row.method == "rvi" and row.waits and row.g > exact]
         notes += [
-            f"Fig. 8: overflow cost {cost:g}: {name} spends most of its time in S_o up to s_max {max(sizes)} "
-            f"(of those drawn)."
-            for name, sizes in (("RVI's policy", waiting), ("policy iteration's", lingering))
+            f"Fig. 8: With an overflow cost of {cost:g}, {name} spends most of its time in S_o, for s_max up to "
+            f"{max(sizes)} (of those drawn)."
+            for name, sizes in (("RVI's policy", waiting), ("the policy of policy iteration", lingering))
             if sizes
         ]
         if early:
             notes.append(
-                f"Fig. 8: overflow cost {cost:g}, s_max {min(early)} to {max(early)} (of those drawn): RVI waits in "
-                f"S_o although that costs more than to serve; its {MAX_ITERATIONS} iterations are too few."
+                f"Fig. 8: With an overflow cost of {cost:g} and s_max from {min(early)} to {max(early)} (of those "
+                f"drawn), RVI waits in S_o although that costs more than to serve. Its {MAX_ITERATIONS} iterations are "
+                f"too few."
             )
     return Report({"figure8": rows}, notes=notes)
 
@@ -413,10 +412,10 @@ def figure_bound(rows: Sequence[Bounded], folder: Path) -> Report:
         worst = max(mine, key=lambda row: row.excess_percent)
         mean = float(np.mean([row.excess_percent for row in mine]))
         notes.append(
-            f"Fig. bound: rho {rho:g}, mean latency bounded: the best single policy needs {mean:.2g} % more power than "
-            f"the mixture of two policies in the mean over {len(mine)} bounds and at most {worst.excess_percent:.3g} % "
-            f"(bound {worst.bound_ms:.3g} ms: {worst.single_w:.4g} W and {worst.single_ms:.3g} ms by "
-            f"{worst.mixture_w:.4g} W and {worst.mixture_ms:.3g} ms)."
+            f"Fig. bound: At rho {rho:g}, the best single policy needs {mean:.2g} % more power than the mixture of two "
+            f"policies, as a mean over {len(mine)} bounds. The most is {worst.excess_percent:.3g} %, with a bound of "
+            f"{worst.bound_ms:.3g} ms: {worst.single_w:.4g} W at {worst.single_ms:.3g} ms, against "
+            f"{worst.mixture_w:.4g} W at {worst.mixture_ms:.3g} ms."
         )
     return Report({"figurebound": rows}, notes=notes)
 
