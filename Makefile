@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo      real photos and speech through the emulated DPU, batching policies side by side; writes out/demo/"
+	@echo "make demo      photos through the emulated DPU, batching policies side by side; writes out/demo/report.html"
 	@echo "make docs      the site of the documentation, in build/docs/html; needs no network"
 	@echo "make check     lint, types, policies, simulator, runtime in virtual time; 3 minutes"
 	@echo "make test      lint, types and the test suite; a quarter of an hour"
@@ -21,7 +21,6 @@ browser: setup
 
 demo: setup
 	.venv/bin/headrace demo --out out/demo
-	.venv/bin/headrace demo --audio --preprocessors dpu --out out/demo/audio
 
 # A warning, such as one of a broken link, is an error.
 docs: setup

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write docs/measured/clocks.json: the clocks of the compute units' RTL, and the errors of the audio units.
+"""Write docs/results/measured/clocks.json: the clocks of the compute units' RTL, and the errors of the audio units.
 
     .venv/bin/python scripts/clock_figures.py [--check]
 
@@ -23,7 +23,7 @@ from headrace.bitstreams.sources import place
 from headrace.bitstreams.verilate import rtl_sources
 
 ROOT = Path(__file__).resolve().parents[1]
-OUT = ROOT / "docs" / "measured" / "clocks.json"
+OUT = ROOT / "docs" / "results" / "measured" / "clocks.json"
 LAUNCH_COUNT = 8  # images for each start of the queue
 RUNS: dict[str, list[str]] = {
     "image_cu": [],

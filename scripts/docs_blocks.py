@@ -58,7 +58,7 @@ from typing import NoReturn
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("examples", "hls", "host/xrt", "benchmarks")
 PAGES = ("README.md", "docs/**/*.md", *(f"{folder}/README.md" for folder in FOLDERS))
-NOT_PAGES = ("docs/notes/", "docs/measured/")  # notes of the makers, and tables that scripts write
+NOT_PAGES = ("docs/notes/", "docs/results/measured/")  # notes of the makers, and tables that scripts write
 
 RUN = ("bash", "python")
 ALIASES = {"": "a language", "sh": "bash", "shell": "bash", "console": "bash", "py": "python", "pycon": "python"}

@@ -56,7 +56,7 @@ ORDER = {
             "file_formats",
             "environment",
         ],
-        "Hardware": ["units", "registers"],
+        "Hardware": ["units", "registers", "xrt_calls"],
     },
     "explanation": {
         "": [

@@ -1,7 +1,7 @@
 """Change single lines of the sources, and report the changes that no test notices.
 
     .venv/bin/python scripts/mutate.py [--count N] [--seed N] [--area NAME] [--file FILE] [--scope SCOPE]
-                                       [--slow] [--moved] [--survivors FILE] [--jobs N] [--json FILE]
+                                       [--slow] [--only-slow] [--moved] [--survivors FILE] [--jobs N] [--json FILE]
                                        [--at-least PERCENT]
 
 A mutant is a copy of the tree with one changed line. The tests that mirror the changed file run in that copy. The
@@ -28,7 +28,8 @@ With --slow each survivor is also tried with the slow tests of its area. A mutan
 
 With --moved the areas are groups of tests that `make test` no longer runs. Each has the sources that the group guards,
 and the quick tests of the same behaviour. --area chooses groups. Slow tests may take minutes for each
-survivor. --survivors tries only the survivors of an earlier run with --json, whose lines may have moved since.
+survivor. --survivors tries only the survivors of an earlier run with --json, whose lines may have moved since. With
+--only-slow the quick tests do not run.
 
 The table on stdout has a row for each area. Progress goes to stderr. The exit status is 1 when the score of the whole
 sample is less than --at-least.
@@ -124,7 +125,7 @@ def _papers(name: str, *tests: str) -> Area:
     files = ("runs", "rows", "claims", "causes", "conditions", "further", "tables")
     own = _in("tests/sim/experiments", *tests)
     shared = _in("tests/sim/experiments", "experiments")
-    return Area(tuple(f"sim/experiments/{name}/{each}.py" for each in files), (*own, *shared), own)
+    return Area(tuple(f"sim/experiments/{name}/{each}.py" for each in files), (*own, *shared), own, "not parvagpu")
 
 
 MOVED = {
@@ -694,7 +695,9 @@ def baseline(folder: Path, tests: Sequence[str], only: str) -> Limits:
 def try_mutant(
     folder: Path, mutant: Mutant, tests: Sequence[str], limits: Limits, slow_tests: Sequence[str] = (), only: str = ""
 ) -> Outcome:
-    """Change the line in the copy, run the tests, on a survivor also the slow ones of `slow_tests`, and restore it."""
+    """Change the line in the copy, run the tests, on a survivor also the slow ones of `slow_tests`, and restore it.
+
+    Without any tests, only slow ones run."""
     path, report = folder / mutant.file, folder / "build" / "report.xml"
     text = path.read_text()
     lines = text.split("\n")
@@ -706,11 +709,13 @@ def try_mutant(
     began = time.monotonic()
     try:
         path.write_text("\n".join(lines))
-        status, _ = run_tests(folder, tests, limits.run, limits.test, report, write_bytecode=False, only=only)
+        status: int | None = 0
+        if tests:
+            status, _ = run_tests(folder, tests, limits.run, limits.test, report, write_bytecode=False, only=only)
         seconds = time.monotonic() - began
         slow = ""
         if status == 0 and slow_tests:
-            report.unlink()
+            report.unlink(missing_ok=True)
             status_of_slow, _ = run_tests(
                 folder, slow_tests, SLOW.run, SLOW.test, report, write_bytecode=False, marked="slow", only=only
             )
@@ -724,9 +729,18 @@ def try_mutant(
 
 
 def run(
-    root: Path, areas: dict[str, Area], mutants: Sequence[Mutant], scope: str, jobs: int, *, slow: bool = False
+    root: Path,
+    areas: dict[str, Area],
+    mutants: Sequence[Mutant],
+    scope: str,
+    jobs: int,
+    *,
+    slow: bool = False,
+    quick: bool = True,
 ) -> list[Outcome]:
-    """Try all mutants, `jobs` at a time, in temporary copies of the tree. Raises BaselineFailed."""
+    """Try all mutants, `jobs` at a time, in temporary copies of the tree. Raises BaselineFailed.
+
+    `slow` and `quick` tell which tests run. Slow tests run on what quick ones do not kill."""
     with tempfile.TemporaryDirectory(prefix="headrace-mutants-") as name:
         copies = [Path(name) / str(number) for number in range(jobs)]
         files = dict.fromkeys(mutant.file for mutant in mutants)
@@ -735,7 +749,7 @@ def run(
             make_copy(root, folder, compiled=compiled)
         for file in files:
             check_copy(copies[0], file)
-        tests = {m: tests_of(root, m.file, areas[m.area], scope) for m in mutants}
+        tests = {m: tests_of(root, m.file, areas[m.area], scope) if quick else [] for m in mutants}
         slow_tests = {m: slow_tests_of(root, m.file, areas[m.area]) if slow else [] for m in mutants}
         idle: Queue[Path] = Queue()
         for folder in copies:
@@ -744,6 +758,8 @@ def run(
 
         def measured(area: str) -> Limits:
             names = dict.fromkeys(test for m in mutants if m.area == area for test in tests[m])
+            if not names:
+                return SLOW
             folder = idle.get()
             try:
                 print(f"{area}: the unchanged tree, {len(names)} test files", file=sys.stderr, flush=True)
@@ -844,6 +860,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT, areas: dict[
     parser.add_argument("--file", action="append", help="only this source file of the areas; may be given again")
     parser.add_argument("--scope", choices=SCOPES, default="area", help="tests that run (default: area)")
     parser.add_argument("--slow", action="store_true", help="try slow tests on survivors")
+    parser.add_argument("--only-slow", action="store_true", help="try slow tests only")
     parser.add_argument("--moved", action="store_true", help="try groups of tests that are slow now")
     parser.add_argument("--survivors", type=Path, metavar="FILE", help="try the survivors of an earlier run's JSON")
     parser.add_argument("--jobs", type=positive, default=2, help="mutants at a time (default: 2)")
@@ -866,7 +883,15 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT, areas: dict[
     else:
         mutants = sample(candidates, options.count, options.seed)
     try:
-        outcomes = run(root, areas, mutants, options.scope, options.jobs, slow=options.slow)
+        outcomes = run(
+            root,
+            areas,
+            mutants,
+            options.scope,
+            options.jobs,
+            slow=options.slow or options.only_slow,
+            quick=not options.only_slow,
+        )
     except BaselineFailed as error:
         print(f"mutate: {error}", file=sys.stderr)
         return 1

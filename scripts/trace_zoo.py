@@ -29,6 +29,7 @@ from headrace.batching.graphs.torch_graph import from_torch
 from headrace.batching.graphs.traced import Traced, to_json
 from headrace.host.workers.networks.zoo.citrinet import citrinet
 from headrace.host.workers.networks.zoo.conformer import conformer_ctc
+from headrace.host.workers.networks.zoo.efficientnet_lite0 import EfficientNetLite0
 from headrace.sim.zoo.traced import TRACED
 
 FOLDER = Path(__file__).parents[1] / "sim" / "zoo" / "graphs"
@@ -180,6 +181,8 @@ def trace(name: str) -> Traced:
     elif name in ("bert_base", "bert_large"):
         module = bert_base() if name == "bert_base" else bert_large()
         inputs = {float(tokens): (torch.zeros(1, tokens, dtype=torch.long),) for tokens in TOKENS}
+    elif name == "efficientnet_lite0":
+        module, inputs = EfficientNetLite0(), {1.0: (torch.zeros(1, 3, 224, 224),)}
     else:
         from headrace.host.workers.networks.zoo.torchvision_networks import torchvision
 

@@ -4,7 +4,7 @@
     .venv/bin/python scripts/units_reference.py [--check]
 
 A table stands between the lines `<!-- table: NAME -->` and `<!-- end of table -->`. Areas come from
-sim/system/yosys_cells.csv (scripts/yosys_cells.py), clocks and errors from docs/measured/clocks.json
+sim/system/yosys_cells.csv (scripts/yosys_cells.py), clocks and errors from docs/results/measured/clocks.json
 (scripts/clock_figures.py), limits of a card from headrace.sim.system.limits, bounds from the tests that assert them,
 and all other texts from this file. With --check nothing is written, and the exit status is 1 if a page is not what
 would be written."""
@@ -28,7 +28,7 @@ from headrace.sim.system.limits import LAUNCHES_S, TENSOR_BYTES, Cu, cus_for, li
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("hls/README.md", "docs/reference/units.md", "docs/explanation/exactness.md")
-CLOCKS = ROOT / "docs" / "measured" / "clocks.json"
+CLOCKS = ROOT / "docs" / "results" / "measured" / "clocks.json"
 TESTS = ROOT / "tests"
 MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 

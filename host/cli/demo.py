@@ -62,9 +62,10 @@ def demo(
     model: Annotated[
         str | None,
         typer.Option(
-            help="Networks by comma: torchvision's by name, or module:function [mobilenet_v3_small]. Or one step model "
-            "over sentences: transformer, seq2seq, lstm, or module:function. With --audio, networks over speech: "
-            "conformer, citrinet, or module:function [conformer]."
+            help="Networks by comma: torchvision's by name, efficientnet_lite0, or module:function [mobilenet_v3_small "
+            "compares the policies, and efficientnet_lite0, which has published weights, names what photos show]. Or "
+            "one step model over sentences: transformer, seq2seq, lstm, or module:function. With --audio, networks "
+            "over speech: conformer, citrinet, or module:function [conformer]."
         ),
     ] = None,
     weights: Annotated[
@@ -104,9 +105,10 @@ def demo(
     preprocessors: Annotated[
         str,
         typer.Option(
-            help="Preprocessors to compare, by comma: cpu, dpu, and beforehand, whose tensors are made before the run."
+            help="Preprocessors, by comma: cpu, dpu, and beforehand, whose tensors are made before the run. With "
+            "beforehand, those runs compare the policies, and the others have the last policy alone."
         ),
-    ] = "beforehand,cpu,dpu",
+    ] = "beforehand,dpu",
     max_batch: MaxBatch = 32,
     slo_ms: Annotated[
         float | None,
@@ -114,7 +116,7 @@ def demo(
             "--slo-ms",
             "--sla-ms",
             min=0,
-            help="Target latency (ms). A request above it counts as late [500; with --audio 5000].",
+            help="Target latency (ms). A request above it counts as late [4 batches of the knee].",
         ),
     ] = None,
     target: TargetOption = Target.SW_EMU,
@@ -129,17 +131,16 @@ def demo(
     as_json: Json = False,
     help_all: HelpAll = False,
 ) -> None:
-    """Run images, speech or sentences through the emulated DPU, a batcher and a network, and compare policies and
-    preprocessors.
+    """Run images, speech or sentences through the emulated DPU, a batcher and a network, and compare policies.
 
-    The runs that compare policies use tensors made beforehand, at a load where batching pays off. The runs that compare
-    CPU and DPU have a load that both sustain.
+    The runs that compare policies use tensors made beforehand, at a load where batching pays off. A lighter run takes
+    files through the emulated DPU and into a network that names what photos show.
 
-    The same inputs and arrivals then go through a simulated server of the size of PREBA's. It has an A100 in seven
-    slices, and a DPU at its clock or 32 cores.
+    The same inputs then go through a simulated server of the size of PREBA's. It has an A100 in seven slices, and a DPU
+    at its clock or 32 cores. Speech on these slices compares the policies again.
 
-    The command prints a table of throughput, latency and the parts of the latency. It writes report.json, demo.png and
-    a trace for https://ui.perfetto.dev to the folder --out."""
+    The command prints tables of throughput, latency and the parts of the latency. It writes report.html, report.json,
+    demo.png and a trace for https://ui.perfetto.dev to the folder --out."""
     from headrace.host.workers.inspection.parent import require_torch
 
     require_torch()
@@ -159,12 +160,11 @@ def demo(
         for path in paths:
             check_readable(option, path)
     worker_count, npus = parsed_workers(workers)
+    file_models = () if audio or model is not None else ("efficientnet_lite0",)
     if model is None:
         model = "conformer" if audio else "mobilenet_v3_small"
     if policies is None:
         policies = "serial,preba" if audio else "serial,graph,preba"
-    if slo_ms is None:
-        slo_ms = 5000.0 if audio else 500.0
     names = _names(model)
     if folder is not None and not audio:
         raise UsageError(f"{folder}: give --audio too for a folder of audio files, or --images {folder} for images")
@@ -175,6 +175,7 @@ def demo(
     options = DemoOptions(
         images=image_files,
         models=names,
+        file_models=file_models,
         weights=[name or None for name in weights or ()],
         rules=FileRules(allow_nonfinite=allow_nonfinite_weights, memory_mib=read_memory_mib),
         input_shapes=[shape if shape or len(names) == 1 else None for shape in input_shape or ()],
@@ -188,7 +189,7 @@ def demo(
         settings=with_assignments(given(ctx), assignments),
         preprocessors=_names(preprocessors),
         max_batch=max_batch,
-        slo_s=slo_ms / 1e3,
+        slo_s=None if slo_ms is None else slo_ms / 1e3,
         seed=seed,
         api=None if xrt is None else Api(xrt.value),
     )
@@ -247,8 +248,9 @@ def demo(
 
 
 def _end(paths: Sequence[Path], faults: int, text: str) -> None:
-    """Tell which files were written. If there are faults, say so and raise typer.Exit."""
-    tell("wrote " + ", ".join(map(str, paths)))
+    """Tell which files were written, the one to look at last. If there are faults, say so and raise typer.Exit."""
+    tell("wrote " + ", ".join(map(str, paths[:-1])))
+    tell(f"look at {paths[-1]}")
     if faults:
         tell(text)
         raise typer.Exit(1)

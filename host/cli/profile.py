@@ -40,7 +40,10 @@ def profile(
     ctx: typer.Context,
     model: Annotated[
         str,
-        typer.Option(help="A torchvision network by name, or module:function. With --nodes also a step model."),
+        typer.Option(
+            help="A torchvision network by name, efficientnet_lite0 (with published weights), or module:function. With "
+            "--nodes also a step model."
+        ),
     ] = ("mobilenet_v3_small"),
     cell: Annotated[
         str | None,

@@ -27,6 +27,11 @@ class ImageNetwork(Network):
 
     spec: ImageSpec
 
+    @property
+    def categories(self) -> Sequence[str] | None:
+        """The names of the classes. None if there are none, or if they mean nothing because the weights are random."""
+        return None if self.is_random else self.description.categories
+
 
 @dataclass(frozen=True, slots=True)
 class AudioNetwork(Network):
@@ -40,8 +45,12 @@ def load_image_networks(options: DemoOptions) -> list[ImageNetwork]:
 
     Raises UsageError for a network that cannot be loaded, or whose input is not one float32 image."""
     none: Sequence[str | None] = [None] * len(options.models)
+    given = dict(
+        zip(options.models, zip(options.weights or none, options.input_shapes or none, strict=True), strict=True)
+    )
     networks = []
-    for name, weights, shape in zip(options.models, options.weights or none, options.input_shapes or none, strict=True):
+    for name in options.used_models:
+        weights, shape = given.get(name, (None, None))
         description = describe(name, weights, shape, options.rules)
         spec = _image_spec(description)
         networks.append(ImageNetwork(name, name, description, weights, shape, spec, rules=options.rules))

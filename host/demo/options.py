@@ -19,13 +19,14 @@ PREPROCESSORS = (BEFOREHAND, "cpu", "dpu")
 class DemoOptions:
     """The options of all three demos.
 
-    `weights` and `input_shapes` are empty, or have one entry for each of `models`; an entry may be None. A profile
-    belongs to the model that it names. The demo measures the profiles that are not given. If `workers` is None, there
-    are as many workers as devices.
+    `models` take the tensors that were made beforehand. `file_models` take files, which are preprocessed in the run;
+    without any, `models` do that too. `weights` and `input_shapes` are empty, or have one entry for each of `models`;
+    an entry may be None. A profile belongs to the model that it names. The demo measures the profiles that are not
+    given. If `workers` is None, there are as many workers as devices.
 
     The demo cuts networks into nodes if a policy schedules nodes, or if a profile has latencies of nodes. `whole`
-    keeps a network in one piece if it cannot be cut. Without `rate_rps` the demo chooses the loads (load.py). Without
-    `requests` a run takes a few seconds.
+    keeps a network in one piece if it cannot be cut. Without `rate_rps` the demo chooses the loads, and without `slo_s`
+    the target latency (load.py). Without `requests` a run takes a few seconds.
 
     `settings` are settings of policies by name, as texts or values. Each policy takes those that it has, and at least
     one policy must have each of them.
@@ -34,6 +35,7 @@ class DemoOptions:
 
     images: Sequence[ImageFile]
     models: Sequence[str] = ("mobilenet_v3_small",)
+    file_models: Sequence[str] = ()
     weights: Sequence[str | None] = ()
     rules: FileRules = ANY_FILE  # for the files of all models
     input_shapes: Sequence[str | None] = ()
@@ -47,7 +49,7 @@ class DemoOptions:
     settings: Mapping[str, Any] = field(default_factory=dict)
     preprocessors: Sequence[str] = PREPROCESSORS
     max_batch: int = 32  # largest batch to profile, and the limit of policies that have one
-    slo_s: float = 0.5
+    slo_s: float | None = None
     drain_timeout_s: float = 120.0  # after a run's last arrival; requests without an answer then count as failed
     seed: int = 0
     api: Api | None = None  # which XRT the DPU uses, as in `xrt.api_for`
@@ -60,7 +62,7 @@ class DemoOptions:
             if given and len(given) != len(self.models):
                 raise UsageError(f"{len(given)} {name} for {len(self.models)} models; give one for each, or none")
         for profile in self.profiles:
-            if profile.model not in self.models:
+            if profile.model not in (*self.models, *self.file_models):
                 raise UsageError(
                     f"the profile is of {profile.model!r} and the model is {' and '.join(map(repr, self.models))}; "
                     f"run `headrace profile --model {self.models[0]}`"
@@ -89,6 +91,34 @@ class DemoOptions:
                 )
         for name in self.policies:
             self.policy(name)
+
+    @property
+    def first_preprocessor(self) -> str:
+        """The preprocessor of the runs that compare the policies: none at all, if there are such runs."""
+        return min(self.preprocessors, key=PREPROCESSORS.index)
+
+    @property
+    def last_preprocessor(self) -> str:
+        """The preprocessor that does most for a run."""
+        return max(self.preprocessors, key=PREPROCESSORS.index)
+
+    def models_of(self, preprocessor: str) -> Sequence[str]:
+        """Return the networks of the runs with a preprocessor."""
+        return self.models if preprocessor == BEFOREHAND else self.file_models or self.models
+
+    def policies_of(self, preprocessor: str) -> Sequence[str]:
+        """Return the policies of the runs with a preprocessor.
+
+        The runs from files only show that the whole chain works if other runs compare the policies. Then they have the
+        last policy alone."""
+        if BEFOREHAND in self.preprocessors and preprocessor != BEFOREHAND:
+            return self.policies[-1:]
+        return self.policies
+
+    @property
+    def used_models(self) -> list[str]:
+        """The networks of all runs."""
+        return list(dict.fromkeys(name for kind in self.preprocessors for name in self.models_of(kind)))
 
     def policy(self, name: str) -> PolicySettings:
         """Return a policy with those of the settings that it has. Raises UsageError."""

@@ -15,6 +15,7 @@ from headrace.sim.zoo import GROUP
 
 TRACED = (
     "mobilenet_v3_small",
+    "efficientnet_lite0",
     "squeezenet1_1",
     "swin_t",
     "conformer",

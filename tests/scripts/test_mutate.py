@@ -293,6 +293,13 @@ def test_a_change_that_only_slow_tests_notice_counts_as_survived(mutate, tree, a
     assert sum(m["slow"].endswith("test_countdown") for m in in_countdown) >= 3
     assert not any(m["slow"] for m in mutants if m["line"] <= 5)
     assert "test_countdown, which is slow" in capsys.readouterr().out
+    (mutant,) = [
+        m
+        for m in mutate.survivors_of(found, {"sim": mutate.mutants_of(tree, "sim", areas["sim"])})
+        if m.new.strip() == "a += 1"
+    ]
+    (outcome,) = mutate.run(tree, areas, [mutant], "area", 1, slow=True, quick=False)
+    assert not outcome.killed and outcome.slow
 
 
 @pytest.mark.slow

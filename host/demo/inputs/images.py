@@ -30,6 +30,9 @@ BUNDLED = {
     ),
 }
 
+# ImageNet has no class for what these show, so its networks cannot name it.
+NAMELESS = ("astronaut", "hubble_deep_field", "ihc", "moon", "retina")
+
 LONG_SIDES = (640, 500, 384, 1024)  # pixels; 500 is the typical long side of an ImageNet photo
 QUALITIES = (90, 75, 95, 60)
 SAMPLINGS = {
@@ -43,10 +46,13 @@ SAMPLINGS = {
 
 @dataclass(frozen=True, slots=True)
 class ImageFile:
-    """A JPEG file: its name and its bytes."""
+    """A JPEG file: its name and its bytes.
+
+    Files with the same `picture` show the same. It is None if networks that know ImageNet's classes cannot name it."""
 
     name: str
     jpeg: bytes
+    picture: str | None
 
 
 def bundled_images() -> list[Path]:
@@ -65,7 +71,9 @@ def bundled_images() -> list[Path]:
 
 
 def demo_images() -> list[ImageFile]:
-    """Return the bundled photos, re-encoded at several sizes, qualities and subsamplings. Gray photos stay gray."""
+    """Return the bundled photos, re-encoded at several sizes, qualities and subsamplings. Gray photos stay gray.
+
+    Every photo comes once before one comes again in another form."""
     variants: Iterator[tuple[int, int, str]] = itertools.cycle(
         zip(
             itertools.islice(itertools.cycle(LONG_SIDES), 60),
@@ -74,17 +82,18 @@ def demo_images() -> list[ImageFile]:
             strict=True,
         )
     )
-    images = []
+    forms: list[list[ImageFile]] = [[], [], []]
     for path in bundled_images():
         original = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
-        for long_side, quality, sampling in itertools.islice(variants, 3):
+        for images, (long_side, quality, sampling) in zip(forms, variants, strict=False):
             scale = min(1.0, long_side / max(original.shape[:2]))
             scaled = cv2.resize(original, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
             options = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, SAMPLINGS[sampling]]
             jpeg = cv2.imencode(".jpg", scaled, options)[1].tobytes()
             size = f"{scaled.shape[1]}x{scaled.shape[0]}"
-            images.append(ImageFile(f"{path.stem} {size} {sampling} q{quality}", jpeg))
-    return images
+            picture = None if path.stem in NAMELESS else path.stem
+            images.append(ImageFile(f"{path.stem} {size} {sampling} q{quality}", jpeg, picture))
+    return [image for images in forms for image in images]
 
 
 def folder_images(folder: Path) -> list[ImageFile]:
@@ -96,4 +105,5 @@ def folder_images(folder: Path) -> list[ImageFile]:
     paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg") and path.is_file())
     if not paths:
         raise UsageError(f"--images {folder}: it holds no .jpg or .jpeg files")
-    return [ImageFile(str(path.relative_to(folder)), path.read_bytes()) for path in paths]
+    names = {path: str(path.relative_to(folder)) for path in paths}
+    return [ImageFile(name, path.read_bytes(), name) for path, name in names.items()]

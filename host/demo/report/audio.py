@@ -1,5 +1,6 @@
 """Report the audio demo as sentences, JSON, tables and files."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -7,41 +8,40 @@ from rich.console import Console
 
 from headrace.bitstreams.build import CLOCK_MHZ
 from headrace.host.demo.inputs.prepared_audio import MAX_RMS
-from headrace.host.demo.options import BEFOREHAND
 from headrace.host.demo.report.live import (
     CLOCKED_NOTE,
     EMULATION_NOTE,
+    READING,
+    batching,
     comparisons,
-    each_mean,
     live_json,
+    live_strip,
+    live_tables,
     print_line,
     print_runs,
     run_json,
     write_files,
 )
-from headrace.host.demo.report.simulated import print_simulated, simulated_json
+from headrace.host.demo.report.page import Page
+from headrace.host.demo.report.simulated import (
+    SIMULATED_NOTE,
+    left_out,
+    print_simulated,
+    server_lines,
+    server_strip,
+    simulated_json,
+    simulated_lines,
+    simulated_table,
+)
 from headrace.host.demo.runs.audio import WEIGHTS_NOTE, AudioReport, cu_runs, overlap
+from headrace.host.demo.runs.simulated import Simulated
 
 TOGETHER = "all sounds at once"  # the title of these CU runs in the trace
 
 
 def shows(report: AudioReport) -> list[str]:
-    """Return sentences that say what the runs show, for each load, from the measurements."""
-    sentences = []
-    for rate in dict.fromkeys(report.rates_rps.values()):
-        runs = [run for run in report.runs if report.rates_rps[run.preprocessor] == rate]
-        names = [run.policy if run.preprocessor == BEFOREHAND else run.name for run in runs]
-        sentences.append(
-            f"At {rate:.1f} sounds/s, {rate / report.one_by_one_rps:.2f} times what the workers sustain one by one "
-            f"({report.one_by_one_rps:.1f}/s) and {rate / report.in_batches_rps:.2f} times what they sustain in "
-            f"batches of the knee at each length ({report.in_batches_rps:.1f}/s), a sound took on average "
-            f"{each_mean(runs, names)}."
-        )
-    for kind in report.options.preprocessors:
-        runs = [run for run in report.runs if run.preprocessor == kind]
-        sentences += [f"{kind}: {sentence}" for sentence in comparisons(runs)]
-    if report.in_batches_rps < 1.1 * report.one_by_one_rps:
-        sentences.append("Batches bring hardly any throughput here, so batching cannot pay.")
+    """Return sentences that say what the runs show, from the measurements."""
+    sentences = [*batching(report, "sounds"), *comparisons(report.compared)]
     for part in report.distinct:
         if (spans := overlap(each for _, runs in part.together for each in runs)) is not None:
             sentences.append(
@@ -50,6 +50,8 @@ def shows(report: AudioReport) -> list[str]:
                 f"for {spans['norm_s']:.2f} s, and CU A was busy at the same time for "
                 f"{spans['both_s'] / spans['norm_s']:.0%} of that."
             )
+    if isinstance(report.simulated, Simulated):
+        sentences += server_lines(report.simulated)
     return sentences
 
 
@@ -106,15 +108,18 @@ def _model_json(report: AudioReport, name: str) -> dict[str, Any]:
     }
 
 
+def _subtitle(report: AudioReport, data: Mapping[str, Any]) -> str:
+    cus = f", {len(report.cus)} emulated audio CUs" if report.cus else ""
+    return (
+        f"{' and '.join(report.prepared)} on {report.hardware}{cus}, Poisson requests over {data['sounds']} sounds; "
+        f"{report.machine['cpu']}, {report.machine['cores']} cores"
+    )
+
+
 def print_report(report: AudioReport, console: Console) -> None:
     """Print the report as lines and tables."""
     data = as_json(report)
-    cus = f", {len(report.cus)} emulated audio CUs" if report.cus else ""
-    print_line(
-        console,
-        f"{' and '.join(report.prepared)} on {report.hardware}{cus}, Poisson requests over {data['sounds']} sounds; "
-        f"{report.machine['cpu']}, {report.machine['cores']} cores.",
-    )
+    print_line(console, f"{_subtitle(report, data)}.")
     for name, reason in data["skipped"].items():
         print_line(console, f"Skipped {name}: {reason}")
     for name, model in data["models"].items():
@@ -143,6 +148,15 @@ def print_report(report: AudioReport, console: Console) -> None:
 
 
 def write_report(report: AudioReport, folder: Path) -> list[Path]:
-    """Write report.json, demo.png, trace.pftrace and a profile for each network into `folder`."""
+    """Write report.html, report.json, the pictures, trace.pftrace and a profile for each network into `folder`."""
     together = {TOGETHER: [each for part in report.distinct for each in part.together]}
-    return write_files(report, as_json(report), folder, "profile.{}.json", together)
+    body, strips = as_json(report), [live_strip(report, "sounds")]
+    tables, notes = live_tables(body["runs"]), [body["note"]]
+    if isinstance(report.simulated, Simulated):
+        strips.append(server_strip(report.simulated))
+        tables.append(simulated_table(report.simulated))
+        notes += [SIMULATED_NOTE, *simulated_lines(report.simulated)]
+    else:
+        notes.append(left_out(report.simulated))
+    page = Page(_subtitle(report, body), shows(report), [], "", tables, READING, notes)
+    return write_files(report, body, page, strips, folder, "profile.{}.json", together)

@@ -1,30 +1,51 @@
-"""Report the image demo as sentences, JSON, tables and files."""
+"""Report the image demo as sentences, JSON, tables, a page and files."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import cv2
+import numpy as np
 from rich.console import Console
 
 from headrace.batching import preba_limits
 from headrace.bitstreams.build import CLOCK_MHZ
 from headrace.host.demo.inputs.prepared_images import Clocks, Equality
-from headrace.host.demo.options import BEFOREHAND
 from headrace.host.demo.report.live import (
     CLOCKED_NOTE,
     EMULATION_NOTE,
+    READING,
+    batching,
     comparisons,
-    each_mean,
+    late_line,
     live_json,
+    live_strip,
+    live_tables,
     print_line,
     print_runs,
     run_json,
     write_files,
 )
-from headrace.host.demo.report.simulated import print_simulated, simulated_json
+from headrace.host.demo.report.page import Page, Photo
+from headrace.host.demo.report.simulated import (
+    SIMULATED_NOTE,
+    left_out,
+    print_simulated,
+    server_lines,
+    server_strip,
+    simulated_json,
+    simulated_lines,
+    simulated_table,
+    speech_json,
+    speech_line,
+    speech_strip,
+    speech_table,
+)
 from headrace.host.demo.runs.images import ImageReport
-from headrace.host.demo.runs.labels import RANDOM_NOTE
+from headrace.host.demo.runs.labels import RANDOM_NOTE, Label, surest
+from headrace.host.demo.runs.simulated import Simulated
 
+THUMBNAIL = 320  # pixels of the longer side
 NPU_NOTE = "The NPUs are simulated: the network takes the time that the model says and computes nothing."
 
 
@@ -42,6 +63,7 @@ def as_json(report: ImageReport) -> dict[str, Any]:
         "dpu_clocks": _clocks_json(report.clocks),
         "runs": [run_json(run, report.rates_rps[run.preprocessor]) for run in report.runs],
         "simulated": simulated_json(report.simulated),
+        "speech": None if report.speech is None else speech_json(report.speech),
     }
 
 
@@ -57,7 +79,7 @@ def _model_json(report: ImageReport, name: str) -> dict[str, Any]:
         "preprocess_images_per_s": prepared.files_per_s,
         "equality": _equality_json(prepared.equality),
         "labels": {image: {"label": label.label, "probability": label.probability} for image, label in labels.items()},
-        "labels_note": RANDOM_NOTE if labels and network.is_random else None,
+        "labels_note": RANDOM_NOTE if network.is_random else None,
     }
 
 
@@ -84,32 +106,37 @@ def _clocks_json(clocks: Clocks | None) -> dict[str, Any] | None:
     }
 
 
+def look(report: ImageReport) -> list[str]:
+    """Return what to look at, in short sentences, from the measurements."""
+    equality = report.equality
+    lines = [
+        late_line(report, "photos"),
+        f"Preprocessing: of {equality.on_dpu} tensors that the DPU made, {equality.equal} equal those of OpenCV and "
+        "numpy bit for bit.",
+    ]
+    if named := _labels(report):
+        labels = ", ".join(f"{label.label} in {_pictures(report)[name]}" for name, label in named.items())
+        lines.append(f"Photos: the network sees {labels}.")
+    if report.speech is not None:
+        lines.append(speech_line(report.speech))
+    if isinstance(report.simulated, Simulated):
+        lines += server_lines(report.simulated)
+    return lines
+
+
 def shows(report: ImageReport) -> list[str]:
-    """Return sentences that say what the runs show, for each load, from the measurements."""
-    rate = report.rates_rps.get(BEFOREHAND)
-    sentences = []
-    if rate is not None:
-        alone, batched = report.one_by_one_rps, report.in_batches_rps
-        runs = [run for run in report.runs if run.preprocessor == BEFOREHAND]
-        sentences.append(
-            f"At {rate:.0f} requests/s, {rate / alone:.2f} times what the workers sustain one by one ({alone:.0f}/s) "
-            f"and {rate / batched:.2f} times what they sustain in batches of the knee ({batched:.0f}/s), a request "
-            f"took on average {each_mean(runs, [run.policy for run in runs])}."
-        )
-        sentences += comparisons(runs)
-        if batched < 1.1 * alone:
-            sentences.append("Batches bring hardly any throughput here, so batching cannot pay.")
-        elif rate < alone:
-            sentences.append("The workers sustain that one by one, so batching has nothing to gain.")
-    policy = report.options.policies[0]
-    runs = [run for run in report.runs if run.preprocessor != BEFOREHAND and run.policy == policy]
-    if len(runs) > 1:
-        names = {"cpu": "OpenCV on the CPU", "dpu": "the emulated DPU"}
-        sentences.append(
-            f"From JPEG to output, at {report.rates_rps[runs[0].preprocessor]:.0f} requests/s, a request took under "
-            f"{policy} on average {each_mean(runs, [names[run.preprocessor] for run in runs])}."
-        )
-    return sentences
+    """Return sentences that say what the runs show, from the measurements."""
+    return [*batching(report, "photos"), *comparisons(report.compared)]
+
+
+def _pictures(report: ImageReport) -> dict[str, str | None]:
+    """Return what the photos show, by their names."""
+    return {image.name: image.picture for image in report.options.images}
+
+
+def _labels(report: ImageReport) -> dict[str, Label]:
+    """Return the surest labels of the network that names photos, by the photo's name. There may be none."""
+    return next((surest(labels, _pictures(report)) for labels in report.labels.values() if labels), {})
 
 
 def print_report(report: ImageReport, console: Console) -> None:
@@ -142,6 +169,10 @@ def print_report(report: ImageReport, console: Console) -> None:
     for sentence in (*data["shows"], data["note"]):
         print_line(console, sentence)
     print_simulated(report.simulated, console)
+    if report.speech is not None:
+        speech_table(report.speech).print(console)
+    for line in look(report):
+        print_line(console, f"- {line}")
 
 
 def _print_model(console: Console, name: str, model: Mapping[str, Any], knee_ms: float) -> None:
@@ -151,13 +182,48 @@ def _print_model(console: Console, name: str, model: Mapping[str, Any], knee_ms:
         f"{model['knee']['batch']}, {knee_ms:.1f} ms, {model['knee']['throughput_rps']:.0f} requests/s; "
         f"preba: Batch_max {model['preba']['batch_max']}, Time_queue {model['preba']['time_queue_ms']:.1f} ms.",
     )
-    for image, label in model["labels"].items():
-        print_line(console, f"  {image}: {label['label']}, {label['probability']:.1%}")
-    if model["labels_note"]:
-        print_line(console, f"  ({model['labels_note']})")
 
 
 def write_report(report: ImageReport, folder: Path) -> list[Path]:
-    """Write report.json, demo.png, trace.pftrace and a profile for each network into `folder`."""
+    """Write report.html, report.json, the pictures, trace.pftrace and a profile for each network into `folder`."""
     profile_name = "profile.json" if len(report.profiles) == 1 else "profile.{}.json"
-    return write_files(report, as_json(report), folder, profile_name)
+    body, strips = as_json(report), [live_strip(report, "photos")]
+    strips += [] if report.speech is None else [speech_strip(report.speech)]
+    strips += [server_strip(report.simulated)] if isinstance(report.simulated, Simulated) else []
+    return write_files(report, body, _page(report, body), strips, folder, profile_name)
+
+
+def _page(report: ImageReport, body: Mapping[str, Any]) -> Page:
+    jpegs = {image.name: image.jpeg for image in report.options.images}
+    labels = _labels(report)
+    tables = live_tables(body["runs"])
+    notes = [body["note"]]
+    if isinstance(report.simulated, Simulated):
+        tables.append(simulated_table(report.simulated))
+        notes += [SIMULATED_NOTE, *simulated_lines(report.simulated)]
+    else:
+        notes.append(left_out(report.simulated))
+    if report.speech is not None:
+        tables.append(speech_table(report.speech))
+    return Page(
+        f"{' and '.join(report.networks)} on {report.hardware}; {report.cus} emulated image CUs; {body['photos']} "
+        f"photos; {report.machine['cpu']}, {report.machine['cores']} cores",
+        look(report),
+        [
+            Photo(name, thumbnail(jpegs[name]), f"{label.label}, {label.probability:.0%}")
+            for name, label in labels.items()
+        ],
+        next((name for name, known in report.labels.items() if known), ""),
+        tables,
+        READING,
+        notes,
+    )
+
+
+def thumbnail(jpeg: bytes) -> bytes:
+    """Return a photo with its longer side THUMBNAIL pixels long, if it is longer."""
+    pixels = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
+    scale = min(1.0, THUMBNAIL / max(pixels.shape[:2]))
+    smaller = cv2.resize(pixels, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+    encoded: bytes = cv2.imencode(".jpg", smaller, [cv2.IMWRITE_JPEG_QUALITY, 85])[1].tobytes()
+    return encoded

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from headrace.host.demo.inputs.prepared_audio import PreparedAudio, prepare_audi
 from headrace.host.demo.networks import AudioNetwork
 from headrace.host.demo.options import DemoOptions
 from headrace.host.demo.runs.live import (
-    EMULATION_FOOTNOTE,
     LiveReport,
     distinct,
     live_runs,
@@ -29,7 +27,7 @@ from headrace.host.demo.runs.live import (
     preprocessor_of,
     take_profiles,
 )
-from headrace.host.demo.runs.load import in_batches_rps, one_by_one_rps, run_rates
+from headrace.host.demo.runs.load import Capacity, run_rates, slo_s
 from headrace.host.demo.runs.serving import Progress, Run
 from headrace.host.demo.runs.simulated import SIMULATING, simulate_audio
 from headrace.host.dpu.preprocessor import CuRun
@@ -51,8 +49,6 @@ class AudioReport(LiveReport):
     cus: Sequence[str]
     prepared: Mapping[str, PreparedAudio]
     step_s: float
-
-    footnote: ClassVar[str] = f"{WEIGHTS_NOTE} {EMULATION_FOOTNOTE}"
 
     @property
     def distinct(self) -> list[PreparedAudio]:
@@ -77,7 +73,7 @@ def demo(
     live = asyncio.run(_demo(options, clips, networks, xclbin, progress))
     progress.stage(SIMULATING)
     mel, norm = (max(1, sum(kind in cu for cu in live.cus)) for kind in ("mel", "norm"))
-    return replace(live, simulated=simulate_audio(options, live.prepared, live.runs, (mel, norm)))
+    return replace(live, simulated=simulate_audio(options, live.prepared, live.compared[0], (mel, norm)))
 
 
 async def _demo(
@@ -102,11 +98,12 @@ async def _demo(
             f"on {hardware.count} workers, by length and batch",
             progress,
         )
-        inputs = [(profiles[name], float(frames)) for name, part in prepared.items() for frames in part.frames]
-        one_by_one, in_batches = one_by_one_rps(inputs), in_batches_rps(inputs)
+        capacity = Capacity.of(
+            (profiles[name], float(frames)) for name, part in prepared.items() for frames in part.frames
+        )
         here = machine()
         files_per_s = [part.files_per_s for part in prepared.values()]
-        rates = run_rates(options, one_by_one, in_batches, files_per_s, here["cores"])
+        rates, slo = run_rates(options, capacity, capacity, files_per_s, here["cores"]), slo_s(options, capacity)
         rng = np.random.default_rng([options.seed, 2])
         orders = {name: rng.permutation(len(part.files)).tolist() for name, part in prepared.items()}
         sources = {
@@ -118,7 +115,7 @@ async def _demo(
             }
             for kind in options.preprocessors
         }
-        runs = await live_runs(options, hardware, profiles, rates, sources, progress)
+        runs = await live_runs(options, hardware, profiles, rates, dict.fromkeys(rates, slo), sources, progress)
         cus = next((dpu.cus for dpu in dpus.values() if dpu is not None), ())
     return AudioReport(
         options=options,
@@ -126,8 +123,8 @@ async def _demo(
         workers=hardware.count,
         profiles=profiles,
         rates_rps=rates,
-        one_by_one_rps=one_by_one,
-        in_batches_rps=in_batches,
+        capacity=capacity,
+        slo_s=slo,
         runs=runs,
         cus=cus,
         prepared=prepared,

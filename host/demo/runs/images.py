@@ -1,7 +1,8 @@
 """Run the image demo: images go through CPU or DPU into networks, under each policy.
 
     photos -> DPU tensors, compared with OpenCV's -> a profile of each network -> the loads
-           -> a live run for each preprocessor and policy -> the same on a simulated server of PREBA's size
+           -> a live run for each policy, with these tensors -> a live run from files, which names what photos show
+           -> the same photos on a simulated server of PREBA's size, and speech on its slices
 
 All runs at one load have the same Poisson arrivals. The networks run on this machine's workers or, in modelled time, on
 simulated NPUs, which node-level policies can interrupt at every node.
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from headrace.host.demo.inputs.prepared_images import Clocks, Equality, PreparedImages, prepare_images
 from headrace.host.demo.networks import ImageNetwork
-from headrace.host.demo.options import DemoOptions
+from headrace.host.demo.options import BEFOREHAND, DemoOptions
 from headrace.host.demo.runs.labels import Label, Labels
 from headrace.host.demo.runs.live import (
     LiveReport,
@@ -25,9 +26,10 @@ from headrace.host.demo.runs.live import (
     preprocessor_of,
     take_profiles,
 )
-from headrace.host.demo.runs.load import in_batches_rps, one_by_one_rps, run_rates
+from headrace.host.demo.runs.load import Capacity, run_rates, slo_s
 from headrace.host.demo.runs.serving import Progress
 from headrace.host.demo.runs.simulated import SIMULATING, simulate_images
+from headrace.host.demo.runs.slices import SpeechOnSlices, speech_on_slices
 from headrace.host.live.hardware import hardware_of, schedules_nodes
 from headrace.host.workers.profiling.batches import machine
 
@@ -41,6 +43,7 @@ class ImageReport(LiveReport):
     networks: Mapping[str, ImageNetwork]
     prepared: Mapping[str, PreparedImages]
     labels: Mapping[str, Mapping[str, Label]]
+    speech: SpeechOnSlices | None = None
 
     @property
     def distinct(self) -> list[PreparedImages]:
@@ -66,7 +69,9 @@ def demo(options: DemoOptions, networks: Sequence[ImageNetwork], xclbin: Path, p
     Raises UsageError for options that cannot be met, and WorkerLost if no worker can be started."""
     live = asyncio.run(_demo(options, networks, xclbin, progress))
     progress.stage(SIMULATING)
-    return replace(live, simulated=simulate_images(options, live.networks, live.prepared, live.runs, live.cus))
+    networks = {name: live.networks[name] for name in options.models_of(options.first_preprocessor)}
+    simulated = simulate_images(options, networks, live.prepared, live.compared[0], live.cus)
+    return replace(live, simulated=simulated, speech=speech_on_slices(options))
 
 
 async def _demo(options: DemoOptions, loaded: Sequence[ImageNetwork], xclbin: Path, progress: Progress) -> ImageReport:
@@ -91,28 +96,33 @@ async def _demo(options: DemoOptions, loaded: Sequence[ImageNetwork], xclbin: Pa
             f"on {hardware.count} {hardware.kind}",
             progress,
         )
-        inputs = [(profile, profile.typical_length) for profile in profiles.values()]
-        one_by_one, in_batches = one_by_one_rps(inputs), in_batches_rps(inputs)
+        takers = options.models_of(options.last_preprocessor)
+        compared, from_files = (
+            Capacity.of((profiles[name], profiles[name].typical_length) for name in names)
+            for names in (options.models_of(options.first_preprocessor), takers)
+        )
         here = machine()
-        files_per_s = [part.files_per_s for part in prepared.values()]
-        rates = run_rates(options, one_by_one, in_batches, files_per_s, here["cores"])
-        labels = Labels({name: None if options.npus else net.description.categories for name, net in networks.items()})
+        files_per_s = [prepared[name].files_per_s for name in takers]
+        rates = run_rates(options, compared, from_files, files_per_s, here["cores"])
+        labels = Labels({name: None if options.npus else net.categories for name, net in networks.items()})
         sources = {
             kind: {
-                name: prepared[name].source(preprocessor_of(kind, network.spec, dpus[network.spec]))
-                for name, network in networks.items()
+                name: prepared[name].source(preprocessor_of(kind, networks[name].spec, dpus[networks[name].spec]))
+                for name in options.models_of(kind)
             }
             for kind in options.preprocessors
         }
-        runs = await live_runs(options, hardware, profiles, rates, sources, progress, on_answer=labels.add)
+        slo = slo_s(options, compared)
+        slos = {kind: slo if kind == BEFOREHAND else slo_s(options, from_files) for kind in options.preprocessors}
+        runs = await live_runs(options, hardware, profiles, rates, slos, sources, progress, on_answer=labels.add)
     return ImageReport(
         options=options,
         machine=here,
         workers=hardware.count,
         profiles=profiles,
         rates_rps=rates,
-        one_by_one_rps=one_by_one,
-        in_batches_rps=in_batches,
+        capacity=compared,
+        slo_s=slo,
         runs=runs,
         cus=cus,
         networks=networks,

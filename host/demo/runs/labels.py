@@ -1,4 +1,4 @@
-"""The labels that the networks give to a few photos: the first class and its probability, if the classes have names."""
+"""The labels that the networks give to photos: the first class and its probability, if the classes have names."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-LABELLED = 5  # photos of each network
+KEPT = 200  # photos of each network
+SHOWN = 5
 RANDOM_NOTE = "random weights: labels mean nothing"
 
 
@@ -18,7 +19,7 @@ class Label:
 
 
 class Labels:
-    """The labels of the first LABELLED distinct photos that each network answers for.
+    """The labels of the first KEPT distinct photos that each network answers for.
 
     `by_image` has them by model and by the photo's name. `categories` are the names of each model's classes; models
     without names get no labels."""
@@ -30,11 +31,24 @@ class Labels:
     def add(self, model: str, image: str, outputs: Any) -> None:
         """Keep the label of a photo, from the outputs of its request by name."""
         categories, labels = self._categories[model], self.by_image[model]
-        if categories is None or image in labels or len(labels) == LABELLED:
+        if categories is None or image in labels or len(labels) == KEPT:
             return
         label = first_label(list(outputs.values()), categories)
         if label is not None:
             labels[image] = label
+
+
+def surest(labels: Mapping[str, Label], pictures: Mapping[str, str | None]) -> dict[str, Label]:
+    """Return the SHOWN most probable labels by the photo's name, at most one of each picture.
+
+    `pictures` says what a photo shows, by its name. Photos of None are left out."""
+    chosen: dict[str, Label] = {}
+    seen: set[str | None] = {None}
+    for name, label in sorted(labels.items(), key=lambda item: -item[1].probability):
+        if pictures[name] not in seen and len(chosen) < SHOWN:
+            seen.add(pictures[name])
+            chosen[name] = label
+    return chosen
 
 
 def first_label(outputs: Sequence[NDArray[Any]], categories: Sequence[str]) -> Label | None:

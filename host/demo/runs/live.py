@@ -4,13 +4,13 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from headrace.batching import PolicyContext, Profile
-from headrace.host.demo.options import BEFOREHAND, DemoOptions
-from headrace.host.demo.runs.load import run_requests
+from headrace.host.demo.options import BEFOREHAND, PREPROCESSORS, DemoOptions
+from headrace.host.demo.runs.load import Capacity, run_requests
 from headrace.host.demo.runs.serving import Arrivals, Progress, Run, Source, run_arrivals
 from headrace.host.demo.runs.simulated import Simulated
 from headrace.host.dpu.driver import Dpu
@@ -24,7 +24,6 @@ from headrace.host.xrt import Api
 from headrace.sim.workload.traffic import poisson
 
 MAX_IN_FLIGHT = 4096  # requests of each network; the runtime sheds further requests
-EMULATION_FOOTNOTE = "The emulated DPU's time is not a card's."
 
 SpecT = TypeVar("SpecT", ImageSpec, AudioSpec)
 Part = TypeVar("Part")
@@ -34,27 +33,31 @@ Part = TypeVar("Part")
 class LiveReport:
     """The results that all demos have.
 
-    `profiles` are by network, in the order of the options, and `rates_rps` by preprocessor. `one_by_one_rps` and
-    `in_batches_rps` are the rates that the workers sustain at batch 1, and in batches of the knee. `simulated` is the
-    reason if there is no simulated part. `footnote` says how the picture must not be read."""
+    `profiles` are by network, in the order of the options, and `rates_rps` by preprocessor. `capacity` is that of the
+    workers for the networks under which the policies are compared. `simulated` is the reason if there is no simulated
+    server."""
 
     options: DemoOptions
     machine: Mapping[str, Any]
     workers: int
     profiles: Mapping[str, Profile]
     rates_rps: Mapping[str, float]
-    one_by_one_rps: float
-    in_batches_rps: float
+    capacity: Capacity
+    slo_s: float
     runs: Sequence[Run]
     simulated: Simulated | str = ""
-
-    footnote: ClassVar[str] = EMULATION_FOOTNOTE
 
     @property
     def hardware(self) -> str:
         """The number and kind of the workers, in words."""
         kind = "simulated NPU" if self.options.npus else "worker"
         return f"{self.workers} {kind}{'s' if self.workers > 1 else ''}"
+
+    @property
+    def compared(self) -> list[Run]:
+        """The runs that compare the policies."""
+        first = min((run.preprocessor for run in self.runs), key=PREPROCESSORS.index)
+        return [run for run in self.runs if run.preprocessor == first]
 
     @property
     def unserved(self) -> int:
@@ -109,6 +112,7 @@ async def live_runs(
     hardware: Hardware,
     profiles: Mapping[str, Profile],
     rates_rps: Mapping[str, float],
+    slos_s: Mapping[str, float],
     sources: Mapping[str, Mapping[str, Source]],
     progress: Progress,
     *,
@@ -116,10 +120,10 @@ async def live_runs(
     on_answer: Callable[[str, str, Any], None] = lambda *_: None,
     dec_timesteps: Mapping[str, int] | None = None,
 ) -> list[Run]:
-    """Run each policy with each preprocessor, one run after another on the same workers.
+    """Run the policies of each preprocessor, one run after another on the same workers.
 
-    `sources` are by preprocessor and network, `rates_rps` by preprocessor. `title` makes a run's progress line of its
-    preprocessor and policy. `on_answer` is as in `run_arrivals`."""
+    `sources` are by preprocessor and network, `rates_rps` and `slos_s` by preprocessor. `title` makes a run's progress
+    line of its preprocessor and policy. `on_answer` is as in `run_arrivals`."""
     times = {name: hardware.times(profile) for name, profile in profiles.items()}
 
     steps_of = None if dec_timesteps is None else lambda _: dec_timesteps
@@ -127,14 +131,14 @@ async def live_runs(
     context = PolicyContext(times, hardware.count, profiles, steps_of=steps_of, tables={})
     policies = [options.policy(name).build(context) for name in options.policies]
     max_batch = {name: max(policy.largest_batch(name) for policy in policies) for name in profiles}
-    arrivals = {name: _arrivals(options, rate, list(profiles)) for name, rate in rates_rps.items()}
+    arrivals = {name: _arrivals(options, rate, list(sources[name])) for name, rate in rates_rps.items()}
     slots = min(MAX_IN_FLIGHT, max(len(planned.at) for planned in arrivals.values()))
     runs = []
     tasks, workers = hardware.serving(max_batch, slots)
     with contextlib.closing(tasks):
         async with workers as pool:
             for preprocessor, by_network in sources.items():
-                for name in options.policies:
+                for name in options.policies_of(preprocessor):
                     settings = options.policy(name)
                     serving, executions = settings.build(context), list[Execution]()
                     largest = int(getattr(settings, "max_batch", options.max_batch))
@@ -152,7 +156,7 @@ async def live_runs(
                             by_network,
                             planned,
                             seed=options.seed,
-                            slo_s=options.slo_s,
+                            slo_s=slos_s[preprocessor],
                             drain_timeout_s=options.drain_timeout_s,
                             on_answer=on_answer,
                             on_done=progress.step,

@@ -1,22 +1,48 @@
-"""Choose the arrival rate of the runs, from measurements on this machine, unless the user gives one.
+"""Choose the arrival rate and the target latency of the runs by rules, from measurements on this machine.
 
 Two questions need two loads. To compare the policies, the runs load the workers alone, with tensors that were made
-beforehand. This heavy load lies above the rate that the workers sustain one by one, and below the rate in batches, so
-that batching pays. To compare the preprocessors, the runs have a load that every preprocessor sustains. This load is
-light, because the emulated DPU is slow.
+beforehand. This heavy load is HEAVY of the rate that the workers sustain in batches of the knee. Where batches bring
+much, it lies above the rate that they sustain one by one. To run files through a preprocessor, the load is light,
+because the emulated DPU is slow and shares the cores with the networks.
+
+The target latency is SLO_KNEES times the latency of a batch of the knee: a batch waits for at most about one such batch
+to form and for one to end, takes as long itself, and has the same once more for the delays of a busy machine.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from headrace.batching import Profile
 from headrace.host.demo.options import BEFOREHAND, DemoOptions
 
 LIGHT = 0.6  # share of the estimated capacity with the slowest preprocessor; stable on a noisy machine
-HEAVY = 0.85  # largest share of the rate at the knee; the queue stays stable for policies that batch
+HEAVY = 0.85  # share of the rate at the knee; the queue stays stable for policies that batch
+SLO_KNEES = 4
+MIN_SLO_S = 0.1  # this process's own delays stay far below it
 NPU_RPS = 250.0  # largest rate for simulated NPUs: this process, which sends and answers, cannot do more on a busy core
 RUN_S = 6.0  # length of a run, if the number of requests is not given
 MIN_REQUESTS, MAX_REQUESTS = 20, 2000  # of a run, if the number is not given
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The rates (requests/s) that all workers sustain at batch 1, and in batches of the knee, and the longest latency
+    of such a batch (s). The inputs come equally often."""
+
+    one_by_one_rps: float
+    in_batches_rps: float
+    knee_s: float
+
+    @classmethod
+    def of(cls, inputs: Iterable[tuple[Profile, float]]) -> "Capacity":
+        """Return the capacity for inputs, each given by the profile of its network, and its length."""
+        known = [(profile.curve(length)[0], profile.knee(length)) for profile, length in inputs]
+        return cls(
+            mean_rate([alone.throughput_rps for alone, _ in known]),
+            mean_rate([knee.throughput_rps for _, knee in known]),
+            max(knee.latency_s for _, knee in known),
+        )
 
 
 def run_requests(options: DemoOptions, rate_rps: float) -> int:
@@ -26,40 +52,37 @@ def run_requests(options: DemoOptions, rate_rps: float) -> int:
     return min(MAX_REQUESTS, max(MIN_REQUESTS, round(RUN_S * rate_rps)))
 
 
-def one_by_one_rps(inputs: Iterable[tuple[Profile, float]]) -> float:
-    """Return the rate that all workers sustain at batch 1, for inputs that come equally often.
-
-    Each input is the profile of its network, and its length."""
-    return mean_rate([profile.curve(length)[0].throughput_rps for profile, length in inputs])
+def slo_s(options: DemoOptions, capacity: Capacity) -> float:
+    """Return the target latency (s) of all runs."""
+    return options.slo_s if options.slo_s is not None else max(MIN_SLO_S, SLO_KNEES * capacity.knee_s)
 
 
-def in_batches_rps(inputs: Iterable[tuple[Profile, float]]) -> float:
-    """Return the rate that all workers sustain in batches of the knee, as `one_by_one_rps`."""
-    return mean_rate([profile.knee(length).throughput_rps for profile, length in inputs])
-
-
-def heavy_rps(options: DemoOptions, one_by_one: float, in_batches: float) -> float:
+def heavy_rps(options: DemoOptions, capacity: Capacity) -> float:
     """Return the rate at which the policies are compared."""
     if options.rate_rps is not None:
         return options.rate_rps
-    largest = NPU_RPS if options.npus else math.inf
-    return min(math.sqrt(one_by_one * in_batches), HEAVY * in_batches, largest)
+    return min(HEAVY * capacity.in_batches_rps, NPU_RPS if options.npus else math.inf)
 
 
 def run_rates(
     options: DemoOptions,
-    one_by_one: float,
-    in_batches: float,
+    compared: Capacity,
+    from_files: Capacity,
     files_per_s: Sequence[Mapping[str, float]],
     cores: int,
 ) -> dict[str, float]:
-    """Return the rate of the runs by preprocessor. `files_per_s` has the rates of the preprocessors for each network,
-    one file at a time."""
-    heavy = heavy_rps(options, one_by_one, in_batches)
-    compared = [name for name in options.preprocessors if name != BEFOREHAND]
+    """Return the rate of the runs by preprocessor.
+
+    Args:
+        compared: The capacity for the networks under which the policies are compared.
+        from_files: The capacity for the networks that take files.
+        files_per_s: The rates of the preprocessors for each network that takes files, one file at a time.
+        cores: The cores of this machine."""
+    heavy = heavy_rps(options, compared)
+    preprocessors = [name for name in options.preprocessors if name != BEFOREHAND]
     light = options.rate_rps or 0.0
-    if compared and options.rate_rps is None:
-        light = LIGHT * _sustained(compared, files_per_s, one_by_one, cores, bool(options.npus))
+    if preprocessors and options.rate_rps is None:
+        light = LIGHT * _sustained(preprocessors, files_per_s, from_files.one_by_one_rps, cores, bool(options.npus))
         light = min(light, NPU_RPS) if options.npus else light
     return {name: heavy if name == BEFOREHAND else light for name in options.preprocessors}
 

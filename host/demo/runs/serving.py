@@ -98,6 +98,16 @@ class Run:
     def name(self) -> str:
         return f"{self.preprocessor} + {self.policy}"
 
+    def latencies_s(self, *, from_tensor: bool = False) -> NDArray[np.float64]:
+        """Return the latencies of the finished requests: from the planned arrival on, or from the tensor on."""
+        return np.array(
+            [
+                record.served.finished - (record.served.queued if from_tensor else record.served.arrival)
+                for record in self.records
+                if record.served is not None
+            ]
+        )
+
     def breakdown_ms(self) -> dict[str, float | None]:
         """Return the mean time that finished requests spend in each of PARTS. The parts add up to the latency.
 

@@ -7,7 +7,8 @@ model, and its time on one of this machine's cores, which is measured first. Eve
 report says so.
 
 The live arrivals are far too slow for seven slices. So the simulation runs twice: with the live arrivals, and with
-arrivals so much faster that they load the slices. The fast arrivals repeat until they suffice for a 99th percentile.
+arrivals so much faster that the CPU's cores are full, or the slices if those are full first. The load is LOADED of what
+both sustain, so that latencies can be compared. The fast arrivals repeat until they suffice for a 99th percentile.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,9 +24,9 @@ from headrace.batching import HeadraceError, Policy, PolicyContext, Profile, Usa
 from headrace.host.demo.inputs.prepared_audio import PreparedAudio
 from headrace.host.demo.inputs.prepared_images import PreparedImages
 from headrace.host.demo.networks import ImageNetwork
-from headrace.host.demo.options import BEFOREHAND, DemoOptions
+from headrace.host.demo.options import DemoOptions
 from headrace.host.demo.runs.core_time import core_seconds
-from headrace.host.demo.runs.load import mean_rate
+from headrace.host.demo.runs.load import Capacity, mean_rate, slo_s
 from headrace.host.demo.runs.serving import Run
 from headrace.host.demo.runs.simulated_inputs import Input, Inputs, audio_inputs, image_inputs
 from headrace.sim.engine import Arrivals
@@ -40,7 +41,7 @@ from headrace.sim.system.preprocessors import Host, parse
 from headrace.sim.system.system import System
 
 SIMULATING: Final = "the same on a simulated server"
-LOADED: Final = 0.8  # share of the rate that the slices sustain in batches of the knee
+LOADED: Final = 0.9  # share of the rate that the slices, in batches of the knee, and the CPU's cores sustain
 REQUESTS: Final = 20_000  # at that load, or those of the live run if they are more
 KEPT_UP: Final = 0.95  # share of the arrival rate; a server that serves less has a growing queue
 MAX_CUS: Final = HBM_PORTS // MASTERS["image cu"]  # on a card; its LUTs may allow fewer
@@ -77,18 +78,34 @@ class Simulated:
     """The results of the simulated part.
 
     `capacity_rps` is the rate that the slices sustain in batches of the knee, or one by one if the policy makes no
-    batches. `core_ms` is the mean time of an input on a core. `clocks_from` counts the inputs by the source of their
+    batches. `cpu_rps` is the rate of the cores that preprocess. `core_ms` is the mean time of an input on a core.
+    `clocks_from` counts the inputs by the source of their
     clocks, and `for_cpu` the inputs that the DPU does not take."""
 
     what: str  # "photos" or "sounds"
     models: tuple[str, ...]
     policy: str
     capacity_rps: float
+    cpu_rps: float
     core_ms: float
     cus: str
     clocks_from: Mapping[str, int]
     for_cpu: int
     loads: tuple[Load, Load]
+
+    @property
+    def loaded(self) -> Load:
+        """The load at which the CPU or the slices are nearly full."""
+        return self.loads[-1]
+
+    @property
+    def full(self) -> str:
+        """The part that limits the load: "cores" or "slices"."""
+        return "cores" if self.cpu_rps < self.capacity_rps else "slices"
+
+    def by_name(self, name: str) -> Server:
+        """Return one of the servers at the load that nearly fills a part."""
+        return next(server for server in self.loaded.servers if server.name == name)
 
     @property
     def server(self) -> str:
@@ -99,26 +116,25 @@ def simulate_images(
     options: DemoOptions,
     networks: Mapping[str, ImageNetwork],
     prepared: Mapping[str, PreparedImages],
-    runs: Sequence[Run],
+    run: Run,
     cus: int,
 ) -> Simulated | str:
-    """Simulate the image demo. Returns the reason if that is not possible. `cus` counts the emulated DPU's CUs."""
-    return _simulated_or_reason(options, partial(image_inputs, networks, prepared), runs, (cus,))
+    """Simulate the arrivals and photos of a live run. Returns the reason if that is not possible. `cus` counts the
+    emulated DPU's CUs."""
+    return _simulated_or_reason(options, partial(image_inputs, networks, prepared), run, (cus,))
 
 
 def simulate_audio(
-    options: DemoOptions, prepared: Mapping[str, PreparedAudio], runs: Sequence[Run], cus: tuple[int, int]
+    options: DemoOptions, prepared: Mapping[str, PreparedAudio], run: Run, cus: tuple[int, int]
 ) -> Simulated | str:
-    """Simulate the audio demo. Returns the reason if that is not possible. `cus` counts the emulated DPU's CUs A and
-    B."""
-    return _simulated_or_reason(options, partial(audio_inputs, prepared), runs, cus)
+    """Simulate the arrivals and clips of a live run. Returns the reason if that is not possible. `cus` counts the
+    emulated DPU's CUs A and B."""
+    return _simulated_or_reason(options, partial(audio_inputs, prepared), run, cus)
 
 
 def _simulated_or_reason(
-    options: DemoOptions, inputs_of: Callable[[Run], Inputs], runs: Sequence[Run], emulated: tuple[int, ...]
+    options: DemoOptions, inputs_of: Callable[[Run], Inputs], run: Run, emulated: tuple[int, ...]
 ) -> Simulated | str:
-    """Simulate the arrivals of a run that sent files, or else of the first run."""
-    run = next((run for run in runs if run.preprocessor != BEFOREHAND), runs[0])
     try:
         return _simulated(options, inputs_of(run), run, emulated)
     except HeadraceError as error:
@@ -161,13 +177,15 @@ def _simulated(options: DemoOptions, inputs: Inputs, run: Run, emulated: tuple[i
     at = np.array([record.arrival for record in run.records])
     mean_s = (at[-1] - at[0]) / (len(at) - 1) if len(at) > 1 and at[-1] > at[0] else 1.0
     gaps = np.diff(at, prepend=at[0] - mean_s)
+    slo = slo_s(options, Capacity.of(zip(map(profiles.__getitem__, models), lengths, strict=True)))
+    cpu_rps = (CPU_CORES - host.taken) / float(core_s[indexes].mean())
     loads = []
-    for faster, times_over in ((1.0, 1), (LOADED * capacity * mean_s, ceil(REQUESTS / len(at)))):
+    for faster, times_over in ((1.0, 1), (LOADED * min(capacity, cpu_rps) * mean_s, ceil(REQUESTS / len(at)))):
         arrival = np.cumsum(np.tile(gaps, times_over)) / faster
         sent = Arrivals(
             models * times_over,
             arrival.tolist(),
-            (arrival + options.slo_s).tolist(),
+            (arrival + slo).tolist(),
             lengths * times_over,
             [1] * len(arrival),
         )
@@ -189,6 +207,7 @@ def _simulated(options: DemoOptions, inputs: Inputs, run: Run, emulated: tuple[i
         tuple(names.values()),
         name,
         capacity,
+        cpu_rps,
         1e3 * float(core_s[indexes].mean()),
         cus,
         inputs.clocks_from,

@@ -21,7 +21,7 @@ from headrace.batching import UsageError
 from headrace.batching.errors import one_line
 from headrace.host.dpu.specs import AUDIO_FORMATS, IMAGE_FORMATS, AudioSpec, ImageSpec
 from headrace.host.memory.layout import VARIABLE, TensorSpec
-from headrace.host.workers.networks.description import MAX_BATCH, NetworkDescription
+from headrace.host.workers.networks.description import MAX_BATCH, WITH_WEIGHTS, NetworkDescription
 from headrace.host.workers.networks.foreign.limits import box_of
 from headrace.host.workers.networks.foreign.rules import ANY_FILE, EXPORTED, FileRules
 from headrace.host.workers.networks.foreign.weights import load_weights
@@ -83,9 +83,9 @@ def load_model(
     """Load a network and find its inputs and outputs.
 
     Args:
-        name: A torchvision network; `module:function`, which names a function that returns a user's own; or a file that
-            torch.export has saved (`.pt2`), whose inputs are those of the export.
-        weights: File with a state_dict. Without it the parameters are random but fixed.
+        name: A torchvision network; one of WITH_WEIGHTS; `module:function`, which names a function that returns a
+            user's own; or a file that torch.export has saved (`.pt2`), whose inputs are those of the export.
+        weights: File with a state_dict. Without it the parameters of torchvision's networks are random but fixed.
         input_shape: Text of the option --input-shape, see `parse_input_shape`.
         rules: The user's rules for reading these files.
 
@@ -100,7 +100,8 @@ def load_model(
     """
     given = None if input_shape is None else parse_input_shape(input_shape)
     torch.manual_seed(0)
-    exported, users, largest = name.endswith(EXPORTED), ":" in name, MAX_BATCH
+    source, largest = WITH_WEIGHTS.get(name, name), MAX_BATCH
+    exported, users = name.endswith(EXPORTED), ":" in source
     if exported:  # outside the box, because this imports much of torch
         from headrace.host.workers.networks.foreign.exported import load_exported
     with (
@@ -114,7 +115,7 @@ def load_model(
             module, inputs, by_name, largest = load_exported(Path(name), rules)
             transform = categories = None
         elif users:
-            module = _users_model(name)
+            module = _users_model(source)
             transform, categories = _own_transform(module), _own_categories(name, module)
             inputs = given or _own_inputs(name, module) or _audio_inputs(transform)
         elif (suffix := Path(name).suffix.lower()) in FOREIGN:
@@ -153,6 +154,8 @@ def _users_model(name: str) -> torch.nn.Module:
     module_name, _, function = name.partition(":")
     try:
         module = getattr(importlib.import_module(module_name), function)()
+    except UsageError:
+        raise
     except (Exception, SystemExit) as error:
         raise UsageError(f"--model {name}: calling it failed: {one_line(error)}") from error
     if not isinstance(module, torch.nn.Module):

@@ -3,11 +3,15 @@ import numpy as np
 import pytest
 
 from headrace.batching import UsageError
-from headrace.host.demo.inputs.images import demo_images, folder_images
+from headrace.host.demo.inputs.images import ImageFile, demo_images, folder_images
 
 
-def test_the_demo_images_cover_sizes_qualities_and_subsamplings():
-    images = demo_images()
+@pytest.fixture(scope="module")
+def images() -> list[ImageFile]:
+    return demo_images()
+
+
+def test_the_demo_images_cover_sizes_qualities_and_subsamplings(images):
     assert len(images) >= 30 and len({file.name for file in images}) == len(images)
     sizes = set()
     for file in images:
@@ -18,10 +22,22 @@ def test_the_demo_images_cover_sizes_qualities_and_subsamplings():
         assert any(sampling in file.name for file in images)
 
 
+def test_every_photo_comes_once_before_one_comes_again(images):
+    names = [file.name.split()[0] for file in images]
+    third = len(names) // 3
+    assert len(set(names)) == third and names == 3 * names[:third]
+
+
+def test_photos_whose_contents_have_a_class_are_marked(images):
+    named = {file.picture for file in images}
+    assert {"chelsea", "coffee", None} <= named and "moon" not in named
+
+
 def test_a_folder_of_ones_own_is_taken_in_order_of_name(tmp_path):
     for name in ("b.jpg", "a.JPEG", "notes.txt"):
         (tmp_path / name).write_bytes(b"x")
-    assert [file.name for file in folder_images(tmp_path)] == ["a.JPEG", "b.jpg"]
+    files = folder_images(tmp_path)
+    assert [file.name for file in files] == [file.picture for file in files] == ["a.JPEG", "b.jpg"]
 
 
 def test_a_folder_without_images_is_refused_by_name(tmp_path):

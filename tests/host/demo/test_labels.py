@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from headrace.host.demo.runs.labels import LABELLED, Labels, first_label
+from headrace.host.demo.runs.labels import KEPT, SHOWN, Label, Labels, first_label, surest
 
 CATS = ("tabby", "lynx", "puma")
 
@@ -34,10 +34,18 @@ def test_an_output_without_one_number_for_each_class_gets_no_label(outputs):
     assert first_label(outputs, CATS) is None
 
 
-def test_the_first_distinct_photos_of_each_network_are_labelled_and_no_more():
+def test_each_photo_is_labelled_once_and_no_more_than_are_kept():
     labels = Labels({"cats": CATS, "embedding": None})
-    for number in [0, 0, *range(10)]:
+    for number in [0, 0, *range(KEPT + 5)]:
         for model in ("cats", "embedding"):
             labels.add(model, f"photo {number}", {"output": np.eye(3, dtype=np.float32)[number % 3]})
-    assert list(labels.by_image["cats"]) == [f"photo {number}" for number in range(LABELLED)]
+    assert list(labels.by_image["cats"]) == [f"photo {number}" for number in range(KEPT)]
     assert labels.by_image["cats"]["photo 1"].label == "lynx" and labels.by_image["embedding"] == {}
+
+
+def test_the_surest_label_of_each_picture_is_shown_and_none_of_what_has_no_class():
+    labels = {f"photo {number}": Label("cat", probability) for number, probability in enumerate((0.2, 0.9, 0.5, 1.0))}
+    pictures = {"photo 0": "a", "photo 1": "b", "photo 2": "b", "photo 3": None}
+    assert list(surest(labels, pictures)) == ["photo 1", "photo 0"]
+    many = {str(number): Label("cat", number / 10) for number in range(9)}
+    assert list(surest(many, {name: name for name in many})) == ["8", "7", "6", "5", "4"] and SHOWN == 5

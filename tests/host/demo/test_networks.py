@@ -69,8 +69,11 @@ def test_a_network_that_takes_no_photo_is_refused_with_what_it_takes(nets, name)
 
 
 def test_weights_are_known_to_be_random_where_torchvisions_has_none_given(nets):
-    options = DemoOptions(images=(), models=("squeezenet1_1", "nets:square"))
-    assert [network.is_random for network in load_image_networks(options)] == [True, False]
+    options = DemoOptions(images=(), models=("squeezenet1_1", "nets:square"), file_models=("efficientnet_lite0",))
+    networks = load_image_networks(options)
+    assert [network.is_random for network in networks] == [True, False, False]
+    # Names of classes mean nothing with random weights.
+    assert networks[0].description.categories == networks[2].categories and networks[0].categories is None
 
 
 @pytest.mark.parametrize(

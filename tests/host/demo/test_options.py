@@ -59,3 +59,19 @@ def test_a_policy_of_a_users_own_module_is_compared_as_the_others(tmp_path, monk
     monkeypatch.syspath_prepend(tmp_path)
     options = DemoOptions(images=(), policies=("serial", "demo_policy:Own"), settings={"window_ms": 3})
     assert options.policy("demo_policy:Own") == Graph(window_ms=3.0, max_batch=32)
+
+
+def test_networks_and_policies_of_a_run_depend_on_what_it_compares():
+    options = DemoOptions(images=(), models=("a",), file_models=("b",))
+    assert (options.models_of("beforehand"), options.models_of("dpu"), options.used_models) == (
+        ("a",),
+        ("b",),
+        ["a", "b"],
+    )
+    assert options.policies_of("beforehand") == ("serial", "graph", "preba") and options.policies_of("dpu") == (
+        "preba",
+    )
+    only = DemoOptions(images=(), models=("a",), file_models=("b",), preprocessors=("dpu", "cpu"))
+    assert only.used_models == ["b"] and only.policies_of("dpu") == ("serial", "graph", "preba")
+    assert (only.first_preprocessor, only.last_preprocessor) == ("cpu", "dpu")
+    assert DemoOptions(images=(), models=("a",)).models_of("dpu") == ("a",)

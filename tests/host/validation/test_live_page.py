@@ -1,4 +1,4 @@
-"""Test that the page on live and simulated latency shows the rows of docs/measured/h100.json."""
+"""Test that the page on live and simulated latency shows the rows of docs/results/measured/h100.json."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ WAITS = "`preba`"  # a worker of this policy stays free on purpose while a windo
 
 
 def test_the_page_has_the_measured_figures():
-    rows = json.loads((DOCS / "measured" / "h100.json").read_text())["parts"]["live"]["rows"]
+    rows = json.loads((DOCS / "results" / "measured" / "h100.json").read_text())["parts"]["live"]["rows"]
     lines, turns_us = [], []
     for row in rows:
         details = row.get("details") or {}

@@ -290,6 +290,24 @@ def test_a_bit_that_flips_in_the_file_changes_no_result(count, tmp_path):
     assert refused > count / 4
 
 
+def test_records_under_the_digest_of_others_are_refused(tmp_path):
+    """Pages have checksums, and the file's directory has none. The digest of all records covers it."""
+    tables = []
+    for number in range(2):
+        path = tmp_path / f"{number}.parquet"
+        with Journal(path, Found) as kept:
+            kept.keep(Job(number), found(Job(number)))
+        tables.append(pq.read_table(path))
+    ours, others = tables
+    for metadata, refused in ((ours.schema.metadata, False), (others.schema.metadata, True)):
+        pq.write_table(ours.replace_schema_metadata(metadata), path, write_page_checksum=True)
+        if refused:
+            with pytest.raises(UsageError, match="or a damaged one"):
+                Journal(path, Found)
+        else:
+            assert Journal(path, Found).known(Job(0)) == found(Job(0))
+
+
 def test_every_page_of_the_file_has_a_checksum(tmp_path):
     path = tmp_path / "runs.parquet"
     with Journal(path, Found) as kept:
