@@ -43,5 +43,5 @@ def test_a_block_that_fails_ends_the_program():
 @pytest.mark.parametrize("page", SCRIPT["PICTURES"])
 def test_a_page_shows_its_picture_and_its_blocks_write_it(page):
     text = (ROOT / "docs" / f"{page}.md").read_text()
-    assert f"(../images/{page}.png)" in text and f'path="{SCRIPT["PICTURES"][page]}"' in text or "savefig" in text
+    assert (f"(../images/{page}.png)" in text and f'path="{SCRIPT["PICTURES"][page]}"' in text) or "savefig" in text
     assert (ROOT / "docs" / "images" / f"{page}.png").read_bytes().startswith(b"\x89PNG")
