@@ -14,6 +14,7 @@ import csv
 import importlib
 import json
 import re
+import statistics
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -164,8 +165,9 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table. A column whose cells are all numbers is aligned to the right, unless it is the first."""
     rows = [list(row) for row in rows]
     columns = list(zip(*rows, strict=True))[1:]
-    number = re.compile(r"([<>] )?-?[\d.,e+-]*( ?(1/)?[^\d\s]\S*)?")
-    numeric = [all(number.fullmatch(cell) for cell in column) for column in columns]
+    numeric = [
+        all(re.fullmatch(r"([<>] )?-?[\d.,e+-]*( ?(1/)?[^\d\s]\S*)?", cell) for cell in column) for column in columns
+    ]
     rule = ["---", *("---:" if each else "---" for each in numeric or [False] * (len(head) - 1))]
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *rows))
 
@@ -242,10 +244,11 @@ def notes(experiment: str, keep: str = "") -> str:
     return "\n".join(f"- {line.removeprefix(keep)}" for line in chosen)
 
 
-def table_of(path: str) -> str:
-    """Return the first table of a Markdown file of an experiment."""
+def table_of(path: str, columns: Sequence[int] | None = None) -> str:
+    """Return the first table of a Markdown file of an experiment, or some of its columns, counted from 0."""
     (first, *_) = tables((EXPERIMENTS / path).read_text().splitlines())
-    return markdown(first[0], first[1:])
+    kept = range(len(first[0])) if columns is None else columns
+    return markdown([first[0][each] for each in kept], [[line[each] for each in kept] for line in first[1:]])
 
 
 def table_rows(path: str, **where: str) -> list[dict[str, str]]:
@@ -315,6 +318,12 @@ def checked(part: str, quantity: str, **details: Any) -> list[dict[str, Any]]:
     ]
 
 
+def mean(values: Iterable[float]) -> str:
+    """Return the mean with three digits, or with all digits before the point."""
+    found = statistics.fmean(values)
+    return f"{found:,.0f}" if found >= 100 else f"{found:.3g}"
+
+
 def quantile(values: Iterable[float], at: float) -> float:
     """Return a quantile, on the line between two values where it lies between them."""
     ordered = sorted(values)
@@ -353,7 +362,7 @@ def environment() -> jinja2.Environment:
         )
     }
     found.globals |= {
-        function.__name__: function for function in (benchmark_list, checked, quantile, printed, value)
+        function.__name__: function for function in (benchmark_list, checked, mean, quantile, printed, value)
     } | {"zip": zip}
     return found
 
