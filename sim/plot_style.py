@@ -21,10 +21,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Concatenate, Final, ParamSpec
+from typing import Any, Concatenate, Final, ParamSpec, cast
 
 import matplotlib as mpl
 import numpy as np
+from cycler import cycler
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -113,7 +114,7 @@ def themed(chosen: Theme) -> Iterator[None]:
         _theme.reset(reset)
 
 
-def _settings(chosen: Theme) -> dict[str, Any]:
+def _settings(chosen: Theme) -> dict[Any, Any]:
     """Return Matplotlib's settings for a theme."""
     return {
         "font.family": "DejaVu Sans",  # Matplotlib brings it, so pictures are alike on all machines
@@ -141,7 +142,7 @@ def _settings(chosen: Theme) -> dict[str, Any]:
         "axes.axisbelow": True,
         "axes.spines.top": False,
         "axes.spines.right": False,
-        "axes.prop_cycle": mpl.cycler(color=[pair[chosen.column] for pair in OTHERS]),
+        "axes.prop_cycle": cycler(color=[pair[chosen.column] for pair in OTHERS]),
         "lines.linewidth": 1.8,
         "lines.markersize": 3.5,
         "legend.frameon": False,
@@ -247,7 +248,7 @@ def label_ends(axes: Axes) -> None:
                 annotation_clip=False,
             )
         )
-    drawn.draw_without_rendering()  # type: ignore[attr-defined]  # it lays the figure out
+    drawn.draw_without_rendering()  # it lays the figure out
     points_a_pixel = 72 / drawn.dpi
     placed: list[tuple[float, float, float]] = []  # left, right, middle
     boxes = {text: text.get_window_extent() for text in texts}
@@ -302,4 +303,4 @@ def picture(draw: Callable[Arguments, Figure]) -> Callable[Concatenate[Path, Arg
             with themed(chosen):
                 save(draw(*args, **kwargs), themed_path(path, chosen))
 
-    return write
+    return cast("Callable[Concatenate[Path, Arguments], None]", write)

@@ -18,7 +18,7 @@ from headrace.sim.system.card import estimated_mhz
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "units_reference.py"))
 FIGURES = runpy.run_path(str(ROOT / "scripts" / "clock_figures.py"))
-CLOCKS = json.loads((ROOT / "docs" / "measured" / "clocks.json").read_text())
+CLOCKS = json.loads((ROOT / "docs" / "results" / "measured" / "clocks.json").read_text())
 
 
 # ---- Tables

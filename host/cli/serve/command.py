@@ -85,8 +85,8 @@ def serve(
     model: Annotated[
         list[str] | None,
         typer.Option(
-            help="A torchvision network by name, efficientnet_lite0 (with published weights), module:function, FILE.pt2 "
-            "of torch.export, or a step model, once for each model. NAME=... names it for clients "
+            help="A torchvision network by name, efficientnet_lite0 (with published weights), module:function, "
+            "FILE.pt2 of torch.export, or a step model, once for each model. NAME=... names it for clients "
             "[mobilenet_v3_small]."
         ),
     ] = None,

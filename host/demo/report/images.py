@@ -26,7 +26,7 @@ from headrace.host.demo.report.live import (
     run_json,
     write_files,
 )
-from headrace.host.demo.report.page import Page, Photo
+from headrace.host.demo.report.page import NamedImage, Page
 from headrace.host.demo.report.simulated import (
     SIMULATED_NOTE,
     left_out,
@@ -210,7 +210,7 @@ def _page(report: ImageReport, body: Mapping[str, Any]) -> Page:
         f"photos; {report.machine['cpu']}, {report.machine['cores']} cores",
         look(report),
         [
-            Photo(name, thumbnail(jpegs[name]), f"{label.label}, {label.probability:.0%}")
+            NamedImage(name, thumbnail(jpegs[name]), f"{label.label}, {label.probability:.0%}")
             for name, label in labels.items()
         ],
         next((name for name, known in report.labels.items() if known), ""),

@@ -46,7 +46,7 @@ aside {{ background: var(--band); padding: 4px 20px; border-radius: 6px; }}
 
 
 @dataclass(frozen=True, slots=True)
-class Photo:
+class NamedImage:
     """A photo of the demo as JPEG, its name, and what the network says it shows."""
 
     name: str
@@ -61,7 +61,7 @@ class Page:
     Attributes:
         subtitle: What ran, and on which machine.
         look: Sentences that say what to look at.
-        photos: Photos with labels; there may be none.
+        images: Photos with labels; there may be none.
         named_by: The network that named them.
         tables: Tables, in the order of the page.
         reading: Terms with their explanations.
@@ -70,7 +70,7 @@ class Page:
 
     subtitle: str
     look: Sequence[str]
-    photos: Sequence[Photo]
+    images: Sequence[NamedImage]
     named_by: str
     tables: Sequence[Table]
     reading: Sequence[tuple[str, str]]
@@ -89,7 +89,7 @@ class Page:
             _list(self.look),
             f'<div class="scroll"><picture><source srcset="{dark}" media="(prefers-color-scheme: dark)">'
             f'<img class="picture" src="{light}" alt="Bars of latency, late requests, cores and cost"></picture></div>',
-            *self._photos(),
+            *self._images(),
             "<h2>All numbers</h2>",
             *map(_table, self.tables),
             "<h2>How to read them</h2>",
@@ -102,13 +102,13 @@ class Page:
         ]
         return "\n".join(parts) + "\n"
 
-    def _photos(self) -> list[str]:
-        if not self.photos:
+    def _images(self) -> list[str]:
+        if not self.images:
             return []
         figures = [
-            f'<figure><img src="{_data(photo.jpeg, "jpeg")}" alt="{escape(photo.name)}">'
-            f"<figcaption>{escape(photo.label)}<br><small>{escape(photo.name)}</small></figcaption></figure>"
-            for photo in self.photos
+            f'<figure><img src="{_data(image.jpeg, "jpeg")}" alt="{escape(image.name)}">'
+            f"<figcaption>{escape(image.label)}<br><small>{escape(image.name)}</small></figcaption></figure>"
+            for image in self.images
         ]
         return [
             "<h2>What the photos show</h2>",

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 from pictures import faults, texts
 
-from headrace.host.demo.report.page import Page, Photo
+from headrace.host.demo.report.page import NamedImage, Page
 from headrace.host.demo.report.picture import TITLE, Bars, Strip, draw
 from headrace.host.demo.report.tables import Table
 from headrace.sim.plot_style import COLORS, DARK, LIGHT, themed
@@ -82,7 +82,7 @@ def page(tmp_path_factory) -> str:
     made = Page(
         "a network <b>",
         ["Look at this first."],
-        [Photo("cat.jpg", b"\xff\xd8", "Egyptian cat, 43%")],
+        [NamedImage("cat.jpg", b"\xff\xd8", "Egyptian cat, 43%")],
         "a network",
         [table],
         [("late", "above the target")],
