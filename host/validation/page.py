@@ -48,7 +48,7 @@ def page(found: Mapping[str, Any]) -> str:
 def _outcome(part: Mapping[str, Any], rows: Sequence[Row]) -> str:
     words = [f"It has {len(rows)} rows, and took {part['seconds']:.0f} s."]
     if part["error"]:
-        words.insert(0, f"**Failed**: {part['error']}")
+        words.insert(0, f"**Failed**: {part['error'].rstrip('.')}.")
     ratios = [row.ratio for row in rows if row.ratio is not None]
     if ratios:
         words.append(
