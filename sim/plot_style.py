@@ -288,7 +288,7 @@ def _names(axes: Axes) -> list[Any]:
 
 def _finite(line: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return the points of a line that are drawn, as rows of x and y."""
-    x, y = (np.asarray(values, np.float64) for values in (line.get_xdata(), line.get_ydata()))
+    x, y = (np.asarray(values, np.float64) for values in (line.get_xdata(orig=False), line.get_ydata(orig=False)))
     points = np.stack([x, y], axis=1)
     return points[np.isfinite(points).all(axis=1)]
 

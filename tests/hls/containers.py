@@ -4,6 +4,7 @@ them."""
 import hashlib
 import shutil
 from collections.abc import Iterable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from unittest.mock import patch
 
@@ -34,7 +35,8 @@ def vadd(mode: Mode) -> Path:
     def make(path: Path) -> None:
         build.build_kernels(path, sources, [], [(VADD / "kernel.xml").read_bytes()], {"vadd": 2}, mode)
 
-    return built(f"vadd_{mode.name.lower()}", _digest(named), ".xclbin", make)
+    # A container names the release that built it, and an installation of another one would build it again.
+    return built(f"vadd_{mode.name.lower()}", _digest(named, version("headrace")), ".xclbin", make)
 
 
 def image(target: str) -> Path:
@@ -59,8 +61,8 @@ def _shared_library(spec: KernelSpec, sources: Sequence[Path], library: Path) ->
     shutil.copyfile(cu_rtlsim.model_file(spec.name, coverage=False), library)
 
 
-def _digest(named: Iterable[tuple[str, Path]]) -> str:
-    digest = hashlib.sha256()
+def _digest(named: Iterable[tuple[str, Path]], release: str = "") -> str:
+    digest = hashlib.sha256(release.encode())
     for name, path in named:
         digest.update(name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()

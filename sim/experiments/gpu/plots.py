@@ -12,7 +12,7 @@ ALL, HELD_OUT = "all", "held out"
 CLOSE = 0.2  # the half width of the band
 WORDS = {"product": "products, by rows"}
 RATIOS = (0.6, 0.8, 1, 1.25, 1.5, 2)  # ticks
-APART = 0.24  # between the GPUs of a size
+SPACING = 0.24  # between the GPUs of a size
 
 
 @picture
@@ -29,7 +29,7 @@ def predicted(rows: Sequence[Modelled]) -> Figure:
         axes.axhline(1, color=theme().muted, lw=1)
         for number, (gpu, fill) in enumerate(zip(gpus, others(len(gpus)), strict=True)):
             mine = [row for row in held if (row.kernel, row.gpu) == (kind, gpu)]
-            places = [sizes.index(row.size) + APART * (number - (len(gpus) - 1) / 2) for row in mine]
+            places = [sizes.index(row.size) + SPACING * (number - (len(gpus) - 1) / 2) for row in mine]
             # A row has measured by modelled time.
             medians = np.array([1 / row.ratio for row in mine])
             ends = np.array([[1 / row.p90 for row in mine], [1 / row.p10 for row in mine]]).reshape(2, -1)
