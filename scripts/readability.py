@@ -175,13 +175,20 @@ def without_front_matter(text: str) -> str:
 def block_text(block: Token) -> str:
     """Return a paragraph as plain text, in the lines of the source. Inline code becomes one word."""
     parts: list[str] = []
-    for child in block.children or []:
+    children = block.children or []
+    closing = next((place for place, child in enumerate(children) if child.type == "link_close"), None)
+    after = children[closing + 1 :] if closing and children[0].type == "link_open" else []
+    if after and after[0].content.startswith(": "):  # "[Title](page.md): its first sentence" of an index
+        children = after
+    for child in children:
         if child.type == "text":
             parts.append(child.content)
         elif child.type == "code_inline":
             parts.append("`code`")
         elif child.type in ("softbreak", "hardbreak"):
             parts.append("\n")
+    if parts and parts[0].startswith(": "):
+        parts[0] = parts[0][2:]
     lines = "".join(parts).split("\n")
     # Marks of MyST: containers such as ":::{note}", their options, and labels such as "(label)=".
     return "\n".join("" if re.match(r":::|:[\w-]+:( |$)|\([\w-]+\)=$", line) else line for line in lines)

@@ -113,6 +113,11 @@ def test_a_bold_label_before_a_sentence_is_no_fragment(readability):
     assert readability.of_markdown("- **Safety.** The server serves this machine alone.").fragments == []
 
 
+def test_the_title_before_the_first_sentence_of_a_page_is_not_counted(readability):
+    [sentence] = readability.of_markdown("- [Waves of one unit](wave.md): This page shows signals.").sentences
+    assert (sentence.words, sentence.text) == (4, "This page shows signals.")
+
+
 @pytest.mark.parametrize("text", ["In Python:", "Returns", "- `model`: The network that serves."])
 def test_a_lead_in_and_a_defined_name_need_no_verb(readability, text):
     assert readability.of_markdown(text).fragments == []
