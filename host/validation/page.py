@@ -8,22 +8,27 @@ from headrace.host.validation.plan import Row, row_of
 
 # What each part measures, and what its column "expected" holds.
 ABOUT: Final[Mapping[str, str]] = {
-    "profiles": "Latency of a batch: the input is copied to the device, and the network runs. Expected: the slice "
-    "model of the whole GPU.",
-    "nodes": "A network run node by node, operator by operator and as CUDA graphs. Expected: the same network whole.",
-    "live": "Policies on one worker, at shares of what padded batches sustain. Expected: the simulator, with the same "
-    "arrivals and the latencies measured before. This is LazyBatching's Fig. 17, with `preba`.",
-    "copies": "Copies between the host and the device. Expected: the rate that the slice model assumes for inputs.",
-    "server": "`headrace serve` with one worker under a closed loop. Expected: the best throughput of the worker's "
-    "profile.",
-    "decode": "JPEG files to pixels. Expected: the simulator's model of the GPU's decoders.",
+    "profiles": "This part measures the latency of a batch: the input is copied to the device, and the network runs. "
+    "The slice model of the whole GPU gives the expected number.",
+    "nodes": "This part runs a network node by node: operator by operator, and as CUDA graphs. The expected number is "
+    "the time of the same network in one piece.",
+    "live": "This part runs policies on one worker, at shares of what padded batches sustain. The simulator gives the "
+    "expected number, with the same arrivals and the latencies measured before. It is LazyBatching's Fig. 17, with "
+    "`preba`.",
+    "copies": "This part copies bytes between the host and the device. The expected number is the rate that the slice "
+    "model assumes for inputs.",
+    "server": "This part runs `headrace serve` with one worker under a closed loop. The expected number is the best "
+    "throughput of the worker's profile.",
+    "decode": "This part decodes JPEG files to pixels. The simulator's model of the GPU's decoders gives the expected "
+    "number.",
 }
 
 
 def page(found: Mapping[str, Any]) -> str:
     """Return the page as Markdown, from the contents of gpu_check.json."""
     device = found["device"]
-    lines = ["# GPU check", ""]
+    lines = [f"# GPU check: {device.get('name') or device['kind']}", ""]
+    lines += ["This page lists every measurement of `scripts/gpu_check` next to its prediction.", ""]
     lines += [f"- {name}: {value}" for name, value in device.items() if value not in (None, "")]
     lines += [f"- size: {'small' if found['small'] else 'full'}", f"- time: {found['wall_s']:.0f} s", ""]
     if device["kind"] == "cpu":
@@ -41,14 +46,14 @@ def page(found: Mapping[str, Any]) -> str:
 
 
 def _outcome(part: Mapping[str, Any], rows: Sequence[Row]) -> str:
-    words = [f"{len(rows)} rows in {part['seconds']:.0f} s."]
+    words = [f"It has {len(rows)} rows, and took {part['seconds']:.0f} s."]
     if part["error"]:
-        words.insert(0, f"**Failed**: {part['error']}")
+        words.insert(0, f"**Failed**: {part['error'].rstrip('.')}.")
     ratios = [row.ratio for row in rows if row.ratio is not None]
     if ratios:
         words.append(
-            f"Measured by expected: {statistics.median(ratios):.3g} in the median, {min(ratios):.3g} to "
-            f"{max(ratios):.3g}."
+            f"Measured / expected is {statistics.median(ratios):.3g} in the median, and {min(ratios):.3g} to "
+            f"{max(ratios):.3g} in all rows."
         )
     return " ".join(words)
 
