@@ -63,6 +63,11 @@ def test_pieces_serve_the_rates_on_slices_cores_and_cus_that_are_bought(placed):
             assert slices <= Counter(server.plan.partition)
             assert given["cpu"] <= CORES * server.plan.cpus and given["dpu"] <= CARD_CUS * server.plan.card
         assert served == pytest.approx({"swin_t": 1500, "resnet50": 1300}, rel=1e-5)
+        held = Counter()
+        for piece in (piece for server in each.servers for piece in server.pieces):
+            held[piece.target.model] += piece.max_rps
+        fullest = max(1500 / held["swin_t"], 1300 / held["resnet50"])
+        assert each.used["slices"] == pytest.approx(fullest) and 0 < fullest < 1.001
         assert each.cost_usd == pytest.approx(sum(server.cost_usd for server in each.servers))
 
 

@@ -117,6 +117,15 @@ def test_servers_change_one_after_another(change_of):
     assert change.late == pytest.approx(100 * (30 + 30))
 
 
+def test_a_server_changes_into_the_one_that_it_is_matched_with(change_of):
+    """The first server becomes the second one of the next plan, and the second server stays."""
+    stays = server(("3g.20gb", "resnet50"), ("4g.20gb", "swin_t"))
+    becomes = server(("4g.20gb", "resnet50"), ("3g.20gb", "swin_t"))
+    change = change_of((1000.0, 1200.0), [HALVES, stays], [stays, becomes], 2)
+    queue_s = (1000 - 810) * 30 / (810 + 900 - 1000)  # of resnet50, which has 810/s while the first changes
+    assert change.servers == 1 and change.late == pytest.approx(1000 * (30 + queue_s))
+
+
 def test_a_day_of_one_mix_is_the_allocation_of_that_mix():
     rates = {"resnet50": 700.0, "swin_t": 900.0}
     answer = rotate(TARGETS, OPTIONS, day_of(*[tuple(rates.values())] * 3), run)

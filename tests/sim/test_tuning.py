@@ -74,6 +74,9 @@ def test_several_policies_are_told_with_the_best_first(on_profile):
     best = answer.policies[0].best
     assert mean == pytest.approx(best.measured.quantile_ms, rel=0.1)  # other seeds
     assert answer.simulated > len(answer.tried) > 20
+    tried = {(each.setting.policy, each.setting.parameters) for each in answer.tried}
+    every = sum(len(choices(on_profile.having(policy=policy))) for policy in ("static", "graph", "preba"))
+    assert answer.struck > 0 and len(tried) + answer.struck == every  # the default is one of them, or better
 
 
 def test_it_holds_up_to_the_rate_that_is_told_and_not_beyond(on_profile):
