@@ -46,7 +46,7 @@ from headrace.batching.graphs.traced import Traced
 from headrace.sim.hardware.gpu.kernels import FITTED, Kernels
 from headrace.sim.hardware.gpu.mig import gpu_named
 from headrace.sim.hardware.gpu.slice import PARVAGPU, TF32, Host, SliceTimes, slice_of
-from headrace.sim.plot_style import headed, legend, panels, picture, plain_numbers, shades
+from headrace.sim.plot_style import doublings, headed, legend, panels, picture, plain_numbers, shades
 from headrace.sim.zoo.traced import traced
 
 DATA = Path(__file__).parents[1] / "sim" / "experiments" / "parvagpu" / "profiles.csv"
@@ -170,7 +170,7 @@ def plot(rows: dict[tuple[str, int, int], Rows], left_out: dict[str, tuple[Kerne
             seconds = modelled(model, gpcs, 1, batches, *left_out[model])
             panel.loglog(batches, 1e3 * seconds, "-", color=shade, linewidth=1)
             panel.loglog(batches, [1e3 * s for s in found.values()], "o", color=shade, label=f"{SLICES[gpcs]}")
-        panel.set_xscale("log", base=2)
+        doublings(panel)
         plain_numbers(panel.yaxis)
     for panel in grid[-3:]:
         panel.set_xlabel("batch")

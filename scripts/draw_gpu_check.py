@@ -13,7 +13,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from headrace.host.validation.plan import CAPTURED
-from headrace.sim.plot_style import headed, legend, others, panels, picture, theme
+from headrace.sim.plot_style import doublings, headed, legend, others, panels, picture, theme
 
 
 def main() -> None:
@@ -41,8 +41,7 @@ def draw(result: dict[str, Any]) -> Figure:
                 if (row["details"]["precision"], row["details"]["network"]) == (precision, network)
             ]
             panel.plot(*(zip(*points, strict=True) if points else ((), ())), "o-", color=fill, label=network)
-        panel.set_xscale("log", base=2)
-        panel.xaxis.set_major_formatter("{x:g}")
+        doublings(panel)
         panel.set_xlabel("batch")
     grid[0].set_ylabel("measured time / predicted time")
     legend(drawn, grid[0])

@@ -16,6 +16,7 @@ that draw may import this one.
 
 import functools
 import io
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -30,7 +31,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from PIL import Image
 
 WIDTH_IN: Final = 8.0
@@ -39,6 +40,7 @@ SCALE: Final = 2  # pixels of a file for each pixel shown, for screens with smal
 FONT_PT: Final = 9.0
 SMALL_PT: Final = 8.0
 GAP: Final = 1.15  # distance of two labels, in heights of a line
+MAX_TICKS: Final = 6  # of a logarithmic axis
 NAME_PT: Final = 5.0  # from the end of a line to its name
 FAINTEST: Final = 0.4  # of `tints`: the share of the colour, the rest is the background
 
@@ -60,8 +62,8 @@ class Theme:
     shades: tuple[float, float]  # the part of the colour map SHADES that contrasts with the background
 
 
-LIGHT: Final = Theme("", "#ffffff", "#1f2328", "#656d76", "#d8dee4", "#f2f4f7", 0, (0.0, 0.78))
-DARK: Final = Theme("-dark", "#14181e", "#e6edf3", "#9198a1", "#30363d", "#1e242c", 1, (0.3, 1.0))
+LIGHT: Final = Theme("", "#ffffff", "#1f2328", "#656d76", "#d8dee4", "#f2f4f7", 0, (0.0, 0.62))
+DARK: Final = Theme("-dark", "#14181e", "#e6edf3", "#9198a1", "#30363d", "#1e242c", 1, (0.4, 1.0))
 SHADES: Final = "cividis"
 
 # The colours on a light and on a dark page. The first part has the policies, the second the ways of preprocessing.
@@ -218,11 +220,37 @@ def tints(name: str, count: int) -> list[Any]:
     return [tuple(share * full + (1 - share) * back) for share in shares.tolist()]
 
 
+class PlainTicks(LogLocator):
+    """Ticks at 1, 2, 5, 10 ... of a logarithmic axis, or at fewer numbers, so that at most MAX_TICKS are in view."""
+
+    def tick_values(self, vmin: float, vmax: float) -> Any:
+        low, high = sorted((vmin, vmax))
+        if low <= 0:  # the axis has no data yet
+            return super().tick_values(vmin, vmax)
+        first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+        for subs, step in (((1, 2, 5), 1), ((1, 3), 1), ((1,), 1), ((1,), 2), ((1,), 3)):
+            ticks = [sub * 10.0**power for power in range(first, last + 1, step) for sub in subs]
+            seen = [tick for tick in ticks if low <= tick <= high]
+            if len(seen) <= MAX_TICKS:
+                break
+        if len(seen) < 2:  # a narrow view
+            seen = [tick for tick in MaxNLocator(MAX_TICKS - 1).tick_values(low, high) if low <= tick <= high]
+        return np.array(seen)
+
+
 def plain_numbers(axis: Any) -> None:
-    """Label a logarithmic axis with plain numbers: 1, 2, 5, 10 ..."""
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter(ScalarFormatter())
+    """Label a logarithmic axis with plain numbers."""
+    axis.set_major_locator(PlainTicks())
+    axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(NullFormatter())
+
+
+def doublings(axes: Axes) -> None:
+    """Make the horizontal axis one of batch sizes and the like: logarithmic, with plain powers of two."""
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(LogLocator(base=2, numticks=MAX_TICKS))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def bars(axes: Axes, values: Mapping[str, float], shown: Mapping[str, str], fill: Mapping[str, str]) -> None:
@@ -322,7 +350,7 @@ def picture(draw: Callable[Arguments, Figure]) -> Callable[Concatenate[Path, Arg
     The function itself is `__wrapped__`."""
 
     @functools.wraps(draw)
-    def write(path: Path, *args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+    def write(path: Path, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
         for chosen in (LIGHT, DARK):
             with themed(chosen):
                 save(draw(*args, **kwargs), themed_path(path, chosen))

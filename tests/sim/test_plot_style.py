@@ -64,6 +64,9 @@ def test_colours_of_one_picture_differ_for_everybody(theme: Theme, eyes: str):
 def test_every_colour_stands_out_from_the_page(theme: Theme):
     for pair in (*COLORS.values(), *OTHERS):
         assert contrast(pair[theme.column], theme.background) >= 3
+    with themed(theme):
+        for shade in plot_style.shades(6):
+            assert contrast(mpl.colors.to_hex(shade), theme.background) >= 3
     for text in (theme.text, theme.muted):
         assert contrast(text, theme.background) >= 4.5 and contrast(text, theme.band) >= 4.5
 
@@ -102,6 +105,19 @@ def test_names_stand_at_the_ends_of_their_lines_and_not_on_each_other(ends):
     # The order of the names is that of the ends.
     heights = [text.get_window_extent().y0 for text in named]
     assert all(heights[i] <= heights[j] for i, j in combinations(range(len(ends)), 2) if ends[i] < ends[j])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (1, 20, [1, 2, 5, 10, 20]),
+        (1, 200, [1, 3, 10, 30, 100]),
+        (0.02, 3e3, [0.1, 1, 10, 100, 1000]),
+        (3, 4, [3, 3.2, 3.4, 3.6, 3.8, 4]),
+    ],
+)
+def test_a_logarithmic_axis_has_few_plain_numbers(low, high, ticks):
+    assert plot_style.PlainTicks().tick_values(low, high) == pytest.approx(ticks)
 
 
 def test_faults_of_a_picture_are_found():

@@ -10,6 +10,7 @@ from headrace.sim.experiments.batchmaker.rows import Runs
 from headrace.sim.plot_style import (
     FONT_PT,
     color,
+    doublings,
     figure,
     label_ends,
     others,
@@ -31,8 +32,10 @@ def figure_3(batches: Sequence[int], step_s: Mapping[str, Sequence[float]]) -> F
         left.set(ylabel="LSTM step, us", title=f"A cell on the {name}, as modelled")
         right.semilogx(batches, [batch / s / 1e3 for batch, s in zip(batches, steps, strict=True)], "o-")
         right.set(ylabel="thousand cells/s", ylim=(0, None))
+        plain_numbers(left.yaxis)
     for axes in grid[-1]:
         axes.set_xlabel("batch")
+        doublings(axes)
     return drawn
 
 
@@ -81,6 +84,7 @@ def waits(runs: Runs) -> Figure:
     axes.set_xticks(places, [NAMES.get(policy, policy) for policy, _ in kinds])
     axes.set(ylabel="ms", yscale="log")
     plain_numbers(axes.yaxis)
+    axes.margins(y=0.15)
     axes.grid(visible=False, axis="x")
     return drawn
 

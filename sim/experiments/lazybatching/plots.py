@@ -10,6 +10,7 @@ from headrace.sim.experiments.lazybatching.conditions import TARGETS_MS
 from headrace.sim.experiments.lazybatching.rows import LiveRow, LiveRuns, Runs
 from headrace.sim.plot_style import (
     color,
+    doublings,
     figure,
     label_ends,
     legend,
@@ -48,8 +49,8 @@ def figure_3(batches: Sequence[int], latency_s: Sequence[float]) -> Figure:
     rate = [batch / seconds for batch, seconds in zip(batches, latency_s, strict=True)]
     for axes, values in ((left, rate), (right, [1e3 * seconds for seconds in latency_s])):
         axes.plot(batches, values, "o-")
-        axes.set(xlabel="batch size (already formed)", xscale="log", ylim=(0, None))
-        plain_numbers(axes.xaxis)
+        axes.set(xlabel="batch size (already formed)", ylim=(0, None))
+        doublings(axes)
     return drawn
 
 

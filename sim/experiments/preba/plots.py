@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from headrace.sim.experiments.preba.conditions import (
     AUDIO_NETWORKS,
@@ -31,6 +32,7 @@ from headrace.sim.experiments.preba.rows import Rows, Run, knee, latency_knee
 from headrace.sim.plot_style import (
     SMALL_PT,
     color,
+    doublings,
     figure,
     headed,
     legend,
@@ -52,7 +54,7 @@ KEYS = {
     BASELINES[TODAY]: "cpu, library",
 }
 NAMES = {IDEAL: "Ideal", DPU: "DPU", **{cpu: f"CPU, {baseline}" for baseline, cpu in BASELINES.items()}}
-SIGNS = {IDEAL: "I", DPU: "D", CPU: "c", BASELINES[IMPLIED]: "p", BASELINES[TODAY]: "l"}  # below stacked bars
+SIGNS = dict(zip(KEYS, "abcde", strict=True))  # above stacked bars
 PARTS = {"preprocess_ms": "preprocessing", "queue_ms": "batching", "execution_ms": "execution"}
 
 
@@ -86,7 +88,7 @@ def figure_5(rows: Rows) -> Figure:
             curve = rows.curve(model, parts)
             rates = [point.throughput_rps for point in curve]
             panel.plot([point.batch for point in curve], rates, "o-", color=fill, label=parts)
-        panel.set_xscale("log", base=2)
+        doublings(panel)
         panel.set(xlabel="batch of a slice", ylim=(0, None))
     _label_left(grid, "requests/s of the GPU")
     legend(drawn, grid[0])
@@ -110,7 +112,7 @@ def figure_6(rows: Rows) -> Figure:
                 name = label if last else "_"
                 text = theme().text
                 panel.plot(at.batch, at.latency_ms, "D", color=text, fillstyle=style, ms=6, ls="", label=name)
-        panel.set_xscale("log", base=2)
+        doublings(panel)
         panel.set(xlabel="batch of a slice", yscale="log")
         plain_numbers(panel.yaxis)
     _label_left(grid, "latency of a batch, ms")
@@ -179,10 +181,11 @@ def figure_8(rows: Rows, cores: Callable[[str, str], float]) -> Figure:
     _grouped(lower, _shown(NETWORKS), needed, [_color(cpu) for cpu in BASELINES.values()])
     lower.axhline(32, color=theme().text, linestyle=":", lw=1.2)
     lower.annotate(
-        "the server's 32", (1, 32), (-4, 3), xycoords=("axes fraction", "data"), textcoords="offset points", ha="right"
+        "the server's 32", (1, 32), (4, 0), xycoords=("axes fraction", "data"), textcoords="offset points", va="center"
     )
     for axes in (upper, lower):
         axes.set_yscale("log")
+        plain_numbers(axes.yaxis)
     legend(drawn, upper)
     return drawn
 
@@ -226,7 +229,8 @@ def figure_14(rows: Rows) -> Figure:
         mesh = panel.pcolormesh(np.ma.masked_invalid(latency), cmap="cividis_r", vmin=0, vmax=200)
         panel.set_facecolor(theme().grid)
         panel.grid(visible=False)
-        panel.set_xticks(np.arange(len(batches)) + 0.5, batches)
+        shown = range(0, len(batches), 2)
+        panel.set_xticks([place + 0.5 for place in shown], [batches[place] for place in shown])
         panel.set_yticks(np.arange(len(lengths)) + 0.5, [f"{seconds:g}" for seconds in lengths])
         panel.set_xlabel("batch of a slice")
     grid[0].set_ylabel("length of the sounds, s")
@@ -246,7 +250,7 @@ def figure_15(rows: Rows) -> Figure:
             panel.plot(at.batch, at.latency_ms, "D", ms=7, color=shade)
         panel.axhline(35, color=theme().muted, linestyle=":", lw=1.2)
         panel.set(xlabel="batch of a slice", ylim=(0, 200))
-        panel.set_xscale("log", base=2)
+        doublings(panel)
     _label_left(grid, "latency of a batch, ms")
     legend(drawn, grid[0], columns=6)
     return drawn
@@ -283,6 +287,7 @@ def figure_18(rows: Rows) -> Figure:
         target = rows.one(model=model, preprocess=IDEAL, load="tail", share=TARGET_SLACKS[0]).target_ms
         panel.axhline(target, color=theme().text, linestyle=":", lw=1.2, label="target")
         panel.set(xlabel="requests/s", yscale="log")
+        panel.xaxis.set_major_locator(MaxNLocator(4))
         plain_numbers(panel.yaxis)
     _label_left(grid, "95th percentile, ms")
     legend(drawn, grid[0], columns=6)
@@ -344,6 +349,7 @@ def figure_20(rows: Rows) -> Figure:
     series = _of_designs(rows, lambda run: run.requests_per_j, designs)
     _grouped(lower, _shown(NETWORKS), series, [_color(design) for design in designs])
     lower.set_yscale("log")
+    plain_numbers(lower.yaxis)
     legend(drawn, lower)
     return drawn
 
@@ -355,6 +361,7 @@ def figure_21(rows: Rows) -> Figure:
     bought = _of_designs(rows, lambda run: run.requests_per_usd / 1e6, designs)
     _grouped(axes, _shown(NETWORKS), bought, [_color(design) for design in designs])
     axes.set_yscale("log")
+    plain_numbers(axes.yaxis)
     legend(drawn, axes)
     return drawn
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -37,6 +38,21 @@ wide = Wide
 LIMITS = Limits()
 BOUND_S = 0.05  # by what a request may hold up all others
 SLOWER = 2.0  # a core may be so much slower while its sibling, or its cache, is another's
+TRIES = 3
+USUAL_S = 0.05  # what `work` takes where the bound was set
+
+
+def work() -> float:
+    """Return the processor seconds of a fixed amount of work: they tell how slow this machine is now."""
+    began = time.thread_time()
+    total = 0
+    for number in range(1_000_000):
+        total += number
+    return time.thread_time() - began
+
+
+def slowness() -> float:
+    return SLOWER * max(1.0, work() / USUAL_S)
 
 
 @pytest.fixture(scope="module")
@@ -61,22 +77,29 @@ def ask(tmp_path_factory):
         calls = _TensorCalls(service, LIMITS, None, _Entrance(service, LIMITS))
         context = SimpleNamespace(invocation_metadata=lambda: (), peer=lambda: "a test")
 
-        def run(coroutine):
-            loop.longest_s = 0.0
-            try:
-                return loop.run_until_complete(coroutine), loop.longest_s
-            except HeadraceError as error:
-                return str(error), loop.longest_s
+        def run(answer):
+            """Answer a request, and again if it took long: what disturbs a measurement only adds to it."""
+            longest = []
+            for _ in range(TRIES):
+                loop.longest_s = 0.0
+                try:
+                    answered = loop.run_until_complete(answer())
+                except HeadraceError as error:
+                    answered = str(error)
+                longest.append(loop.longest_s)
+                if loop.longest_s < BOUND_S:
+                    break
+            return answered, min(longest)
 
         def by_http(body, json_length=None, **headers):
             named = {"host": "a"} if json_length is None else {"host": "a", HEADER_LENGTH: str(json_length)}
             request = Request(
                 "POST", "/v2/models/wide/infer", named | headers, memoryview(body), reserve=lambda _: None
             )
-            return run(api.handle(request))
+            return run(lambda: api.handle(request))
 
         def by_grpc(message):
-            return run(calls._infer(message, context))
+            return run(lambda: calls._infer(message, context))
 
         yield SimpleNamespace(http=by_http, grpc=by_grpc)
         loop.run_until_complete(service.close())
@@ -120,7 +143,7 @@ BODIES: dict[str, Callable[[], bytes]] = {
 @pytest.mark.parametrize("name", BODIES)
 def test_json_at_its_limit_is_read_in_time(ask, name):
     response, longest_s = ask.http(BODIES[name]())
-    assert response.status == 400 and longest_s < BOUND_S * SLOWER
+    assert response.status == 400 and longest_s < BOUND_S * slowness()
 
 
 def binary(raw, shape, datatype):
@@ -135,7 +158,7 @@ def binary(raw, shape, datatype):
 def test_a_body_at_its_limit_is_read_in_time(ask, shape, datatype):
     """Each empty element of BYTES takes four bytes."""
     response, longest_s = ask.http(*binary(bytes(LIMITS.body - 200)[: 4 * (1 << 24)], shape, datatype))
-    assert response.status == 400 and longest_s < BOUND_S * SLOWER
+    assert response.status == 400 and longest_s < BOUND_S * slowness()
 
 
 def message(fill, **more):
@@ -174,7 +197,7 @@ MESSAGES = {
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_message_at_its_limit_is_read_in_time(ask, name):
     answer, longest_s = ask.grpc(MESSAGES[name]())
-    assert isinstance(answer, str) and longest_s < BOUND_S * SLOWER
+    assert isinstance(answer, str) and longest_s < BOUND_S * slowness()
 
 
 ROWS = LIMITS.answer // (4 * WIDE)
@@ -186,17 +209,17 @@ def rows(count, **output):
 
 def test_an_answer_at_its_limit_is_made_in_time_and_a_larger_one_is_refused(ask):
     response, longest_s = ask.http(rows(ROWS, binary_data=True))
-    assert response.status == 200 and sum(map(len, response.parts)) > LIMITS.answer and longest_s < BOUND_S * SLOWER
+    assert response.status == 200 and sum(map(len, response.parts)) > LIMITS.answer and longest_s < BOUND_S * slowness()
     response, longest_s = ask.http(rows(ROWS, classification=1000))
-    assert response.status == 200 and longest_s < BOUND_S * SLOWER
+    assert response.status == 200 and longest_s < BOUND_S * slowness()
     response, longest_s = ask.http(rows(1, binary_data=False))
-    assert response.status == 200 and longest_s < BOUND_S * SLOWER
+    assert response.status == 200 and longest_s < BOUND_S * slowness()
     for asked, words in (
         (rows(ROWS + 1, binary_data=True), b"for an answer"),
         (rows(2, binary_data=False), b"as binary data"),
     ):
         response, longest_s = ask.http(asked)
-        assert response.status == 400 and words in response.parts[0] and longest_s < BOUND_S * SLOWER
+        assert response.status == 400 and words in response.parts[0] and longest_s < BOUND_S * slowness()
 
 
 def test_an_answer_of_grpc_at_its_limit_is_made_in_time(ask):
@@ -205,7 +228,7 @@ def test_an_answer_of_grpc_at_its_limit_is_made_in_time(ask):
         found.raw_input_contents.append(np.ones((ROWS, 4), np.float32).tobytes())
 
     answer, longest_s = ask.grpc(message(fill))
-    assert isinstance(answer, bytes) and len(answer) > LIMITS.answer and longest_s < BOUND_S * SLOWER
+    assert isinstance(answer, bytes) and len(answer) > LIMITS.answer and longest_s < BOUND_S * slowness()
 
 
 def test_the_loop_is_timed():
