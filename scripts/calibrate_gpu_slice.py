@@ -34,12 +34,9 @@ from dataclasses import asdict, astuple
 from functools import cache
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
@@ -49,6 +46,7 @@ from headrace.batching.graphs.traced import Traced
 from headrace.sim.hardware.gpu.kernels import FITTED, Kernels
 from headrace.sim.hardware.gpu.mig import gpu_named
 from headrace.sim.hardware.gpu.slice import PARVAGPU, TF32, Host, SliceTimes, slice_of
+from headrace.sim.plot_style import headed, legend, panels, picture, plain_numbers, shades
 from headrace.sim.zoo.traced import traced
 
 DATA = Path(__file__).parents[1] / "sim" / "experiments" / "parvagpu" / "profiles.csv"
@@ -162,33 +160,25 @@ def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines))
 
 
-def plot(path: Path, rows: dict[tuple[str, int, int], Rows], left_out: dict[str, tuple[Kernels, Host]]) -> None:
-    figure, axes = plt.subplots(2, 3, figsize=(13, 7.5), sharex=True)
-    for panel, model in zip(axes.flat, NETWORKS, strict=True):
-        for colour, gpcs in enumerate(SLICES):
+@picture
+def plot(rows: dict[tuple[str, int, int], Rows], left_out: dict[str, tuple[Kernels, Host]]) -> Figure:
+    drawn, grid = panels([NETWORKS[model] for model in NETWORKS], height_in=2.5, sharex=True)
+    for panel, model in zip(grid, NETWORKS, strict=True):
+        for gpcs, shade in zip(SLICES, shades(len(SLICES)), strict=True):
             found = rows[model, gpcs, 1]
             batches = list(found)
             seconds = modelled(model, gpcs, 1, batches, *left_out[model])
-            panel.loglog(batches, 1e3 * seconds, "-", color=f"C{colour}", linewidth=1)
-            panel.loglog(
-                batches,
-                [1e3 * s for s in found.values()],
-                "o",
-                color=f"C{colour}",
-                markersize=4,
-                label=f"{SLICES[gpcs]}",
-            )
-        panel.set_title(NETWORKS[model])
+            panel.loglog(batches, 1e3 * seconds, "-", color=shade, linewidth=1)
+            panel.loglog(batches, [1e3 * s for s in found.values()], "o", color=shade, label=f"{SLICES[gpcs]}")
         panel.set_xscale("log", base=2)
-        panel.grid(alpha=0.3)
-    for panel in axes[1]:
+        plain_numbers(panel.yaxis)
+    for panel in grid[-3:]:
         panel.set_xlabel("batch")
-    for panel in axes[:, 0]:
+    for panel in grid[::3]:
         panel.set_ylabel("ms a batch")
-    axes[0, 0].legend(fontsize=8)
-    figure.suptitle("A100-80GB slices: measured (dots, ParvaGPU), modelled without that network in the fit (lines)")
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    legend(drawn, grid[0], columns=5)
+    headed(drawn, "A100-80GB slices: measured (dots, ParvaGPU), and modelled without that network in the fit (lines)")
+    return drawn
 
 
 def at_224() -> Traced:

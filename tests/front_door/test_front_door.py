@@ -346,12 +346,16 @@ def test_a_plot_of_nothing_that_varies_is_refused():
         alone.plot()
 
 
+DRAWING = ("headrace.sim.sweeps.picture", "headrace.sim.plot_style")
+
+
 def test_a_plot_without_matplotlib_says_what_to_install(sweep, monkeypatch):
     for name in list(sys.modules):
-        if name == "matplotlib" or name.startswith(("matplotlib.", "headrace.sim.sweeps.picture")):
+        if name == "matplotlib" or name.startswith(("matplotlib.", *DRAWING)):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.delattr("headrace.sim.sweeps.picture", raising=False)
+    for name in DRAWING:
+        monkeypatch.delattr(name, raising=False)
     with pytest.raises(headrace.UsageError, match=r'a plot needs Matplotlib: pip install "headrace\[sweeps\]"'):
         sweep.plot()
 

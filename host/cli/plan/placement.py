@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
@@ -19,6 +19,11 @@ from headrace.sim.planner.search import Answer
 from headrace.sim.planner.target import Target
 from headrace.sim.planner.trials import Run
 from headrace.sim.system.cost import YEARS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FITS = 11  # characters that fit into the picture's smallest slice
 
 
 def placed_models(targets: Sequence[Target], run: Run, out_folder: Path | None, as_json: bool) -> None:
@@ -257,58 +262,61 @@ def _room(placement: Placement) -> str:
 
 def draw(path: Path, targets: Sequence[Target], placement: Placement) -> None:
     """Draw each server as a row: its GPU's instances by the memory slices that they take, filled by their use."""
-    import matplotlib
+    from headrace.sim.plot_style import picture
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    picture(_drawn)(path, targets, placement)
+
+
+def _drawn(targets: Sequence[Target], placement: Placement) -> "Figure":
     from matplotlib.patches import Rectangle
 
+    from headrace.sim.plot_style import SMALL_PT, figure, headed, others, theme
+
     gpu = gpu_named(targets[0].gpu)
-    colors = {target.model: f"C{number}" for number, target in enumerate(targets)}
+    fills = dict(zip((target.model for target in targets), others(len(targets)), strict=True))
     rows = len(placement.servers)
-    figure, axes = plt.subplots(figsize=(13, 1.1 + 1.05 * rows), layout="constrained")
+    drawn, ((axes,),) = figure(1, 1, 1.2 + 1.0 * rows)
     for number, server in enumerate(placement.servers):
         instances = placed(gpu, [gpu.profiles[name] for name in server.plan.partition])
         preprocess = _prepared(server)
         for instance, (name, option), rate in zip(instances, server.plan.slices, server.plan.rates_rps, strict=True):
             left, width = instance.place + 0.03, instance.profile.memory_slices - 0.06
-            axes.add_patch(Rectangle((left, number - 0.42), width, 0.84, fc="0.95", ec="0.3"))
+            axes.add_patch(Rectangle((left, number - 0.42), width, 0.84, fc=theme().band, ec=theme().muted))
             words = f"{name}\nidle"
             if option is not None:
                 busy = rate / option.capacity_rps
-                axes.add_patch(
-                    Rectangle((left, number - 0.42), width * busy, 0.84, fc=colors[option.model], alpha=0.45)
-                )
+                axes.add_patch(Rectangle((left, number - 0.42), width * busy, 0.84, fc=fills[option.model], alpha=0.45))
                 words = (
-                    f"{name}\n{option.model}\n{rate:.0f} of {option.capacity_rps:.0f}/s\n"
+                    f"{name}\n{_short(option.model)}\n{rate:.0f} of\n{option.capacity_rps:.0f}/s\n"
                     f"{preprocess[option.model, name, option.way]}"
                 )
-            axes.text(
-                instance.place + instance.profile.memory_slices / 2,
-                number,
-                words,
-                ha="center",
-                va="center",
-                fontsize=7.5,
-            )
+            middle = instance.place + instance.profile.memory_slices / 2
+            axes.text(middle, number, words, ha="center", va="center", fontsize=SMALL_PT)
         parts = f"{server.plan.cpus} CPU{'s' * (server.plan.cpus > 1)}{', a card' * server.plan.card}"
-        cores = f"CPU busy {100 * server.used['cpu']:.0f} %, GPU {100 * server.used['gpu']:.0f} %"
-        axes.text(MEMORY_SLICES + 0.1, number, f"{parts}\n{cores}\n{server.power_w:.0f} W", va="center", fontsize=8)
-    asked = ", ".join(f"{each.model} {each.rate_rps:g}/s in {each.slo_ms:g} ms" for each in targets)
+        cores = f"CPU busy {100 * server.used['cpu']:.0f} %\nGPU {100 * server.used['gpu']:.0f} %"
+        text = f"{parts}\n{cores}\n{server.power_w:.0f} W"
+        axes.text(MEMORY_SLICES + 0.1, number, text, va="center", fontsize=SMALL_PT)
+    asked = ",\n".join(f"{each.model} {each.rate_rps:g}/s in {each.slo_ms:g} ms" for each in targets)
     axes.set(
-        xlim=(0, MEMORY_SLICES + 1.4),
+        xlim=(0, MEMORY_SLICES + 1.2),
         ylim=(rows - 0.5, -0.5),
         xticks=range(MEMORY_SLICES + 1),
         yticks=range(rows),
         yticklabels=[f"GPU {number + 1}" for number in range(rows)],
-        xlabel="memory slices of the GPU",
-        title=f"{gpu.name}, {100 * targets[0].quantile:g} %: {asked}\n{placement.cost_usd:,.0f} $ in {YEARS:g} years, "
-        f"{placement.power_w:.0f} W; colour: rate by capacity",
+        xlabel="memory slices of the GPU; colour: rate by capacity",
     )
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    axes.grid(visible=False)
+    headed(
+        drawn,
+        f"{gpu.name}, {100 * targets[0].quantile:g} %: {asked}\n{placement.cost_usd:,.0f} $ in {YEARS:g} years, "
+        f"{placement.power_w:.0f} W",
+    )
+    return drawn
+
+
+def _short(model: str) -> str:
+    """Return a name that fits into a slice."""
+    return model if len(model) <= FITS else f"{model[: FITS - 1]}."
 
 
 def _prepared(server: PlacedServer) -> Mapping[tuple[str, str, str], str]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
@@ -23,7 +23,11 @@ from headrace.sim.planner.target import Candidate, Target
 from headrace.sim.planner.trials import Run
 from headrace.sim.workload.day import Interval
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 MAX_REPARTITION_S = 3600.0
+LINES = ("-", "--", ":", "-.")  # of the models in the picture, in turn
 LONG = 50  # characters of a name; longer ones get a legend of one column
 
 Plan = Candidate | Servers
@@ -221,48 +225,46 @@ def _change(change: Change[Any], requests: float) -> str:
 
 def draw(path: Path, answer: DayAnswer[Any]) -> None:
     """Draw the day's rates with the plan of each period, and the GPUs in use."""
-    import matplotlib
+    from headrace.sim.plot_style import picture
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    picture(_drawn)(path, answer)
+
+
+def _drawn(answer: DayAnswer[Any]) -> "Figure":
+    from headrace.sim.plot_style import figure, legend, others, theme
 
     best, static = answer.best, answer.static
     edges = [*(stage.interval.start for stage in best.stages), 24.0]
-    figure, (top, bottom) = plt.subplots(2, figsize=(10, 7), sharex=True, layout="constrained", height_ratios=(2, 1))
-    colors: dict[str, str] = {}
+    drawn, grid = figure(2, 1, 2.9, sharex=True, height_ratios=(2, 1))
+    top, bottom = grid[:, 0]
+    periods = {}
     for stages in _periods(best):
         plan = stages[0].plan
         name = f"{_words(plan)}, {plan.policy}" if isinstance(plan, Candidate) else _words(plan)
-        label = None if name in colors else name
-        color = colors.setdefault(name, f"C{len(colors)}")
-        for axes in (top, bottom):
-            axes.axvspan(
-                stages[0].interval.start,
-                stages[-1].interval.end,
-                color=color,
-                alpha=0.3,
-                lw=0,
-                label=label if axes is top else None,
-            )
-    lines = iter(plt.colormaps["Dark2"].colors * len(best.stages[0].interval.rates_rps))
-    for model in best.stages[0].interval.rates_rps:
+        periods.setdefault(name, []).append(stages)
+    for (name, every), fill in zip(periods.items(), others(len(periods)), strict=True):
+        for number, stages in enumerate(every):
+            ends = stages[0].interval.start, stages[-1].interval.end
+            for axes in (top, bottom):
+                label = name if axes is top and number == 0 else "_"
+                axes.axvspan(*ends, color=fill, alpha=0.35, lw=0, label=label)
+    models = list(best.stages[0].interval.rates_rps)
+    for model, style in zip(models, LINES * len(models), strict=False):
         rates = [stage.interval.rates_rps[model] for stage in best.stages]
-        top.stairs(rates, edges, baseline=None, label=f"requests/s of {model}", lw=2, color=next(lines))
+        top.stairs(rates, edges, baseline=None, label=f"requests/s of {model}", lw=2, ls=style, color=theme().text)
     top.set(ylim=(0, None), ylabel="requests/s")
     title = (
-        f"{', '.join(best.stages[0].interval.rates_rps)} on {answer.target.gpu} over a day, {goal(answer.target)}: "
+        f"{', '.join(models)} on {answer.target.gpu} over a day, {goal(answer.target)}:\n"
         f"{best.usd_per_day:.2f} $, the best constant plan {static.usd_per_day:.2f} $"
     )
     top.set_title(title, parse_math=False)
     for schedule, style, name in ((static, ":", "GPUs of the best constant plan"), (best, "-", "GPUs in use")):
         gpus = [_gpus(stage.plan) for stage in schedule.stages]
-        bottom.stairs(gpus, edges, baseline=None, ls=style, color="k", lw=2, label=name)
+        bottom.stairs(gpus, edges, baseline=None, ls=style, color=theme().text, lw=2, label=name)
     max_gpus = max(_gpus(stage.plan) for stage in (*static.stages, *best.stages))
-    bottom.set(xlim=(0, 24), ylim=(0, 1.2 * max_gpus), xlabel="hour", ylabel="GPUs")
+    bottom.set(xlim=(0, 24), ylim=(0, 1.35 * max_gpus), xlabel="hour", ylabel="GPUs")
     bottom.yaxis.get_major_locator().set_params(integer=True)
     bottom.set_xticks(range(0, 25, 3))
-    for axes in (top, bottom):
-        axes.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", fontsize="small", ncols=1 if max(map(len, colors)) > LONG else 2)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    bottom.legend(loc="upper left", ncols=2)
+    legend(drawn, top, columns=1 if max(map(len, periods)) > LONG else 2)
+    return drawn

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
@@ -14,6 +15,11 @@ from headrace.sim.planner.search import Answer
 from headrace.sim.planner.target import Candidate, Target
 from headrace.sim.planner.trials import Run
 from headrace.sim.system.cost import YEARS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MAX_TICKS = 10  # rates that the picture's axis names
 
 RATES = 7  # rates of the plot, each the root of two times the one before; the target's rate is in the middle
 
@@ -110,38 +116,41 @@ def _print(answer: Answer) -> None:
 
 def draw(path: Path, target: Target, curve: Sequence[tuple[float, Candidate, float, float]]) -> None:
     """Draw cost by rate, with the regions in which each configuration is the best."""
-    import matplotlib
+    from headrace.sim.plot_style import picture
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    picture(_drawn)(path, target, curve)
 
-    figure, axes = plt.subplots(figsize=(10, 6), layout="constrained")
+
+def _drawn(target: Target, curve: Sequence[tuple[float, Candidate, float, float]]) -> "Figure":
+    from headrace.sim.plot_style import legend, others, panels, theme
+
+    title = f"{target.model} on {target.gpu}, {goal(target)}: least {target.least}"
+    drawn, (axes,) = panels([title], height_in=4.6)
     rates = [rate for rate, *_ in curve]
     names = [
         f"{best.hardware.servers} x {best.hardware.partition}, {best.hardware.preprocess}, {best.policy}"
         for _, best, _, _ in curve
     ]
-    colors = {name: f"C{number}" for number, name in enumerate(dict.fromkeys(names))}
+    distinct = list(dict.fromkeys(names))
+    fills = dict(zip(distinct, others(len(distinct)), strict=True))
     ends = [0.0, *((low * high) ** 0.5 for low, high in pairwise(rates)), 0.0]
     ends[0], ends[-1] = rates[0] / 2**0.25, rates[-1] * 2**0.25
     for number, name in enumerate(names):
-        first = name not in names[:number]
-        axes.axvspan(ends[number], ends[number + 1], color=colors[name], alpha=0.3, lw=0, label=name if first else None)
+        label = name if name not in names[:number] else "_"
+        axes.axvspan(ends[number], ends[number + 1], color=fills[name], alpha=0.35, lw=0, label=label)
     dollars = [usd for _, _, usd, _ in curve]
-    axes.stairs(dollars, ends, color="k", baseline=None)
-    axes.plot(rates, dollars, "ko")
-    axes.axvline(target.rate_rps, color="k", ls=":")
+    axes.stairs(dollars, ends, color=theme().text, baseline=None, lw=1.8)
+    axes.plot(rates, dollars, "o", color=theme().text, label="_")
+    axes.axvline(target.rate_rps, color=theme().text, ls=":")
     axes.set(
         xscale="log",
         xlim=(ends[0], ends[-1]),
         ylim=(0, 1.1 * max(dollars)),
         xlabel="requests/s",
         ylabel=f"$ in {YEARS:g} years",
-        title=f"{target.model} on {target.gpu}, {goal(target)}: least {target.least}",
     )
-    axes.set_xticks(rates, [f"{rate:.0f}" for rate in rates])
+    shown = [rate for number, rate in enumerate(rates) if number % (1 + len(rates) // MAX_TICKS) == 0]
+    axes.set_xticks(shown, [f"{rate:.0f}" for rate in shown])
     axes.minorticks_off()
-    axes.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=2, fontsize="small")
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    legend(drawn, axes, columns=2)
+    return drawn

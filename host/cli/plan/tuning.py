@@ -4,7 +4,7 @@ import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
@@ -16,6 +16,9 @@ from headrace.sim.planner import commands
 from headrace.sim.planner.trials import Run
 from headrace.sim.planner.tuning import Setting, Tried, Tuned, Tuning, described, tune
 from headrace.sim.scenario import Scenario
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def tuned(
@@ -141,24 +144,22 @@ def draw(path: Path, answer: Tuning) -> None:
 
     The axes are the two settings with the largest number of values tried. A cell shows the lowest latency over all
     values of the other settings."""
-    import matplotlib
+    from headrace.sim.plot_style import picture
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    picture(_drawn)(path, answer)
+
+
+def _drawn(answer: Tuning) -> "Figure":
     from matplotlib.colors import LogNorm
+
+    from headrace.sim.plot_style import SHADES, SMALL_PT, headed, panels
 
     scenario = answer.scenario
     policies = [each.policy for each in answer.policies]
-    columns = min(3, len(policies))
-    rows = math.ceil(len(policies) / columns)
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(2 + 4.2 * columns, 1.2 + 3.4 * rows), layout="constrained", squeeze=False
-    )
+    drawn, grid = panels(policies, columns=2, height_in=3.0)
     values = [each.measured.quantile_ms for each in answer.tried]
     scale = LogNorm(min(values), max(min(values) * 1.01, min(max(values), 4 * scenario.workload.slo_ms)))
-    for axis in axes.flat[len(policies) :]:
-        axis.set_axis_off()
-    for axis, of in zip(axes.flat, answer.policies, strict=False):
+    for axis, of in zip(grid, answer.policies, strict=True):
         tried = [each for each in answer.tried if each.setting.policy == of.policy]
         different: dict[str, list[Any]] = {}
         for each in tried:
@@ -173,7 +174,7 @@ def draw(path: Path, answer: Tuning) -> None:
             row, column = down[1].index(own[down[0]]), across[1].index(own[across[0]])
             least = cells[row][column]
             cells[row][column] = min(each.measured.quantile_ms, math.inf if math.isnan(least) else least)
-        axis.imshow(cells, norm=scale, cmap="viridis_r", aspect="auto", origin="lower")
+        axis.imshow(cells, norm=scale, cmap=f"{SHADES}_r", aspect="auto", origin="lower")
         best: dict[str, Any] = {"": None, **dict(of.best.setting.parameters)}
         for row, line in enumerate(cells):
             for column, value in enumerate(line):
@@ -187,19 +188,19 @@ def draw(path: Path, answer: Tuning) -> None:
                     f"{value:.3g}",
                     ha="center",
                     va="center",
-                    fontsize="small",
+                    fontsize=SMALL_PT,
                     color="white" if scale(value) > 0.5 else "black",
                     weight="bold" if won else "normal",
                     style="italic" if late else "normal",
                     bbox={"boxstyle": "round", "fill": False, "edgecolor": "red"} if won else None,
                 )
-        axis.set(title=of.policy, xlabel=across[0], ylabel=down[0])
+        axis.set(xlabel=across[0], ylabel=down[0])
         axis.set_xticks(range(len(across[1])), [_tick(value) for value in across[1]])
         axis.set_yticks(range(len(down[1])), [_tick(value) for value in down[1]])
+        axis.grid(visible=False)
     meaning = f"boxed: the best; italic: above {scenario.workload.slo_ms:g} ms; dropped settings had shorter runs"
-    figure.suptitle(f"{_what(scenario)}: ms at quantile {answer.quantile:g}\n({meaning})", fontsize="medium")
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    headed(drawn, f"{_what(scenario)}: ms at quantile {answer.quantile:g}\n({meaning})")
+    return drawn
 
 
 def _tick(value: Any) -> str:

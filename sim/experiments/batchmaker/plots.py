@@ -1,37 +1,39 @@
 """Draw the BatchMaker reproduction: means over seeds."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.figure import Figure
 
 from headrace.sim.experiments.batchmaker.rows import Runs
+from headrace.sim.plot_style import (
+    FONT_PT,
+    color,
+    figure,
+    label_ends,
+    others,
+    panels,
+    picture,
+    plain_numbers,
+    shades,
+)
 
-COLORS = {"cellular": "C3", "bucketed-graph": "C1", "graph": "0.5", "dynamic-graph": "C0", "lazy": "C2"}
 NAMES = {"graph": "padded graphs", "bucketed-graph": "bucketed graphs", "dynamic-graph": "merged graphs"}
 
 
-def _save(figure: Any, path: Path) -> None:
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
-
-
-def figure_3(path: Path, batches: Sequence[int], step_s: Mapping[str, Sequence[float]]) -> None:
-    """Draw the steps (s) of each processor, the slowest on top as in the paper."""
-    figure, panels = plt.subplots(len(step_s), 1, figsize=(6, 6), layout="constrained")
-    for left, (name, steps) in zip(panels, reversed(list(step_s.items())), strict=True):
-        left.loglog(batches, [1e6 * seconds for seconds in steps], "o-", color="C3")
-        left.set(xlabel="batch", ylabel="LSTM step, us", title=f"A cell on the {name}, as modelled")
-        right = left.twinx()
-        right.semilogx(batches, [batch / s / 1e3 for batch, s in zip(batches, steps, strict=True)], "s--", color="C0")
-        right.set_ylabel("thousand cells/s", color="C0")
-        left.grid(alpha=0.3, which="both")
-    _save(figure, path)
+@picture
+def figure_3(batches: Sequence[int], step_s: Mapping[str, Sequence[float]]) -> Figure:
+    """Draw the steps (s) of each processor, the slowest first as in the paper."""
+    drawn, grid = figure(len(step_s), 2, 2.3, sharex=True)
+    for (left, right), (name, steps) in zip(grid, reversed(list(step_s.items())), strict=True):
+        left.loglog(batches, [1e6 * seconds for seconds in steps], "o-")
+        left.set(ylabel="LSTM step, us", title=f"A cell on the {name}, as modelled")
+        right.semilogx(batches, [batch / s / 1e3 for batch, s in zip(batches, steps, strict=True)], "o-")
+        right.set(ylabel="thousand cells/s", ylim=(0, None))
+    for axes in grid[-1]:
+        axes.set_xlabel("batch")
+    return drawn
 
 
 def _kinds(runs: Runs) -> list[tuple[str, int]]:
@@ -47,103 +49,109 @@ def _curves(axes: Any, runs: Runs, field: str) -> None:
         label = NAMES.get(policy, policy) + (f" ({setting})" if several else "")
         mine = runs.select(policy=policy, setting=setting)
         style = "--" if several and setting != max(s for name, s in kinds if name == policy) else "-"
-        axes.plot(
-            [rate / 1e3 for rate in mine.curve("throughput_rps")],
-            mine.curve(field),
-            "o" + style,
-            ms=3,
-            color=COLORS[policy],
-            label=label,
-        )
+        served = [rate / 1e3 for rate in mine.curve("throughput_rps")]
+        axes.plot(served, mine.curve(field), "o" + style, color=color(policy), label=label)
     axes.set(xlabel="thousand requests/s served", yscale="log")
-    axes.grid(alpha=0.3, which="both")
-    axes.legend(fontsize=8)
+    plain_numbers(axes.yaxis)
 
 
-def latency_by_throughput(path: Path, runs: Runs, title: str) -> None:
-    figure, axes = plt.subplots(figsize=(6.5, 4.2), layout="constrained")
+def _single(runs: Runs, title: str) -> Figure:
+    drawn, (axes,) = panels([title], height_in=4.2)
     _curves(axes, runs, "p90_ms")
-    axes.set(ylabel="p90 latency, ms", title=title)
-    _save(figure, path)
+    axes.set_ylabel("90th percentile of latency, ms")
+    label_ends(axes)
+    return drawn
 
 
-def waits(path: Path, runs: Runs) -> None:
-    figure, axes = plt.subplots(figsize=(6.5, 3.6), layout="constrained")
+@picture
+def latency_by_throughput(runs: Runs, title: str) -> Figure:
+    return _single(runs, title)
+
+
+@picture
+def waits(runs: Runs) -> Figure:
     kinds = _kinds(runs)
+    drawn, (axes,) = panels([f"LSTM at {runs.rates()[0]:g} requests/s: wait (left) and cells (right), p99"])
     places = np.arange(len(kinds))
-    for number, (field, label) in enumerate((("wait_p99_ms", "wait, p99"), ("run_p99_ms", "cells, p99"))):
+    for number, field in enumerate(("wait_p99_ms", "run_p99_ms")):
         values = [runs.mean(field, policy=policy, setting=setting) for policy, setting in kinds]
-        bars = axes.bar(places + 0.4 * number - 0.2, values, 0.38, label=label)
-        axes.bar_label(bars, fmt="%.3g", fontsize=8)
+        fill = [color(policy) for policy, _ in kinds]
+        bars = axes.bar(places + 0.4 * number - 0.2, values, 0.38, color=fill, alpha=1 if number else 0.6)
+        axes.bar_label(bars, fmt="%.3g")
     axes.set_xticks(places, [NAMES.get(policy, policy) for policy, _ in kinds])
-    axes.set(ylabel="ms", yscale="log", title=f"LSTM at {runs.rates()[0]:g} requests/s")
-    axes.legend()
-    _save(figure, path)
+    axes.set(ylabel="ms", yscale="log")
+    plain_numbers(axes.yaxis)
+    axes.grid(visible=False, axis="x")
+    return drawn
 
 
-def by_lengths(path: Path, runs: Runs) -> None:
+@picture
+def by_lengths(runs: Runs) -> Figure:
     kinds = list(dict.fromkeys(row.lengths for row in runs.rows))
-    figure, panels = plt.subplots(1, len(kinds), figsize=(4.6 * len(kinds), 4), sharey=True, layout="constrained")
-    for axes, lengths in zip(panels, kinds, strict=True):
+    drawn, grid = panels([f"LSTM, {lengths}" for lengths in kinds], columns=2, height_in=3.0, sharey=True)
+    for axes, lengths in zip(grid, kinds, strict=True):
         _curves(axes, runs.select(lengths=lengths), "p90_ms")
-        axes.set_title(f"LSTM, {lengths}")
-    panels[0].set_ylabel("p90 latency, ms")
-    _save(figure, path)
+        axes.set_ylabel("90th percentile, ms")
+    label_ends(*grid)
+    return drawn
 
 
-def widths(path: Path, runs: Runs) -> None:
-    figure, axes = plt.subplots(figsize=(6.5, 4.2), layout="constrained")
+@picture
+def widths(runs: Runs) -> Figure:
+    drawn, (axes,) = panels(["Bucketed graphs, LSTM, by the width of a bucket"], height_in=4.2)
     kinds = _kinds(runs)
-    shades = plt.get_cmap("viridis")
-    for number, (_, width) in enumerate(kinds):
+    for (_, width), shade in zip(kinds, shades(len(kinds)), strict=True):
         mine = runs.select(setting=width)
         served = [rate / 1e3 for rate in mine.curve("throughput_rps")]
-        axes.plot(served, mine.curve("p90_ms"), "o-", ms=3, color=shades(number / len(kinds)), label=f"width {width}")
-    axes.set(xlabel="thousand requests/s served", ylabel="p90 latency, ms", yscale="log", title="Bucketed graphs, LSTM")
-    axes.grid(alpha=0.3, which="both")
-    axes.legend(fontsize=8)
-    _save(figure, path)
+        axes.plot(served, mine.curve("p90_ms"), "o-", color=shade, label=f"width {width}")
+    axes.set(xlabel="thousand requests/s served", ylabel="90th percentile of latency, ms", yscale="log")
+    plain_numbers(axes.yaxis)
+    label_ends(axes)
+    return drawn
 
 
-def seq2seq(path: Path, runs: Runs) -> None:
-    figure, panels = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
-    for axes, workers in zip(panels, (2, 4), strict=True):
+@picture
+def seq2seq(runs: Runs) -> Figure:
+    gpus = (2, 4)
+    drawn, grid = panels([f"Seq2Seq, {count} GPUs" for count in gpus], columns=1, height_in=3.0)
+    for axes, workers in zip(grid, gpus, strict=True):
         _curves(axes, runs.select(workers=workers), "p90_ms")
-        axes.set_title(f"Seq2Seq, {workers} GPUs (setting: encoder batch, bucket width)")
-    panels[0].set_ylabel("p90 latency, ms")
-    _save(figure, path)
+        axes.set_ylabel("90th percentile, ms")
+    grid[0].set_title(f"Seq2Seq, {gpus[0]} GPUs (in brackets: encoder batch, bucket width)")
+    label_ends(*grid)
+    return drawn
 
 
-def less_latency(path: Path, less: Mapping[str, Mapping[float, float]]) -> None:
+@picture
+def less_latency(less: Mapping[str, Mapping[float, float]]) -> Figure:
     """Draw how much less latency there is; `less` has percent by network and load (requests/s)."""
-    figure, axes = plt.subplots(figsize=(6.5, 3.6), layout="constrained")
-    for number, (name, by_load) in enumerate(less.items()):
-        axes.semilogx(list(by_load), list(by_load.values()), "o-", ms=4, color=f"C{number}", label=name)
-    axes.set(xlabel="load, requests/s", ylabel="p90 below the baseline's, %", title="Moderate loads", ylim=(0, 100))
-    axes.grid(alpha=0.3, which="both")
-    axes.legend(fontsize=8)
-    _save(figure, path)
+    drawn, (axes,) = panels(["Moderate loads"], height_in=3.6)
+    for (name, by_load), fill in zip(less.items(), others(len(less)), strict=True):
+        axes.semilogx(list(by_load), list(by_load.values()), "o-", color=fill, label=name)
+    axes.set(xlabel="load, requests/s", ylabel="p90 below the baseline's, %", ylim=(0, 100))
+    plain_numbers(axes.xaxis)
+    label_ends(axes)
+    return drawn
 
 
-def trees(path: Path, runs: Runs) -> None:
-    figure, axes = plt.subplots(figsize=(6.5, 4.2), layout="constrained")
-    _curves(axes, runs, "p90_ms")
-    axes.set(ylabel="p90 latency, ms", title=f"TreeLSTM, {runs.rows[0].lengths} (merged: us a cell)")
-    _save(figure, path)
+@picture
+def trees(runs: Runs) -> Figure:
+    return _single(runs, f"TreeLSTM, {runs.rows[0].lengths} (merged: us a cell)")
 
 
-def compare(path: Path, runs: Runs) -> None:
+@picture
+def compare(runs: Runs) -> Figure:
     networks = list(dict.fromkeys(row.network for row in runs.rows))
-    figure, panels = plt.subplots(2, len(networks), figsize=(5.2 * len(networks), 7), layout="constrained")
-    for column, network in enumerate(networks):
+    drawn, grid = figure(len(networks), 2, 3.0, sharex="row")
+    for line, network in zip(grid, networks, strict=True):
         mine = runs.select(network=network)
-        for axes, field, label in zip(panels[:, column], ("mean_ms", "p99_ms"), ("mean", "p99"), strict=True):
+        for axes, field, label in zip(line, ("mean_ms", "p99_ms"), ("mean", "99th percentile"), strict=True):
             for policy, setting in _kinds(mine):
                 one = mine.select(policy=policy, setting=setting)
-                axes.plot(one.rates(), one.curve(field), "o-", ms=4, color=COLORS[policy], label=policy)
-            axes.set(
-                xlabel="load, requests/s", ylabel=f"{label} latency, ms", xscale="log", yscale="log", title=network
-            )
-            axes.grid(alpha=0.3, which="both")
-            axes.legend(fontsize=8)
-    _save(figure, path)
+                axes.plot(one.rates(), one.curve(field), "o-", color=color(policy), label=policy)
+            axes.set(xlabel="load, requests/s", ylabel=f"{label}, ms", xscale="log", yscale="log")
+            plain_numbers(axes.xaxis)
+            plain_numbers(axes.yaxis)
+        line[0].set_title(network, fontsize=FONT_PT)
+    label_ends(*grid.flat)
+    return drawn

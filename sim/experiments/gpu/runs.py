@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from headrace.sim.experiments.experiment import Experiment, Report
-from headrace.sim.experiments.gpu import tables
+from headrace.sim.experiments.gpu import plots, tables
 from headrace.sim.experiments.gpu.kernels import PRODUCT, Sample, attention_sample, product_sample
 from headrace.sim.experiments.gpu.rows import LeftOut, Modelled, Share
 from headrace.sim.hardware.gpu.kernels import FITTED, Floats
@@ -169,7 +169,9 @@ def report(figure: str, rows: Sequence[Modelled | LeftOut | Share], folder: Path
         case "shares":
             lines = tables.shares([row for row in rows if isinstance(row, Share)])
         case _:
-            lines = tables.modelled(figure, [row for row in rows if isinstance(row, Modelled)])
+            found = [row for row in rows if isinstance(row, Modelled)]
+            lines = tables.modelled(figure, found)
+            plots.predicted(folder / f"{figure}.png", found)
     return Report({figure: rows}, tables=list(lines))
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from headrace.sim.experiments.gpu.rows import LeftOut, Modelled, Share
 
 TITLES = {"products": "Matrix products, by their rows", "attention": "Attention, by its keys"}
+PICTURE = "Predicted by measured time of kernels that were held out of the fit: medians, and 10th to 90th percentiles"
 
 
 def modelled(figure: str, rows: Sequence[Modelled]) -> list[str]:
@@ -34,7 +35,7 @@ def modelled(figure: str, rows: Sequence[Modelled]) -> list[str]:
         "measured / modelled",
         "p10 to p90",
     )
-    return _titled(TITLES[figure], head, lines)
+    return _titled(TITLES[figure], head, lines, f"![{PICTURE}]({figure}.png)")
 
 
 def left_out(rows: Sequence[LeftOut]) -> list[str]:
@@ -75,6 +76,6 @@ def shares(rows: Sequence[Share]) -> list[str]:
     return _titled("Which part of a network's time is measured", head, lines)
 
 
-def _titled(title: str, head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
+def _titled(title: str, head: Sequence[str], lines: Iterable[Sequence[str]], picture: str = "") -> list[str]:
     table = [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines)]
-    return [f"## {title}", "", *table, ""]
+    return [f"## {title}", "", *([picture, ""] if picture else []), *table, ""]

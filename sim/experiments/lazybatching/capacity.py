@@ -216,13 +216,13 @@ def draw(path: Path, rows: Sequence[CapacityRow]) -> None:
     """Draw the mean latency by load within DRAWN_MS, with a panel for each hardware and network."""
     found = averaged(rows)
     panels = []
-    for hardware in HARDWARE:
-        for model in NETWORKS:
+    for model in NETWORKS:
+        for hardware in HARDWARE:
             at = [found[model, hardware, load, DRAWN_MS] for load in LOADS]
             lines = {"best rival": [best_rival_ms(policies) for policies in at]}
             lines |= {name: [policies[name][0] for policies in at] for name in DRAWN}
             panels.append((f"{model} on {hardware}", lines))
-    plots.capacity(path, LOADS, panels, len(NETWORKS))
+    plots.capacity(path, LOADS, panels, len(HARDWARE))
 
 
 def notes(rows: Sequence[CapacityRow]) -> list[str]:

@@ -117,7 +117,7 @@ def report(figure: str, found: Sequence[Row | Placed], folder: Path) -> Report:
     """Draw a figure. The rows of a job are those of several figures; only the figure's own are drawn."""
     rows = [row for row in found if isinstance(row, Row) and row.figure == figure]
     placed = [row for row in found if isinstance(row, Placed) and row.figure == figure]
-    plots.figure(folder / f"figure{figure}.png", figure, rows)
+    plots.deployments(folder / f"figure{figure}.png", figure, rows)
     return Report({f"figure{figure}": rows, f"plans_{figure}": placed}, _claims(figure, rows))
 
 

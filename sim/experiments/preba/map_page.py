@@ -2,14 +2,10 @@
 
 import math
 import textwrap
-from pathlib import Path
 from typing import Any, Final
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from headrace.sim.experiments.preba.conditions import GPU, IMPLIED
@@ -25,11 +21,13 @@ from headrace.sim.experiments.preba.crossover import (
     Map,
 )
 from headrace.sim.hardware.inputs import TYPICAL_PIXELS
+from headrace.sim.plot_style import SMALL_PT, panels, picture, theme
 from headrace.sim.system.cost import PRICES_USD, USD_A_KWH, YEARS
 
 SHOWN_CORES: Final = (8, 16, 32, 64, 128)
 LINES: Final[dict[str, Any]] = {"throughput": "-", "energy": ":", "dollars": "--"}
 WIDTH: Final = 120  # of the page's lines
+LIBRARY: Final = "#1a7f37"  # on the map's colours, in both themes
 GREATEST: Final = 8.0  # the end of the colour scale; a power of two
 PARTS: Final = {"node": "node", "cpu": "cpu", "gpu": GPU, "card": "fpga"}  # by the page's words
 PICTURE: Final = "../../sim/experiments/preba/results/map.png"
@@ -47,52 +45,58 @@ def _of(model: str, size: float) -> list[str]:
     return [label for label in LIBRARIES[model] if label != IMPLIED or size == SIZES[model][0]]
 
 
-def draw(path: Path, found: Map) -> None:
-    figure, axes = plt.subplots(2, 3, figsize=(15, 9), layout="constrained", sharey=True)
+@picture
+def draw(found: Map) -> Figure:
+    sizes = [(model, size) for model, every in SIZES.items() for size in every]
+    drawn, grid = panels([_title(found, model, size) for model, size in sizes], height_in=3.1, sharey=True)
     levels = np.arange(-math.log2(GREATEST), math.log2(GREATEST) + 0.1, 0.25)
-    for row, (model, sizes) in zip(axes, SIZES.items(), strict=True):
-        for panel, size in zip(row, sizes, strict=True):
-            cores, costs, dollars = found.ratios(model, size, "dollars")
-            colours = np.clip(np.log2(dollars), levels[0], levels[-1])
-            mesh = panel.contourf(costs, cores, colours, levels, cmap="RdBu_r", extend="both")
-            for metric, style in LINES.items():
-                _, _, ratios = found.ratios(model, size, metric)
-                edge = np.log(ratios / (MORE if metric == "throughput" else 1.0))
-                if edge.min() < 0 < edge.max():
-                    panel.contour(costs, cores, edge, [0.0], colors="k", linestyles=style, linewidths=1.8)
-            for number, label in enumerate(_of(model, size)):
-                (library,) = found.of(model, size, label)
-                panel.axvline(library.core_ms, color="C2", linewidth=1)
-                late = library.core_ms > 0.2 * costs[-1]
-                panel.text(
-                    library.core_ms,
-                    CORES[0] * 1.06 * 1.2**number,
-                    f"{label} " if late else f" {label}",
-                    horizontalalignment="right" if late else "left",
-                    color="0.1",
-                    fontsize=8,
-                    bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.8},
-                )
-            panel.set_xscale("log")
-            panel.set_yscale("log", base=2)
-            panel.set_yticks(SHOWN_CORES, [str(each) for each in SHOWN_CORES])
-            panel.minorticks_off()
-            panel.xaxis.set_major_formatter("{x:g}")
-            of = "MobileNetV3-small" if model == IMAGES else "Conformer small"
-            rate = found.dpu(model, size).throughput_rps
-            panel.set_title(f"{shown(model, size)}\n{of}, {rate:,.0f}/s behind a DPU", fontsize=10)
-            panel.set_xlabel("time of a core for a request, ms")
-        row[0].set_ylabel("cores of the server with one GPU")
-    bar = figure.colorbar(mesh, ax=axes, shrink=0.8)
+    for number, (panel, (model, size)) in enumerate(zip(grid, sizes, strict=True)):
+        cores, costs, dollars = found.ratios(model, size, "dollars")
+        colours = np.clip(np.log2(dollars), levels[0], levels[-1])
+        mesh = panel.contourf(costs, cores, colours, levels, cmap="RdBu_r", extend="both")
+        for metric, style in LINES.items():
+            _, _, ratios = found.ratios(model, size, metric)
+            edge = np.log(ratios / (MORE if metric == "throughput" else 1.0))
+            if edge.min() < 0 < edge.max():
+                panel.contour(costs, cores, edge, [0.0], colors="black", linestyles=style, linewidths=1.8)
+        for place, label in enumerate(_of(model, size)):
+            (library,) = found.of(model, size, label)
+            panel.axvline(library.core_ms, color=LIBRARY, linewidth=1)
+            late = library.core_ms > 0.1 * costs[-1]
+            panel.text(
+                library.core_ms,
+                CORES[0] * 1.06 * 1.28**place,
+                f"{label} " if late else f" {label}",
+                horizontalalignment="right" if late else "left",
+                color="black",
+                fontsize=SMALL_PT,
+                bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.5},
+            )
+        panel.set_xscale("log")
+        panel.set_yscale("log", base=2)
+        panel.set_yticks(SHOWN_CORES, [str(each) for each in SHOWN_CORES])
+        panel.minorticks_off()
+        panel.grid(visible=False)
+        panel.xaxis.set_major_formatter("{x:g}")
+        if number >= 3:
+            panel.set_xlabel("ms of a core for a request")
+        if number % 3 == 0:
+            panel.set_ylabel("cores of the server")
+    bar = drawn.colorbar(mesh, ax=grid, shrink=0.8)
     ticks = [-3, -2, -1, 0, 1, 2, 3]
     bar.set_ticks(ticks, labels=[f"{2.0**tick:g}" for tick in ticks])
-    bar.set_label("requests a dollar: server with a DPU / server of cores (red: the DPU pays)")
-    handles = [Line2D([], [], color="k", linestyle=style, linewidth=1.8) for style in LINES.values()]
+    bar.set_label("requests a dollar: with a DPU / with cores (red: the DPU pays)")
+    text = theme().text
+    handles = [Line2D([], [], color=text, linestyle=style, linewidth=1.8) for style in LINES.values()]
     labels = [f"edge of {metric}: the DPU pays to its right" for metric in LINES]
-    handles.append(Line2D([], [], color="C2"))
-    figure.legend(handles, [*labels, "a library, measured"], loc="outside lower center", ncols=4)
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
+    handles.append(Line2D([], [], color=LIBRARY))
+    drawn.legend(handles, [*labels, "a library, measured"], loc="outside lower center", ncols=2)
+    return drawn
+
+
+def _title(found: Map, model: str, size: float) -> str:
+    of = "MobileNetV3-small" if model == IMAGES else "Conformer small"
+    return f"{shown(model, size)}\n{of}, DPU {found.dpu(model, size).throughput_rps:,.0f}/s"
 
 
 def _ms(value: float) -> str:

@@ -1,31 +1,34 @@
 """Draw the SMDP reproduction."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 
 from headrace.sim.experiments.smdp.rows import Bounded, Cost, Point, Truncation
+from headrace.sim.plot_style import (
+    SHADES,
+    SMALL_PT,
+    color,
+    figure,
+    headed,
+    label_ends,
+    legend,
+    others,
+    panels,
+    picture,
+    plain_numbers,
+    shades,
+    theme,
+    tints,
+)
 
 STATES = 48  # queue lengths drawn in Fig. 4
 DRAWN_WEIGHTS = (0.0, 0.1, 1.0, 10.0, 100.0)
-POLICIES = {
-    "work_conserving": ("work-conserving", "C0", "--"),
-    "static_8": ("static 8", "C1", "-."),
-    "static_16": ("static 16", "C2", "-."),
-    "static_32": ("static 32", "C4", "-."),
-    "optimal": ("optimal", "C3", "-"),
-}
-
-
-def _save(figure: Any, path: Path) -> None:
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+STATIC = ("static_8", "static_16", "static_32")
+LINES = {"work_conserving": ("work-conserving", "--"), "optimal": ("optimal", "-")}
 
 
 def _heat_map(axes: Any, points: Sequence[Point], labels: Sequence[str]) -> Any:
@@ -34,131 +37,124 @@ def _heat_map(axes: Any, points: Sequence[Point], labels: Sequence[str]) -> Any:
     States that it does not visit are pale. A cross above marks a policy without a control-limit structure."""
     actions = np.array([point.actions[: STATES + 1] for point in points]).T
     unseen = np.arange(STATES + 1)[:, None] >= np.array([point.visited for point in points])
-    mesh = axes.pcolormesh(np.ma.masked_equal(actions, 0), cmap="viridis", vmin=1, vmax=32)
-    axes.pcolormesh(np.ma.masked_equal(unseen, 0), cmap="gray", vmin=0, vmax=1, alpha=0.65)
-    others = [number + 0.5 for number, point in enumerate(points) if point.control_limit is None]
-    axes.plot(others, [STATES + 2.5] * len(others), "x", color="C3", markersize=4, clip_on=False, in_layout=False)
-    axes.set_facecolor("0.8")
+    mesh = axes.pcolormesh(np.ma.masked_equal(actions, 0), cmap=SHADES, vmin=1, vmax=32, rasterized=True)
+    pale = np.zeros((*unseen.shape, 4))
+    pale[unseen] = (*to_rgb(theme().background), 0.65)
+    axes.imshow(pale, extent=(0, len(points), 0, STATES + 1), origin="lower", aspect="auto", interpolation="nearest")
+    no_limit = [number + 0.5 for number, point in enumerate(points) if point.control_limit is None]
+    axes.plot(
+        no_limit, [STATES + 2.5] * len(no_limit), "x", color=color("cellular"), ms=4, clip_on=False, in_layout=False
+    )
+    axes.set_facecolor(theme().grid)
     axes.set(ylim=(0, STATES + 1), xlim=(0, len(points)))
+    axes.grid(visible=False)
     ticks = [number for number, label in enumerate(labels) if label]
     axes.set_xticks([number + 0.5 for number in ticks], [labels[number] for number in ticks])
     axes.set_yticks([number + 0.5 for number in range(0, STATES + 1, 8)], range(0, STATES + 1, 8))
     return mesh
 
 
-def figure_4(path: Path, points: Sequence[Point], loads: Sequence[float]) -> None:
-    figure, rows = plt.subplots(2, len(loads), figsize=(3.1 * len(loads), 7.2), sharey=True, layout="constrained")
-    for axes, rho in zip(rows[0], loads, strict=True):
+@picture
+def figure_4(points: Sequence[Point], loads: Sequence[float]) -> Figure:
+    drawn, grid = figure(2, len(loads), 3.0, sharey=True)
+    for axes, rho in zip(grid[0], loads, strict=True):
         column = [point for point in points if point.rho == rho]
         shown = {weight: f"{weight:g}" for weight in DRAWN_WEIGHTS}
         mesh = _heat_map(axes, column, [shown.get(point.w2 or 0.0, "") for point in column])
-        axes.set_title(f"rho = {rho:g}", pad=16)
-        axes.set_xlabel("w2, ms/W (log, 0 leftmost)")
-    for axes, weight in zip(rows[1], DRAWN_WEIGHTS, strict=True):
+        axes.set_title(f"rho = {rho:g}", pad=14)
+        axes.set_xlabel("w2, ms/W")
+    for axes, weight in zip(grid[1], DRAWN_WEIGHTS, strict=True):
         column = [point for point in points if point.w2 == weight]
         few = len(column) <= len(loads)
         labels = [f"{point.rho:g}" if few or point.rho in loads else "" for point in column]
         mesh = _heat_map(axes, column, labels)
-        axes.set_title(f"w2 = {weight:g} ms/W", pad=16)
+        axes.set_title(f"w2 = {weight:g}", pad=14)
         axes.set_xlabel("load rho")
-    for axes in rows[:, 0]:
+    for axes in grid.flat:
+        axes.tick_params(axis="x", labelrotation=45)
+    for axes in grid[:, 0]:
         axes.set_ylabel("requests waiting, s")
-    figure.colorbar(mesh, ax=rows, label="batch served (grey: wait)", ticks=[1, 8, 16, 24, 32], aspect=40, pad=0.01)
-    figure.suptitle(
-        "Optimal policies, w1 = 1. Red cross: no control-limit structure. Pale: states that are not visited (< 1e-9)."
-    )
-    _save(figure, path)
+    drawn.colorbar(mesh, ax=grid, label="batch served (gap: wait)", ticks=[1, 8, 16, 24, 32], aspect=40, pad=0.01)
+    headed(drawn, "Optimal policies, w1 = 1 (cross: no control limit; pale: states that are not visited)")
+    return drawn
 
 
-def figure_5(path: Path, rows: Sequence[Cost], loads: Sequence[float]) -> None:
-    figure, panels = plt.subplots(2, len(loads), figsize=(3.1 * len(loads), 6.4), sharex=True, layout="constrained")
-    for (upper, lower), rho in zip(panels.T, loads, strict=True):
+@picture
+def figure_5(rows: Sequence[Cost], loads: Sequence[float]) -> Figure:
+    drawn, grid = figure(len(loads), 2, 1.9, sharex=True)
+    fills = dict(zip(STATIC, tints("static", len(STATIC)), strict=True))
+    fills |= {"work_conserving": color("work-conserving"), "optimal": color("smdp")}
+    for (cost, ratio), rho in zip(grid, loads, strict=True):
         mine = [row for row in rows if row.rho == rho]
         weights = [row.w2 for row in mine]
-        for name, (label, color, line) in POLICIES.items():
+        for name, fill in fills.items():
+            label, line = LINES.get(name, (name.replace("_", " "), "-."))
             costs = [getattr(row, name) for row in mine]
             if None in costs:
                 continue
-            upper.plot(weights, costs, line, color=color, label=label)
-            lower.plot(weights, [cost / row.optimal for cost, row in zip(costs, mine, strict=True)], line, color=color)
-        upper.set(title=f"rho = {rho:g}", ylim=(0, 1.5 * max(row.optimal for row in mine)))
-        lower.set(xlabel="w2, ms/W", ylim=(0.98, 1.6))
-        for axes in (upper, lower):
-            axes.grid(alpha=0.3)
-    panels[0, 0].set_ylabel("average cost g, ms")
-    panels[1, 0].set_ylabel("g / optimal g")
-    handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-    figure.suptitle("Average cost, w1 = 1; static policies that are unstable are absent, what is far dearer is cut off")
-    _save(figure, path)
+            cost.plot(weights, costs, line, color=fill, label=label)
+            by_best = [cost / row.optimal for cost, row in zip(costs, mine, strict=True)]
+            ratio.plot(weights, by_best, line, color=fill, label=label)
+        cost.set(title=f"rho = {rho:g}: average cost g, ms", ylim=(0, 1.5 * max(row.optimal for row in mine)))
+        ratio.set(title="g / optimal g", ylim=(0.98, 1.6))
+    for axes in grid[-1]:
+        axes.set_xlabel("w2, ms/W")
+    legend(drawn, grid[0, 0], columns=5)
+    headed(drawn, "Average cost, w1 = 1 (static policies that are unstable are left out)")
+    return drawn
 
 
-def trade_off(path: Path, points: Sequence[Point], loads: Sequence[float], name: str, label: str) -> None:
-    figure, panels = plt.subplots(1, len(loads), figsize=(3.3 * len(loads), 4.2), layout="constrained")
-    for axes, rho in zip(panels, loads, strict=True):
+@picture
+def trade_off(points: Sequence[Point], loads: Sequence[float], name: str, label: str) -> Figure:
+    drawn, grid = panels([f"rho = {rho:g}" for rho in loads], height_in=3.0)
+    for axes, rho in zip(grid, loads, strict=True):
         mine = [point for point in points if point.rho == rho]
-        optimal = [point for point in mine if point.policy == "optimal"]
-        axes.plot(
-            [getattr(point, name) for point in optimal],
-            [point.latency_ms for point in optimal],
-            "o-",
-            color="C3",
-            markersize=3,
-            label="optimal, w2 from 0 to 100 ms/W",
-            zorder=3,
-        )
-        static = [point for point in mine if point.policy == "static"]
+        by_policy = {
+            policy: [point for point in mine if point.policy == policy]
+            for policy in ("optimal", "static", "work-conserving")
+        }
+        optimal = by_policy["optimal"]
+        for policy, key, mark, size, words in (
+            ("optimal", "smdp", "o-", 3.0, "optimal, w2 from 0 to 100 ms/W"),
+            ("static", "static", "o", 3.5, "static 1 to 32 (where stable)"),
+            ("work-conserving", "work-conserving", "*", 9.0, "work-conserving"),
+        ):
+            x = [getattr(point, name) for point in by_policy[policy]]
+            y = [point.latency_ms for point in by_policy[policy]]
+            axes.plot(x, y, mark, color=color(key), ms=size, label=words, zorder=3 + (policy != "static"))
         offset = (4, 4) if name == "power_w" else (4, -11)  # the free side of the curve
-        axes.scatter(
-            [getattr(point, name) for point in static],
-            [point.latency_ms for point in static],
-            s=18,
-            color="0.55",
-            label="static 1 to 32 (where stable)",
-        )
-        for point in static:
+        for point in by_policy["static"]:
             if point.size in (1, 2, 4, 8, 16, 32):
                 place = (getattr(point, name), point.latency_ms)
-                axes.annotate(str(point.size), place, offset, textcoords="offset points", fontsize=8)
-        greedy = [point for point in mine if point.policy == "work-conserving"]
-        axes.scatter(
-            [getattr(point, name) for point in greedy],
-            [point.latency_ms for point in greedy],
-            s=60,
-            marker="*",
-            color="C0",
-            label="work-conserving",
-            zorder=4,
-        )
-        axes.set(title=f"rho = {rho:g}", xlabel=label, yscale="log")
-        low = min(point.latency_ms for point in mine)
+                axes.annotate(
+                    str(point.size), place, offset, textcoords="offset points", fontsize=SMALL_PT, annotation_clip=True
+                )
+        axes.set(xlabel=label, yscale="log")
+        plain_numbers(axes.yaxis)
         # The latency of a static policy near its limit of stability is very long. The other curves would be a line at
         # the bottom.
-        axes.set_ylim(0.8 * low, 1.5 * max(point.latency_ms for point in optimal))
-        ticks = [tick for tick in (1, 2, 3, 5, 7, 10, 15, 20, 30, 50) if 0.8 * low <= tick]
-        axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-        axes.minorticks_off()
-        axes.set_ylim(0.8 * low, 1.5 * max(point.latency_ms for point in optimal))
-        axes.grid(alpha=0.3)
-    panels[0].set_ylabel("mean latency, ms")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-    _save(figure, path)
+        low, high = min(point.latency_ms for point in mine), max(point.latency_ms for point in optimal)
+        axes.set_ylim(0.8 * low, 1.5 * high)
+    for axes in grid[::3]:
+        axes.set_ylabel("mean latency, ms")
+    legend(drawn, grid[0])
+    return drawn
 
 
-def figure_8(path: Path, rows: Sequence[Truncation], costs: Sequence[float], exact: float, tolerance: float) -> None:
-    figure, panels = plt.subplots(2, 2, figsize=(11, 7.4), sharex=True, sharey="row", layout="constrained")
+@picture
+def figure_8(rows: Sequence[Truncation], costs: Sequence[float], exact: float, tolerance: float) -> Figure:
+    drawn, grid = figure(2, 2, 2.8, sharex=True, sharey="row")
     names = {"rvi": "relative value iteration", "pi": "policy iteration (never waits in S_o)"}
-    for (upper, lower), (method, title) in zip(panels.T, names.items(), strict=True):
-        for number, cost in enumerate(costs):
+    for (upper, lower), (method, title) in zip(grid.T, names.items(), strict=True):
+        for cost, fill in zip(costs, others(len(costs)), strict=True):
             mine = [row for row in rows if row.method == method and row.overflow_cost == cost]
             for axes, name in ((upper, "g"), (lower, "delta")):
                 values = [getattr(row, name) for row in mine]
-                axes.plot([row.s_max for row in mine], values, "-", color=f"C{number}", label=f"overflow cost {cost:g}")
+                axes.plot([row.s_max for row in mine], values, "-", color=fill, label=f"overflow cost {cost:g}")
                 lost = [row for row in mine if row.lost]
-                axes.plot([row.s_max for row in lost], [getattr(row, name) for row in lost], "x", color=f"C{number}")
-        upper.axhline(exact, color="0.3", linestyle=":", label="without truncation")
-        lower.axhline(tolerance, color="0.3", linestyle=":")
+                axes.plot([row.s_max for row in lost], [getattr(row, name) for row in lost], "x", color=fill)
+        upper.axhline(exact, color=theme().muted, linestyle=":", label="without truncation")
+        lower.axhline(tolerance, color=theme().muted, linestyle=":")
         lower.annotate(
             "1e-3",
             (1, tolerance),
@@ -166,28 +162,26 @@ def figure_8(path: Path, rows: Sequence[Truncation], costs: Sequence[float], exa
             xycoords=("axes fraction", "data"),
             textcoords="offset points",
             ha="right",
-            fontsize=8,
+            fontsize=SMALL_PT,
         )
         upper.set(title=title, ylim=(0, 100))
         lower.set(xlabel="s_max", yscale="log", ylim=(1e-15, 1e4))
-        for axes in (upper, lower):
-            axes.grid(alpha=0.3)
-    panels[0, 0].set_ylabel("average cost g, ms")
-    panels[1, 0].set_ylabel("delta (cost of S_o), ms")
-    handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3)
-    figure.suptitle("rho = 0.9, w1 = 1, w2 = 1 ms/W. Crosses: more than half of the time in S_o.")
-    _save(figure, path)
+    grid[0, 0].set_ylabel("average cost g, ms")
+    grid[1, 0].set_ylabel("delta (cost of S_o), ms")
+    legend(drawn, grid[0, 0], columns=3)
+    headed(drawn, "rho = 0.9, w1 = 1, w2 = 1 ms/W (cross: more than half of the time in S_o)")
+    return drawn
 
 
-def figure_bound(path: Path, rows: Sequence[Bounded]) -> None:
+@picture
+def figure_bound(rows: Sequence[Bounded]) -> Figure:
     """Draw by how much a single policy needs more power than the mixture, against the bound, a line for each load."""
-    figure, axes = plt.subplots(figsize=(6.5, 4), layout="constrained")
-    for number, rho in enumerate(sorted({row.rho for row in rows})):
+    drawn, (axes,) = panels(["One policy in place of the best mixture of two"], height_in=4.0)
+    loads = sorted({row.rho for row in rows})
+    for rho, shade in zip(loads, shades(len(loads)), strict=True):
         mine = [row for row in rows if row.rho == rho]
         bounds, excess = [row.bound_ms for row in mine], [row.excess_percent for row in mine]
-        axes.plot(bounds, excess, "o-", ms=3, color=f"C{number}", label=f"rho {rho:g}")
+        axes.plot(bounds, excess, "o-", color=shade, label=f"rho {rho:g}")
     axes.set(xlabel="bound on the mean latency, ms", ylabel="more power than the mixture, %")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    _save(figure, path)
+    label_ends(axes)
+    return drawn

@@ -31,7 +31,7 @@ TORCHVISION = {
 # Parameters (millions). Conformer L, with a decoder that CTC has not: Gulati et al., Interspeech 2020, Table 1. The
 # small one with CTC: NeMo's documentation. CitriNet-512: Majumdar et al., 2021, Table 1. BERT: Devlin et al., NAACL
 # 2019, Section 3, with a pooler that these have not. CLIP and GPT-2: their cards on Hugging Face. Whisper small has 244
-# in both parts: Radford et al., 2022, Table 1.
+# in both parts: Radford et al., 2022, Table 1. EfficientNet-Lite0: Google's tpu repository, efficientnet/lite.
 PUBLISHED = {
     "conformer": 118.8,
     "conformer_small": 13,
@@ -41,6 +41,7 @@ PUBLISHED = {
     "clip_vit_b_32": 151,
     "gpt2": 124,
     "gpt2_step": 124,
+    "efficientnet_lite0": 4.7,
 }
 WHISPER = ("whisper_small_encoder", "whisper_small_decoder")
 

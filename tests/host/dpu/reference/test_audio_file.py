@@ -148,7 +148,11 @@ def test_any_rate_that_is_no_nonsense_is_resampled():
         (written(SPEECH, 16000, "WAV", "IMA_ADPCM"), BadInput, "are IMA_ADPCM; convert them"),
         (wav(SPEECH, 500), BadInput, "resample it"),
         (wav(np.zeros(8000 * 35 + 1, np.int16), 8000), BadInput, "at most 35 s"),
-        (written(np.zeros(16000 * 40, np.int16), 16000, "FLAC", "PCM_16"), BadInput, "40.0 s; cut it into"),
+        (
+            written(np.zeros(16000 * 40, np.int16), 16000, "FLAC", "PCM_16"),
+            BadInput,
+            "the audio is 40.0 s long; cut it into",
+        ),
         (written(np.array([0, np.nan, 0]), 16000, "WAV", "FLOAT"), BadInput, "no numbers"),
         (written(np.array([0, 1e30, 0]), 16000, "WAV", "FLOAT"), BadInput, "within -1 to 1"),
     ],

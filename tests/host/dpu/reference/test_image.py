@@ -1,5 +1,7 @@
 """The CPU path is the reference of all other code, so it is checked against direct calls of OpenCV and numpy."""
 
+import re
+
 import cv2
 import numpy as np
 import pytest
@@ -51,6 +53,24 @@ def test_every_type_and_crop_is_numpys(channels, dtype, crop, offset):
     tensor = preprocess(data, spec)
     assert tensor.dtype == dtype and tensor.shape == spec.tensor_shape and tensor.flags.c_contiguous
     assert np.array_equal(tensor, values.transpose(2, 0, 1).astype(dtype))
+
+
+@pytest.mark.parametrize(
+    ("crop", "offset", "place"),
+    [
+        ((224, 224), (161, 32), "(161, 32)"),
+        ((224, 224), (160, 33), "(160, 33)"),
+        ((386, 224), (None, None), "(-1, 16)"),
+        ((224, 258), (None, None), "(80, -1)"),
+    ],
+    ids=["right", "below", "wider", "higher"],
+)
+def test_a_window_outside_the_image_is_refused_on_each_side(crop, offset, place):
+    """The resized image has 384x256 pixels."""
+    data = jpeg(300, 200)
+    assert preprocess(data, ImageSpec(256, 224, 224, 160, 32), ImageStage.CROP).shape == (224, 224, 3)
+    with pytest.raises(UsageError, match=re.escape(f"at {place} is not inside the 384x256 image")):
+        preprocess(data, ImageSpec(256, *crop, *offset))
 
 
 @pytest.mark.parametrize("files", [60, pytest.param(400, marks=pytest.mark.slow)])
