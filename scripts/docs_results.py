@@ -2,18 +2,21 @@
 """Write the pages of docs that have a template, from files that experiments, benchmarks and checks wrote.
 
     .venv/bin/python scripts/docs_results.py [--check] [PAGE ...]
+    .venv/bin/python scripts/docs_results.py --pictures preba out/preba
 
 The template of docs/results/NAME.md is docs/results/NAME.md.jinja. Its prose is written by hand. Its tables, and the
 numbers in its prose, come from sim/experiments/*/results, docs/results/measured and docs/results/runs. Pages of other
 sections of docs may have a template, too.
 
-With --check nothing is written, and the exit status is 1 if a page differs from what would be written."""
+--pictures copies the pictures that pages show of an experiment from a folder that `headrace reproduce` wrote. With
+--check nothing is written, and the exit status is 1 if a page differs from what would be written."""
 
 import argparse
 import csv
 import importlib
 import json
 import re
+import shutil
 import statistics
 import sys
 import textwrap
@@ -27,6 +30,12 @@ import jinja2
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 EXPERIMENTS = ROOT / "sim" / "experiments"
+PICTURES = DOCS / "images" / "results"
+DARK = "-dark"  # ends the name of a picture's variant for dark pages (sim/plot_style.py)
+PICTURE = """<picture>
+  <source media="(prefers-color-scheme: dark)" srcset="{dark}">
+  <img src="{light}" alt="{text}">
+</picture>"""
 TEMPLATE = ".md.jinja"
 NOTICE = "<!-- scripts/docs_results.py writes this page from {}. Change the template, then run the script. -->\n\n"
 CAUSE = "Why it differs: "
@@ -35,7 +44,7 @@ NEAR = 0.15  # as `headrace.sim.experiments.report` has it
 INDEPENDENT = "independent"
 WIDTH = 120
 LIST_ITEM = re.compile(r" *(?:[-*]|\d+\.) +")
-KEPT = re.compile(r"[|#>]|!\[|<|    ")  # the beginnings of lines that are no prose
+KEPT = re.compile(r"[|#>]|!\[| *<|    ")  # the beginnings of lines that are no prose
 
 
 @dataclass(frozen=True)
@@ -259,12 +268,31 @@ def table_rows(path: str, **where: str) -> list[dict[str, str]]:
 
 
 def picture(experiment: str, name: str, text: str) -> str:
-    """Return a picture that an experiment drew. `text` describes it for readers who do not see it."""
-    folder = EXPERIMENTS / experiment / "results"
-    for suffix in ("svg", "png"):
-        if (folder / f"{name}.{suffix}").exists():
-            return f"![{text}](../../{(folder / name).relative_to(ROOT)}.{suffix})"
-    raise ValueError(f"{experiment} has no picture {name}")
+    """Return a picture of docs/images/results, with its variant for dark pages if there is one.
+
+    `text` describes it for readers who do not see it."""
+    path = PICTURES / experiment / f"{name}.png"
+    if not path.exists():
+        raise ValueError(f"there is no {path.relative_to(ROOT)}")
+    address = f"../{path.relative_to(DOCS)}"
+    if not dark_variant(path).exists():
+        return f"![{text}]({address})"
+    return PICTURE.format(light=address, dark=address.replace(".png", f"{DARK}.png"), text=text)
+
+
+def dark_variant(path: Path) -> Path:
+    return path.with_stem(path.stem + DARK)
+
+
+def take_pictures(experiment: str, folder: Path) -> list[Path]:
+    """Copy the pictures that pages show of an experiment from a folder of `headrace reproduce`. Return the copies."""
+    taken = []
+    for shown in sorted((PICTURES / experiment).glob("*.png")):
+        for name in dict.fromkeys((shown.name, dark_variant(shown).name)):
+            if (folder / name).exists():
+                shutil.copyfile(folder / name, shown.parent / name)
+                taken.append(shown.parent / name)
+    return taken
 
 
 def time_of(name: str, words: str) -> str:
@@ -424,7 +452,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("page", nargs="*", help="names of pages, such as results/preba; default: all")
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page differs")
+    parser.add_argument("--pictures", nargs=2, metavar=("EXPERIMENT", "FOLDER"), help="take pictures from this folder")
     given = parser.parse_args()
+    if given.pictures:
+        print(*(path.relative_to(ROOT) for path in take_pictures(given.pictures[0], Path(given.pictures[1]))), sep="\n")
     different = []
     for name in given.page or names():
         path, text = DOCS / f"{name}.md", page(name)

@@ -20,11 +20,17 @@ PICTURES = {  # by page: the file that its blocks write
     "tutorials/paper_figure": "figure12.png",
     "tutorials/plan_a_server": "limit.png",
 }
+THEME = """from headrace.sim.plot_style import {0}, themed
+theme = themed({0})
+theme.__enter__()
+"""
 read_blocks = runpy.run_path(str(ROOT / "scripts" / "docs_blocks.py"))["read_blocks"]
 
 
-def drawn(text: str, picture: str) -> bytes:
-    """Run the Python blocks of a page's text up to the one that names the file `picture`, and return that file."""
+def drawn(text: str, picture: str, dark: bool = False) -> bytes:
+    """Run the Python blocks of a page's text up to the one that names the file `picture`, and return that file.
+
+    `dark` draws with the colours for dark pages."""
     blocks = read_blocks(text, "the page")
     programs = [block.text for block in blocks if block.language == "python" and block.runs]
     last = next(number for number, program in enumerate(programs) if picture in program)
@@ -34,7 +40,8 @@ def drawn(text: str, picture: str) -> bytes:
         for block in blocks:
             if name := block.value("file"):
                 (folder / name).write_text(block.text)
-        (folder / "page.py").write_text("\n".join(programs[: last + 1]))
+        theme = THEME.format("DARK" if dark else "LIGHT")
+        (folder / "page.py").write_text("\n".join([theme, *programs[: last + 1]]))
         subprocess.run([sys.executable, "page.py"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
         return (folder / picture).read_bytes()
 
@@ -45,8 +52,10 @@ def main() -> None:
     for page in parser.parse_args().page or PICTURES:
         picture = ROOT / "docs" / "images" / f"{page}.png"
         picture.parent.mkdir(parents=True, exist_ok=True)
-        picture.write_bytes(drawn((ROOT / "docs" / f"{page}.md").read_text(), PICTURES[page]))
-        print(picture.relative_to(ROOT))
+        text = (ROOT / "docs" / f"{page}.md").read_text()
+        for dark, path in ((False, picture), (True, picture.with_stem(f"{picture.stem}-dark"))):
+            path.write_bytes(drawn(text, PICTURES[page], dark))
+            print(path.relative_to(ROOT))
 
 
 if __name__ == "__main__":

@@ -82,16 +82,49 @@ def test_a_quantile_lies_between_its_neighbours():
 
 def test_check_fails_for_a_page_that_differs(tmp_path):
     for folder in ("docs", "scripts", "sim/experiments"):
-        ignored = shutil.ignore_patterns("__pycache__", "*.png", "*.so")
+        ignored = shutil.ignore_patterns("__pycache__", "*.so")
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored, symlinks=True)
-    for picture in (ROOT / "sim" / "experiments").rglob("*.png"):
-        (tmp_path / picture.relative_to(ROOT)).touch()
     command = [sys.executable, tmp_path / "scripts" / "docs_results.py", "--check", "results/smdp"]
     assert subprocess.run(command).returncode == 0
     page = tmp_path / "docs" / "results" / "smdp.md"
     page.write_text(page.read_text().replace("89", "90", 1))
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1 and done.stderr == "different: docs/results/smdp.md\n"
+
+
+@pytest.fixture
+def pictures(tmp_path, monkeypatch):
+    """Return the folder of the pictures of the only experiment, "own"."""
+    names = SCRIPT["picture"].__globals__
+    monkeypatch.setitem(names, "ROOT", tmp_path)
+    monkeypatch.setitem(names, "DOCS", tmp_path / "docs")
+    monkeypatch.setitem(names, "PICTURES", tmp_path / "docs" / "images" / "results")
+    folder = tmp_path / "docs" / "images" / "results" / "own"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_a_picture_has_a_variant_for_dark_pages_if_there_is_one(pictures):
+    (pictures / "one.png").write_bytes(b"light")
+    assert SCRIPT["picture"]("own", "one", "latency") == "![latency](../images/results/own/one.png)"
+    (pictures / "one-dark.png").write_bytes(b"dark")
+    lines = SCRIPT["picture"]("own", "one", "latency").splitlines()
+    assert 'srcset="../images/results/own/one-dark.png"' in lines[1]
+    assert lines[2].strip() == '<img src="../images/results/own/one.png" alt="latency">'
+    with pytest.raises(ValueError, match=r"there is no docs/images/results/own/two\.png"):
+        SCRIPT["picture"]("own", "two", "")
+
+
+def test_pictures_that_pages_show_are_taken_from_a_reproduction(pictures, tmp_path):
+    (pictures / "one.png").write_bytes(b"old")
+    drawn = tmp_path / "out"
+    drawn.mkdir()
+    for name in ("one.png", "one-dark.png", "two.png"):
+        (drawn / name).write_bytes(b"new")
+    taken = SCRIPT["take_pictures"]("own", drawn)
+    assert [path.name for path in taken] == ["one.png", "one-dark.png"]
+    assert {path.name for path in pictures.iterdir()} == {"one.png", "one-dark.png"}
+    assert (pictures / "one.png").read_bytes() == b"new"
 
 
 def test_prose_is_wrapped_and_tables_and_code_are_not():

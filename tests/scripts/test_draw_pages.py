@@ -40,8 +40,16 @@ def test_a_block_that_fails_ends_the_program():
         SCRIPT["drawn"](PAGE.replace("import colours", "import colors"), "picture.png")
 
 
+def test_a_dark_picture_has_a_dark_ground():
+    page = PAGE.replace('"red"', '__import__("matplotlib").rcParams["figure.facecolor"]')
+    light, dark = (SCRIPT["drawn"](page, "picture.png", dark=each).decode() for each in (False, True))
+    assert int(light[1:3], 16) > 0xC0 > 0x40 > int(dark[1:3], 16)
+
+
 @pytest.mark.parametrize("page", SCRIPT["PICTURES"])
-def test_a_page_shows_its_picture_and_its_blocks_write_it(page):
+def test_a_page_shows_its_pictures_and_its_blocks_write_them(page):
     text = (ROOT / "docs" / f"{page}.md").read_text()
-    assert (f"(../images/{page}.png)" in text and f'path="{SCRIPT["PICTURES"][page]}"' in text) or "savefig" in text
-    assert (ROOT / "docs" / "images" / f"{page}.png").read_bytes().startswith(b"\x89PNG")
+    assert SCRIPT["PICTURES"][page] in text
+    for name in (f"{page}.png", f"{page}-dark.png"):
+        assert f'="../images/{name}"' in text
+        assert (ROOT / "docs" / "images" / name).read_bytes().startswith(b"\x89PNG")

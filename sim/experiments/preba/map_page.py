@@ -30,7 +30,8 @@ WIDTH: Final = 120  # of the page's lines
 LIBRARY: Final = "#1a7f37"  # on the map's colours, in both themes
 GREATEST: Final = 8.0  # the end of the colour scale; a power of two
 PARTS: Final = {"node": "node", "cpu": "cpu", "gpu": GPU, "card": "fpga"}  # by the page's words
-PICTURE: Final = "../../sim/experiments/preba/results/map.png"
+PICTURE: Final = "../images/results/preba/map.png"
+DARK_PICTURE: Final = "../images/results/preba/map-dark.png"
 
 
 def shown(model: str, size: float) -> str:
@@ -172,6 +173,7 @@ def page(found: Map) -> str:
         "edges": "\n".join(edges(found)),
         "libraries": "\n".join(libraries(found)),
         "picture": PICTURE,
+        "dark_picture": DARK_PICTURE,
         "more": f"{100 * (MORE - 1):.0f}",
         **{key: f"{PRICES_USD[part]:,.0f} $" for key, part in PARTS.items()},
         "years": YEARS,
@@ -199,7 +201,10 @@ are PREBA's fastest: they serve {photo_rate} photos/s and {clip_rate} clips/s be
 
 {verdict}
 
-![Requests per dollar of a server with a DPU, divided by those of a server that uses its cores]({picture})
+<picture>
+  <source media="(prefers-color-scheme: dark)" srcset="{dark_picture}">
+  <img src="{picture}" alt="Requests per dollar of a server with a DPU, divided by those of a server without one">
+</picture>
 
 ## How to read the picture
 
