@@ -33,7 +33,7 @@ from markdown_it.token import Token
 ROOT = Path(__file__).resolve().parents[1]
 MAX_WORDS = 30
 # `make lint` checks these files and folders. UNCHECKED are laboratory notes and pages that a script writes.
-CHECKED = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/project", "examples", "hls", "host", "benchmarks")
+CHECKED = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", "examples", "hls", "host", "benchmarks")
 UNCHECKED = ("docs/notes", "docs/results/measured")
 
 ABBREVIATIONS = ("e.g.", "i.e.", "etc.", "vs.", "cf.", "al.", "Fig.", "Figs.", "Eq.", "Eqs.", "Sec.", "Tab.", "approx.")

@@ -96,8 +96,8 @@ A descriptor has 16 words of 32 bits. Job n lies in slot n mod `ring_entries`.
 cannot reach other memory. Numbers count up and wrap around after 2^32 - 1.
 
 The record of job n goes to place n mod `ring_entries` of `result`, with n in its last word. The last place,
-`ring_entries`, receives the record of the run: status, jobs done, number of the first job that the run did not take,
-1 if a job said stop (otherwise 0), and zeros.
+`ring_entries`, receives the record of the run. Its words are status, jobs done, number of the first job that the run
+did not take, 1 if a job said stop (otherwise 0), and zeros.
 
 {rules}
 

@@ -306,8 +306,8 @@ def audio_summary() -> str:
     a, b = (sum(row[kind] for row in figures["rows"]) for kind in ("mel_cycles", "norm_cycles"))
     gain = figures["merged_cycles"] / figures["overlapped_cycles"]
     return (
-        f"- CU B takes {100 * b / a:.0f} % of the clocks of CU A. With both at work on successive requests, throughput "
-        f"is {gain:.2f} times that of one unit which does A and then B.\n"
+        f"- CU B takes {100 * b / a:.0f} % of the clocks of CU A. Both work on successive requests. So throughput is "
+        f"{gain:.2f} times that of one unit which does A and then B.\n"
         "- When a file has another sample rate than the file before, CU A first loads the taps of its filter. That "
         f"takes up to {max(map(taps_cycles, RATES)):,} clocks.\n"
     )

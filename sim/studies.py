@@ -279,8 +279,8 @@ def sweep(
 
     Several values are a list, a tuple, a range or an array. Runs use all cores of this machine, or those of a Ray
     cluster (`ray`: local, auto, or HOST:PORT). A run whose load is unstable, or that has no memory, is kept with the
-    reason in `error`. Runs whose policy is a class of a script or a notebook itself are made in this process, because
-    no other can import it; put the class in a module to use all cores.
+    reason in `error`. Runs are made in this process if their policy is a class of a script or a notebook itself,
+    because no other process can import it. Put the class in a module to use all cores.
 
     Raises UsageError for settings that cannot be simulated, before any run."""
     asked = {"model": model, "on": on, "workload": workload, POLICY: policy, "preprocess": preprocess, "fleet": fleet}

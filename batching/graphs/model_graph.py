@@ -48,8 +48,8 @@ def resolve(dim: Dim, length: float) -> int:
 class MatMul:
     """Matrix products (m x k) @ (k x n) that a node computes for each request.
 
-    A convolution is lowered to im2col form. There, m is the number of output pixels, and n the number of output
-    channels of a group. k is the number of input channels of a group times the number of kernel pixels.
+    A convolution is lowered to im2col form. There, m is the number of output pixels. A group has n output
+    channels, and k is the number of its input channels times the number of kernel pixels.
 
     Args:
         m, k, n: The dimensions, in elements.

@@ -106,9 +106,8 @@ def bench(
     Requests leave at times that are planned before the run, however slow the server is. Latency counts from these
     times. The results also tell how late the client sent requests.
 
-    Each request ends in one of six ways. ok: the server answered. shed: the server has too many requests. late: the
-    request's timeout has passed. unavailable and error: the server says so. unanswered: the connection was lost, or no
-    answer came in time."""
+    Each request ends in one of six ways: ok, shed (the server has too many requests), late (its timeout has passed),
+    unavailable, error, or unanswered. Unanswered means that the connection was lost, or that no answer came in time."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # otherwise gRPC repeats on stderr what its errors say
     rates = _rates(rate_rps)
     _exclude(("--concurrency", concurrency), ("--rate-rps", rate_rps))

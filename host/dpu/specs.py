@@ -186,8 +186,8 @@ class AudioSpec:
         std_floor: Added to the standard deviation of a mel band.
         longest_s: Longest input, in seconds.
         dtype: Type of the tensor, one of AUDIO_FORMATS.
-        normalize_over: Frames that mean and standard deviation count, on both paths. "nemo" is NeMo's rule: samples //
-            `hop` frames count, and the last frame, which does not, becomes 0. "all" is every frame.
+        normalize_over: Frames that mean and standard deviation count, on both paths. With "all", every frame counts.
+            With "nemo", samples // `hop` frames count (NeMo's rule). The last frame does not, and becomes 0.
         resampler: Resampler of the CPU path. "fir" is the filter of the compute units. "soxr" is that library's quality
             HQ. A rate that is not in RATES always goes to soxr, as the compute units do not take such inputs.
 

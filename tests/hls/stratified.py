@@ -5,6 +5,7 @@ covers as many parts of the names as it can: each sampling, quality, size or kin
 twice. It depends on the names alone, so that all processes of a run agree.
 """
 
+import functools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -43,6 +44,7 @@ def mark_others_slow(items: Iterable[pytest.Item]) -> None:
                 case.add_marker(pytest.mark.slow)
 
 
+@functools.cache
 def _parts(name: str) -> set[tuple[int, int, str]]:
     """Return the arguments of a case by their place, and the words of each by theirs."""
     arguments = list(enumerate(name.split("-")))

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from headrace.sim.experiments.gpu.rows import LeftOut, Modelled, Share
 
 TITLES = {"products": "Matrix products, by their rows", "attention": "Attention, by its keys"}
-PICTURE = "Predicted by measured time of kernels that were held out of the fit: medians, and 10th to 90th percentiles"
 
 
 def modelled(figure: str, rows: Sequence[Modelled]) -> list[str]:
@@ -35,7 +34,7 @@ def modelled(figure: str, rows: Sequence[Modelled]) -> list[str]:
         "measured / modelled",
         "p10 to p90",
     )
-    return _titled(TITLES[figure], head, lines, f"![{PICTURE}]({figure}.png)")
+    return _titled(TITLES[figure], head, lines)
 
 
 def left_out(rows: Sequence[LeftOut]) -> list[str]:
@@ -76,6 +75,6 @@ def shares(rows: Sequence[Share]) -> list[str]:
     return _titled("Which part of a network's time is measured", head, lines)
 
 
-def _titled(title: str, head: Sequence[str], lines: Iterable[Sequence[str]], picture: str = "") -> list[str]:
+def _titled(title: str, head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
     table = [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines)]
-    return [f"## {title}", "", *([picture, ""] if picture else []), *table, ""]
+    return [f"## {title}", "", *table, ""]

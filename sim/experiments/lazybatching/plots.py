@@ -12,6 +12,7 @@ from headrace.sim.plot_style import (
     color,
     doublings,
     figure,
+    headed,
     label_ends,
     legend,
     others,
@@ -77,7 +78,7 @@ def figure_5(runs: Runs) -> Figure:
 def by_load(runs: Runs, field: str, label: str) -> Figure:
     """Draw a field against the load, with a panel for each network. The longer a GraphB window, the fuller its tint."""
     models = runs.models()
-    drawn, grid = panels([_name(model) for model in models], height_in=2.7)
+    drawn, grid = panels([_name(model) for model in models], 2, 2.7)
     for axes, model in zip(grid, models, strict=True):
         windows = sorted({row.window_ms for row in runs.rows if row.model == model and row.policy == "graph"})
         for window, tint in zip(windows, tints("graph", len(windows)), strict=True):
@@ -119,7 +120,7 @@ def _line(
 @picture
 def figure_14(runs: Runs) -> Figure:
     models = runs.models()
-    drawn, grid = panels([_name(model) for model in models], height_in=2.8)
+    drawn, grid = panels([_name(model) for model in models], 2, 2.8)
     share = np.linspace(0, 100, 101)
     for axes, model in zip(grid, models, strict=True):
         graph = runs.select(model=model, policy="graph")
@@ -144,7 +145,7 @@ def figure_14(runs: Runs) -> Figure:
 @picture
 def figure_15(runs: Runs) -> Figure:
     models = runs.models()
-    drawn, grid = panels([f"{_name(model)}, 1000/s" for model in models], height_in=2.5, sharey=True)
+    drawn, grid = panels([f"{_name(model)}, 1000/s" for model in models], 2, 2.5, sharey=True)
     for axes, model in zip(grid, models, strict=True):
         # A window is shown for the targets above it.
         for window, tint in zip(runs.windows(), tints("graph", len(runs.windows())), strict=True):
@@ -205,9 +206,8 @@ def _bar(policy: str, window: int) -> str:
 @picture
 def figure_17(rows: Sequence[LiveRow]) -> Figure:
     runs = LiveRuns(rows)
-    drawn, (latency, late) = panels(
-        [f"Transformer, live on {rows[0].device}: mean latency, ms", "late, %"], 2, 3.2, sharex=True
-    )
+    drawn, (latency, late) = panels(["mean latency, ms", "late, %"], 2, 3.2, sharex=True)
+    headed(drawn, f"Transformer, live on {rows[0].device}")
     bars = [("lazy", 0.0), *(("graph", window) for window in runs.windows())]
     fills = [color("lazy"), *tints("graph", len(runs.windows()))]
     for axes, field in ((latency, "mean_ms"), (late, "violation_rate")):

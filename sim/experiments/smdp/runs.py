@@ -373,7 +373,7 @@ def trade_off(figure: str, points: Sequence[Point], folder: Path) -> Report:
         gains.append(f"{max(0.0, less_power if figure == '6' else more_requests):.1%} at rho {rho:g}")
     what = "less power" if figure == "6" else "more requests/J"
     note = (
-        f"Fig. {figure}: With at most 10 % more latency than work-conserving, the best policy drawn has {what}: "
+        f"Fig. {figure}: The best policy drawn may have 10 % more latency than work-conserving. Then it has {what}: "
         f"{', '.join(gains)}."
     )
     return Report({f"figure{figure}": shown}, notes=[note])
