@@ -39,7 +39,7 @@ def mobilenet():
     [
         # Linear layers and convolutions by the architecture, and one node for each attention.
         ("vit", {"conv2d": 1, "linear": 6 * 4 + 1, "scaled": 6}),
-        ("bert", {"linear": 2 * 6 + 1, "scaled": 2}),
+        pytest.param("bert", {"linear": 2 * 6 + 1, "scaled": 2}, marks=pytest.mark.slow),
         pytest.param("mobilenet", {"conv2d": 52, "linear": 2}, marks=pytest.mark.slow),
     ],
 )

@@ -67,7 +67,7 @@ def test_a_photo_takes_the_clocks_that_hw_emu_counts(counted, photo):
     assert model["image cu"] == pytest.approx(counted(photo.jpeg, ImageSpec())["cycles"], rel=WITHIN)
 
 
-@pytest.mark.parametrize("source", [recorded_audio, spoken_audio])
+@pytest.mark.parametrize("source", [pytest.param(recorded_audio, marks=SLOW), spoken_audio])
 def test_speech_takes_the_clocks_that_hw_emu_counts(counted, source):
     for sound in source()[:3]:
         data, seconds = sixteen_khz(sound.data)
