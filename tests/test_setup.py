@@ -1,11 +1,14 @@
 """scripts/setup on a machine that lacks something. scripts/fresh_machine tries it on whole machines."""
 
+import importlib.metadata
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parents[1]
 TOOLS = ("bash", "basename", "cat", "curl", "dirname", "grep", "id", "make", "perl", "sha256sum", "tclsh", "tr")
@@ -106,3 +109,17 @@ def test_torchvision_is_imported_in_any_order(line):
 def test_to_look_for_torchvision_is_not_to_import_torch():
     line = "import sys, importlib.util as i; sys.exit(not i.find_spec('torchvision') or 'torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", line], timeout=120, check=False).returncode == 0
+
+
+def test_every_version_that_setup_installs_runs_on_the_earliest_python():
+    """The Python of a Debian may be an earlier 3.11 than the one of these tests."""
+    pins = [line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines() if line[0] != "#"]
+    needs = {name: importlib.metadata.metadata(name).get("Requires-Python") or "" for name in pins}
+    assert len(needs) > 100
+    assert {name: need for name, need in needs.items() if "3.11.0" not in SpecifierSet(need)} == {}
+
+
+def test_every_version_that_setup_installs_is_the_one_that_is_tested():
+    pins = [Requirement(line) for line in (ROOT / "constraints.txt").read_text().splitlines() if line[0] != "#"]
+    found = {pin.name: importlib.metadata.version(pin.name).partition("+")[0] for pin in pins}
+    assert {pin.name: found[pin.name] for pin in pins if found[pin.name] not in pin.specifier} == {}
