@@ -1,0 +1,188 @@
+"""This module defines the antialiased resize of today's image processors: Pillow's and torchvision's, bit for bit.
+
+A resize has two passes, one along rows and one along columns, with 8-bit pixels between them. In a pass, each output
+pixel is a weighted mean of the input pixels under a filter. The filter is as much wider as the image shrinks, so it
+also removes what the output cannot show (aliasing).
+
+The libraries agree on filters, windows and weights, but not on three details:
+
+    engine        fixed point of the taps                              which pass comes first
+    torchvision   as many bits as keep the pass's taps below 2^15      rows
+    pillow12      22 bits                                              rows (Pillow up to 12.1)
+    pillow13      22 bits                                              columns, if the height shrinks by more than
+                                                                       twice the number of pixels of the width
+
+Pillow 12.2 and 12.3 differ from 12.1 for images that are more than 100 times as high as wide. They have no engine here.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.batching import UsageError
+
+BITS: Final = 22  # of Pillow's taps, and the most of torchvision's: 8 bits of a pixel and 2 of overflow fill 32
+TAP_LIMIT: Final = 1 << 15  # torchvision's taps are 16-bit integers
+MAX_SIDE: Final = 65535
+
+
+class Engine(Enum):
+    """The library whose bits a resize gives."""
+
+    TORCHVISION = "torchvision"
+    PILLOW12 = "pillow12"
+    PILLOW13 = "pillow13"
+
+
+class Filter(Enum):
+    """The weight of a pixel by its distance from the centre, in pixels of the smaller image."""
+
+    BOX = "box"
+    BILINEAR = "bilinear"
+    HAMMING = "hamming"
+    BICUBIC = "bicubic"
+    LANCZOS = "lanczos"
+
+    @property
+    def support(self) -> float:
+        """The distance from which on all weights are 0."""
+        return _FILTERS[self][0]
+
+    def weights(self, distance: NDArray[np.float64]) -> NDArray[np.float64]:
+        return _FILTERS[self][1](distance)
+
+
+@dataclass(frozen=True, slots=True)
+class Taps:
+    """The fixed-point weights of a pass.
+
+    Attributes:
+        first: The first input pixel of each output pixel, shape (out,).
+        weights: The integers by which the pixels from `first` on are multiplied, shape (out, width). Rows with fewer
+            taps end in zeros.
+        counts: The number of taps of each output pixel, shape (out,).
+        bits: The weights are multiples of 2^-bits.
+    """
+
+    first: NDArray[np.int32]
+    weights: NDArray[np.int32]
+    counts: NDArray[np.int32]
+    bits: int
+
+
+def taps(source: int, target: int, by: Filter, engine: Engine) -> Taps:
+    """Return the taps of a pass from `source` to `target` pixels.
+
+    Raises:
+        UsageError: A size is outside 1 to MAX_SIDE.
+    """
+    for side in (source, target):
+        if not 1 <= side <= MAX_SIDE:
+            raise UsageError(f"a side of {side} pixels cannot be resized; give 1 to {MAX_SIDE}")
+    scale = source / target
+    wider = max(scale, 1.0)
+    support = by.support * wider
+    centres = (np.arange(target) + 0.5) * scale
+    first = np.maximum((centres - support + 0.5).astype(np.int64), 0)  # towards 0, as in C
+    counts = np.minimum((centres + support + 0.5).astype(np.int64), source) - first
+    places = np.arange(counts.max())
+    distances = (places + first[:, None] - centres[:, None] + 0.5) * (1.0 / wider)
+    weights = np.where(places < counts[:, None], by.weights(distances), 0.0)
+    totals = np.add.accumulate(weights, axis=1)[:, -1:]  # one after the other, as the libraries add
+    weights = np.divide(weights, totals, out=weights, where=totals != 0)
+    bits = BITS if engine is not Engine.TORCHVISION else _bits_below(TAP_LIMIT, float(weights.max()))
+    scaled = weights * (1 << bits)
+    rounded = np.trunc(scaled + np.copysign(0.5, scaled)).astype(np.int32)  # halves go away from 0
+    return Taps(first.astype(np.int32), rounded, counts.astype(np.int32), bits)
+
+
+def resize(image: NDArray[np.uint8], width: int, height: int, by: Filter, engine: Engine) -> NDArray[np.uint8]:
+    """Return an image (rows, columns, channels) of uint8 with another size.
+
+    Raises:
+        UsageError: A size is outside 1 to MAX_SIDE.
+    """
+    rows, columns = image.shape[:2]
+    for axis in (0, 1) if columns_first(columns, rows, width, height, engine) else (1, 0):
+        target = (height, width)[axis]
+        if image.shape[axis] != target:
+            image = _pass(image, axis, taps(image.shape[axis], target, by, engine))
+    return image
+
+
+def columns_first(source_width: int, source_height: int, width: int, height: int, engine: Engine) -> bool:
+    """Tell whether the pass along columns, which changes the height, is the first one."""
+    shrinks = source_height - height
+    return engine is Engine.PILLOW13 and shrinks > 0 and shrinks > 2 * (source_width - width)
+
+
+def _pass(image: NDArray[np.uint8], axis: int, by: Taps) -> NDArray[np.uint8]:
+    shape = [1] * image.ndim
+    shape[axis] = -1
+    last = image.shape[axis] - 1
+    sums: NDArray[np.int32] | np.int32 = np.int32(1 << (by.bits - 1))
+    for number in range(by.weights.shape[1]):
+        pixels = image.take(np.minimum(by.first + number, last), axis)
+        sums = sums + pixels * by.weights[:, number].reshape(shape)
+    return np.clip(sums >> by.bits, 0, 255).astype(np.uint8)
+
+
+def _bits_below(limit: int, largest: float) -> int:
+    """Return the most bits, at most BITS, with which the largest weight stays below the limit."""
+    return max(bits for bits in range(BITS + 1) if int(0.5 + largest * (1 << bits)) < limit)
+
+
+# ---- The filters ----
+
+
+def _box(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return ((x > -0.5) & (x <= 0.5)).astype(np.float64)
+
+
+def _bilinear(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.maximum(1.0 - np.abs(x), 0.0)
+
+
+def _hamming(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The window of 0.54 and 0.46, which Pillow has in single precision, times a sinc. It is 1 in the middle.
+
+    Both constants add up to a little more than 1, so the middle is a case of its own."""
+    x = np.abs(x)
+    window = float(np.float32(0.54)) + float(np.float32(0.46)) * _each(math.cos, x * math.pi)
+    return np.where(x == 0.0, 1.0, np.where(x >= 1.0, 0.0, _sinc(x) * window))
+
+
+def _bicubic(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The cubic convolution with a = -0.5."""
+    a, x = -0.5, np.abs(x)
+    near = ((a + 2.0) * x - (a + 3.0)) * x * x + 1
+    far = (((x - 5) * x + 8) * x - 4) * a
+    return np.where(x < 1.0, near, np.where(x < 2.0, far, 0.0))
+
+
+def _lanczos(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where((x >= -3.0) & (x < 3.0), _sinc(x) * _sinc(x / 3), 0.0)
+
+
+def _sinc(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    turned = x * math.pi
+    return np.divide(_each(math.sin, turned), turned, out=np.ones_like(turned), where=turned != 0)
+
+
+def _each(function: Callable[[float], float], x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Apply a function of the C library, which the libraries call. Those of numpy differ in the last bit."""
+    return np.fromiter(map(function, x.ravel().tolist()), np.float64, x.size).reshape(x.shape)
+
+
+_FILTERS: Final[dict[Filter, tuple[float, Callable[[NDArray[np.float64]], NDArray[Any]]]]] = {
+    Filter.BOX: (0.5, _box),
+    Filter.BILINEAR: (1.0, _bilinear),
+    Filter.HAMMING: (1.0, _hamming),
+    Filter.BICUBIC: (2.0, _bicubic),
+    Filter.LANCZOS: (3.0, _lanczos),
+}
