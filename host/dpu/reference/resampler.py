@@ -18,43 +18,17 @@ Pillow 12.2 and 12.3 differ from 12.1 for images that are more than 100 times as
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import UsageError
+from headrace.host.dpu.processors import Engine, Filter
 
 BITS: Final = 22  # of Pillow's taps, and the most of torchvision's: 8 bits of a pixel and 2 of overflow fill 32
 TAP_LIMIT: Final = 1 << 15  # torchvision's taps are 16-bit integers
 MAX_SIDE: Final = 65535
-
-
-class Engine(Enum):
-    """The library whose bits a resize gives."""
-
-    TORCHVISION = "torchvision"
-    PILLOW12 = "pillow12"
-    PILLOW13 = "pillow13"
-
-
-class Filter(Enum):
-    """The weight of a pixel by its distance from the centre, in pixels of the smaller image."""
-
-    BOX = "box"
-    BILINEAR = "bilinear"
-    HAMMING = "hamming"
-    BICUBIC = "bicubic"
-    LANCZOS = "lanczos"
-
-    @property
-    def support(self) -> float:
-        """The distance from which on all weights are 0."""
-        return _FILTERS[self][0]
-
-    def weights(self, distance: NDArray[np.float64]) -> NDArray[np.float64]:
-        return _FILTERS[self][1](distance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +60,14 @@ def taps(source: int, target: int, by: Filter, engine: Engine) -> Taps:
             raise UsageError(f"a side of {side} pixels cannot be resized; give 1 to {MAX_SIDE}")
     scale = source / target
     wider = max(scale, 1.0)
-    support = by.support * wider
+    reach, weight = FILTERS[by]
+    support = reach * wider
     centres = (np.arange(target) + 0.5) * scale
     first = np.maximum((centres - support + 0.5).astype(np.int64), 0)  # towards 0, as in C
     counts = np.minimum((centres + support + 0.5).astype(np.int64), source) - first
     places = np.arange(counts.max())
     distances = (places + first[:, None] - centres[:, None] + 0.5) * (1.0 / wider)
-    weights = np.where(places < counts[:, None], by.weights(distances), 0.0)
+    weights = np.where(places < counts[:, None], weight(distances), 0.0)
     totals = np.add.accumulate(weights, axis=1)[:, -1:]  # one after the other, as the libraries add
     weights = np.divide(weights, totals, out=weights, where=totals != 0)
     bits = BITS if engine is not Engine.TORCHVISION else _bits_below(TAP_LIMIT, float(weights.max()))
@@ -179,7 +154,8 @@ def _each(function: Callable[[float], float], x: NDArray[np.float64]) -> NDArray
     return np.fromiter(map(function, x.ravel().tolist()), np.float64, x.size).reshape(x.shape)
 
 
-_FILTERS: Final[dict[Filter, tuple[float, Callable[[NDArray[np.float64]], NDArray[Any]]]]] = {
+# The distance from which on all weights are 0, and the weight by distance, in pixels of the smaller image.
+FILTERS: Final[dict[Filter, tuple[float, Callable[[NDArray[np.float64]], NDArray[Any]]]]] = {
     Filter.BOX: (0.5, _box),
     Filter.BILINEAR: (1.0, _bilinear),
     Filter.HAMMING: (1.0, _hamming),

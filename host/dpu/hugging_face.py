@@ -1,0 +1,293 @@
+"""Read the image processor of a model on Hugging Face: `preprocessor_config.json` to a `ProcessorSpec`.
+
+A file names a class of transformers, and changes some of its settings. CLASSES has the classes, with the settings that
+transformers 5.23 gives them. Every key of a file is either read, or known to have no effect, or refused by name.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from headrace.batching import UsageError
+from headrace.host.dpu.processors import (
+    Engine,
+    Filter,
+    FixedSize,
+    Patches,
+    ProcessorSpec,
+    ShortestEdge,
+    Size,
+    SizeRule,
+    SmartResize,
+)
+
+Config = Mapping[str, Any]
+
+CLIP_MEAN: Final = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD: Final = (0.26862954, 0.26130258, 0.27577711)
+HALF: Final = (0.5, 0.5, 0.5)
+
+FILTERS: Final = {  # PIL.Image.Resampling
+    1: Filter.LANCZOS,
+    2: Filter.BILINEAR,
+    3: Filter.BICUBIC,
+    4: Filter.BOX,
+    5: Filter.HAMMING,
+}
+
+# Keys that say how a library runs, or what it does with many images. They change no pixel of an image.
+WITHOUT_EFFECT: Final = frozenset(
+    (
+        "image_processor_type",
+        "feature_extractor_type",
+        "processor_class",
+        "auto_map",
+        "_valid_processor_keys",
+        "do_convert_rgb",  # an image is RGB before it comes here
+        "data_format",
+        "input_data_format",
+        "return_tensors",
+        "device",
+        "disable_grouping",
+    )
+)
+# Keys of all classes that are read.
+COMMON: Final = frozenset(
+    ("do_resize", "size", "resample", "do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std")
+)
+CROP: Final = frozenset(("do_center_crop", "crop_size"))
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """What a processor does with the shape of an image."""
+
+    size: SizeRule | None
+    crop: Size | None = None
+    patches: Patches | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """A class of transformers: its settings where a file has none, its own keys, and the geometry of its settings."""
+
+    defaults: Config
+    keys: frozenset[str]
+    geometry: Callable[["Settings"], Geometry]
+
+
+class Settings:
+    """The settings of a file over those of its class. Its methods refuse a value of the wrong form by its key."""
+
+    def __init__(self, name: str, values: Config) -> None:
+        self.name = name
+        self._values = values
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values.get(key)
+
+    def refuse(self, key: str, wanted: str) -> UsageError:
+        return UsageError(f"{self.name}: {key} is {json.dumps(self[key])}; give {wanted}")
+
+    def flag(self, key: str) -> bool:
+        if self[key] not in (True, False, None):
+            raise self.refuse(key, "true or false")
+        return bool(self[key])
+
+    def number(self, key: str) -> int:
+        if not is_count(self[key]):
+            raise self.refuse(key, "a whole number above 0")
+        return int(self[key])
+
+    def values(self, key: str) -> tuple[float, float, float]:
+        given = self[key]
+        given = [given] * 3 if is_real(given) else given
+        if not isinstance(given, list | tuple) or len(given) != 3 or not all(map(is_real, given)):
+            raise self.refuse(key, "three numbers, for red, green and blue")
+        return (float(given[0]), float(given[1]), float(given[2]))
+
+    def sides(self, key: str) -> Size:
+        """Return a width and a height, of an object with both or of one number."""
+        given = self[key]
+        given = {"width": given, "height": given} if is_count(given) else given
+        if (
+            not isinstance(given, Mapping)
+            or set(given) != {"width", "height"}
+            or not all(map(is_count, given.values()))
+        ):
+            raise self.refuse(key, '{"height": ..., "width": ...}')
+        return Size(given["width"], given["height"])
+
+    def edges(self, key: str, *names: str) -> list[int]:
+        """Return the numbers of an object with exactly these names."""
+        given = self[key]
+        if not isinstance(given, Mapping) or set(given) != set(names) or not all(map(is_count, given.values())):
+            raise self.refuse(key, "{" + ", ".join(f'"{name}": ...' for name in names) + "}")
+        return [given[name] for name in names]
+
+    def crop(self) -> Size | None:
+        return self.sides("crop_size") if self.flag("do_center_crop") else None
+
+    def size(self) -> SizeRule | None:
+        """Return the rule of `size`: one size, or a shortest edge."""
+        if not self.flag("do_resize"):
+            return None
+        if isinstance(self["size"], Mapping) and "shortest_edge" in self["size"]:
+            return ShortestEdge(*self.edges("size", "shortest_edge"))
+        return FixedSize(*self.sides("size"))
+
+
+def from_hf(config: Config | Path | str, engine: Engine = Engine.TORCHVISION, base: str | None = None) -> ProcessorSpec:
+    """Return the spec of an image processor of transformers.
+
+    Args:
+        config: The contents of a `preprocessor_config.json`, or the path of the file.
+        engine: Library of the results. transformers 5 uses torchvision where it is installed.
+        base: The processor's class, for a file that names none.
+
+    Raises:
+        UsageError: The file cannot be read, its class has no counterpart here, or a setting is unknown or wrong.
+    """
+    values = config if isinstance(config, Mapping) else _read(Path(config))
+    name = _class_name(values, base)
+    known = CLASSES[name]
+    settings = Settings(name, {**known.defaults, **values})
+    unknown = sorted(set(values) - WITHOUT_EFFECT - COMMON - known.keys)
+    if unknown:
+        read = ", ".join(sorted(COMMON | known.keys))
+        raise UsageError(f"{name}: the setting {unknown[0]} is unknown here; those that are read are {read}")
+    filter_ = FILTERS.get(settings["resample"]) if is_count(settings["resample"]) else None
+    if filter_ is None:
+        raise settings.refuse("resample", "1 (lanczos), 2 (bilinear), 3 (bicubic), 4 (box) or 5 (hamming)")
+    normalize, rescale = settings.flag("do_normalize"), settings.flag("do_rescale")
+    if rescale and not is_real(settings["rescale_factor"]):
+        raise settings.refuse("rescale_factor", "a number")
+    geometry = known.geometry(settings)
+    return ProcessorSpec(
+        name=name,
+        size=geometry.size,
+        filter=filter_,
+        engine=engine,
+        crop=geometry.crop,
+        rescale=settings["rescale_factor"] if rescale else None,
+        mean=settings.values("image_mean") if normalize else None,
+        std=settings.values("image_std") if normalize else None,
+        patches=geometry.patches,
+    )
+
+
+def is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def is_real(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _read(path: Path) -> Config:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    if not isinstance(values, dict):
+        raise UsageError(f"{path} has no object of settings; give a preprocessor_config.json")
+    return values
+
+
+def _class_name(values: Config, base: str | None) -> str:
+    """Return the name of the class without the endings that name its back end or its age."""
+    named = values.get("image_processor_type") or values.get("feature_extractor_type") or base
+    if not isinstance(named, str):
+        raise UsageError("the processor has no image_processor_type; name its class in transformers")
+    stem = (
+        named.removesuffix("Fast").removesuffix("Pil").removesuffix("ImageProcessor").removesuffix("FeatureExtractor")
+    )
+    name = f"{stem}ImageProcessor"
+    if name not in CLASSES:
+        raise UsageError(f"{named} has no counterpart here; known are {', '.join(CLASSES)}")
+    return name
+
+
+# ---- The classes ----
+
+
+def _plain(settings: Settings) -> Geometry:
+    return Geometry(settings.size(), settings.crop())
+
+
+def _convnext(settings: Settings) -> Geometry:
+    """Below 384 pixels, the image is larger by 1 / crop_pct, and cropped. From 384 on it fills the square."""
+    if not settings.flag("do_resize"):
+        return Geometry(None)
+    (edge,) = settings.edges("size", "shortest_edge")
+    if edge >= 384:
+        return Geometry(FixedSize(edge, edge))
+    part = settings["crop_pct"]
+    if not is_real(part) or not 0 < part <= 1:
+        raise settings.refuse("crop_pct", "a number above 0, at most 1")
+    return Geometry(ShortestEdge(int(edge / part)), Size(edge, edge))
+
+
+def _qwen(settings: Settings) -> Geometry:
+    """The size is in pixels of the whole image here. Older files have min_pixels and max_pixels instead."""
+    least, most = settings.edges("size", "shortest_edge", "longest_edge")
+    least = settings.number("min_pixels") if settings["min_pixels"] is not None else least
+    most = settings.number("max_pixels") if settings["max_pixels"] is not None else most
+    side, merge = settings.number("patch_size"), settings.number("merge_size")
+    if not settings.flag("do_resize"):
+        raise settings.refuse("do_resize", "true, because patches need sides that are their multiples")
+    return Geometry(
+        SmartResize(side * merge, least, most), patches=Patches(side, merge, settings.number("temporal_patch_size"))
+    )
+
+
+def _settings(resample: int, size: Config, mean: Any, std: Any, **more: Any) -> Config:
+    values = {"do_resize": True, "size": size, "resample": resample, "do_rescale": True, "rescale_factor": 1 / 255}
+    return {**values, "do_normalize": True, "image_mean": mean, "image_std": std, **more}
+
+
+def _square(side: int) -> Config:
+    return {"height": side, "width": side}
+
+
+_CROPPED: Final = {"do_center_crop": True, "crop_size": _square(224)}
+_CLIP: Final = Class(_settings(3, {"shortest_edge": 224}, CLIP_MEAN, CLIP_STD, **_CROPPED), CROP, _plain)
+
+CLASSES: Final[Mapping[str, Class]] = {
+    "CLIPImageProcessor": _CLIP,
+    "BitImageProcessor": _CLIP,
+    "SiglipImageProcessor": Class(_settings(3, _square(224), HALF, HALF), frozenset(), _plain),
+    "ViTImageProcessor": Class(_settings(2, _square(224), HALF, HALF), frozenset(), _plain),
+    "DeiTImageProcessor": Class(_settings(3, _square(256), HALF, HALF, **_CROPPED), CROP, _plain),
+    "ChameleonImageProcessor": Class(
+        _settings(
+            1,
+            {"shortest_edge": 512},
+            (1.0, 1.0, 1.0),
+            (1.0, 1.0, 1.0),
+            rescale_factor=0.0078,
+            do_center_crop=True,
+            crop_size=_square(512),
+        ),
+        CROP,
+        _plain,
+    ),
+    "ConvNextImageProcessor": Class(
+        _settings(3, {"shortest_edge": 384}, HALF, HALF, crop_pct=224 / 256), frozenset(("crop_pct",)), _convnext
+    ),
+    "Qwen2VLImageProcessor": Class(
+        _settings(
+            3,
+            {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280},
+            CLIP_MEAN,
+            CLIP_STD,
+            patch_size=14,
+            temporal_patch_size=2,
+            merge_size=2,
+        ),
+        frozenset(("min_pixels", "max_pixels", "patch_size", "temporal_patch_size", "merge_size")),
+        _qwen,
+    ),
+}

@@ -1,0 +1,105 @@
+"""Test that a processor's tensors are those of transformers, to the bit, with both of its back ends."""
+
+import numpy as np
+import pytest
+import transformers
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+import headrace.host.workers.networks.models  # noqa: F401 (defines operators that torchvision needs)
+from headrace.batching import UsageError
+from headrace.host.dpu.hugging_face import CLASSES, from_hf
+from headrace.host.dpu.processors import Engine, Patches, Size
+from headrace.host.dpu.reference.processor import cropped, patched, process
+
+ENGINES = {Engine.TORCHVISION: "", Engine.PILLOW13: "Pil"}  # with the ending of the class
+SIZES = [(640, 427), (299, 450), (100, 91), (61, 333), (224, 224), (801, 600), (33, 57), (512, 200)]
+
+# Other settings than those of the class, which change what it does.
+SETTINGS = {
+    "CLIPImageProcessor": [
+        {"size": {"shortest_edge": 97}, "crop_size": {"height": 121, "width": 90}},
+        {"do_center_crop": False, "do_normalize": False, "resample": 1},
+        {"do_rescale": False, "do_normalize": False, "resample": 2},
+        {"do_rescale": False},
+        {"do_resize": False, "rescale_factor": 0.01},
+    ],
+    "SiglipImageProcessor": [{"size": {"height": 384, "width": 378}, "image_mean": [0.1, 0.2, 0.3]}],
+    "ViTImageProcessor": [{"size": {"height": 33, "width": 65}, "resample": 1}],
+    "ConvNextImageProcessor": [{"size": {"shortest_edge": 224}}, {"size": {"shortest_edge": 200}, "crop_pct": 0.95}],
+    "Qwen2VLImageProcessor": [
+        {"size": {"shortest_edge": 256 * 256, "longest_edge": 300 * 300}, "patch_size": 16, "image_mean": [0.5] * 3},
+        {"size": {"shortest_edge": 28 * 28, "longest_edge": 28 * 28 * 9}, "merge_size": 1, "temporal_patch_size": 1},
+    ],
+}
+CASES = [(name, {}) for name in CLASSES] + [(name, each) for name, many in SETTINGS.items() for each in many]
+
+
+def picture(width, height, seed=0):
+    """Return smooth colours with noise, as photos have."""
+    rng = np.random.default_rng(seed)
+    coarse = Image.fromarray(rng.integers(0, 256, (7, 7, 3), dtype=np.uint8))
+    smooth = np.asarray(coarse.resize((width, height), Image.Resampling.BICUBIC), np.int16)
+    return np.clip(smooth + rng.integers(-30, 31, smooth.shape), 0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("name", "settings"), CASES)
+def test_tensors_are_those_of_transformers(name, settings, engine):
+    theirs = getattr(transformers, name + ENGINES[engine])(**settings)
+    spec = from_hf({"image_processor_type": name, **settings}, engine)
+    for number, size in enumerate(SIZES):
+        image = picture(*size, number)
+        if settings.get("do_resize") is False:
+            image = picture(*SIZES[0], number)
+        expected = theirs(Image.fromarray(image), return_tensors="np")
+        found = process(image, spec)
+        assert set(found) == set(expected)
+        for key, values in found.items():
+            assert values.dtype == expected[key].dtype and np.array_equal(values, expected[key]), (size, key)
+
+
+@pytest.mark.parametrize("resample", [4, 5])
+def test_filters_of_pillow_alone_are_those_of_its_path_and_no_torchvisions(resample):
+    settings = {"image_processor_type": "ViTImageProcessor", "resample": resample}
+    theirs, image = transformers.ViTImageProcessorPil(resample=resample), picture(301, 200)
+    found = process(image, from_hf(settings, Engine.PILLOW13))["pixel_values"]
+    assert np.array_equal(found, theirs(Image.fromarray(image), return_tensors="np")["pixel_values"])
+    with pytest.raises(UsageError, match=r"torchvision has no filter .*; choose the engine pillow13"):
+        from_hf(settings)
+
+
+@given(width=st.integers(1, 40), height=st.integers(1, 40), crop=st.tuples(st.integers(1, 40), st.integers(1, 40)))
+def test_a_crop_has_the_middle_and_zeros_around_it(width, height, crop):
+    image = np.full((height, width, 3), 7, np.uint8)
+    for engine in ENGINES:
+        found = cropped(image, Size(*crop), engine)
+        assert found.shape == (crop[1], crop[0], 3)
+        assert int((found == 7).all(2).sum()) == min(width, crop[0]) * min(height, crop[1])
+
+
+@given(
+    down=st.integers(1, 3),
+    across=st.integers(1, 3),
+    by=st.builds(Patches, st.integers(1, 3), st.integers(1, 2), st.integers(1, 2)),
+)
+def test_every_value_is_in_one_patch_and_as_often_as_there_are_frames(down, across, by):
+    shape = (3, down * by.side * by.merge, across * by.side * by.merge)
+    planes = np.arange(np.prod(shape)).reshape(shape)
+    rows = patched(planes, by)
+    assert rows.shape == (down * across * by.merge**2, 3 * by.frames * by.side**2)
+    assert np.array_equal(np.sort(rows.ravel()), np.repeat(np.arange(planes.size), by.frames))
+    first = rows[0].reshape(3, by.frames, by.side, by.side)
+    assert np.array_equal(first[:, -1], planes[:, : by.side, : by.side])
+
+
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [((1, 201), "1x201 is too long for this processor"), ((9000, 9000), "CLIPImageProcessor .* to 9000x9000")],
+)
+def test_an_image_that_the_processor_does_not_take_is_refused(size, told):
+    name = "Qwen2VLImageProcessor" if size[0] == 1 else "CLIPImageProcessor"
+    spec = from_hf({"image_processor_type": name} | ({"do_resize": False} if size[0] > 1 else {}))
+    with pytest.raises(UsageError, match=told):
+        process(np.zeros((size[1], size[0], 3), np.uint8), spec)
