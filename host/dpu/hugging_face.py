@@ -6,7 +6,7 @@ transformers 5.23 gives them. Every key of a file is either read, or known to ha
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +15,15 @@ from headrace.host.dpu.processors import (
     Engine,
     Filter,
     FixedSize,
-    Patches,
+    Grow,
+    Layout,
+    LongestEdge,
+    LongestSide,
+    MergedPatches,
+    MostPatches,
+    PaddedPatches,
+    PatchImages,
+    Planes,
     ProcessorSpec,
     ShortestEdge,
     Size,
@@ -66,7 +74,8 @@ class Geometry:
 
     size: SizeRule | None
     crop: Size | None = None
-    patches: Patches | None = None
+    square: tuple[int, int, int] | None = None
+    layout: Layout = field(default_factory=Planes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +183,8 @@ def from_hf(config: Config | Path | str, engine: Engine = Engine.TORCHVISION, ba
         rescale=settings["rescale_factor"] if rescale else None,
         mean=settings.values("image_mean") if normalize else None,
         std=settings.values("image_std") if normalize else None,
-        patches=geometry.patches,
+        square=geometry.square,
+        layout=geometry.layout,
     )
 
 
@@ -230,17 +240,69 @@ def _convnext(settings: Settings) -> Geometry:
     return Geometry(ShortestEdge(int(edge / part)), Size(edge, edge))
 
 
-def _qwen(settings: Settings) -> Geometry:
+def _of_patches(settings: Settings) -> None:
+    """Refuse a processor in patches that does not resize: its sides would not be multiples of a patch."""
+    if not settings.flag("do_resize"):
+        raise settings.refuse("do_resize", "true, because patches need sides that are their multiples")
+
+
+def _smart(settings: Settings, frames: int = 1, grow: Grow = Grow.NONE) -> SmartResize:
     """The size is in pixels of the whole image here. Older files have min_pixels and max_pixels instead."""
+    _of_patches(settings)
     least, most = settings.edges("size", "shortest_edge", "longest_edge")
     least = settings.number("min_pixels") if settings["min_pixels"] is not None else least
     most = settings.number("max_pixels") if settings["max_pixels"] is not None else most
-    side, merge = settings.number("patch_size"), settings.number("merge_size")
-    if not settings.flag("do_resize"):
-        raise settings.refuse("do_resize", "true, because patches need sides that are their multiples")
-    return Geometry(
-        SmartResize(side * merge, least, most), patches=Patches(side, merge, settings.number("temporal_patch_size"))
+    multiple = settings.number("patch_size") * settings.number("merge_size")
+    return SmartResize(multiple, least, most, frames, grow)
+
+
+def _merged(settings: Settings) -> MergedPatches:
+    return MergedPatches(
+        settings.number("patch_size"), settings.number("merge_size"), settings.number("temporal_patch_size")
     )
+
+
+def _qwen(settings: Settings) -> Geometry:
+    return Geometry(_smart(settings), layout=_merged(settings))
+
+
+def _glm(settings: Settings) -> Geometry:
+    layout = _merged(settings)
+    return Geometry(_smart(settings, layout.frames, Grow.TOGETHER), layout=layout)
+
+
+def _paddle(settings: Settings) -> Geometry:
+    layout = PatchImages(settings.number("patch_size"), settings.number("temporal_patch_size"))
+    return Geometry(_smart(settings, grow=Grow.EACH), layout=layout)
+
+
+def _siglip2(settings: Settings) -> Geometry:
+    _of_patches(settings)
+    side, most = settings.number("patch_size"), settings.number("max_num_patches")
+    return Geometry(MostPatches(side, most), layout=PaddedPatches(side, most))
+
+
+def _pixtral(settings: Settings) -> Geometry:
+    if not settings.flag("do_resize"):
+        return Geometry(None, layout=Planes(sizes=True))
+    size = settings["size"]
+    if isinstance(size, Mapping) and "longest_edge" in size:
+        box = Size(*settings.edges("size", "longest_edge") * 2)
+    else:
+        box = settings.sides("size")
+    return Geometry(LongestEdge(box, settings.sides("patch_size")), layout=Planes(sizes=True))
+
+
+def _deepseek(settings: Settings) -> Geometry:
+    """The square has the mean colour, unless the file says not to pad."""
+    mean = settings.values("image_mean")
+    square = (int(mean[0] * 255), int(mean[1] * 255), int(mean[2] * 255)) if settings.flag("do_pad") else None
+    if not settings.flag("do_resize"):
+        return Geometry(None, square=square)
+    size = settings.sides("size")
+    if size.width != size.height:
+        raise settings.refuse("size", "the same height and width")
+    return Geometry(LongestSide(size.width, settings.number("min_size")), square=square)
 
 
 def _settings(resample: int, size: Config, mean: Any, std: Any, **more: Any) -> Config:
@@ -252,8 +314,24 @@ def _square(side: int) -> Config:
     return {"height": side, "width": side}
 
 
+def _pixels(least: int, most: int) -> Config:
+    """The size of `SmartResize`, whose edges are numbers of pixels."""
+    return {"shortest_edge": least, "longest_edge": most}
+
+
+def _patches(frames: int) -> Config:
+    return {"patch_size": 14, "temporal_patch_size": frames, "merge_size": 2}
+
+
+SMART: Final = frozenset(("min_pixels", "max_pixels", "patch_size", "temporal_patch_size", "merge_size"))
 _CROPPED: Final = {"do_center_crop": True, "crop_size": _square(224)}
 _CLIP: Final = Class(_settings(3, {"shortest_edge": 224}, CLIP_MEAN, CLIP_STD, **_CROPPED), CROP, _plain)
+
+_DEEPSEEK: Final = Class(
+    _settings(3, _square(384), CLIP_MEAN, CLIP_STD, min_size=14, do_pad=True),
+    frozenset(("min_size", "do_pad", "background_color")),  # transformers takes the colour from image_mean
+    _deepseek,
+)
 
 CLASSES: Final[Mapping[str, Class]] = {
     "CLIPImageProcessor": _CLIP,
@@ -278,16 +356,24 @@ CLASSES: Final[Mapping[str, Class]] = {
         _settings(3, {"shortest_edge": 384}, HALF, HALF, crop_pct=224 / 256), frozenset(("crop_pct",)), _convnext
     ),
     "Qwen2VLImageProcessor": Class(
-        _settings(
-            3,
-            {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280},
-            CLIP_MEAN,
-            CLIP_STD,
-            patch_size=14,
-            temporal_patch_size=2,
-            merge_size=2,
-        ),
-        frozenset(("min_pixels", "max_pixels", "patch_size", "temporal_patch_size", "merge_size")),
-        _qwen,
+        _settings(3, _pixels(56 * 56, 28 * 28 * 1280), CLIP_MEAN, CLIP_STD, **_patches(2)), SMART, _qwen
     ),
+    "Glm4vImageProcessor": Class(
+        _settings(3, _pixels(112 * 112, 28 * 28 * 15000), CLIP_MEAN, CLIP_STD, **_patches(2)), SMART, _glm
+    ),
+    "PaddleOCRVLImageProcessor": Class(
+        _settings(3, _pixels(384 * 384, 1536 * 1536), CLIP_MEAN, CLIP_STD, **_patches(1)), SMART, _paddle
+    ),
+    "Siglip2ImageProcessor": Class(
+        _settings(2, {}, HALF, HALF, patch_size=16, max_num_patches=256),
+        frozenset(("patch_size", "max_num_patches")),
+        _siglip2,
+    ),
+    "PixtralImageProcessor": Class(
+        _settings(3, {"longest_edge": 1024}, CLIP_MEAN, CLIP_STD, patch_size=_square(16)),
+        frozenset(("patch_size", "do_pad")),  # the pad is for images of several sizes in a batch
+        _pixtral,
+    ),
+    "DeepseekVLImageProcessor": _DEEPSEEK,
+    "JanusImageProcessor": _DEEPSEEK,
 }

@@ -15,6 +15,7 @@ from headrace.batching import UsageError
 
 MAX_OUTPUT: Final = 4096  # pixels on a side after the resize
 MOST_ASPECT: Final = 200  # of the sides of an image, for `SmartResize`
+MOST_PATCHES_PRECISION: Final = 1e-5  # of the scale that `MostPatches` searches
 
 
 class Filter(Enum):
@@ -77,40 +78,136 @@ class ShortestEdge:
 
 
 @dataclass(frozen=True, slots=True)
+class LongestEdge:
+    """The image shrinks into a box with its aspect, and then grows to multiples. So Pixtral chooses sizes.
+
+    Args:
+        box: The largest width and height. A smaller image only grows to the next multiples.
+        multiple: Width and height of a patch, in pixels.
+    """
+
+    box: Size
+    multiple: Size
+
+    def of(self, source: Size) -> Size:
+        by = max(source.height / self.box.height, source.width / self.box.width, 1.0)
+        width, height = (max(1, math.floor(side / by)) for side in source)
+        return Size(_up(width, self.multiple.width), _up(height, self.multiple.height))
+
+
+@dataclass(frozen=True, slots=True)
+class LongestSide:
+    """The longer side becomes `pixels`, and the shorter one keeps the aspect, but has at least `least` pixels."""
+
+    pixels: int
+    least: int
+
+    def of(self, source: Size) -> Size:
+        by = self.pixels / max(source)
+        return Size(*(max(round(side * by), self.least) for side in source))
+
+
+@dataclass(frozen=True, slots=True)
+class MostPatches:
+    """The image keeps its aspect and becomes as large as its patches may be many. So NaFlex of SigLIP 2 chooses sizes.
+
+    Args:
+        side: Of a patch, in pixels.
+        patches: The most patches.
+    """
+
+    side: int
+    patches: int
+
+    def of(self, source: Size) -> Size:
+        low, high = MOST_PATCHES_PRECISION / 10, 100.0
+        while high - low >= MOST_PATCHES_PRECISION:
+            middle = (low + high) / 2
+            size = self._scaled(source, middle)
+            if (size.width // self.side) * (size.height // self.side) <= self.patches:
+                low = middle
+            else:
+                high = middle
+        return self._scaled(source, low)
+
+    def _scaled(self, source: Size, by: float) -> Size:
+        return Size(*(max(self.side, math.ceil(side * by / self.side) * self.side) for side in source))
+
+
+class Grow(Enum):
+    """The step of `SmartResize` for an image with a side below the multiple.
+
+    NONE leaves it out. TOGETHER scales both sides at once, and rounds down (GLM-4V). EACH scales by the height and then
+    by the width, and rounds to the nearest pixel (PaddleOCR-VL)."""
+
+    NONE = "none"
+    TOGETHER = "together"
+    EACH = "each"
+
+
+@dataclass(frozen=True, slots=True)
 class SmartResize:
     """Both sides become multiples of `multiple`, near the aspect of the source. So Qwen2-VL chooses sizes.
 
     Args:
         multiple: In pixels.
-        min_pixels, max_pixels: Bounds of width times height.
+        min_pixels, max_pixels: Bounds of width times height times `frames`.
+        frames: Of which the model takes the image.
+        grow: The step for an image with a side below the multiple.
     """
 
     multiple: int
     min_pixels: int
     max_pixels: int
+    frames: int = 1
+    grow: Grow = Grow.NONE
 
     def of(self, source: Size) -> Size:
-        if max(source) > MOST_ASPECT * min(source):
+        grown = self._grown(source)
+        if max(grown) > MOST_ASPECT * min(grown):
             raise UsageError(
                 f"an image of {source.width}x{source.height} is too long for this processor; "
                 f"the longer side may be {MOST_ASPECT} times the shorter one"
             )
-        width, height = (round(side / self.multiple) * self.multiple for side in source)
-        area = source.width * source.height
-        if width * height > self.max_pixels:
-            by = math.sqrt(area / self.max_pixels)
+        width, height = (round(side / self.multiple) * self.multiple for side in grown)
+        pixels = self.frames * grown.width * grown.height
+        if self.frames * width * height > self.max_pixels:
+            by = math.sqrt(pixels / self.max_pixels)
             width, height = (
-                max(self.multiple, math.floor(side / by / self.multiple) * self.multiple) for side in source
+                max(self.multiple, math.floor(side / by / self.multiple) * self.multiple) for side in grown
             )
-        elif width * height < self.min_pixels:
-            by = math.sqrt(self.min_pixels / area)
-            width, height = (math.ceil(side * by / self.multiple) * self.multiple for side in source)
+        elif self.frames * width * height < self.min_pixels:
+            by = math.sqrt(self.min_pixels / pixels)
+            width, height = (math.ceil(side * by / self.multiple) * self.multiple for side in grown)
+        return Size(width, height)
+
+    def _grown(self, source: Size) -> Size:
+        width, height = source
+        if self.grow is Grow.TOGETHER and min(source) < self.multiple:
+            by = max(self.multiple / height, self.multiple / width)
+            return Size(int(width * by), int(height * by))
+        if self.grow is Grow.EACH:
+            if height < self.multiple:
+                width, height = round(width * self.multiple / height), self.multiple
+            if width < self.multiple:
+                width, height = self.multiple, round(height * self.multiple / width)
         return Size(width, height)
 
 
+def _up(side: int, multiple: int) -> int:
+    return -(-side // multiple) * multiple
+
+
 @dataclass(frozen=True, slots=True)
-class Patches:
-    """A layout with one row for each patch, as vision-language models take it.
+class Planes:
+    """The layout (1, channels, rows, columns). `sizes` adds `image_sizes`, with the rows and the columns."""
+
+    sizes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MergedPatches:
+    """The layout (patches, values), with one row for each patch, as Qwen2-VL takes it.
 
     Patches of `merge` times `merge` follow each other, because the model merges them. Each patch repeats the image for
     `frames` frames. A row has the channels, then the frames, then the patch's rows.
@@ -127,6 +224,27 @@ class Patches:
 
 
 @dataclass(frozen=True, slots=True)
+class PatchImages:
+    """The layout (patches, channels times frames, `side`, `side`), row by row, as PaddleOCR-VL takes it."""
+
+    side: int
+    frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class PaddedPatches:
+    """The layout (1, `rows`, values), with one row for each patch, and zeros after the last one, as SigLIP 2 takes it.
+
+    A row has the patch's rows, then its columns, then the channels."""
+
+    side: int
+    rows: int
+
+
+Layout = Planes | MergedPatches | PatchImages | PaddedPatches
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessorSpec:
     """The settings of an image processor: resize, crop, values and layout.
 
@@ -138,7 +256,8 @@ class ProcessorSpec:
         crop: Size of the centred crop; zeros pad an image that is smaller. None crops nothing.
         rescale: Factor of the pixel values; None leaves it out.
         mean, std: One value for each RGB channel, of the rescaled values. None leaves out the normalization.
-        patches: Layout in patches; None for planes (channels, rows, columns).
+        square: Colour that pads the resized image to a square; None pads nothing.
+        layout: Order of the values in the tensor.
 
     Raises:
         UsageError: A value is outside its range.
@@ -152,7 +271,8 @@ class ProcessorSpec:
     rescale: float | None = 1 / 255
     mean: tuple[float, float, float] | None = None
     std: tuple[float, float, float] | None = None
-    patches: Patches | None = None
+    square: tuple[int, int, int] | None = None
+    layout: Layout = Planes()
 
     def __post_init__(self) -> None:
         if self.engine is Engine.TORCHVISION and self.filter not in OF_TORCHVISION:

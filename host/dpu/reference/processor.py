@@ -5,15 +5,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.host.dpu.processors import Engine, Patches, ProcessorSpec, Size
+from headrace.host.dpu.processors import (
+    Engine,
+    Layout,
+    MergedPatches,
+    PaddedPatches,
+    PatchImages,
+    Planes,
+    ProcessorSpec,
+    Size,
+)
 from headrace.host.dpu.reference import resampler
 
 
 def process(image: NDArray[np.uint8], spec: ProcessorSpec) -> dict[str, NDArray[Any]]:
     """Return the tensors of an RGB image, shape (rows, columns, 3), by the names that transformers gives them.
 
-    `pixel_values` has shape (1, 3, rows, columns), or (patches, values) for a layout in patches. With patches,
-    `image_grid_thw` has the number of frames, and of patches on the height and on the width.
+    The layout of the spec says which shape `pixel_values` has, and which other tensors there are (`laid_out`).
 
     Raises:
         UsageError: The spec does not take an image of this size.
@@ -22,12 +30,41 @@ def process(image: NDArray[np.uint8], spec: ProcessorSpec) -> dict[str, NDArray[
     image = resampler.resize(image, size.width, size.height, spec.filter, spec.engine)
     if spec.crop is not None:
         image = cropped(image, spec.crop, spec.engine)
+    if spec.square is not None:
+        image = squared(image, spec.square)
     table = spec.table()
-    planes = np.stack([table[channel][image[..., channel]] for channel in range(3)])
-    if spec.patches is None:
-        return {"pixel_values": planes[None]}
-    grid = [1, planes.shape[1] // spec.patches.side, planes.shape[2] // spec.patches.side]
-    return {"pixel_values": patched(planes, spec.patches), "image_grid_thw": np.array([grid])}
+    return laid_out(np.stack([table[channel][image[..., channel]] for channel in range(3)]), spec.layout)
+
+
+def laid_out(planes: NDArray[Any], by: Layout) -> dict[str, NDArray[Any]]:
+    """Return planes (channels, rows, columns) as `pixel_values` in a layout, with what the model needs to know of it.
+
+    `image_grid_thw` has the number of frames, and of patches on the height and on the width. `spatial_shapes` has the
+    latter two. `pixel_attention_mask` is 1 for each patch that is none of the zeros."""
+    match by:
+        case Planes(sizes=False):
+            return {"pixel_values": planes[None]}
+        case Planes():
+            return {"pixel_values": planes[None], "image_sizes": np.array([planes.shape[1:]])}
+        case MergedPatches(side, merge, frames):
+            squares = _split(planes, side, merge)  # down, across, the patch of a square, channel, row, column
+            rows = np.repeat(squares[..., None, :, :], frames, axis=-3)
+            grid = [1, planes.shape[1] // side, planes.shape[2] // side]
+            values = 3 * frames * side**2
+            return {"pixel_values": rows.reshape(-1, values), "image_grid_thw": np.array([grid])}
+        case PatchImages(side, frames):
+            patches = np.repeat(_split(planes, side, 1)[..., None, :, :], frames, axis=-3)
+            grid = [1, planes.shape[1] // side, planes.shape[2] // side]
+            return {"pixel_values": patches.reshape(-1, 3 * frames, side, side), "image_grid_thw": np.array([grid])}
+        case PaddedPatches(side, rows):
+            patches = np.moveaxis(_split(planes, side, 1), 4, -1).reshape(-1, side * side * 3)
+            padded = np.zeros((rows, patches.shape[1]), planes.dtype)
+            padded[: len(patches)] = patches
+            return {
+                "pixel_values": padded[None],
+                "pixel_attention_mask": (np.arange(rows) < len(patches)).astype(np.int32)[None],
+                "spatial_shapes": np.array([[planes.shape[1] // side, planes.shape[2] // side]]),
+            }
 
 
 def cropped(image: NDArray[np.uint8], crop: Size, engine: Engine) -> NDArray[np.uint8]:
@@ -42,11 +79,17 @@ def cropped(image: NDArray[np.uint8], crop: Size, engine: Engine) -> NDArray[np.
     return image[top : top + crop.height, left : left + crop.width]
 
 
-def patched(planes: NDArray[Any], by: Patches) -> NDArray[Any]:
-    """Return planes (channels, rows, columns) as rows of patches."""
+def squared(image: NDArray[np.uint8], colour: tuple[int, int, int]) -> NDArray[np.uint8]:
+    """Return an image in the middle of a square of its longer side, which has the colour elsewhere."""
+    side = max(image.shape[:2])
+    padded = np.full((side, side, 3), colour, np.uint8)
+    top, left = ((side - there) // 2 for there in image.shape[:2])
+    padded[top : top + image.shape[0], left : left + image.shape[1]] = image
+    return padded
+
+
+def _split(planes: NDArray[Any], side: int, merge: int) -> NDArray[Any]:
+    """Return patches, shape (down, across, merge, merge, channels, side, side), in squares of merged ones."""
     channels, height, width = planes.shape
-    down, across = height // by.side // by.merge, width // by.side // by.merge
-    squares = planes.reshape(channels, down, by.merge, by.side, across, by.merge, by.side)
-    rows = squares.transpose(1, 4, 2, 5, 0, 3, 6)  # down, across, the patch of a square, channel, row, column
-    repeated = np.repeat(rows[:, :, :, :, :, None], by.frames, axis=5)
-    return repeated.reshape(down * across * by.merge**2, channels * by.frames * by.side**2)
+    down, across = height // side // merge, width // side // merge
+    return planes.reshape(channels, down, merge, side, across, merge, side).transpose(1, 4, 2, 5, 0, 3, 6)

@@ -10,11 +10,23 @@ from PIL import Image
 import headrace.host.workers.networks.models  # noqa: F401 (defines operators that torchvision needs)
 from headrace.batching import UsageError
 from headrace.host.dpu.hugging_face import CLASSES, from_hf
-from headrace.host.dpu.processors import Engine, Patches, Size
-from headrace.host.dpu.reference.processor import cropped, patched, process
+from headrace.host.dpu.processors import Engine, MergedPatches, PaddedPatches, PatchImages, Planes, Size
+from headrace.host.dpu.reference.processor import cropped, laid_out, process
 
 ENGINES = {Engine.TORCHVISION: "", Engine.PILLOW13: "Pil"}  # with the ending of the class
-SIZES = [(640, 427), (299, 450), (100, 91), (61, 333), (224, 224), (801, 600), (33, 57), (512, 200)]
+SIZES = [
+    (640, 427),
+    (299, 450),
+    (100, 91),
+    (61, 333),
+    (224, 224),
+    (801, 600),
+    (33, 57),
+    (512, 200),
+    (20, 24),
+    (9, 100),
+    (100, 11),
+]
 
 # Other settings than those of the class, which change what it does.
 SETTINGS = {
@@ -33,6 +45,19 @@ SETTINGS = {
         {"size": {"shortest_edge": 28 * 28, "longest_edge": 28 * 28 * 9}, "merge_size": 1, "temporal_patch_size": 1},
     ],
 }
+SETTINGS["Glm4vImageProcessor"] = [
+    {"size": {"shortest_edge": 200 * 200, "longest_edge": 300 * 300}, "patch_size": 16, "temporal_patch_size": 1},
+]
+SETTINGS["PaddleOCRVLImageProcessor"] = [{"size": {"shortest_edge": 28 * 28, "longest_edge": 200 * 200}}]
+SETTINGS["Siglip2ImageProcessor"] = [{"max_num_patches": 60, "patch_size": 14}]
+SETTINGS["PixtralImageProcessor"] = [
+    {"size": {"longest_edge": 200}, "patch_size": {"height": 14, "width": 28}},
+    {"size": {"height": 100, "width": 300}},
+]
+SETTINGS["JanusImageProcessor"] = [
+    {"do_pad": False},
+    {"size": {"height": 200, "width": 200}, "image_mean": [0.2, 0.5, 0.9]},
+]
 CASES = [(name, {}) for name in CLASSES] + [(name, each) for name, many in SETTINGS.items() for each in many]
 
 
@@ -79,19 +104,21 @@ def test_a_crop_has_the_middle_and_zeros_around_it(width, height, crop):
         assert int((found == 7).all(2).sum()) == min(width, crop[0]) * min(height, crop[1])
 
 
-@given(
-    down=st.integers(1, 3),
-    across=st.integers(1, 3),
-    by=st.builds(Patches, st.integers(1, 3), st.integers(1, 2), st.integers(1, 2)),
+LAYOUTS = st.one_of(
+    st.builds(MergedPatches, st.integers(1, 3), st.integers(1, 2), st.integers(1, 2)),
+    st.builds(PatchImages, st.integers(1, 3), st.integers(1, 2)),
+    st.builds(PaddedPatches, st.integers(1, 3), st.just(40)),
+    st.builds(Planes, st.booleans()),
 )
-def test_every_value_is_in_one_patch_and_as_often_as_there_are_frames(down, across, by):
-    shape = (3, down * by.side * by.merge, across * by.side * by.merge)
-    planes = np.arange(np.prod(shape)).reshape(shape)
-    rows = patched(planes, by)
-    assert rows.shape == (down * across * by.merge**2, 3 * by.frames * by.side**2)
-    assert np.array_equal(np.sort(rows.ravel()), np.repeat(np.arange(planes.size), by.frames))
-    first = rows[0].reshape(3, by.frames, by.side, by.side)
-    assert np.array_equal(first[:, -1], planes[:, : by.side, : by.side])
+
+
+@given(down=st.integers(1, 3), across=st.integers(1, 3), by=LAYOUTS)
+def test_every_value_is_in_one_place_for_each_frame(down, across, by):
+    multiple = getattr(by, "side", 1) * getattr(by, "merge", 1)
+    planes = np.arange(1, 1 + 3 * down * across * multiple**2).reshape(3, down * multiple, across * multiple)
+    values = laid_out(planes, by)["pixel_values"]
+    there = values[values > 0]  # the rest is padding
+    assert np.array_equal(np.sort(there), np.repeat(np.arange(1, 1 + planes.size), getattr(by, "frames", 1)))
 
 
 @pytest.mark.parametrize(
