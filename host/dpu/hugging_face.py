@@ -19,8 +19,8 @@ from headrace.host.dpu.processors import (
     Layout,
     LongestEdge,
     LongestSide,
+    MaxPatches,
     MergedPatches,
-    MostPatches,
     PaddedPatches,
     PatchImages,
     Planes,
@@ -70,7 +70,7 @@ CROP: Final = frozenset(("do_center_crop", "crop_size"))
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """What a processor does with the shape of an image."""
+    """The part of a processor that gives an image another shape."""
 
     size: SizeRule | None
     crop: Size | None = None
@@ -249,11 +249,11 @@ def _of_patches(settings: Settings) -> None:
 def _smart(settings: Settings, frames: int = 1, grow: Grow = Grow.NONE) -> SmartResize:
     """The size is in pixels of the whole image here. Older files have min_pixels and max_pixels instead."""
     _of_patches(settings)
-    least, most = settings.edges("size", "shortest_edge", "longest_edge")
-    least = settings.number("min_pixels") if settings["min_pixels"] is not None else least
-    most = settings.number("max_pixels") if settings["max_pixels"] is not None else most
+    low, high = settings.edges("size", "shortest_edge", "longest_edge")
+    low = settings.number("min_pixels") if settings["min_pixels"] is not None else low
+    high = settings.number("max_pixels") if settings["max_pixels"] is not None else high
     multiple = settings.number("patch_size") * settings.number("merge_size")
-    return SmartResize(multiple, least, most, frames, grow)
+    return SmartResize(multiple, low, high, frames, grow)
 
 
 def _merged(settings: Settings) -> MergedPatches:
@@ -278,8 +278,8 @@ def _paddle(settings: Settings) -> Geometry:
 
 def _siglip2(settings: Settings) -> Geometry:
     _of_patches(settings)
-    side, most = settings.number("patch_size"), settings.number("max_num_patches")
-    return Geometry(MostPatches(side, most), layout=PaddedPatches(side, most))
+    side, count = settings.number("patch_size"), settings.number("max_num_patches")
+    return Geometry(MaxPatches(side, count), layout=PaddedPatches(side, count))
 
 
 def _pixtral(settings: Settings) -> Geometry:
@@ -314,9 +314,9 @@ def _square(side: int) -> Config:
     return {"height": side, "width": side}
 
 
-def _pixels(least: int, most: int) -> Config:
+def _pixels(low: int, high: int) -> Config:
     """The size of `SmartResize`, whose edges are numbers of pixels."""
-    return {"shortest_edge": least, "longest_edge": most}
+    return {"shortest_edge": low, "longest_edge": high}
 
 
 def _patches(frames: int) -> Config:

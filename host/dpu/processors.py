@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from headrace.batching import UsageError
 
 MAX_OUTPUT: Final = 4096  # pixels on a side after the resize
-MOST_ASPECT: Final = 200  # of the sides of an image, for `SmartResize`
-MOST_PATCHES_PRECISION: Final = 1e-5  # of the scale that `MostPatches` searches
+MAX_ASPECT: Final = 200  # of the sides of an image, for `SmartResize`
+SCALE_PRECISION: Final = 1e-5  # of the scale that `MaxPatches` searches
 
 
 class Filter(Enum):
@@ -108,7 +108,7 @@ class LongestSide:
 
 
 @dataclass(frozen=True, slots=True)
-class MostPatches:
+class MaxPatches:
     """The image keeps its aspect and becomes as large as its patches may be many. So NaFlex of SigLIP 2 chooses sizes.
 
     Args:
@@ -120,8 +120,8 @@ class MostPatches:
     patches: int
 
     def of(self, source: Size) -> Size:
-        low, high = MOST_PATCHES_PRECISION / 10, 100.0
-        while high - low >= MOST_PATCHES_PRECISION:
+        low, high = SCALE_PRECISION / 10, 100.0
+        while high - low >= SCALE_PRECISION:
             middle = (low + high) / 2
             size = self._scaled(source, middle)
             if (size.width // self.side) * (size.height // self.side) <= self.patches:
@@ -164,10 +164,10 @@ class SmartResize:
 
     def of(self, source: Size) -> Size:
         grown = self._grown(source)
-        if max(grown) > MOST_ASPECT * min(grown):
+        if max(grown) > MAX_ASPECT * min(grown):
             raise UsageError(
                 f"an image of {source.width}x{source.height} is too long for this processor; "
-                f"the longer side may be {MOST_ASPECT} times the shorter one"
+                f"the longer side may be {MAX_ASPECT} times the shorter one"
             )
         width, height = (round(side / self.multiple) * self.multiple for side in grown)
         pixels = self.frames * grown.width * grown.height

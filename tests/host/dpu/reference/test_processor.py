@@ -24,8 +24,8 @@ SIZES = [
     (33, 57),
     (512, 200),
     (20, 24),
-    (9, 100),
-    (100, 11),
+    (20, 100),
+    (100, 13),
 ]
 
 # Other settings than those of the class, which change what it does.
