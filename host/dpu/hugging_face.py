@@ -15,8 +15,10 @@ from headrace.host.dpu.processors import (
     Engine,
     Filter,
     FixedSize,
+    GridCanvas,
     Grow,
     Layout,
+    ListedCanvas,
     LongestEdge,
     LongestSide,
     MaxPatches,
@@ -29,9 +31,14 @@ from headrace.host.dpu.processors import (
     Size,
     SizeRule,
     SmartResize,
+    StackedTiles,
+    TileRows,
+    Tiles,
 )
 
 Config = Mapping[str, Any]
+
+MAX_TILES: Final = 64
 
 CLIP_MEAN: Final = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD: Final = (0.26862954, 0.26130258, 0.27577711)
@@ -75,6 +82,7 @@ class Geometry:
     size: SizeRule | None
     crop: Size | None = None
     square: tuple[int, int, int] | None = None
+    tiles: Tiles | None = None
     layout: Layout = field(default_factory=Planes)
 
 
@@ -184,6 +192,7 @@ def from_hf(config: Config | Path | str, engine: Engine = Engine.TORCHVISION, ba
         mean=settings.values("image_mean") if normalize else None,
         std=settings.values("image_std") if normalize else None,
         square=geometry.square,
+        tiles=geometry.tiles,
         layout=geometry.layout,
     )
 
@@ -305,6 +314,52 @@ def _deepseek(settings: Settings) -> Geometry:
     return Geometry(LongestSide(size.width, settings.number("min_size")), square=square)
 
 
+def _llava(settings: Settings, images: bool = False) -> Geometry:
+    """Each tile would be resized and cropped again. That changes nothing if it is as large as `size` and the crop."""
+    tile = Size(*settings.edges("size", "shortest_edge") * 2) if _has_edge(settings) else settings.sides("size")
+    if tile.width != tile.height:
+        raise settings.refuse("size", "the same height and width")
+    crop = settings.crop()
+    if crop not in (None, tile):
+        raise settings.refuse("crop_size", f"the size of a tile, {tile.height}, without which tiles are cropped")
+    if not settings.flag("do_resize"):
+        raise settings.refuse("do_resize", "true, because a canvas has a size of its own")
+    listed = settings["image_grid_pinpoints"]
+    if not isinstance(listed, list | tuple) or not listed or not all(_is_canvas(each, tile) for each in listed):
+        raise settings.refuse(
+            "image_grid_pinpoints", f"a list of [height, width], all of them multiples of {tile.height}"
+        )
+    canvas = ListedCanvas(tuple(Size(width, height) for height, width in listed))
+    return Geometry(None, tiles=Tiles(tile, canvas, thumbnail_first=True), layout=StackedTiles(images))
+
+
+def _onevision(settings: Settings) -> Geometry:
+    return _llava(settings, images=True)
+
+
+def _has_edge(settings: Settings) -> bool:
+    return isinstance(settings["size"], Mapping) and "shortest_edge" in settings["size"]
+
+
+def _is_canvas(sides: Any, tile: Size) -> bool:
+    if not isinstance(sides, list | tuple) or len(sides) != 2 or not all(map(is_count, sides)):
+        return False
+    return sides[0] % tile.height == 0 and sides[1] % tile.width == 0
+
+
+def _grid(settings: Settings) -> Geometry:
+    """The tiles are as large as `size`. Without `crop_to_patches` there is one image."""
+    if not settings.flag("do_resize"):
+        raise settings.refuse("do_resize", "true, because a tile has a size of its own")
+    tile = settings.sides("size")
+    if not settings.flag("crop_to_patches"):
+        return Geometry(FixedSize(*tile), layout=TileRows())
+    low, high = settings.number("min_patches"), settings.number("max_patches")
+    if not low <= high <= MAX_TILES:
+        raise settings.refuse("max_patches", f"{low} (min_patches) to {MAX_TILES}")
+    return Geometry(None, tiles=Tiles(tile, GridCanvas(low, high), thumbnail_first=False), layout=TileRows())
+
+
 def _settings(resample: int, size: Config, mean: Any, std: Any, **more: Any) -> Config:
     values = {"do_resize": True, "size": size, "resample": resample, "do_rescale": True, "rescale_factor": 1 / 255}
     return {**values, "do_normalize": True, "image_mean": mean, "image_std": std, **more}
@@ -324,6 +379,7 @@ def _patches(frames: int) -> Config:
 
 
 SMART: Final = frozenset(("min_pixels", "max_pixels", "patch_size", "temporal_patch_size", "merge_size"))
+GRID: Final = frozenset(("crop_to_patches", "min_patches", "max_patches"))
 _CROPPED: Final = {"do_center_crop": True, "crop_size": _square(224)}
 _CLIP: Final = Class(_settings(3, {"shortest_edge": 224}, CLIP_MEAN, CLIP_STD, **_CROPPED), CROP, _plain)
 
@@ -373,6 +429,37 @@ CLASSES: Final[Mapping[str, Class]] = {
         _settings(3, {"longest_edge": 1024}, CLIP_MEAN, CLIP_STD, patch_size=_square(16)),
         frozenset(("patch_size", "do_pad")),  # the pad is for images of several sizes in a batch
         _pixtral,
+    ),
+    "LlavaNextImageProcessor": Class(
+        _settings(
+            3,
+            {"shortest_edge": 224},
+            CLIP_MEAN,
+            CLIP_STD,
+            do_center_crop=True,
+            crop_size=_square(224),
+            do_pad=True,
+            image_grid_pinpoints=[[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]],
+        ),
+        CROP | {"do_pad", "image_grid_pinpoints"},
+        _llava,
+    ),
+    "LlavaOnevisionImageProcessor": Class(
+        _settings(
+            3,
+            _square(384),
+            CLIP_MEAN,
+            CLIP_STD,
+            do_pad=True,
+            image_grid_pinpoints=[[384 * down, 384 * across] for down in range(1, 7) for across in range(1, 7)],
+        ),
+        CROP | {"do_pad", "image_grid_pinpoints"},
+        _onevision,
+    ),
+    "GotOcr2ImageProcessor": Class(
+        _settings(3, _square(384), CLIP_MEAN, CLIP_STD, crop_to_patches=False, min_patches=1, max_patches=12),
+        GRID,
+        _grid,
     ),
     "DeepseekVLImageProcessor": _DEEPSEEK,
     "JanusImageProcessor": _DEEPSEEK,

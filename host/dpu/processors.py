@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from headrace.batching import UsageError
 
-MAX_OUTPUT: Final = 4096  # pixels on a side after the resize
+MAX_OUTPUT: Final = 8192  # pixels on a side after the resize: more than a processor makes of a usual image
 MAX_ASPECT: Final = 200  # of the sides of an image, for `SmartResize`
 SCALE_PRECISION: Final = 1e-5  # of the scale that `MaxPatches` searches
 
@@ -198,6 +198,85 @@ def _up(side: int, multiple: int) -> int:
     return -(-side // multiple) * multiple
 
 
+class Canvas(Protocol):
+    """The rule for the picture that is cut into tiles."""
+
+    def of(self, source: Size, tile: Size) -> Size:
+        """Return the size of the canvas, which is a multiple of the tile."""
+        ...
+
+    def fitted(self, source: Size, canvas: Size) -> Size:
+        """Return the size of the image in the middle of the canvas. Zeros are around it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ListedCanvas:
+    """The canvas of a list that holds the most pixels of the image, or else wastes the fewest (LLaVA-NeXT).
+
+    The image keeps its aspect. An image that is smaller than a canvas has all its pixels in it."""
+
+    canvases: tuple[Size, ...]
+
+    def of(self, source: Size, tile: Size) -> Size:
+        area = source.width * source.height
+        best, found = self.canvases[0], (0, 0)
+        for canvas in self.canvases:
+            by = min(canvas.width / source.width, canvas.height / source.height)
+            held = min(int(source.width * by) * int(source.height * by), area)
+            if (held, held - canvas.width * canvas.height) > found:
+                best, found = canvas, (held, held - canvas.width * canvas.height)
+        return best
+
+    def fitted(self, source: Size, canvas: Size) -> Size:
+        across, down = canvas.width / source.width, canvas.height / source.height
+        if across < down:
+            return Size(canvas.width, min(math.ceil(source.height * across), canvas.height))
+        return Size(min(math.ceil(source.width * down), canvas.width), canvas.height)
+
+
+@dataclass(frozen=True, slots=True)
+class GridCanvas:
+    """The grid of `low` to `high` tiles whose aspect is nearest to that of the image (InternVL).
+
+    Of two grids with one aspect, the larger one is taken if the image has more than half its pixels. The image fills
+    the canvas, so its aspect changes."""
+
+    low: int
+    high: int
+
+    def of(self, source: Size, tile: Size) -> Size:
+        numbers = range(1, self.high + 1)
+        grids = [Size(w, h) for w in numbers for h in numbers if self.low <= w * h <= self.high]
+        aspect, area = source.width / source.height, source.width * source.height
+        best, distance = Size(1, 1), math.inf
+        for grid in sorted(grids, key=lambda each: each.width * each.height):
+            far = abs(aspect - grid.width / grid.height)
+            larger = area > 0.5 * tile.width * tile.height * grid.width * grid.height
+            if far < distance or (far == distance and larger):
+                best, distance = grid, far
+        return Size(best.width * tile.width, best.height * tile.height)
+
+    def fitted(self, source: Size, canvas: Size) -> Size:
+        return canvas
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The tiles of a canvas, row by row, and a thumbnail of the whole image, which is as large as a tile.
+
+    Args:
+        tile: Size of a tile.
+        canvas: Rule of the canvas.
+        thumbnail_first: Whether the thumbnail comes before the tiles. Otherwise it comes behind them, and only if there
+            are several.
+    """
+
+    tile: Size
+    canvas: Canvas
+    thumbnail_first: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Planes:
     """The layout (1, channels, rows, columns). `sizes` adds `image_sizes`, with the rows and the columns."""
@@ -241,7 +320,21 @@ class PaddedPatches:
     rows: int
 
 
-Layout = Planes | MergedPatches | PatchImages | PaddedPatches
+@dataclass(frozen=True, slots=True)
+class StackedTiles:
+    """The layout (1, tiles, channels, rows, columns), with `image_sizes` for the rows and columns of the source.
+
+    `images` adds `batch_num_images`, which is 1."""
+
+    images: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TileRows:
+    """The layout (tiles, channels, rows, columns), with `num_patches` for the number of tiles."""
+
+
+Layout = Planes | MergedPatches | PatchImages | PaddedPatches | StackedTiles | TileRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +350,7 @@ class ProcessorSpec:
         rescale: Factor of the pixel values; None leaves it out.
         mean, std: One value for each RGB channel, of the rescaled values. None leaves out the normalization.
         square: Colour that pads the resized image to a square; None pads nothing.
+        tiles: Tiles in place of one image; `size`, `crop` and `square` are then without effect.
         layout: Order of the values in the tensor.
 
     Raises:
@@ -272,6 +366,7 @@ class ProcessorSpec:
     mean: tuple[float, float, float] | None = None
     std: tuple[float, float, float] | None = None
     square: tuple[int, int, int] | None = None
+    tiles: Tiles | None = None
     layout: Layout = Planes()
 
     def __post_init__(self) -> None:
@@ -284,7 +379,11 @@ class ProcessorSpec:
 
     def resized(self, source: Size) -> Size:
         """Return the size after the resize. Raises UsageError if it is outside 1 to MAX_OUTPUT."""
-        size = source if self.size is None else self.size.of(source)
+        if self.tiles is not None:
+            canvas = self.tiles.canvas.of(source, self.tiles.tile)
+            size = self.tiles.canvas.fitted(source, canvas)
+        else:
+            size = source if self.size is None else self.size.of(source)
         if not 1 <= min(size) <= max(size) <= MAX_OUTPUT:
             raise UsageError(
                 f"{self.name} resizes {source.width}x{source.height} to {size.width}x{size.height}; "

@@ -14,6 +14,9 @@ from headrace.host.dpu.processors import (
     Planes,
     ProcessorSpec,
     Size,
+    StackedTiles,
+    TileRows,
+    Tiles,
 )
 from headrace.host.dpu.reference import resampler
 
@@ -26,26 +29,46 @@ def process(image: NDArray[np.uint8], spec: ProcessorSpec) -> dict[str, NDArray[
     Raises:
         UsageError: The spec does not take an image of this size.
     """
-    size = spec.resized(Size(image.shape[1], image.shape[0]))
-    image = resampler.resize(image, size.width, size.height, spec.filter, spec.engine)
-    if spec.crop is not None:
-        image = cropped(image, spec.crop, spec.engine)
-    if spec.square is not None:
-        image = squared(image, spec.square)
+    source = Size(image.shape[1], image.shape[0])
+    size = spec.resized(source)
+    resized = resampler.resize(image, size.width, size.height, spec.filter, spec.engine)
+    if spec.tiles is not None:
+        images = tiled(resized, spec.tiles.canvas.of(source, spec.tiles.tile), spec.tiles)
+        if spec.tiles.thumbnail_first or len(images) > 1:
+            thumbnail = resampler.resize(image, *spec.tiles.tile, spec.filter, spec.engine)
+            images.insert(0 if spec.tiles.thumbnail_first else len(images), thumbnail)
+    else:
+        if spec.crop is not None:
+            resized = cropped(resized, spec.crop, spec.engine)
+        images = [resized if spec.square is None else squared(resized, spec.square)]
     table = spec.table()
-    return laid_out(np.stack([table[channel][image[..., channel]] for channel in range(3)]), spec.layout)
+    planes = [np.stack([table[channel][each[..., channel]] for channel in range(3)]) for each in images]
+    return laid_out(np.stack(planes), spec.layout, source)
 
 
-def laid_out(planes: NDArray[Any], by: Layout) -> dict[str, NDArray[Any]]:
-    """Return planes (channels, rows, columns) as `pixel_values` in a layout, with what the model needs to know of it.
+def laid_out(images: NDArray[Any], by: Layout, source: Size) -> dict[str, NDArray[Any]]:
+    """Return images (number, channels, rows, columns) as `pixel_values` in a layout, with what else the model needs.
 
-    `image_grid_thw` has the number of frames, and of patches on the height and on the width. `spatial_shapes` has the
-    latter two. `pixel_attention_mask` is 1 for each patch that is none of the zeros."""
+    There are several images with a layout of tiles only. The tensors beside `pixel_values`:
+
+    image_grid_thw          numbers of frames, and of patches on the height and on the width
+    spatial_shapes          the latter two
+    pixel_attention_mask    1 for each patch that is none of the zeros
+    image_sizes             rows and columns: of the result for `Planes`, of the source for `StackedTiles`
+    batch_num_images        the number of images, 1
+    num_patches             the number of tiles
+    """
+    planes = images[0]
     match by:
         case Planes(sizes=False):
-            return {"pixel_values": planes[None]}
+            return {"pixel_values": images}
         case Planes():
-            return {"pixel_values": planes[None], "image_sizes": np.array([planes.shape[1:]])}
+            return {"pixel_values": images, "image_sizes": np.array([planes.shape[1:]])}
+        case StackedTiles(number):
+            tensors = {"pixel_values": images[None], "image_sizes": np.array([[source.height, source.width]])}
+            return {**tensors, "batch_num_images": np.array([1])} if number else tensors
+        case TileRows():
+            return {"pixel_values": images, "num_patches": np.array([len(images)])}
         case MergedPatches(side, merge, frames):
             squares = _split(planes, side, merge)  # down, across, the patch of a square, channel, row, column
             rows = np.repeat(squares[..., None, :, :], frames, axis=-3)
@@ -77,6 +100,16 @@ def cropped(image: NDArray[np.uint8], crop: Size, engine: Engine) -> NDArray[np.
     image = np.pad(image, [*around, (0, 0)])
     top, left = (image.shape[0] - crop.height) // 2, (image.shape[1] - crop.width) // 2
     return image[top : top + crop.height, left : left + crop.width]
+
+
+def tiled(image: NDArray[np.uint8], canvas: Size, by: Tiles) -> list[NDArray[np.uint8]]:
+    """Return the tiles of a canvas, row by row, with an image in its middle. An odd row of zeros is behind it."""
+    whole = np.zeros((canvas.height, canvas.width, 3), np.uint8)
+    top, left = (canvas.height - image.shape[0]) // 2, (canvas.width - image.shape[1]) // 2
+    whole[top : top + image.shape[0], left : left + image.shape[1]] = image
+    width, height = by.tile
+    places = ((y, x) for y in range(0, canvas.height, height) for x in range(0, canvas.width, width))
+    return [whole[y : y + height, x : x + width] for y, x in places]
 
 
 def squared(image: NDArray[np.uint8], colour: tuple[int, int, int]) -> NDArray[np.uint8]:

@@ -11,8 +11,10 @@ from headrace.batching import UsageError
 from headrace.host.dpu.hugging_face import CLASSES, COMMON, from_hf
 from headrace.host.dpu.processors import Engine, Filter, FixedSize, ProcessorSpec, ShortestEdge, Size, SmartResize
 
+WITHOUT_LLAVA = [name for name in CLASSES if name != "LlavaNextImageProcessor"]
 
-@pytest.mark.parametrize("name", CLASSES)
+
+@pytest.mark.parametrize("name", WITHOUT_LLAVA)
 def test_what_transformers_saves_is_read_and_is_the_default(name, tmp_path):
     getattr(transformers, name)().save_pretrained(tmp_path)
     assert from_hf(tmp_path / "preprocessor_config.json") == from_hf({"image_processor_type": name})
@@ -75,6 +77,38 @@ def test_a_file_that_is_none_is_refused_by_its_path(text, told, tmp_path):
         path.write_text(text)
     with pytest.raises(UsageError, match=f"preprocessor_config.json.*{told}"):
         from_hf(path)
+
+
+LLAVA = {"image_processor_type": "LlavaNextImageProcessor", "size": {"shortest_edge": 336}, "crop_size": 336}
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (
+            {"size": {"shortest_edge": 224}, "crop_size": 224},
+            "all of them multiples of 224",
+        ),  # those of the class itself
+        ({"crop_size": 224}, "crop_size is 224; give the size of a tile, 336"),
+        ({"image_grid_pinpoints": []}, "image_grid_pinpoints is []; give a list"),
+        ({"image_grid_pinpoints": [[336, -336]]}, "give a list of [height, width], all of them multiples of 336"),
+        ({"do_resize": False}, "do_resize is false"),
+    ],
+)
+def test_tiles_that_would_be_cropped_are_refused(changed, told):
+    assert from_hf(LLAVA).tiles.tile == (336, 336)
+    with pytest.raises(UsageError) as refused:
+        from_hf(LLAVA | changed)
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(("low", "high"), [(3, 2), (1, 65), (0, 5)])
+def test_a_grid_of_too_many_tiles_is_refused(low, high):
+    with pytest.raises(UsageError, match="_patches is"):
+        from_hf(
+            {"image_processor_type": "GotOcr2ImageProcessor", "crop_to_patches": True, "min_patches": low}
+            | {"max_patches": high}
+        )
 
 
 JSON = st.recursive(

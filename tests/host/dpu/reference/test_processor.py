@@ -10,7 +10,16 @@ from PIL import Image
 import headrace.host.workers.networks.models  # noqa: F401 (defines operators that torchvision needs)
 from headrace.batching import UsageError
 from headrace.host.dpu.hugging_face import CLASSES, from_hf
-from headrace.host.dpu.processors import Engine, MergedPatches, PaddedPatches, PatchImages, Planes, Size
+from headrace.host.dpu.processors import (
+    Engine,
+    MergedPatches,
+    PaddedPatches,
+    PatchImages,
+    Planes,
+    Size,
+    StackedTiles,
+    TileRows,
+)
 from headrace.host.dpu.reference.processor import cropped, laid_out, process
 
 ENGINES = {Engine.TORCHVISION: "", Engine.PILLOW13: "Pil"}  # with the ending of the class
@@ -58,7 +67,21 @@ SETTINGS["JanusImageProcessor"] = [
     {"do_pad": False},
     {"size": {"height": 200, "width": 200}, "image_mean": [0.2, 0.5, 0.9]},
 ]
-CASES = [(name, {}) for name in CLASSES] + [(name, each) for name, many in SETTINGS.items() for each in many]
+SETTINGS["LlavaNextImageProcessor"] = [
+    {"size": {"shortest_edge": 336}, "crop_size": {"height": 336, "width": 336}},  # as published models have it
+    {"size": {"height": 98, "width": 98}, "crop_size": 98, "image_grid_pinpoints": [[98, 196], [196, 98], [196, 294]]},
+]
+SETTINGS["LlavaOnevisionImageProcessor"] = [
+    {"size": {"height": 112, "width": 112}, "image_grid_pinpoints": [[112, 112], [224, 224], [336, 112]]},
+]
+SETTINGS["GotOcr2ImageProcessor"] = [
+    {"crop_to_patches": True, "size": {"height": 90, "width": 60}},
+    {"crop_to_patches": True, "size": {"height": 60, "width": 60}, "min_patches": 3, "max_patches": 5},
+    {"crop_to_patches": True, "size": {"height": 50, "width": 50}, "max_patches": 1},
+]
+CASES = [(name, {}) for name in CLASSES if name != "LlavaNextImageProcessor"] + [
+    (name, each) for name, many in SETTINGS.items() for each in many
+]
 
 
 def picture(width, height, seed=0):
@@ -69,12 +92,13 @@ def picture(width, height, seed=0):
     return np.clip(smooth + rng.integers(-30, 31, smooth.shape), 0, 255).astype(np.uint8)
 
 
+@pytest.mark.parametrize("sizes", [SIZES[::3], pytest.param(SIZES, marks=pytest.mark.slow)], ids=["few", "all"])
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("name", "settings"), CASES)
-def test_tensors_are_those_of_transformers(name, settings, engine):
+def test_tensors_are_those_of_transformers(name, settings, engine, sizes):
     theirs = getattr(transformers, name + ENGINES[engine])(**settings)
     spec = from_hf({"image_processor_type": name, **settings}, engine)
-    for number, size in enumerate(SIZES):
+    for number, size in enumerate(sizes):
         image = picture(*size, number)
         if settings.get("do_resize") is False:
             image = picture(*SIZES[0], number)
@@ -109,6 +133,8 @@ LAYOUTS = st.one_of(
     st.builds(PatchImages, st.integers(1, 3), st.integers(1, 2)),
     st.builds(PaddedPatches, st.integers(1, 3), st.just(40)),
     st.builds(Planes, st.booleans()),
+    st.builds(StackedTiles, st.booleans()),
+    st.just(TileRows()),
 )
 
 
@@ -116,7 +142,7 @@ LAYOUTS = st.one_of(
 def test_every_value_is_in_one_place_for_each_frame(down, across, by):
     multiple = getattr(by, "side", 1) * getattr(by, "merge", 1)
     planes = np.arange(1, 1 + 3 * down * across * multiple**2).reshape(3, down * multiple, across * multiple)
-    values = laid_out(planes, by)["pixel_values"]
+    values = laid_out(planes[None], by, Size(1, 1))["pixel_values"]
     there = values[values > 0]  # the rest is padding
     assert np.array_equal(np.sort(there), np.repeat(np.arange(1, 1 + planes.size), getattr(by, "frames", 1)))
 
