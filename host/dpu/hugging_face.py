@@ -5,6 +5,7 @@ transformers 5.23 gives them. Every key of a file is either read, or known to ha
 """
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,6 +145,15 @@ class Settings:
             raise self.refuse(key, "{" + ", ".join(f'"{name}": ...' for name in names) + "}")
         return [given[name] for name in names]
 
+    def names(self, key: str, name: str) -> bool:
+        """Tell whether a key has an object with this name."""
+        return isinstance(self[key], Mapping) and name in self[key]
+
+    def square(self, key: str, name: str) -> Size:
+        """Return both sides of a square, of which an object has one under this name."""
+        (side,) = self.edges(key, name)
+        return Size(side, side)
+
     def crop(self) -> Size | None:
         return self.sides("crop_size") if self.flag("do_center_crop") else None
 
@@ -151,7 +161,7 @@ class Settings:
         """Return the rule of `size`: one size, or a shortest edge."""
         if not self.flag("do_resize"):
             return None
-        if isinstance(self["size"], Mapping) and "shortest_edge" in self["size"]:
+        if self.names("size", "shortest_edge"):
             return ShortestEdge(*self.edges("size", "shortest_edge"))
         return FixedSize(*self.sides("size"))
 
@@ -202,7 +212,7 @@ def is_count(value: Any) -> bool:
 
 
 def is_real(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _read(path: Path) -> Config:
@@ -294,17 +304,16 @@ def _siglip2(settings: Settings) -> Geometry:
 def _pixtral(settings: Settings) -> Geometry:
     if not settings.flag("do_resize"):
         return Geometry(None, layout=Planes(sizes=True))
-    size = settings["size"]
-    if isinstance(size, Mapping) and "longest_edge" in size:
-        box = Size(*settings.edges("size", "longest_edge") * 2)
-    else:
-        box = settings.sides("size")
+    edge = "longest_edge"
+    box = settings.square("size", edge) if settings.names("size", edge) else settings.sides("size")
     return Geometry(LongestEdge(box, settings.sides("patch_size")), layout=Planes(sizes=True))
 
 
 def _deepseek(settings: Settings) -> Geometry:
     """The square has the mean colour, unless the file says not to pad."""
     mean = settings.values("image_mean")
+    if not all(0 <= value <= 1 for value in mean):
+        raise settings.refuse("image_mean", "numbers from 0 to 1, because the mean is the colour around the image")
     square = (int(mean[0] * 255), int(mean[1] * 255), int(mean[2] * 255)) if settings.flag("do_pad") else None
     if not settings.flag("do_resize"):
         return Geometry(None, square=square)
@@ -316,7 +325,8 @@ def _deepseek(settings: Settings) -> Geometry:
 
 def _llava(settings: Settings, images: bool = False) -> Geometry:
     """Each tile would be resized and cropped again. That changes nothing if it is as large as `size` and the crop."""
-    tile = Size(*settings.edges("size", "shortest_edge") * 2) if _has_edge(settings) else settings.sides("size")
+    edge = "shortest_edge"
+    tile = settings.square("size", edge) if settings.names("size", edge) else settings.sides("size")
     if tile.width != tile.height:
         raise settings.refuse("size", "the same height and width")
     crop = settings.crop()
@@ -335,10 +345,6 @@ def _llava(settings: Settings, images: bool = False) -> Geometry:
 
 def _onevision(settings: Settings) -> Geometry:
     return _llava(settings, images=True)
-
-
-def _has_edge(settings: Settings) -> bool:
-    return isinstance(settings["size"], Mapping) and "shortest_edge" in settings["size"]
 
 
 def _is_canvas(sides: Any, tile: Size) -> bool:

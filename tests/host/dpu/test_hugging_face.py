@@ -51,6 +51,9 @@ def test_the_file_of_an_older_release_is_read():
         ({"resample": "bicubic"}, 'resample is "bicubic"; give'),
         ({"image_mean": [0.5, 0.5]}, "image_mean is [0.5, 0.5]; give three numbers"),
         ({"image_std": [0.5, 0.5, 0]}, "image_std is [0.5, 0.5, 0.0]; each value must be above 0"),
+        ({"rescale_factor": float("inf")}, "rescale_factor is Infinity; give a number"),
+        ({"image_mean": [0.5, 0.5, float("nan")]}, "image_mean is [0.5, 0.5, NaN]; give three numbers"),
+        ({"image_processor_type": "JanusImageProcessor", "image_mean": [0.5, 5, 0.5]}, "numbers from 0 to 1, because"),
         ({"rescale_factor": "1/255"}, 'rescale_factor is "1/255"; give a number'),
         ({"do_resize": "yes"}, 'do_resize is "yes"; give true or false'),
         (
