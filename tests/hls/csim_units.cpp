@@ -1,4 +1,4 @@
-// Test bench of resize, crop and normalize: an image through one unit.
+// Test bench of resize, scaler, crop and normalize: an image through one unit.
 //
 // The input ends after `given` pixels with `end_status`, so that early ends can be tested; bytes are HWC RGB.
 #include <algorithm>
@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "crop/crop.hpp"
+#include "headrace/word.hpp"
 #include "normalize/normalize.hpp"
 #include "resize/resize.hpp"
+#include "scaler/scaler.hpp"
 
 using namespace headrace;
 
@@ -81,6 +83,23 @@ extern "C" int csim_resize(const uint8_t* image, uint32_t width, uint32_t height
     feed(s, part.data(), width, height, wide, std::min<uint64_t>(given, part.size() / 3), frame_status, end_status);
     resize(s.frames, s.pixels, wanted, s.out_frames, s.out_pixels);
     return collect(s, out, capacity, out_width, out_height);
+}
+
+// `setup`: as in ScalerSetup, a word each.
+extern "C" int csim_scaler(const uint8_t* image, uint32_t width, uint32_t height, uint64_t given, uint32_t frame_status,
+                           uint32_t end_status, const uint32_t* setup, const uint64_t* table, uint8_t* out,
+                           uint64_t capacity, uint32_t* out_width, uint32_t* out_height) {
+    Streams s;
+    const ScalerSetup asked{setup[0], setup[1], {setup[2], static_cast<uint8_t>(setup[3]), setup[4] != 0},
+                            {setup[5], static_cast<uint8_t>(setup[6]), setup[7] != 0}, setup[8] != 0, setup[9] != 0};
+    hls::stream<ap_uint<128>> words;
+    for (uint64_t i = 0; i < 2 * (uint64_t{setup[2]} + setup[5]); i++) {
+        words.write(word_of({table[2 * i], table[2 * i + 1]}));
+    }
+    feed(s, image, width, height, width, given, frame_status, end_status);
+    scaler(s.frames, s.pixels, words, asked, s.out_frames, s.out_pixels);
+    const int status = collect(s, out, capacity, out_width, out_height);
+    return words.empty() ? status : 255;
 }
 
 extern "C" int csim_crop(const uint8_t* image, uint32_t width, uint32_t height, uint64_t given, uint32_t frame_status,

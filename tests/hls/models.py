@@ -58,6 +58,7 @@ RTL: dict[str, Path] = {
         "render": "rtl_render.cpp",
         "resample": "rtl_resample.cpp",
         "resize": "rtl_units.cpp",
+        "scaler": "rtl_units.cpp",
         "sound_store": "rtl_sound_store.cpp",
         "store": "rtl_store.cpp",
         "transform": "rtl_transform.cpp",

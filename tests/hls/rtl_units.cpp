@@ -1,4 +1,4 @@
-// Test bench of Verilated resize, crop and normalize: an image through one unit, clock by clock.
+// Test bench of Verilated resize, scaler, crop and normalize: an image through one unit, clock by clock.
 //
 // The model lives as long as the library and is reset once, so that each call is also a request after another one.
 // Seed 0: input always there, output always taken. Other seeds: every stream pauses at random, by a rate of its own, and
@@ -84,10 +84,20 @@ struct Numbers {
     uint64_t held;    // of them, clocks in which a beat was there and was not taken
 };
 
-// Resize and crop have the same streams.
-template <class Model>
+// A unit without an input besides frames and beats.
+struct NoMore {
+    void offer() {}
+    void settled() {}
+    void edge() {}
+    bool done() const { return true; }
+    uint64_t clocks() const { return 0; }
+};
+
+// Resize, scaler and crop have the same streams.
+template <class Model, class More = NoMore>
 int run(Bench<Model>& bench, uint32_t width, uint32_t height, uint32_t frame_status, Source source, uint8_t* out,
-        uint64_t capacity, uint32_t columns, uint32_t* out_width, uint32_t* out_height, uint32_t seed, Numbers* numbers) {
+        uint64_t capacity, uint32_t columns, uint32_t* out_width, uint32_t* out_height, uint32_t seed, Numbers* numbers,
+        More more = {}) {
     Model& m = bench.model;
     Random random(seed);
     const bool stalls = seed != 0;
@@ -98,7 +108,8 @@ int run(Bench<Model>& bench, uint32_t width, uint32_t height, uint32_t frame_sta
     m.frame_i = uint64_t(width) << 24 | uint64_t(height) << 8 | frame_status;
     m.frame_valid_i = 0;
     m.beat_valid_i = 0;
-    const uint64_t limit = 20000 + (stalls ? 100 : 4) * (uint64_t(width) * height + capacity / 3 + 1000);
+    const uint64_t limit =
+        20000 + (stalls ? 100 : 4) * (uint64_t(width) * height + capacity / 3 + 1000 + more.clocks());
     uint64_t first = 0;
     *numbers = Numbers{0, 0};
     for (uint64_t now = 1; now < limit; now++) {
@@ -109,7 +120,9 @@ int run(Bench<Model>& bench, uint32_t width, uint32_t height, uint32_t frame_sta
         }
         m.frame_ready_i = frame_out();
         m.beat_ready_i = beat_out();
+        more.offer();
         bench.settle();
+        more.settled();
         const bool frame_taken = m.frame_valid_i && m.frame_ready_o;
         const bool beat_taken = m.beat_valid_i && m.beat_ready_o;
         numbers->held += m.beat_valid_i && !m.beat_ready_o;
@@ -132,8 +145,9 @@ int run(Bench<Model>& bench, uint32_t width, uint32_t height, uint32_t frame_sta
             numbers->cycles = now - first + 1;
         }
         // Back to idle: the request is over, and nothing else came out.
-        const bool idle = frame_sent && sink.done && source.done && m.frame_ready_o && !m.beat_valid_i;
+        const bool idle = frame_sent && sink.done && source.done && m.frame_ready_o && !m.beat_valid_i && more.done();
         bench.edge();
+        more.edge();
         if (frame_taken) {
             frame_sent = true;
             first = now;
@@ -199,6 +213,60 @@ extern "C" int rtl_resize(const uint8_t* image, uint32_t width, uint32_t height,
     const Source source(part.data(), wide, std::min<uint64_t>(given, part.size() / 3), end_status, seed & 1);
     return run(bench, width, height, frame_status, source, out, capacity, columns, out_width, out_height, seed,
                numbers);
+}
+#endif
+
+#if __has_include("Vscaler.h")
+#include "Vscaler.h"
+
+namespace {
+
+// The words of the lists.
+struct Lists {
+    Vscaler& m;
+    const uint64_t* words;
+    uint64_t left, between;
+    Pace pace;
+    bool taken = false;
+
+    void offer() {
+        if (!m.word_valid_i && left != 0 && pace()) {
+            m.word_valid_i = 1;
+            for (unsigned i = 0; i < 4; i++) m.word_i[i] = words[i / 2] >> (32 * (i % 2));
+        }
+    }
+    void settled() { taken = m.word_valid_i && m.word_ready_o; }
+    void edge() {
+        if (!taken) return;
+        m.word_valid_i = 0;
+        words += 2;
+        left--;
+    }
+    bool done() const { return left == 0; }
+    // That the words take, and rows between the passes.
+    uint64_t clocks() const { return left + between; }
+};
+
+}  // namespace
+
+// `setup`: as in csim_scaler.
+extern "C" int rtl_scaler(const uint8_t* image, uint32_t width, uint32_t height, uint64_t given, uint32_t frame_status,
+                          uint32_t end_status, const uint32_t* setup, const uint64_t* table, uint8_t* out,
+                          uint64_t capacity, uint32_t* out_width, uint32_t* out_height, uint32_t seed,
+                          Numbers* numbers) {
+    static Bench<Vscaler> bench;
+    Vscaler& m = bench.model;
+    // As setup_t, the last field lowest.
+    const unsigned sizes[10] = {16, 16, 32, 5, 1, 32, 5, 1, 1, 1};
+    unsigned __int128 bits = 0;
+    for (unsigned i = 0; i < 10; i++) bits = bits << sizes[i] | setup[i];
+    for (unsigned i = 0; i < 4; i++) m.setup_i[i] = static_cast<uint32_t>(bits >> (32 * i));
+    m.word_valid_i = 0;
+    Random random(seed + 1);
+    const uint64_t between = uint64_t(setup[0] + 16) * height + uint64_t(width + 16) * setup[1];
+    const Lists lists{m, table, 2 * (uint64_t{setup[2]} + setup[5]), between, Pace(random, seed != 0)};
+    const Source source(image, width, given, end_status, seed & 1);
+    return run(bench, width, height, frame_status, source, out, capacity, 0, out_width, out_height, seed, numbers, lists);
 }
 #endif
 

@@ -1,4 +1,4 @@
-"""Resize, crop, normalize and image_cu as Python functions over their implementations, for the tests of each."""
+"""Resize, scaler, crop, normalize and image_cu as Python functions over their implementations, for their tests."""
 
 import ctypes
 import itertools
@@ -44,6 +44,24 @@ class Csim:
         settings = [short, crop is not None, *(crop or (1, 1, 0, 0)), columns]
         return self._framed("resize", image, settings, capacity, given, frame_status, end_status, columns=columns)
 
+    def scaler(self, image, table, *, words=None, given=None, frame_status=0, end_status=0):
+        """`table`: a ScalerTable. `words`: what the unit reads in place of its bytes, of the same length."""
+        rows, columns = table.rows, table.columns
+        setup = [
+            *table.out,
+            table.row_entries,
+            rows.bits,
+            rows.gather,
+            table.column_entries,
+            columns.bits,
+            columns.gather,
+        ]
+        setup = np.array([*setup, table.wide, table.columns_first], np.uint32)
+        words = np.ascontiguousarray(table.packed() if words is None else words)
+        capacity = 3 * table.out.width * table.out.height
+        frame = {"given": given, "frame_status": frame_status, "end_status": end_status}
+        return self._framed("scaler", image, [_pointer(setup), _pointer(words)], capacity, **frame)
+
     def crop(self, image, width, height, x=CENTRED, y=CENTRED, *, cut=False, given=None, frame_status=0, end_status=0):
         """`cut`: only the beats with pixels of the window come."""
         capacity = min(3 * width * height, image.size)
@@ -59,7 +77,9 @@ class Csim:
         return _status(code), out
 
     def _framed(self, name, image, settings, capacity, given, frame_status, end_status, size=None, columns=0):
-        """`size` of the frame, where `image` is a part of it; `columns` of the output, where it is."""
+        """`size` of the frame, where `image` is a part of it; `columns` of the output, where it is.
+
+        Settings are numbers or pointers."""
         height, width = size or image.shape[:2]
         image = np.ascontiguousarray(image)
         out = np.zeros(max(3, capacity), np.uint8)
@@ -72,7 +92,7 @@ class Csim:
             ctypes.c_uint64(image.size // 3 if given is None else given),
             ctypes.c_uint32(frame_status),
             ctypes.c_uint32(end_status),
-            *map(ctypes.c_uint32, settings),
+            *(each if isinstance(each, ctypes.c_void_p) else ctypes.c_uint32(each) for each in settings),
             _pointer(out),
             ctypes.c_uint64(len(out)),
             *map(ctypes.byref, out_size),
@@ -113,6 +133,9 @@ class Rtlsim(Csim):
 
     def resize(self, *arguments, **keywords):
         return self._twice(super().resize, *arguments, **keywords)
+
+    def scaler(self, *arguments, **keywords):
+        return self._twice(super().scaler, *arguments, **keywords)
 
     def crop(self, *arguments, **keywords):
         return self._twice(super().crop, *arguments, **keywords)

@@ -1,0 +1,195 @@
+"""The tables of the scaler, the hardware unit that resizes with any filter of `reference/resampler.py`.
+
+The scaler knows no filter and no size. It runs two lists of steps, one along rows and one along columns. An element is
+a pixel of a row, or a row of the image. A step takes an element or not, multiplies by up to LANES weights, and gives an
+output element or not. There are two kinds of lists:
+
+    scatter   A step adds the taken element, times a weight each, to the LANES outputs that are open. When it gives an
+              output, that is the first open one. So an image shrinks, whatever the number of taps.
+    gather    A step keeps the taken element with those before it. When it gives an output, that is the weighted sum of
+              the last LANES elements. So an image grows.
+
+A crop is a list that gives a part of the outputs only.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.batching import UnsupportedInput
+from headrace.host.dpu.processors import Engine, Filter, Size
+from headrace.host.dpu.reference import resampler
+
+NARROW_LANES: Final = 8  # weights of a step
+WIDE_LANES: Final = 4  # weights of a step where two steps run in a clock
+MAX_ENTRIES: Final = 4096  # of the list along rows, which the unit holds. Its rows fit if their entries do
+WEIGHT_BITS: Final = 24
+ENTRY_BYTES: Final = 32
+TAKE, EMIT = 1, 2
+WIDE_FILTERS: Final = (Filter.BOX, Filter.BILINEAR, Filter.HAMMING, Filter.BICUBIC)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """The steps of one direction.
+
+    Attributes:
+        flags: TAKE and EMIT of each step, shape (steps,).
+        weights: Shape (steps, lanes), multiples of 2^-bits. Lane 0 is the first open output of a scatter, and the
+            newest element of a gather.
+        bits: The fixed point of the weights.
+        gather: The kind of the list.
+    """
+
+    flags: NDArray[np.uint8]
+    weights: NDArray[np.int32]
+    bits: int
+    gather: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScalerTable:
+    """All that the scaler needs for an image of one size.
+
+    Attributes:
+        source, out: Sizes of the image and of the result.
+        rows, columns: Steps along a row, and along a column.
+        wide: Two steps run in a clock, with WIDE_LANES weights each.
+        columns_first: The pass along columns comes first.
+    """
+
+    source: Size
+    out: Size
+    rows: Steps
+    columns: Steps
+    wide: bool
+    columns_first: bool
+
+    @property
+    def row_entries(self) -> int:
+        return -(-len(self.rows.flags) // 2) if self.wide else len(self.rows.flags)
+
+    @property
+    def column_entries(self) -> int:
+        return len(self.columns.flags)
+
+    def packed(self) -> NDArray[np.uint8]:
+        """Return the bytes that the unit reads: entries of ENTRY_BYTES, first those along rows."""
+        rows = _packed(self.rows, paired=self.wide)
+        return np.concatenate([rows, _packed(self.columns, paired=False)]).reshape(-1)
+
+
+@lru_cache(maxsize=64)
+def table(source: Size, target: Size, by: Filter, engine: Engine, window: tuple[int, int, int, int]) -> ScalerTable:
+    """Return the table for a resize from `source` to `target`, of which only a window is wanted.
+
+    Args:
+        window: First column, first row, width and height of the part.
+
+    Raises:
+        UnsupportedInput: The unit has no room for the list along rows.
+    """
+    wide = by in WIDE_FILTERS
+    lanes = WIDE_LANES if wide else NARROW_LANES
+    left, top, width, height = window
+    rows = _steps(resampler.taps(source.width, target.width, by, engine), source.width, left, width, lanes)
+    columns = _steps(resampler.taps(source.height, target.height, by, engine), source.height, top, height, lanes)
+    columns_first = resampler.columns_first(*source, *target, engine)
+    made = ScalerTable(source, Size(width, height), rows, columns, wide, columns_first)
+    if made.row_entries > MAX_ENTRIES:
+        raise UnsupportedInput(
+            f"a resize from {source.width} to {target.width} pixels needs {made.row_entries} entries of a list; "
+            f"the scaler has room for {MAX_ENTRIES}"
+        )
+    return made
+
+
+def _steps(taps: resampler.Taps, source: int, first: int, count: int, lanes: int) -> Steps:
+    """Return the steps that give outputs `first` to `first + count`."""
+    weights = taps.weights[first : first + count]
+    there = weights != 0
+    some = there.any(axis=1)
+    # Weights of 0 at both ends of an output's taps are no taps. An output without any is 0, and keeps one.
+    leading = np.where(some, there.argmax(axis=1), 0)
+    trailing = np.where(some, there.shape[1] - there[:, ::-1].argmax(axis=1), 1)
+    begin = taps.first[first : first + count] + leading
+    end = taps.first[first : first + count] + trailing
+    make = _gather if len(taps.first) > source else _scatter
+    return make(weights, taps.first[first : first + count], begin, end, taps.bits, source, lanes)
+
+
+def _scatter(
+    weights: NDArray[np.int32],
+    first: NDArray[np.int32],
+    begin: NDArray[np.int32],
+    end: NDArray[np.int32],
+    bits: int,
+    source: int,
+    lanes: int,
+) -> Steps:
+    count = len(first)
+    outputs = np.arange(count)
+    given = np.maximum.accumulate(end - 1 - outputs) + outputs  # the step of each output: one a step, in order
+    steps = max(source, int(given[-1]) + 1)
+    flags = np.where(np.arange(steps) < source, TAKE, 0).astype(np.uint8)
+    flags[given] |= EMIT
+    open_ = np.searchsorted(given, np.arange(steps))  # the first open output at each step
+    spread = np.zeros((steps, lanes), np.int32)
+    for tap in range(weights.shape[1]):
+        at = first + tap
+        counts = (begin <= at) & (at < end)
+        at, lane = at[counts], (outputs - open_[np.minimum(at, steps - 1)])[counts]
+        spread[at, lane] = weights[counts, tap]
+    return Steps(flags, spread, bits, gather=False)
+
+
+def _gather(
+    weights: NDArray[np.int32],
+    first: NDArray[np.int32],
+    begin: NDArray[np.int32],
+    end: NDArray[np.int32],
+    bits: int,
+    source: int,
+    lanes: int,
+) -> Steps:
+    newest = np.maximum.accumulate(end - 1)
+    # A step takes one element, so a step behind an output may have to take some without giving any.
+    flags, rows = [], []
+    taken = 0
+    for output, last in enumerate(newest.tolist()):
+        alone = max(last - taken, 0)
+        flags += [TAKE] * alone + [(TAKE if taken <= last else 0) | EMIT]
+        rows += [-1] * alone + [output]
+        taken = max(taken, last + 1)
+    flags += [TAKE] * (source - taken)
+    rows += [-1] * (source - taken)
+    of = np.array(rows)
+    gathered = np.zeros((len(of), lanes), np.int32)
+    for lane in range(lanes):
+        tap = newest - lane - first
+        counts = (newest - lane >= begin) & (newest - lane < end)
+        values = np.where(counts, weights[np.arange(len(first)), np.clip(tap, 0, weights.shape[1] - 1)], 0)
+        gathered[of >= 0, lane] = values
+    return Steps(np.array(flags, np.uint8), gathered, bits, gather=True)
+
+
+def _packed(steps: Steps, paired: bool) -> NDArray[np.uint8]:
+    """Return entries of ENTRY_BYTES: NARROW_LANES weights of WEIGHT_BITS, and then four bits of flags.
+
+    With `paired`, an entry has two steps, one after the other. The last one may do nothing."""
+    flags, weights = steps.flags, steps.weights
+    if paired:
+        odd = len(flags) % 2
+        flags = np.pad(flags, (0, odd)).reshape(-1, 2)
+        weights = np.pad(weights, ((0, odd), (0, 0))).reshape(-1, NARROW_LANES)
+        flags = flags[:, 0] | flags[:, 1] << 2
+    else:
+        weights = np.pad(weights, ((0, 0), (0, NARROW_LANES - weights.shape[1])))
+    entries = np.zeros((len(flags), ENTRY_BYTES), np.uint8)
+    low = weights.astype("<i4").view(np.uint8).reshape(-1, NARROW_LANES, 4)[:, :, : WEIGHT_BITS // 8]
+    entries[:, : NARROW_LANES * WEIGHT_BITS // 8] = low.reshape(len(flags), -1)
+    entries[:, NARROW_LANES * WEIGHT_BITS // 8] = flags
+    return entries
