@@ -256,6 +256,29 @@ entries:
     out.end(complete || status != STATUS_OK ? status : static_cast<uint8_t>(STATUS_BAD_ARGUMENT));
 }
 
+// An image of `width` columns and `height` rows on a canvas.
+void place(hls::stream<Beat>& pixels, uint32_t width, uint32_t height, const Canvas& canvas,
+           hls::stream<Beat>& out_pixels) {
+    Taken in(pixels);
+    Given out(out_pixels, canvas.width);
+    bool there = true;
+canvas_rows:
+    for (uint32_t y = 0; y < canvas.height && there; y++) {
+#pragma HLS LOOP_TRIPCOUNT max = 65535
+        const bool in_row = y >= canvas.top && y < canvas.top + height;
+    canvas_columns:
+        for (uint32_t x = 0; x < canvas.width && there; x++) {
+#pragma HLS PIPELINE II = 1
+#pragma HLS LOOP_TRIPCOUNT max = 8192
+            Pixel pixel;
+            for (unsigned c = 0; c < CHANNELS; c++) pixel.value[c] = canvas.colour[c];
+            if (in_row && x >= canvas.left && x < canvas.left + width) there = in.next(pixel);
+            if (there) out.put(pixel);
+        }
+    }
+    out.end(in.drained());
+}
+
 // The list along rows into the memory. True if it takes `width` pixels and gives `out_width`.
 bool load_rows(hls::stream<ap_uint<128>>& table, const ScalerPass& pass, bool wide, uint32_t width, uint32_t out_width,
                Entry* entries) {
@@ -273,6 +296,13 @@ bool load_rows(hls::stream<ap_uint<128>>& table, const ScalerPass& pass, bool wi
 
 bool sound(const ScalerPass& pass) { return pass.bits >= 1 && pass.bits <= 31; }
 
+bool sound(const ScalerSetup& setup) {
+    const Canvas& canvas = setup.canvas;
+    return sound(setup.rows) && sound(setup.columns) && setup.out_height != 0 &&
+           uint64_t{canvas.left} + setup.out_width <= canvas.width &&
+           uint64_t{canvas.top} + setup.out_height <= canvas.height;
+}
+
 }  // namespace
 
 void scaler(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, hls::stream<ap_uint<128>>& table,
@@ -286,25 +316,25 @@ void scaler(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, hls::stream<a
     const uint32_t width = frame.width, height = frame.height;
     const bool loaded = load_rows(table, setup.rows, setup.wide, width, setup.out_width, entries);
     Status status = frame.status;
-    if (status == STATUS_OK && (!loaded || !sound(setup.rows) || !sound(setup.columns) || setup.out_height == 0)) {
-        status = STATUS_BAD_ARGUMENT;
-    }
+    if (status == STATUS_OK && !(loaded && sound(setup))) status = STATUS_BAD_ARGUMENT;
     if (status != STATUS_OK) {
         out_frames.write(Frame{0, 0, status});
         if (frame.status == STATUS_OK) drain(pixels);
         for (uint32_t i = 0; i < 2 * setup.columns.entries; i++) table.read();
         return;
     }
-    out_frames.write(Frame{setup.out_width, setup.out_height, STATUS_OK});
-    hls::stream<Beat> between("between");
+    out_frames.write(Frame{setup.canvas.width, setup.canvas.height, STATUS_OK});
+    hls::stream<Beat> between("between"), scaled("scaled");
 #pragma HLS STREAM variable = between depth = 64
+#pragma HLS STREAM variable = scaled depth = 64
     if (setup.columns_first) {
         along_columns(pixels, table, setup.columns, setup.wide, width, height, setup.out_height, between);
-        along_rows(between, entries, setup.rows, setup.wide, setup.out_height, setup.out_width, out_pixels);
+        along_rows(between, entries, setup.rows, setup.wide, setup.out_height, setup.out_width, scaled);
     } else {
         along_rows(pixels, entries, setup.rows, setup.wide, height, setup.out_width, between);
-        along_columns(between, table, setup.columns, setup.wide, setup.out_width, height, setup.out_height, out_pixels);
+        along_columns(between, table, setup.columns, setup.wide, setup.out_width, height, setup.out_height, scaled);
     }
+    place(scaled, setup.out_width, setup.out_height, setup.canvas, out_pixels);
 }
 
 }  // namespace headrace

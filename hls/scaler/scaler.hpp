@@ -1,4 +1,5 @@
-// Scaler: the antialiased resize of Pillow and torchvision, along rows and along columns, by tables of the host.
+// Scaler: the antialiased resize of Pillow and torchvision, along rows and along columns, by tables of the host, on a
+// canvas of one colour.
 //
 // Reference   host/dpu/reference/resampler.py, bit for bit: box, bilinear, hamming, bicubic and lanczos, any ratio, both
 //             libraries' fixed point, and both orders of the passes. host/dpu/units/scaler.py makes the tables.
@@ -17,7 +18,8 @@
 // Memory      4096 entries along rows (96 KiB), and 4096 words of 24 sums (384 KiB): the open outputs of two columns with
 //             four weights a step, or of one column with eight. The entries bound the rows that are held.
 // Bad input   STATUS_BAD_ARGUMENT: a list that does not take as many elements as come, or does not give as many as the
-//             output has, a list along rows beyond the memory, bits outside 1 to 31, or an output of no pixels.
+//             output has, a list along rows beyond the memory, bits outside 1 to 31, an output of no pixels, or one
+//             that does not lie on the canvas.
 //             Upstream errors pass.
 #pragma once
 
@@ -33,10 +35,17 @@ struct ScalerPass {
     bool gather;
 };
 
+// Where the image lies on a larger one, which has the colour elsewhere.
+struct Canvas {
+    uint32_t width, height, left, top;
+    uint8_t colour[CHANNELS];
+};
+
 struct ScalerSetup {
     uint32_t out_width, out_height;
     ScalerPass rows, columns;
     bool wide, columns_first;
+    Canvas canvas;
 };
 
 void scaler(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, hls::stream<ap_uint<128>>& table,

@@ -1,9 +1,9 @@
 // Scaler: the antialiased resize of Pillow and torchvision, along rows and along columns, by tables
-// of the host.
+// of the host, on a canvas of one colour.
 //
-//                        +-> scaler_rows ----> scaler_columns --+
-//     beats -> the gate -+                                      +-> beat_queue -> beats
-//                        +-> scaler_columns -> scaler_rows -----+   (columns first)
+//              +-> scaler_rows ----> scaler_columns --+
+//     beats ---+                                      +-> scaler_canvas -> beat_queue -> beats
+//              +-> scaler_columns -> scaler_rows -----+   (columns first)
 //
 // Reference   scaler.cpp, bit for bit, and status for status. scaler.hpp says what the lists mean.
 // Interface   one frame and its beats in, one frame and its beats out; see headrace_pkg. `setup_i`
@@ -13,7 +13,7 @@
 // Latency     two clocks an entry along rows, and as many source rows as the first output needs.
 // Memory      3 UltraRAMs for the list along rows, 11 for the open outputs.
 // Bad input   lists that do not fit the sizes, or a size of 0: StatusBadArgument, in the frame or
-//             at the end. Upstream errors pass.
+//             at the end; so does an image that does not lie on the canvas. Upstream errors pass.
 module scaler
   import headrace_pkg::*;
   import scaler_pkg::*;
@@ -63,14 +63,16 @@ module scaler
   logic    run, discard, drains;
 
   // ---- Request ----
-  logic [15:0] held_width;  // at most two pixels an entry along rows: there is room
+  logic [15:0] held_width;  // of a row of the row memory, which has room for all of the table
   assign held_width = setup_i.columns_first ? source_q.width : setup_i.out_width;
 
   always_comb begin
     refusal = source_q.status;
     if (source_q.status == StatusOk) begin
       if (!good || setup_i.rows.bits == '0 || setup_i.columns.bits == '0 ||
-          setup_i.out_height == '0) begin
+          setup_i.out_height == '0 ||
+          17'(setup_i.left) + 17'(setup_i.out_width) > 17'(setup_i.canvas_width) ||
+          17'(setup_i.top) + 17'(setup_i.out_height) > 17'(setup_i.canvas_height)) begin
         refusal = StatusBadArgument;
       end
     end
@@ -119,7 +121,7 @@ module scaler
   assign frame_ready_o = state_q == StIdle;
   assign frame_valid_o = state_q == StPass || state_q == StRefuse || state_q == StFrame;
   assign frame_o       = status_q == StatusOk
-      ? '{width: setup_i.out_width, height: setup_i.out_height, status: StatusOk}
+      ? '{width: setup_i.canvas_width, height: setup_i.canvas_height, status: StatusOk}
       : '{width: '0, height: '0, status: status_q};
 
   // ---- Lists ----
@@ -255,33 +257,39 @@ module scaler
   );
 
   // ---- Output ----
-  logic [14:0] out_word_q, last_out_word;
-  logic [15:0] out_row_q;
-  logic        room, send, final_pair;
+  pixel_t [1:0] placed;
+  logic         placed_both, placed_last, placed_valid, placed_ready, room, send;
 
-  assign last_out_word = 15'((setup_i.out_width - 16'd1) >> 1);
-  assign result_ready  = room && run && !made_q;
-  assign send          = result.valid && result_ready;
-  assign final_pair    = out_word_q == last_out_word && out_row_q == setup_i.out_height - 16'd1;
+  scaler_canvas u_canvas (
+    .clk_i,
+    .rst_ni,
+    .run_i  (run),
+    .setup_i,
+    .pixel_i(result.pixel),
+    .both_i (result.both),
+    .valid_i(result.valid),
+    .ready_o(result_ready),
+    .pixel_o(placed),
+    .both_o (placed_both),
+    .last_o (placed_last),
+    .valid_o(placed_valid),
+    .ready_i(placed_ready)
+  );
+
+  assign placed_ready = room && run;
+  assign send         = placed_valid && placed_ready;
 
   always_ff @(posedge clk_i) begin
-    if (state_q == StFrame) begin
-      out_word_q <= '0;
-      out_row_q  <= '0;
-      made_q     <= 1'b0;
-    end else if (send) begin
-      out_word_q <= out_word_q == last_out_word ? '0 : out_word_q + 15'd1;
-      if (out_word_q == last_out_word) out_row_q <= out_row_q + 16'd1;
-      if (final_pair) made_q <= 1'b1;
-    end
+    if (state_q == StFrame) made_q <= 1'b0;
+    else if (send && placed_last) made_q <= 1'b1;
   end
 
   beat_queue u_beats (
     .clk_i,
     .rst_ni,
-    .pixel_i      (result.pixel),
-    .both_i       (result.both),
-    .last_i       (final_pair),
+    .pixel_i      (placed),
+    .both_i       (placed_both),
+    .last_i       (placed_last),
     .valid_i      (send),
     .room_o       (room),
     .pass_i       (state_q == StEnd && status_q == StatusOk),

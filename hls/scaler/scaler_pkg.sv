@@ -25,13 +25,18 @@ package scaler_pkg;
   } pass_t;
 
   typedef struct packed {
-    logic [15:0] out_width;
-    logic [15:0] out_height;
-    pass_t       rows;
-    pass_t       columns;
-    logic        wide;
-    logic        columns_first;
-  } setup_t;  // 110 bits
+    logic [15:0]           out_width;
+    logic [15:0]           out_height;
+    pass_t                 rows;
+    pass_t                 columns;
+    logic                  wide;
+    logic                  columns_first;
+    logic [15:0]           canvas_width;
+    logic [15:0]           canvas_height;
+    logic [15:0]           left;           // of the image on the canvas
+    logic [15:0]           top;
+    headrace_pkg::pixel_t  colour;         // of the canvas elsewhere
+  } setup_t;  // 198 bits
 
   typedef logic signed [2:0][31:0] sums_t;  // [channel: 0 red]
 

@@ -83,47 +83,31 @@ module scaler_rows
   end
 
   // ---- Pixels, up to two a clock ----
-  logic [2:0]   held_q, used;
-  pixel_t [4:0] pixels_q;
+  logic [2:0]   held;
+  logic [1:0]   used;
+  pixel_t [1:0] next;
   logic         take_b, give_b;
 
-  assign take_b  = entry_2.take_b && wide_i;
-  assign give_b  = entry_2.give_b && wide_i;
-  assign used    = 3'(entry_2.take) + 3'(take_b);
-  assign go      = valid_2 && used <= held_q && room;
-  assign ready_o = held_q <= 3'd3 && run_i;
+  assign take_b = entry_2.take_b && wide_i;
+  assign give_b = entry_2.give_b && wide_i;
+  assign used   = 2'(entry_2.take) + 2'(take_b);
+  assign go     = valid_2 && 3'(used) <= held && room;
 
-  pixel_t [4:0] left;
-  logic   [2:0] left_count;
-  always_comb begin
-    left       = pixels_q;
-    left_count = held_q;
-    if (go) begin
-      left_count = held_q - used;
-      if (used == 3'd1) left = {pixels_q[4], pixels_q[4:1]};
-      if (used == 3'd2) left = {{2{pixels_q[4]}}, pixels_q[4:2]};
-    end
-  end
-
-  always_ff @(posedge clk_i) begin
-    if (!rst_ni || !run_i) begin
-      held_q <= '0;
-    end else begin
-      held_q <= left_count + (valid_i && ready_o ? 3'(both_i) + 3'd1 : 3'd0);
-    end
-    for (int i = 0; i < 5; i++) begin
-      pixels_q[i] <= left[i];
-      if (ready_o && left_count == 3'(i)) pixels_q[i] <= pixel_i[0];
-      if (ready_o && left_count + 3'd1 == 3'(i)) pixels_q[i] <= pixel_i[1];
-    end
-  end
+  pixel_gear u_gear (
+    .clk_i,
+    .rst_ni (rst_ni && run_i),
+    .pixel_i, .both_i, .valid_i, .ready_o,
+    .pixel_o(next),
+    .held_o (held),
+    .used_i (go ? used : 2'd0)
+  );
 
   // ---- What the weights multiply ----
   pixel_t [Lanes-1:0] window_q, window_a, window_b;  // the last pixels, the newest first
   pixel_t             pixel_a, pixel_b;
 
-  assign pixel_a  = entry_2.take ? pixels_q[0] : '0;
-  assign pixel_b  = take_b ? pixels_q[entry_2.take ? 1 : 0] : '0;
+  assign pixel_a  = entry_2.take ? next[0] : '0;
+  assign pixel_b  = take_b ? next[entry_2.take ? 1 : 0] : '0;
   assign window_a = entry_2.take ? {window_q[Lanes-2:0], pixel_a} : window_q;
   assign window_b = take_b ? {window_a[Lanes-2:0], pixel_b} : window_a;
 

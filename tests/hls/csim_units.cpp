@@ -90,8 +90,10 @@ extern "C" int csim_scaler(const uint8_t* image, uint32_t width, uint32_t height
                            uint32_t end_status, const uint32_t* setup, const uint64_t* table, uint8_t* out,
                            uint64_t capacity, uint32_t* out_width, uint32_t* out_height) {
     Streams s;
-    const ScalerSetup asked{setup[0], setup[1], {setup[2], static_cast<uint8_t>(setup[3]), setup[4] != 0},
-                            {setup[5], static_cast<uint8_t>(setup[6]), setup[7] != 0}, setup[8] != 0, setup[9] != 0};
+    ScalerSetup asked{setup[0], setup[1], {setup[2], static_cast<uint8_t>(setup[3]), setup[4] != 0},
+                            {setup[5], static_cast<uint8_t>(setup[6]), setup[7] != 0}, setup[8] != 0, setup[9] != 0,
+                            {setup[10], setup[11], setup[12], setup[13], {0, 0, 0}}};
+    for (unsigned c = 0; c < CHANNELS; c++) asked.canvas.colour[c] = static_cast<uint8_t>(setup[14] >> (16 - 8 * c));
     hls::stream<ap_uint<128>> words;
     for (uint64_t i = 0; i < 2 * (uint64_t{setup[2]} + setup[5]); i++) {
         words.write(word_of({table[2 * i], table[2 * i + 1]}));

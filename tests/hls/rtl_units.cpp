@@ -257,13 +257,17 @@ extern "C" int rtl_scaler(const uint8_t* image, uint32_t width, uint32_t height,
     static Bench<Vscaler> bench;
     Vscaler& m = bench.model;
     // As setup_t, the last field lowest.
-    const unsigned sizes[10] = {16, 16, 32, 5, 1, 32, 5, 1, 1, 1};
-    unsigned __int128 bits = 0;
-    for (unsigned i = 0; i < 10; i++) bits = bits << sizes[i] | setup[i];
-    for (unsigned i = 0; i < 4; i++) m.setup_i[i] = static_cast<uint32_t>(bits >> (32 * i));
+    const unsigned sizes[15] = {16, 16, 32, 5, 1, 32, 5, 1, 1, 1, 16, 16, 16, 16, 24};
+    std::fill(m.setup_i.data(), m.setup_i.data() + 7, 0);
+    for (unsigned i = 15, at = 0; i-- > 0; at += sizes[i]) {
+        const uint64_t bits = uint64_t(setup[i]) << (at % 32);
+        m.setup_i[at / 32] |= static_cast<uint32_t>(bits);
+        m.setup_i[at / 32 + 1] |= static_cast<uint32_t>(bits >> 32);
+    }
     m.word_valid_i = 0;
     Random random(seed + 1);
-    const uint64_t between = uint64_t(setup[0] + 16) * height + uint64_t(width + 16) * setup[1];
+    const uint64_t between = uint64_t(setup[0] + 16) * height + uint64_t(width + 16) * setup[1] +
+                             uint64_t(setup[10]) * setup[11];
     const Lists lists{m, table, 2 * (uint64_t{setup[2]} + setup[5]), between, Pace(random, seed != 0)};
     const Source source(image, width, given, end_status, seed & 1);
     return run(bench, width, height, frame_status, source, out, capacity, 0, out_width, out_height, seed, numbers, lists);

@@ -117,6 +117,32 @@ def test_a_list_beyond_the_memory_is_refused_with_the_limit():
             whole(Size(*source), Size(*target), by, Engine.TORCHVISION)
 
 
+@on_both
+@settings(max_examples=40)
+@given(data=st.data())
+def test_the_image_lies_on_a_canvas_of_a_colour(units, data):
+    side = st.integers(1, 40)
+    source, target = (Size(data.draw(side), data.draw(side)) for _ in range(2))
+    width, height = (kept + data.draw(st.integers(0, 30)) for kept in target)
+    left, top = data.draw(st.integers(0, width - target.width)), data.draw(st.integers(0, height - target.height))
+    image = noise(source)
+    made = whole(source, target, Filter.BICUBIC, Engine.TORCHVISION)
+    status, out = units.scaler(image, made, canvas=(width, height, left, top, 0x123456))
+    assert status == Status.OK
+    expected = np.full((height, width, 3), (0x12, 0x34, 0x56), np.uint8)
+    resized = resampler.resize(image, *target, Filter.BICUBIC, Engine.TORCHVISION)
+    expected[top : top + target.height, left : left + target.width] = resized
+    assert np.array_equal(out, expected)
+
+
+@on_both
+@pytest.mark.parametrize(
+    "canvas", [(6, 5, 0, 0), (7, 4, 0, 0), (7, 5, 1, 0), (7, 5, 0, 1), (0, 0, 0, 0), (9, 9, 65535, 0)]
+)
+def test_an_image_that_does_not_lie_on_the_canvas_ends_in_a_status(units, canvas):
+    assert units.scaler(noise(GOOD.source), GOOD, canvas=(*canvas, 0))[0] == Status.BAD_ARGUMENT
+
+
 class Changed:
     """A table with other numbers than its lists have."""
 

@@ -44,21 +44,16 @@ class Csim:
         settings = [short, crop is not None, *(crop or (1, 1, 0, 0)), columns]
         return self._framed("resize", image, settings, capacity, given, frame_status, end_status, columns=columns)
 
-    def scaler(self, image, table, *, words=None, given=None, frame_status=0, end_status=0):
-        """`table`: a ScalerTable. `words`: what the unit reads in place of its bytes, of the same length."""
+    def scaler(self, image, table, *, words=None, canvas=None, given=None, frame_status=0, end_status=0):
+        """`table`: a ScalerTable. `words`: what the unit reads in place of its bytes, of the same length.
+
+        `canvas`: width, height, left, top and colour; without it, that of the result."""
         rows, columns = table.rows, table.columns
-        setup = [
-            *table.out,
-            table.row_entries,
-            rows.bits,
-            rows.gather,
-            table.column_entries,
-            columns.bits,
-            columns.gather,
-        ]
-        setup = np.array([*setup, table.wide, table.columns_first], np.uint32)
+        passes = [table.row_entries, rows.bits, rows.gather, table.column_entries, columns.bits, columns.gather]
+        canvas = canvas or (*table.out, 0, 0, 0)
+        setup = np.array([*table.out, *passes, table.wide, table.columns_first, *canvas], np.uint32)
         words = np.ascontiguousarray(table.packed() if words is None else words)
-        capacity = 3 * table.out.width * table.out.height
+        capacity = 3 * canvas[0] * canvas[1]
         frame = {"given": given, "frame_status": frame_status, "end_status": end_status}
         return self._framed("scaler", image, [_pointer(setup), _pointer(words)], capacity, **frame)
 
