@@ -59,8 +59,8 @@ module scaler
 
   frame_t  source_q;
   status_e status_q, refusal, end_status_q;
-  logic    ended_q, loaded, good, empty, bad, columns_done, columns_bad, failed, made_q, last_leaves;
-  logic    run, discard, drains;
+  logic    ended_q, loaded, good, empty, bad, columns_done, columns_bad, failed, made_q;
+  logic    run, discard, drains, last_leaves;
 
   // ---- Request ----
   logic [15:0] held_width;  // of a row of the row memory, which has room for all of the table

@@ -9,6 +9,7 @@
 #include "crop/crop.hpp"
 #include "headrace/word.hpp"
 #include "normalize/normalize.hpp"
+#include "patches/patches.hpp"
 #include "resize/resize.hpp"
 #include "scaler/scaler.hpp"
 
@@ -132,4 +133,28 @@ extern "C" int csim_normalize(const uint8_t* image, uint64_t given, uint32_t end
     } while (!beat.last);
     if (count != given || !samples.empty() || !s.pixels.empty()) return 255;
     return beat.status;
+}
+
+// `setup`: the fields of PatchLayout, log2 of the bytes of a sample, the capacity. `sizes` receives width, height, bytes
+// and the number of words that came.
+extern "C" int csim_patches(const uint8_t* image, uint32_t width, uint32_t height, uint64_t given, uint32_t frame_status,
+                            uint32_t end_status, const uint32_t* setup, const uint32_t* tables, uint64_t* words,
+                            uint64_t room, uint64_t* sizes) {
+    Streams s;
+    feed(s, image, width, height, width, given, frame_status, end_status);
+    const PatchLayout layout{setup[0], setup[1], setup[2], setup[3], setup[4] != 0, setup[5]};
+    hls::stream<ap_uint<128>> out;
+    PatchesEnd end;
+    patches(s.frames, s.pixels, reinterpret_cast<const uint32_t(*)[256]>(tables), layout, 1u << setup[6], setup[7], out,
+            end);
+    uint64_t count = 0;
+    for (; !out.empty(); count++) {
+        const Halves word = halves_of(out.read());
+        if (count == room) return 255;
+        words[2 * count] = word.low;
+        words[2 * count + 1] = word.high;
+    }
+    const uint64_t ends[] = {end.width, end.height, end.bytes, count};
+    std::copy(ends, ends + 4, sizes);
+    return s.frames.empty() && s.pixels.empty() ? static_cast<int>(end.status) : 255;
 }

@@ -54,6 +54,7 @@ RTL: dict[str, Path] = {
         "mel": "rtl_mel.cpp",
         "mel_normalize": "rtl_mel_normalize.cpp",
         "normalize": "rtl_units.cpp",
+        "patches": "rtl_units.cpp",
         "progressive_decoder": "rtl_progressive.cpp",
         "render": "rtl_render.cpp",
         "resample": "rtl_resample.cpp",

@@ -368,3 +368,86 @@ extern "C" int rtl_normalize(const uint8_t* image, uint32_t width, uint64_t give
     return sink.done ? BROKEN : TIMEOUT;
 }
 #endif
+
+#if __has_include("Vpatches.h")
+#include "Vpatches.h"
+
+// `setup`, `sizes`: as in csim_patches.
+extern "C" int rtl_patches(const uint8_t* image, uint32_t width, uint32_t height, uint64_t given, uint32_t frame_status,
+                           uint32_t end_status, const uint32_t* setup, const uint32_t* tables, uint64_t* words,
+                           uint64_t room, uint64_t* sizes, uint32_t seed, Numbers* numbers) {
+    static Bench<Vpatches> bench;
+    Vpatches& m = bench.model;
+    m.frame_valid_i = m.beat_valid_i = m.start_i = 0;
+    // As layout_t, the last field lowest.
+    const unsigned fields[6] = {16, 16, 8, 4, 1, 32};
+    std::fill(m.layout_i.data(), m.layout_i.data() + 3, 0);
+    for (unsigned i = 6, at = 0; i-- > 0; at += fields[i]) {
+        const uint64_t bits = uint64_t(setup[i]) << (at % 32);
+        m.layout_i[at / 32] |= static_cast<uint32_t>(bits);
+        if (at / 32 < 2) m.layout_i[at / 32 + 1] |= static_cast<uint32_t>(bits >> 32);
+    }
+    m.shift_i = setup[6];
+    m.capacity_i = setup[7];
+    for (int i = 0; i < 3 * 256; i++) {
+        m.table_we_i = 1;
+        m.table_channel_i = i / 256;
+        m.table_index_i = i % 256;
+        m.table_value_i = tables[i];
+        bench.clock();
+    }
+    m.table_we_i = 0;
+    m.start_i = 1;
+    bench.clock();
+    m.start_i = 0;
+    Random random(seed);
+    const bool stalls = seed != 0;
+    Pace frame_in(random, stalls), beat_in(random, stalls), word_out(random, stalls);
+    Source source(image, width, given, end_status, seed & 1);
+    bool frame_sent = false, broken = false;
+    if (frame_status != 0) source.done = true;
+    m.frame_i = uint64_t(width) << 24 | uint64_t(height) << 8 | frame_status;
+    uint64_t count = 0, first = 0;
+    *numbers = Numbers{0, 0};
+    const uint64_t limit = 20000 + (stalls ? 100 : 4) * (given + room + 1000);
+    for (uint64_t now = 1; now < limit && !broken; now++) {
+        if (!m.frame_valid_i) m.frame_valid_i = !frame_sent && frame_in();
+        if (!m.beat_valid_i && frame_sent && !source.done && beat_in()) {
+            m.beat_valid_i = 1;
+            m.beat_i = source.beat();
+        }
+        m.word_ready_i = word_out();
+        bench.settle();
+        const bool frame_taken = m.frame_valid_i && m.frame_ready_o;
+        const bool beat_taken = m.beat_valid_i && m.beat_ready_o;
+        numbers->held += m.beat_valid_i && !m.beat_ready_o;
+        if (m.word_valid_o && m.word_ready_i) {
+            broken = count == room;
+            for (unsigned i = 0; i < 2 && !broken; i++) {
+                words[2 * count + i] = uint64_t(m.word_o[2 * i + 1]) << 32 | m.word_o[2 * i];
+            }
+            count++;
+            numbers->cycles = now - first + 1;
+        }
+        const bool idle = frame_sent && source.done && !m.beat_valid_i && m.idle_o;
+        bench.edge();
+        if (frame_taken) {
+            frame_sent = true;
+            first = now;
+            m.frame_valid_i = 0;
+        }
+        if (beat_taken) {
+            source.taken();
+            m.beat_valid_i = 0;
+        }
+        if (idle) {
+            const uint64_t ends[] = {m.width_o, m.height_o, m.bytes_o, count};
+            std::copy(ends, ends + 4, sizes);
+            return m.status_o;
+        }
+    }
+    m.frame_valid_i = m.beat_valid_i = 0;
+    bench.reset();
+    return broken ? BROKEN : TIMEOUT;
+}
+#endif

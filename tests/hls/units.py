@@ -1,4 +1,4 @@
-"""Resize, scaler, crop, normalize and image_cu as Python functions over their implementations, for their tests."""
+"""The image units as Python functions over their implementations, for their tests."""
 
 import ctypes
 import itertools
@@ -11,6 +11,7 @@ import pytest
 import rtlsim
 from numpy.typing import NDArray
 
+from headrace.host.dpu.processors import Size
 from headrace.host.dpu.units.status import Status
 
 CENTRED = 0xFFFFFFFF
@@ -25,6 +26,14 @@ def library() -> ctypes.CDLL:
 @cache
 def verilated(top: str) -> ctypes.CDLL:
     return rtlsim.load(top)
+
+
+@dataclass(frozen=True)
+class PatchesResult:
+    status: Status
+    size: Size
+    bytes: int
+    words: NDArray[np.uint8]  # of memory, as they came
 
 
 class Csim:
@@ -63,6 +72,32 @@ class Csim:
         part = image[y : y + height, x & ~1 : ((x + width - 1) | 1) + 1] if cut else image
         settings = [width, height, x, y, part.shape[1] if cut else 0]
         return self._framed("crop", part, settings, capacity, given, frame_status, end_status, size=image.shape[:2])
+
+    def patches(self, image, layout, tables, *, capacity=None, given=None, frame_status=0, end_status=0):
+        """`layout`: a PatchLayout. `tables`: of shape (3, 256). Returns a PatchesResult."""
+        height, width = image.shape[:2]
+        image, size = np.ascontiguousarray(image), tables.dtype.itemsize
+        room = 3 * layout.frames * height * width * size + layout.fill
+        fields = [layout.side_width, layout.side_height, layout.merge, layout.frames, layout.channels_last, layout.fill]
+        setup = np.array([*fields, size.bit_length() - 1, room if capacity is None else capacity], np.uint32)
+        words = np.full(room // 16 + 1, 0xA5, "V16").view(np.uint8)
+        sizes = np.zeros(4, np.uint64)
+        code = self._call(
+            "patches",
+            _pointer(image),
+            ctypes.c_uint32(width),
+            ctypes.c_uint32(height),
+            ctypes.c_uint64(image.size // 3 if given is None else given),
+            ctypes.c_uint32(frame_status),
+            ctypes.c_uint32(end_status),
+            _pointer(setup),
+            _pointer(np.ascontiguousarray(tables.view(f"u{size}"), np.uint32)),
+            _pointer(words),
+            ctypes.c_uint64(len(words) // 16),
+            _pointer(sizes),
+        )
+        out_width, out_height, out_bytes, sent = map(int, sizes)
+        return PatchesResult(_status(code), Size(out_width, out_height), out_bytes, words[: 16 * sent])
 
     def normalize(self, image, tables, end_status=0):
         """Returns the status and the 32-bit words, in the image's shape."""
@@ -131,6 +166,17 @@ class Rtlsim(Csim):
 
     def scaler(self, *arguments, **keywords):
         return self._twice(super().scaler, *arguments, **keywords)
+
+    def patches(self, *arguments, **keywords):
+        self._seed = 0
+        result = super().patches(*arguments, **keywords)
+        self.clocks = self._clocks
+        self._seed = next(self._seeds)
+        stalled = super().patches(*arguments, **keywords)
+        assert (result.status, result.size, result.bytes) == (stalled.status, stalled.size, stalled.bytes), self._seed
+        if result.status == Status.OK:
+            assert np.array_equal(result.words, stalled.words), f"stalls of seed {self._seed} change it"
+        return result
 
     def crop(self, *arguments, **keywords):
         return self._twice(super().crop, *arguments, **keywords)

@@ -1,0 +1,324 @@
+// Patches: the pixels of a frame to words of a tensor, patch by patch, as vision transformers take
+// them.
+//
+//     beats -> patches_band -> memory -> patches_read, tables -> patches_pack -> words
+//
+// Reference   patches.cpp; patches.hpp has the order of the samples.
+// Interface   `start_i` for a clock while `idle_o`; the settings stay until `idle_o` again. Then
+//             one frame and, if its status is StatusOk, beats until `last`. `status_o` and the
+//             sizes stand until the next start. Words in the order of memory, by ready/valid.
+//             Tables are written as those of normalize.
+// Throughput  two pixels a clock in. Out, four samples a clock of 4 bytes, else eight.
+// Latency     a row of squares, and 12 clocks.
+// Memory      12 UltraRAMs for pixels; eight copies of the tables in 8 block RAMs.
+// Bad input   as in patches.hpp. Before a StatusBadArgument, words of complete rows of squares may
+//             have been sent.
+module patches
+  import headrace_pkg::*;
+  import patches_pkg::*;
+(
+  input  logic         clk_i,
+  input  logic         rst_ni,
+
+  input  logic         start_i,
+  input  layout_t      layout_i,
+  input  logic [1:0]   shift_i,     // log2 of a sample's bytes
+  input  logic [31:0]  capacity_i,  // bytes
+  output logic         idle_o,
+
+  output status_e      status_o,
+  output logic [15:0]  width_o,
+  output logic [15:0]  height_o,
+  output logic [63:0]  bytes_o,
+
+  input  logic         table_we_i,
+  input  logic [1:0]   table_channel_i,
+  input  logic [7:0]   table_index_i,
+  input  logic [31:0]  table_value_i,
+
+  input  frame_t       frame_i,
+  input  logic         frame_valid_i,
+  output logic         frame_ready_o,
+  input  beat_t        beat_i,
+  input  logic         beat_valid_i,
+  output logic         beat_ready_o,
+
+  output logic [127:0] word_o,
+  output logic         word_valid_o,
+  input  logic         word_ready_i
+);
+
+  localparam int unsigned Lanes = 8;
+  localparam int unsigned Depth = 32;  // of the queue of words
+  localparam int unsigned SizeClocks = 5;
+  localparam int unsigned FlushClocks = 12;  // longer than the pipeline
+
+  typedef enum logic [3:0] {
+    StIdle,
+    StFrame,  // waits for the frame
+    StSize,   // computes sizes
+    StTake,   // takes beats
+    StRead,   // the last bands are read
+    StFlush,  // the last samples are on their way
+    StFill,   // zeros behind them
+    StPack,   // the last word is on its way
+    StWords   // words wait to leave
+  } state_e;
+  state_e state_q;
+
+  logic [3:0]  clocks_q;  // in the state
+  status_e     end_status_q;
+  logic        small_q, zero_q, bad, between, room, read_room, pixels, accept, unread;
+  logic [31:0] area_q, fill_left_q;
+  logic [33:0] three_q;
+  logic [37:0] samples_q;
+  logic [40:0] bytes_q;
+
+  assign pixels       = beat_i.keep != '0 && beat_i.status == StatusOk;
+  assign beat_ready_o = state_q == StTake && room;
+  assign accept       = beat_valid_i && beat_ready_o;
+  assign idle_o       = state_q == StIdle;
+  assign bytes_o      = 64'(bytes_q);
+
+  logic words_empty;
+  always_ff @(posedge clk_i) begin
+    clocks_q <= clocks_q + 4'd1;
+    if (!rst_ni) begin
+      state_q <= StIdle;
+    end else begin
+      unique case (state_q)
+        StIdle:  if (start_i) state_q <= StFrame;
+        StFrame: begin
+          clocks_q <= '0;
+          if (frame_valid_i) state_q <= frame_i.status == StatusOk ? StSize : StIdle;
+        end
+        StSize:  if (clocks_q == 4'(SizeClocks)) state_q <= StTake;
+        StTake:  if (accept && beat_i.last) state_q <= StRead;
+        StRead: begin
+          clocks_q <= '0;
+          if (!unread) state_q <= StFlush;
+        end
+        StFlush: begin
+          if (clocks_q == 4'(FlushClocks)) begin
+            state_q <= status_o == StatusOk && fill_left_q != '0 ? StFill : StPack;
+            clocks_q <= '0;
+          end
+        end
+        StFill: begin
+          clocks_q <= '0;
+          if (fill_left_q == '0) state_q <= StPack;
+        end
+        StPack:  if (clocks_q == 4'd4) state_q <= StWords;
+        StWords: if (words_empty) state_q <= StIdle;
+        default: state_q <= StIdle;
+      endcase
+    end
+  end
+  assign frame_ready_o = state_q == StFrame;
+
+  // Registered step by step: the product of the sides alone takes one multiplier.
+  always_ff @(posedge clk_i) begin
+    area_q    <= width_o * height_o;
+    three_q   <= 34'(area_q) + {1'b0, area_q, 1'b0};
+    samples_q <= three_q * layout_i.frames;
+    zero_q    <= layout_i.side_width == '0 || layout_i.side_height == '0 ||
+                 layout_i.merge == '0 || layout_i.frames == '0;
+    if (state_q == StFrame) begin
+      width_o  <= frame_i.status == StatusOk ? frame_i.width : '0;
+      height_o <= frame_i.status == StatusOk ? frame_i.height : '0;
+      bytes_q  <= '0;
+    end
+    if (state_q == StSize) bytes_q <= (41'(samples_q) << shift_i) + 41'(layout_i.fill);
+    if (state_q == StSize) small_q <= bytes_q > 41'(capacity_i);
+    if (accept && beat_i.last) end_status_q <= beat_i.status;
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (state_q == StFrame) status_o <= frame_i.status;
+    else if (state_q == StRead) begin
+      if (end_status_q != StatusOk) status_o <= end_status_q;
+      else if (bad || zero_q || !between) status_o <= StatusBadArgument;
+      else if (small_q) status_o <= StatusBufferTooSmall;
+    end
+  end
+
+  // ---- Pixels to the memory ----
+  logic         we, whole, taken;
+  address_t     write_index;
+  pixel_t [7:0] written;
+  band_t        band, band_new;
+  logic         band_valid;
+
+  patches_band u_band (
+    .clk_i,
+    .rst_ni,
+    .start_i  (state_q == StFrame),
+    .layout_i,
+    .width_i  (width_o),
+    .write_i  (!small_q && !zero_q),
+    .bad_o    (bad),
+    .between_o(between),
+    .pixel_i  (beat_i.pixel),
+    .both_i   (beat_i.keep[1]),
+    .valid_i  (accept && pixels),
+    .room_o   (room),
+    .we_o     (we),
+    .index_o  (write_index),
+    .word_o   (written),
+    .band_o   (band_new),
+    .whole_o  (whole),
+    .taken_i  (taken)
+  );
+
+  stream_fifo #(.Width($bits(band_t)), .Depth(2)) u_bands (
+    .clk_i,
+    .rst_ni (rst_ni && state_q != StFrame),
+    .data_i (band_new),
+    .valid_i(whole),
+    .ready_o(),
+    .data_o (band),
+    .valid_o(band_valid),
+    .ready_i(taken),
+    .count_o()
+  );
+
+  // A band that was whole with the last beat comes a clock later.
+  logic late_q;
+  always_ff @(posedge clk_i) late_q <= state_q == StTake;
+  assign unread = band_valid || whole || late_q;
+
+  // ---- Samples from it ----
+  logic       read;
+  address_t   index;
+  logic [1:0] channel;
+  logic [4:0] first;
+  logic [3:0] count;
+
+  patches_read u_read (
+    .clk_i,
+    .rst_ni,
+    .layout_i,
+    .four_i   (shift_i == 2'd2),
+    .band_i   (band),
+    .valid_i  (band_valid),
+    .done_o   (taken),
+    .room_i   (read_room),
+    .read_o   (read),
+    .index_o  (index),
+    .channel_o(channel),
+    .first_o  (first),
+    .count_o  (count)
+  );
+
+  (* ram_style = "ultra" *) pixel_t [7:0] memory[BandWords];
+  pixel_t [7:0]    read_1, read_2;
+  logic [5:1]      valid_q;
+  logic [2:1][1:0] channel_q;
+  logic [2:1][4:0] first_q;
+  logic [5:1][3:0] count_q;
+
+  always_ff @(posedge clk_i) begin
+    if (we) memory[write_index] <= written;
+    read_1 <= memory[index];
+    read_2 <= read_1;
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) valid_q <= '0;
+    else valid_q <= {valid_q[4:1], read};
+    channel_q <= {channel_q[1], channel};
+    first_q   <= {first_q[1], first};
+    count_q   <= {count_q[4:1], count};
+  end
+
+  // ---- Their values ----
+  logic [2:0][7:0][7:0] planes_2;  // [channel][pixel]
+  always_comb begin
+    for (int i = 0; i < 8; i++) begin
+      planes_2[0][i] = read_2[i].r;
+      planes_2[1][i] = read_2[i].g;
+      planes_2[2][i] = read_2[i].b;
+    end
+  end
+
+  logic [Lanes-1:0][31:0] value_5;  // 0 behind the last sample
+  for (genvar l = 0; l < Lanes; l++) begin : gen_lane
+    logic [4:0] sample;
+    logic [2:0] pixel;
+    logic [1:0] of_pixel;
+    logic [9:0] entry_3;
+    (* ram_style = "block" *) logic [31:0] entries[1024];
+    logic [31:0] value_4;
+
+    assign sample   = first_q[2] + 5'(l);
+    assign pixel    = layout_i.channels_last ? 3'(sample / 5'd3) : sample[2:0];
+    assign of_pixel = layout_i.channels_last ? 2'(sample % 5'd3) : channel_q[2];
+
+    always_ff @(posedge clk_i) begin
+      entry_3 <= {of_pixel, planes_2[of_pixel][pixel]};
+      if (table_we_i) entries[{table_channel_i, table_index_i}] <= table_value_i;
+      value_4    <= entries[entry_3];
+      value_5[l] <= 4'(l) < count_q[4] ? value_4 : '0;
+    end
+  end
+
+  // ---- Words ----
+  logic [127:0]           bytes, packed_word;
+  logic [4:0]             byte_count, zeros;
+  logic                   packed_valid;
+  logic [$clog2(Depth):0] queued;
+
+  always_comb begin
+    bytes = '0;
+    for (int l = 0; l < Lanes; l++) begin
+      unique case (shift_i)
+        2'd0:    bytes[8*l+:8] = value_5[l][7:0];
+        2'd1:    bytes[16*l+:16] = value_5[l][15:0];
+        default: if (l < 4) bytes[32*l+:32] = value_5[l];
+      endcase
+    end
+    zeros      = fill_left_q > 32'd16 ? 5'd16 : fill_left_q[4:0];
+    byte_count = 5'(count_q[5] << shift_i);
+    if (state_q == StFill) begin
+      bytes      = '0;
+      byte_count = zeros;
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    read_room <= queued < ($clog2(Depth) + 1)'(Depth / 2);
+    if (state_q == StFrame) fill_left_q <= layout_i.fill;
+    else if (state_q == StFill && read_room) fill_left_q <= fill_left_q - 32'(zeros);
+  end
+
+  patches_pack u_pack (
+    .clk_i,
+    .rst_ni,
+    .start_i(state_q == StFrame),
+    .bytes_i(bytes),
+    .count_i(byte_count),
+    .valid_i(valid_q[5] || (state_q == StFill && read_room)),
+    .flush_i(state_q == StPack && clocks_q == 4'd1),
+    .word_o (packed_word),
+    .valid_o(packed_valid)
+  );
+
+  stream_fifo #(.Width(128), .Depth(Depth)) u_words (
+    .clk_i,
+    .rst_ni,
+    .data_i (packed_word),
+    .valid_i(packed_valid),
+    .ready_o(),
+    .data_o (word_o),
+    .valid_o(word_valid_o),
+    .ready_i(word_ready_i),
+    .count_o(queued)
+  );
+  assign words_empty = queued == '0;
+
+`ifndef SYNTHESIS
+  a_queue_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    !(packed_valid && queued == ($clog2(Depth) + 1)'(Depth)));
+`endif
+
+endmodule
