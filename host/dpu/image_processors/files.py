@@ -49,7 +49,7 @@ async def process_files(
         outcome: dict[str, Any] = {"file": str(file), **dict.fromkeys(FIELDS)}
         try:
             done = process_file(file.read_bytes(), spec, max_megapixels, damaged)
-            save(output, lambda opened: np.savez(opened, allow_pickle=False, **done.tensors))
+            save(output, lambda opened: np.savez(opened, **done.tensors))
         except HeadraceError as error:
             return {**outcome, "error": str(error)}
         except OSError as error:

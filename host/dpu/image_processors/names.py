@@ -54,10 +54,13 @@ def processor(name_or_path: str | Path, engine: Engine | str = Engine.TORCHVISIO
     if path.exists() or path.suffix == ".json":
         return from_hf(path, by)
     close = difflib.get_close_matches(str(name_or_path).rpartition("/")[2].lower(), names(), n=3)
-    hint = f"did you mean {', '.join(close)}? " if close else ""
+    hint = (
+        f"did you mean {', '.join(close)}? `headrace preprocess processors` lists all"
+        if close
+        else f"known are {', '.join(names())}"
+    )
     raise UsageError(
-        f"there is no processor {str(name_or_path)!r}; {hint}known are {', '.join(names())}; "
-        f"or give a {FILE}, or the folder that has it"
+        f"there is no processor {str(name_or_path)!r}; {hint}; or give a {FILE}, or the folder that has it"
     )
 
 
