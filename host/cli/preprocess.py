@@ -157,9 +157,11 @@ def preprocess_image(
 ) -> None:
     """Turn image files into tensors, one file each.
 
-    With --processor, a .npz file has the tensors that transformers makes for this model, by their names. The CPU makes
-    them. Otherwise, the DPU turns JPEG files into .npy files. Up to the stage crop, an array is uint8 RGB with the axes height, width, channel. After normalize it has the axes
-    channel, height, width. With hw_emu and --launch single, the output also tells the clocks of each file.
+    With --processor, the CPU makes a .npz file with the tensors that transformers makes for this model, by their names.
+
+    Without it, the DPU turns JPEG files into .npy files. Up to the stage crop, an array is uint8 RGB with the axes
+    height, width, channel. After normalize it has the axes channel, height, width. With hw_emu and --launch single, the
+    output also tells the clocks of each file.
 
     If a file fails, the output gives the reason, and the other files are still written. The exit status is then 1."""
     if processor is not None:
@@ -205,7 +207,9 @@ def _check_options_of_processor(ctx: typer.Context, fallback: FallbackName, wave
     if wave is not None:
         raise UsageError("--wave: the CPU computes processors, which has no signals to show; leave it out")
     if fallback is FallbackName.RAISE:
-        raise UsageError("--fallback raise: no compute unit has processors yet; leave it out, and the CPU does the work")
+        raise UsageError(
+            "--fallback raise: no compute unit has processors yet; leave it out, and the CPU does the work"
+        )
 
 
 def _process(

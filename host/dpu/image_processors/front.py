@@ -76,10 +76,12 @@ def preprocess(
                 f"an array of {image.dtype} with shape {image.shape} is no image; give uint8 (rows, columns, 3)"
             )
         return process(image, found)
-    if hasattr(image, "convert"):
+    if isinstance(image, bytes):
+        return process_file(image, found, max_megapixels, _rule(damaged)).tensors
+    if not isinstance(image, str | os.PathLike):
+        if not hasattr(image, "convert"):
+            raise UsageError(f"{type(image).__name__} is no image; give a path, bytes, an array or an image of Pillow")
         return process(pillow_file.pixels(image), found)
-    if isinstance(image, bytes | bytearray | memoryview):
-        return process_file(bytes(image), found, max_megapixels, _rule(damaged)).tensors
     path = Path(image)
     try:
         return process_file(path.read_bytes(), found, max_megapixels, _rule(damaged)).tensors

@@ -28,8 +28,8 @@ from headrace.host.dpu.specs import Damaged, Orientation
 T = TypeVar("T")
 
 ORIENTATION_TAG: Final = 0x0112
-# The readers of Pillow by the first bytes of their files. `Image.open` has more formats, some of which run programs, and
-# a limit of its own for all users of Pillow in a process.
+# The readers of Pillow by the first bytes of their files. `Image.open` has more formats, some of which run programs,
+# and a limit of its own for all users of Pillow in a process.
 READERS: Final[tuple[tuple[bytes, str, Callable[..., Any]], ...]] = (
     (b"\xff\xd8\xff", "JPEG", JpegImagePlugin.jpeg_factory),
     (image_file.PNG_SIGNATURE, "PNG", PngImagePlugin.PngImageFile),
@@ -73,12 +73,14 @@ def read(data: bytes, max_megapixels: int, damaged: Damaged = Damaged.STRICT) ->
     if damage and damaged is Damaged.STRICT:
         raise CorruptInput(f"it is damaged: {damage}")
     orientation = _by_pillow(lambda: _orientation(image), kind)
-    return ReadImage(_by_pillow(lambda: pixels(image), kind), damage, orientation)
+    return ReadImage(pixels(image), damage, orientation)
 
 
 def pixels(image: Image) -> NDArray[np.uint8]:
-    """Return the pixels of an image of Pillow as `load_image` converts it: upright, in RGB, without transparency."""
-    return np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
+    """Return the pixels of an image of Pillow as `load_image` converts it: upright, in RGB, without transparency.
+
+    Raises CorruptInput if Pillow has not yet decoded its file, and cannot."""
+    return _by_pillow(lambda: np.asarray(ImageOps.exif_transpose(image).convert("RGB")), image.format or "image")
 
 
 def _orientation(image: Image) -> Orientation:

@@ -159,7 +159,8 @@ def test_the_list_has_every_known_model():
     rows = dict(line.split(maxsplit=1) for line in done.stdout.splitlines() if not line.startswith(" "))
     assert done.returncode == 0 and set(rows) == {"name", *names()}
     assert rows["name"].split() == ["class", "size", "pixel_values", "of", "2048x1536"]
-    assert re.split(r"  +", rows["internvl3"].strip()) == ["GotOcr2", "1 to 12 tiles of 448x448", "13x3x448x448 float32"]
+    tiles = ["GotOcr2", "1 to 12 tiles of 448x448", "13x3x448x448 float32"]
+    assert re.split(r"  +", rows["internvl3"].strip()) == tiles
     found = json.loads(headrace_here("preprocess", "processors", "--json").stdout)
     assert found["image"] == {"width": 2048, "height": 1536}
     assert [row["name"] for row in found["processors"]] == list(names())

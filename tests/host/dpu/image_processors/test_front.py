@@ -53,12 +53,23 @@ def test_an_array_that_is_no_image_is_refused(array):
         headrace.preprocess(array, "qwen2-vl")
 
 
+def test_what_is_no_image_is_refused():
+    with pytest.raises(headrace.UsageError, match="int is no image; give a path, bytes, an array or an image of Pill"):
+        headrace.preprocess(3, "qwen2-vl")
+
+
+def test_an_image_of_pillow_whose_file_is_cut_off_is_refused(file):
+    cut = Image.open(io.BytesIO(file.read_bytes()[:900]))
+    with pytest.raises(CorruptInput, match="Pillow cannot decode this JPEG file: image file is truncated"):
+        headrace.preprocess(cut, "qwen2-vl")
+
+
 def test_a_bad_file_is_named(file, tmp_path):
     file.write_bytes(file.read_bytes()[:900])
     with pytest.raises(CorruptInput) as raised:
         headrace.preprocess(file, "qwen2-vl")
     assert str(raised.value) == f"{file}: it is damaged: Premature end of JPEG file"
-    with pytest.raises(CorruptInput, match="^it is damaged: Premature end of JPEG file$"):
+    with pytest.raises(CorruptInput, match=r"^it is damaged: Premature end of JPEG file$"):
         headrace.preprocess(file.read_bytes(), "qwen2-vl")
     with pytest.raises(headrace.UsageError, match=r"none\.jpg: No such file or directory"):
         headrace.preprocess(tmp_path / "none.jpg", "qwen2-vl")

@@ -46,7 +46,8 @@ def gray16(mode: str = "I;16") -> Image.Image:
 
 
 def many(kind: str) -> bytes:
-    return encoded(PICTURE, kind, save_all=True, append_images=[PICTURE.rotate(180), PICTURE.transpose(Image.Transpose.FLIP_TOP_BOTTOM)])
+    others = [PICTURE.rotate(180), PICTURE.transpose(Image.Transpose.FLIP_TOP_BOTTOM)]
+    return encoded(PICTURE, kind, save_all=True, append_images=others)
 
 
 FILES = {
