@@ -46,7 +46,7 @@ def process_file(
 
 def preprocess(
     image: "str | os.PathLike[str] | bytes | NDArray[np.uint8] | Image",
-    spec: ProcessorSpec | str,
+    spec: ProcessorSpec | str | Path,
     *,
     max_megapixels: int = MAX_MEGAPIXELS,
     damaged: Damaged | str = Damaged.STRICT,
@@ -59,7 +59,7 @@ def preprocess(
     Args:
         image: The path of a file, its bytes, an image of Pillow, or RGB pixels of uint8, shape (rows, columns, 3).
         spec: The processor, or the name, file or folder of a model as `headrace.processor` takes it.
-        max_megapixels: Largest file, which is checked before the file is decoded.
+        max_megapixels: Largest image of a file, in megapixels. The header tells the size before anything is decoded.
         damaged: "strict" refuses a damaged file. "lenient" takes what Pillow makes of it.
 
     Returns:
@@ -69,7 +69,7 @@ def preprocess(
         CorruptInput: The file is damaged, too large, or of no known format.
         UsageError: The file cannot be opened, an argument is wrong, or the processor does not take this size.
     """
-    found = processor(spec) if isinstance(spec, str) else spec
+    found = spec if isinstance(spec, ProcessorSpec) else processor(spec)
     if isinstance(image, np.ndarray):
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
             raise UsageError(

@@ -1,6 +1,7 @@
 """Test that `headrace.preprocess` gives the tensors of transformers for each form of an image."""
 
 import io
+import json
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from transformers.image_utils import load_image
 import headrace
 import headrace.host.workers.networks.models  # (defines operators that torchvision needs)
 from headrace.batching.errors import CorruptInput
+from headrace.host.dpu.image_processors.names import config
 
 RNG = np.random.default_rng(8)
 PIXELS = np.asarray(Image.fromarray(RNG.integers(0, 256, (8, 9, 3), np.uint8)).resize((120, 90)))
@@ -44,6 +46,11 @@ def test_a_processor_may_be_named(file):
     by_name = headrace.preprocess(file, "siglip-base-patch16-224")
     by_spec = headrace.preprocess(file, headrace.processor("siglip-base-patch16-224"))
     assert np.array_equal(by_name["pixel_values"], by_spec["pixel_values"])
+    folder = file.with_name("model")
+    folder.mkdir()
+    (folder / "preprocessor_config.json").write_text(json.dumps(config("siglip-base-patch16-224")))
+    of_folder = headrace.preprocess(file, folder)
+    assert np.array_equal(by_name["pixel_values"], of_folder["pixel_values"])
     assert isinstance(headrace.processor("siglip-base-patch16-224"), headrace.ProcessorSpec)
 
 
