@@ -80,7 +80,13 @@ def pixels(image: Image) -> NDArray[np.uint8]:
     """Return the pixels of an image of Pillow as `load_image` converts it: upright, in RGB, without transparency.
 
     Raises CorruptInput if Pillow has not yet decoded its file, and cannot."""
-    return _by_pillow(lambda: np.asarray(ImageOps.exif_transpose(image).convert("RGB")), image.format or "image")
+
+    def converted() -> NDArray[np.uint8]:
+        image.load()  # some files name their orientation behind the pixels
+        turned = image if _orientation(image) is Orientation.NONE else ImageOps.exif_transpose(image)
+        return np.asarray(turned if turned.mode == "RGB" else turned.convert("RGB"))
+
+    return _by_pillow(converted, image.format or "image")
 
 
 def _orientation(image: Image) -> Orientation:

@@ -25,6 +25,10 @@ for number, exif in TURNED.items():
     exif[0x0112] = number
 
 
+def chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
 def encoded(image: Image.Image, kind: str, **options) -> bytes:
     file = io.BytesIO()
     image.copy().save(file, kind, **options)  # Pillow keeps settings of an encoder in the image
@@ -85,6 +89,17 @@ FILES = {
     "BMP with a palette": encoded(PICTURE.quantize(40), "BMP"),
     "large TIFF, turned": encoded(PICTURE, "TIFF", big_tiff=True, exif=TURNED[6]),
 }
+XMP = """<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">
+<rdf:Description xmlns:tiff="http://ns.adobe.com/tiff/1.0/" tiff:Orientation="8"/></rdf:RDF></x:xmpmeta>"""
+FILES["JPEG, XMP with orientation 8"] = encoded(PICTURE, "JPEG", xmp=XMP.encode())
+
+
+def xmp_behind_pixels() -> bytes:
+    png, text = encoded(PICTURE, "PNG"), b"XML:com.adobe.xmp\0\0\0\0\0" + XMP.encode()
+    return png[:-12] + chunk(b"iTXt", text) + png[-12:]  # before IEND
+
+
+FILES["PNG, XMP behind the pixels, orientation 8"] = xmp_behind_pixels()
 FILES |= {f"JPEG, orientation {number}": encoded(PICTURE, "JPEG", exif=exif) for number, exif in TURNED.items()}
 FILES |= {
     f"{kind}, orientation {number}": encoded(PICTURE, kind, exif=TURNED[number])
@@ -120,10 +135,6 @@ def test_the_cases_are_what_their_names_say():
     assert Image.open(io.BytesIO(FILES["GIF, animated"])).n_frames == 3
     assert Image.open(io.BytesIO(FILES["TIFF, pages"])).n_frames == 3
     assert not np.array_equal(read(FILES["JPEG, orientation 6"], 1).pixels, read(FILES["JPEG"], 1).pixels)
-
-
-def chunk(kind: bytes, body: bytes) -> bytes:
-    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
 
 def huge(width: int, height: int) -> dict[str, bytes]:
