@@ -21,6 +21,7 @@ ORDER = {
         "Serve": [
             "send_an_image",
             "own_preprocessing",
+            "hugging_face_processors",
             "own_network",
             "from_triton",
             "limits_and_overload",

@@ -36,6 +36,7 @@ COMMANDS = {  # the line of each command in `headrace --help`
 EXTRAS = {  # the library's name and the extra that installs it, by module
     "cv2": ("OpenCV", "image"),
     "simplejpeg": ("simplejpeg", "image"),
+    "PIL": ("Pillow", "image"),
     "pyarrow": ("pyarrow", "sweeps"),
     "matplotlib": ("Matplotlib", "sweeps"),
     "librosa": ("librosa", "libraries"),

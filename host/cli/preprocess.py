@@ -1,4 +1,4 @@
-"""The command `headrace preprocess`, which turns files into tensors on the DPU."""
+"""The command `headrace preprocess`, which turns files into tensors."""
 
 import asyncio
 import os
@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 
 from headrace.batching import UsageError
 from headrace.bitstreams.xclbin import Mode
 from headrace.host.cli.build import Target, TargetOption, cached_xclbin, read_container
-from headrace.host.cli.console import err, progress, show, show_json
+from headrace.host.cli.console import err, out, progress, show, show_json
 from headrace.host.cli.options import (
     Command,
     DamagedName,
@@ -32,6 +33,7 @@ from headrace.host.cli.options import (
     XrtOption,
     check_readable,
     make_folder,
+    on_command_line,
     readable,
     why_unreadable,
     writable,
@@ -40,6 +42,9 @@ from headrace.host.cli.options import (
 if TYPE_CHECKING:
     from headrace.host.dpu.preprocessor import Launch
     from headrace.host.dpu.specs import AudioSpec, AudioStage, ImageSpec, ImageStage
+
+OF_IMAGE_SPEC = ("stage", "resize_short", "crop", "orient", "dtype")  # parameters that --processor stands for
+SHOWN = (2048, 1536)  # width and height of the image in the list of processors
 
 app = typer.Typer(
     help="Turn image or audio files into tensors on the DPU.", add_completion=False, rich_markup_mode=None
@@ -92,8 +97,16 @@ class ImageTensorType(StrEnum):
     INT8 = "int8"
 
 
+class EngineName(StrEnum):
+    """The libraries whose bits an image processor can give."""
+
+    TORCHVISION = "torchvision"
+    PILLOW12 = "pillow12"
+    PILLOW13 = "pillow13"
+
+
 Xclbin = Annotated[Path | None, typer.Option(callback=readable, help="Use this container instead of building one.")]
-OutFolder = Annotated[Path, typer.Option("--out", help="Folder for the results, one .npy file for each input file.")]
+OutFolder = Annotated[Path, typer.Option("--out", help="Folder for the results, one file for each input file.")]
 OnUnsupported = Annotated[
     FallbackName,
     typer.Option(help="Inputs that the DPU cannot take go to the CPU (cpu), or fail (raise)."),
@@ -104,10 +117,28 @@ Wave = Annotated[
 ]
 
 
-@app.command("image", cls=Command, short_help="Turn JPEG files into tensors, one .npy file each.")
+@app.command("image", cls=Command, short_help="Turn image files into tensors, one file each.")
 def preprocess_image(
-    files: Annotated[list[Path], typer.Argument(help="JPEG files.")],
+    ctx: typer.Context,
+    files: Annotated[
+        list[Path], typer.Argument(help="JPEG files. With --processor also PNG, WebP, GIF, TIFF and BMP files.")
+    ],
     out_folder: OutFolder,
+    processor: Annotated[
+        str | None,
+        typer.Option(
+            help="Make the tensors of this model of Hugging Face. Give a name of `headrace preprocess processors`, a "
+            "preprocessor_config.json, or the folder of a model.",
+            metavar="NAME|PATH",
+        ),
+    ] = None,
+    engine: Annotated[
+        EngineName | None,
+        typer.Option(
+            help="The library whose bits the tensors of --processor have. pillow12 is Pillow up to 12.1 [torchvision].",
+            show_default=False,
+        ),
+    ] = None,
     target: TargetOption = Target.SW_EMU,
     xclbin: Xclbin = None,
     image_cus: ImageCus = 4,
@@ -124,12 +155,21 @@ def preprocess_image(
     wave: Wave = None,
     as_json: Json = False,
 ) -> None:
-    """Turn JPEG files into tensors, one .npy file each.
+    """Turn image files into tensors, one file each.
 
-    Up to the stage crop, an array is uint8 RGB with the axes height, width, channel. After normalize it has the axes
-    channel, height, width. With hw_emu and --launch single, the output also tells the clocks of each file.
+    With --processor, the CPU makes a .npz file with the tensors that transformers makes for this model, by their names.
+
+    Without it, the DPU turns JPEG files into .npy files. Up to the stage crop, an array is uint8 RGB with the axes
+    height, width, channel. After normalize it has the axes channel, height, width. With hw_emu and --launch single, the
+    output also tells the clocks of each file.
 
     If a file fails, the output gives the reason, and the other files are still written. The exit status is then 1."""
+    if processor is not None:
+        _check_options_of_processor(ctx, fallback, wave)
+        _process(files, out_folder, processor, engine or EngineName.TORCHVISION, max_megapixels, damaged, as_json)
+        return
+    if engine is not None:
+        raise UsageError("--engine: it says how an image processor computes; give --processor too")
     from headrace.host.dpu.preprocessor import Launch
     from headrace.host.dpu.specs import Damaged, ImageSpec, ImageStage
 
@@ -156,6 +196,93 @@ def preprocess_image(
         Launch(launch.value),
     )
     _tell(stage, outcomes, as_json, orient)
+
+
+def _check_options_of_processor(ctx: typer.Context, fallback: FallbackName, wave: Path | None) -> None:
+    """Raise UsageError for an option that says what --processor says, or that needs a compute unit."""
+    options = {param.name: param.opts[0] for param in ctx.command.params}
+    for name in OF_IMAGE_SPEC:
+        if on_command_line(ctx, name):
+            raise UsageError(f"{options[name]}: --processor says what is computed; leave out one of the two")
+    if wave is not None:
+        raise UsageError("--wave: the CPU computes processors, which has no signals to show; leave it out")
+    if fallback is FallbackName.RAISE:
+        raise UsageError(
+            "--fallback raise: no compute unit has processors yet; leave it out, and the CPU does the work"
+        )
+
+
+def _process(
+    files: Sequence[Path],
+    out_folder: Path,
+    name_or_path: str,
+    engine: EngineName,
+    max_megapixels: int,
+    damaged: DamagedName,
+    as_json: bool,
+) -> None:
+    """Make the tensors of an image processor, and print the outcome of each file. Raises typer.Exit if a file failed,
+    and UsageError."""
+    from headrace.host.dpu.image_processors.files import process_files
+    from headrace.host.dpu.image_processors.names import processor
+    from headrace.host.dpu.specs import Damaged
+
+    spec = processor(name_or_path, engine.value)
+    _check_files(files, out_folder)
+    with progress() as shown:
+        bar = shown.add_task("files", total=len(files))
+        outcomes = asyncio.run(
+            process_files(
+                files, out_folder, spec, max_megapixels, Damaged(damaged.value), on_done=lambda: shown.advance(bar)
+            )
+        )
+    if as_json:
+        show_json({"processor": name_or_path, "class": spec.name, "engine": engine.value, "files": outcomes})
+    for outcome in [] if as_json else outcomes:
+        if outcome["error"]:
+            show(f"{outcome['file']}: FAILED: {outcome['error']}")
+            continue
+        text = f"{outcome['file']}: {outcome['output']} {_tensors(outcome['tensors'])} by {outcome['unit']}"
+        if outcome["damage"]:
+            text += f", damaged: {outcome['damage']}"
+        if outcome["orientation"] != 1:
+            text += f", turned by Exif orientation {outcome['orientation']}"
+        show(text)
+    if any(outcome["error"] for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def _tensors(tensors: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {_shape(each['shape'])} {each['dtype']}" for name, each in tensors.items())
+
+
+def _shape(sides: Sequence[int]) -> str:
+    return "x".join(map(str, sides))
+
+
+@app.command("processors", cls=Command, short_help="List the models that preprocess image --processor knows by name.")
+def list_processors(as_json: Json = False) -> None:
+    """List the models that `headrace preprocess image --processor` knows by name.
+
+    For each model, the list has the class of its image processor in transformers, the rule of the resize in pixels, and
+    the tensors of an image of 2048x1536 pixels."""
+    from headrace.host.dpu.image_processors.description import known
+    from headrace.host.dpu.processors import Size
+
+    rows = known(Size(*SHOWN))
+    if as_json:
+        show_json({"image": dict(zip(("width", "height"), SHOWN, strict=True)), "processors": rows})
+        return
+    table = Table("name", "class", "size", f"pixel_values of {_shape(SHOWN)}", box=None, pad_edge=False)
+    for row in rows:
+        pixels = row["tensors"]["pixel_values"]
+        table.add_row(
+            row["name"],
+            row["class"].removesuffix("ImageProcessor"),
+            row["size"],
+            f"{_shape(pixels['shape'])} {pixels['dtype']}",
+        )
+    out.print(table)
 
 
 @app.command("audio", cls=Command, short_help="Turn WAV and FLAC files into tensors, one .npy file each.")
@@ -241,12 +368,7 @@ def _preprocess(
         raise UsageError("--wave: the real XRT shows no signals; use --xrt emulation")
     if wave is not None and len(files) != 1:
         raise UsageError(f"--wave: a waveform shows one request; give one file, not {len(files)}")
-    # A missing file is reported with the results of the good ones. A folder or a pipe is bad usage.
-    unreadable = [file for file in files if why_unreadable(file)]
-    strange = [file for file in unreadable if os.path.exists(file) and not os.path.isfile(file)]
-    if strange or len(unreadable) == len(files):
-        check_readable("FILES", (strange or unreadable)[0])
-    make_folder("--out", out_folder)
+    _check_files(files, out_folder)
     container = xclbin or build()
     with progress() as shown:
         bar = shown.add_task("files", total=len(files))
@@ -266,6 +388,17 @@ def _preprocess(
         )
 
 
+def _check_files(files: Sequence[Path], out_folder: Path) -> None:
+    """Make the folder of the results. Raises UsageError if it cannot be written, or if no file can be read.
+
+    A missing file is reported with the results of the good ones. A folder or a pipe is bad usage."""
+    unreadable = [file for file in files if why_unreadable(file)]
+    strange = [file for file in unreadable if os.path.exists(file) and not os.path.isfile(file)]
+    if strange or len(unreadable) == len(files):
+        check_readable("FILES", (strange or unreadable)[0])
+    make_folder("--out", out_folder)
+
+
 def _tell(stage: StrEnum, outcomes: Sequence[dict[str, Any]], as_json: bool, oriented: bool = False) -> None:
     """Print the outcome of each file. Raises typer.Exit if a file failed."""
     if as_json:
@@ -278,7 +411,7 @@ def _tell(stage: StrEnum, outcomes: Sequence[dict[str, Any]], as_json: bool, ori
             if outcome["error"]:
                 show(f"{outcome['file']}: FAILED: {outcome['error']}")
             else:
-                shape = "x".join(map(str, outcome["shape"]))
+                shape = _shape(outcome["shape"])
                 text = f"{outcome['file']}: {outcome['output']} {shape} {outcome['dtype']} by {outcome['unit']}{note}"
                 if outcome.get("damage"):
                     text += f", damaged: {outcome['damage']}"

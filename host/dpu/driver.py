@@ -98,6 +98,9 @@ class Dpu(Generic[Spec]):
             UsageError: The file has no such CUs, or those of an earlier release, or its CUs cannot do the spec.
             DpuUnavailable: XRT refuses the device. `xrt.api_for` may raise other errors.
         """
+        if type(spec) not in CUS:
+            name = type(spec).__name__
+            raise UsageError(f"no compute unit takes {name}; headrace.preprocess makes tensors on the CPU")
         self.spec = spec
         self.fallback = fallback
         self._counters = DpuCounters()

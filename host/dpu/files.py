@@ -4,10 +4,9 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headrace.batching import HeadraceError
 from headrace.bitstreams.whole_file import replacing
@@ -50,7 +49,7 @@ async def preprocess_files(
             work, or None. Clocked devices add `cycles` and, under `counters`, all that they count. For images they also
             add `cycles_per_pixel` and `symbols`.
     """
-    outputs = _output_names(files)
+    outputs = output_names(files)
     fields = (*FIELDS, *(("samples",) if isinstance(spec, AudioSpec) else ("damage", "orientation")), "out_of_service")
     async with Dpu(xclbin, spec, fallback=fallback, launch=launch, api=api) as dpu:
         if wave is not None:
@@ -65,7 +64,8 @@ async def preprocess_files(
                     if isinstance(spec, AudioSpec):
                         outcome["samples"] = audio_file.length(data, spec.rates)[0]
                     done = await dpu.process(data, stage)
-                    _save(output, done.tensor)
+                    tensor = done.tensor
+                    save(output, lambda file: np.save(file, tensor))
                     outcome |= {"output": str(output), "shape": done.tensor.shape, "dtype": str(done.tensor.dtype)}
                     outcome |= {"unit": done.unit, "dpu_status": done.dpu_status, "out_of_service": done.out_of_service}
                     if done.orientation is not None:
@@ -81,18 +81,18 @@ async def preprocess_files(
         return await asyncio.gather(*(one(file, folder / name) for file, name in zip(files, outputs, strict=True)))
 
 
-def _save(path: Path, tensor: NDArray[Any]) -> None:
-    """Write a tensor to `path` whole or not at all, whatever interrupts the write.
+def save(path: Path, write: Callable[[IO[bytes]], None]) -> None:
+    """Let `write` fill a file, and give it its name whole or not at all, whatever interrupts the write.
 
     Where the file system allows it, the file has no name until it is whole. Then even a killed process leaves
     nothing."""
     with replacing(path) as partial:
-        if not _save_nameless(partial, tensor):
+        if not _save_nameless(partial, write):
             with partial.open("wb") as file:
-                np.save(file, tensor)
+                write(file)
 
 
-def _save_nameless(path: Path, tensor: NDArray[Any]) -> bool:
+def _save_nameless(path: Path, write: Callable[[IO[bytes]], None]) -> bool:
     """Write a file that gets its name at the end, and return whether the system can do that.
 
     The folder's file system must have files without a name, and /proc must be there to name one."""
@@ -101,7 +101,7 @@ def _save_nameless(path: Path, tensor: NDArray[Any]) -> bool:
     except OSError:
         return False
     with open(handle, "wb") as file:
-        np.save(file, tensor)
+        write(file)
         file.flush()
         try:
             os.link(f"/proc/self/fd/{handle}", path, src_dir_fd=handle)  # linkat, which follows the link
@@ -122,15 +122,16 @@ def _clocks(done: Preprocessed) -> dict[str, Any]:
     return clocks
 
 
-def _output_names(files: Sequence[Path]) -> list[str]:
-    """Return a name for each file: its stem with .npy. Files with equal stems get numbers that no other name has."""
-    taken = {f"{file.stem}.npy" for file in files}
+def output_names(files: Sequence[Path], suffix: str = ".npy") -> list[str]:
+    """Return a name for each file: its stem with the suffix. Files with equal stems get numbers that no other name
+    has."""
+    taken = {f"{file.stem}{suffix}" for file in files}
     last: dict[str, int] = {}  # the last number of each stem
     names = []
     for file in files:
-        name, number = f"{file.stem}.npy", last.get(file.stem, 0) + 1
+        name, number = f"{file.stem}{suffix}", last.get(file.stem, 0) + 1
         if number > 1:
-            while (name := f"{file.stem}-{number}.npy") in taken:
+            while (name := f"{file.stem}-{number}{suffix}") in taken:
                 number += 1
             taken.add(name)
         last[file.stem] = number

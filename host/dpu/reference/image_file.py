@@ -59,26 +59,39 @@ def decode(data: bytes, max_megapixels: int, damaged: Damaged) -> DecodedImage:
         CorruptInput: The file is none of the three formats, has more than `max_megapixels`, or cannot be decoded. With
             STRICT also if the file is damaged.
     """
-    width, height = size(data)
-    if width * height > max_megapixels * 10**6:
-        raise CorruptInput(
-            f"{width}x{height} pixels, by its header, are more than --max-megapixels {max_megapixels}; "
-            "make the image smaller or the limit larger"
-        )
-    if data.startswith(PNG_SIGNATURE):
-        pixels, damage = None, _png_damage(data)
-    elif data.startswith(b"RIFF"):
-        whole = 8 + struct.unpack_from("<I", data, 4)[0] <= len(data)
-        pixels, damage = None, None if whole else "the file is shorter than it says"
-    elif data.count(bytes([0xFF, SOS])) > MAX_SCANS:
-        raise CorruptInput(f"a JPEG file of more than {MAX_SCANS} scans; write it anew")
-    else:
-        pixels, damage = _jpeg(data)
+    check_pixels(*size(data), max_megapixels)
+    pixels, damage = _inspected(data)
     if damage and damaged is Damaged.STRICT:
         raise CorruptInput(f"it is damaged: {damage}")
     if pixels is None:
         pixels = _by_opencv(data) if damage is None else _salvaged(data, damage)
     return DecodedImage(pixels, damage)
+
+
+def check_pixels(width: int, height: int, max_megapixels: int) -> None:
+    """Raise CorruptInput if an image of this size has more than `max_megapixels`."""
+    if width * height > max_megapixels * 10**6:
+        raise CorruptInput(
+            f"{width}x{height} pixels, by its header, are more than --max-megapixels {max_megapixels}; "
+            "make the image smaller or the limit larger"
+        )
+
+
+def damage_of(data: bytes) -> str | None:
+    """Return the damage of a JPEG, PNG or WebP file, or None. Raises CorruptInput for a JPEG file of too many scans."""
+    return _inspected(data)[1]
+
+
+def _inspected(data: bytes) -> tuple[NDArray[np.uint8] | None, str | None]:
+    """Return the pixels of a file, or None if the search for damage gives none, and its damage."""
+    if data.startswith(PNG_SIGNATURE):
+        return None, _png_damage(data)
+    if data.startswith(b"RIFF"):
+        whole = 8 + struct.unpack_from("<I", data, 4)[0] <= len(data)
+        return None, None if whole else "the file is shorter than it says"
+    if data.count(bytes([0xFF, SOS])) > MAX_SCANS:
+        raise CorruptInput(f"a JPEG file of more than {MAX_SCANS} scans; write it anew")
+    return _jpeg(data)
 
 
 def size(data: bytes) -> tuple[int, int]:

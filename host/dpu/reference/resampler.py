@@ -20,8 +20,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from headrace.batching import UsageError
 from headrace.host.dpu.processors import Engine, Filter
@@ -29,6 +31,7 @@ from headrace.host.dpu.processors import Engine, Filter
 BITS: Final = 22  # of Pillow's taps, and the most of torchvision's: 8 bits of a pixel and 2 of overflow fill 32
 TAP_LIMIT: Final = 1 << 15  # torchvision's taps are 16-bit integers
 MAX_SIDE: Final = 65535
+STRIP: Final = 1536  # values of a row that a pass takes at once, which bounds its memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ def taps(source: int, target: int, by: Filter, engine: Engine) -> Taps:
 
 
 def resize(image: NDArray[np.uint8], width: int, height: int, by: Filter, engine: Engine) -> NDArray[np.uint8]:
-    """Return an image (rows, columns, channels) of uint8 with another size.
+    """Return an image (rows, columns, 3) of uint8 with another size.
 
     Raises:
         UsageError: A size is outside 1 to MAX_SIDE.
@@ -85,8 +88,10 @@ def resize(image: NDArray[np.uint8], width: int, height: int, by: Filter, engine
     rows, columns = image.shape[:2]
     for axis in (0, 1) if columns_first(columns, rows, width, height, engine) else (1, 0):
         target = (height, width)[axis]
-        if image.shape[axis] != target:
-            image = _pass(image, axis, taps(image.shape[axis], target, by, engine))
+        if image.shape[axis] == target:
+            continue
+        by_taps = taps(image.shape[axis], target, by, engine)
+        image = _pass(image, by_taps) if axis == 0 else cv2.transpose(_pass(cv2.transpose(image), by_taps))
     return image
 
 
@@ -96,15 +101,24 @@ def columns_first(source_width: int, source_height: int, width: int, height: int
     return engine is Engine.PILLOW13 and shrinks > 0 and shrinks > 2 * (source_width - width)
 
 
-def _pass(image: NDArray[np.uint8], axis: int, by: Taps) -> NDArray[np.uint8]:
-    shape = [1] * image.ndim
-    shape[axis] = -1
-    last = image.shape[axis] - 1
-    sums: NDArray[np.int32] | np.int32 = np.int32(1 << (by.bits - 1))
-    for number in range(by.weights.shape[1]):
-        pixels = image.take(np.minimum(by.first + number, last), axis)
-        sums = sums + pixels * by.weights[:, number].reshape(shape)
-    return np.clip(sums >> by.bits, 0, 255).astype(np.uint8)
+def _pass(image: NDArray[np.uint8], by: Taps) -> NDArray[np.uint8]:
+    """Return an image with another number of rows: the product of a sparse matrix of taps and the rows.
+
+    The sums are 32-bit integers, as in the libraries."""
+    rows, source = by.weights.shape[0], image.shape[0]
+    present = np.arange(by.weights.shape[1]) < by.counts[:, None]
+    places = (by.first[:, None] + np.arange(by.weights.shape[1], dtype=np.int32))[present]
+    ends = np.concatenate(([0], np.cumsum(by.counts, dtype=np.int32)))
+    matrix = csr_array((by.weights[present], places, ends), shape=(rows, source))
+    flat = image.reshape(source, -1)
+    resized = np.empty((rows, flat.shape[1]), np.uint8)
+    for start in range(0, flat.shape[1], STRIP):
+        strip = slice(start, start + STRIP)
+        sums = matrix @ flat[:, strip].astype(np.int32)
+        sums += 1 << (by.bits - 1)
+        sums >>= by.bits
+        resized[:, strip] = np.clip(sums, 0, 255, out=sums)
+    return resized.reshape(rows, *image.shape[1:])
 
 
 def _bits_below(limit: int, largest: float) -> int:

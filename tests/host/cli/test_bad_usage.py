@@ -133,6 +133,8 @@ NAMED = (  # choices and lists of names
         for kind in (("image", "photo.jpg"), ("audio", "sound.wav"))
     ),
     ("preprocess", "image", "photo.jpg", "--out", "tensors", "--damaged"),
+    ("preprocess", "image", "photo.jpg", "--out", "tensors", "--processor"),
+    ("preprocess", "image", "photo.jpg", "--processor", "qwen2-vl", "--out", "tensors", "--engine"),
     ("serve", "--damaged"),
     ("preprocess", "audio", "sound.wav", "--out", "tensors", "--resampler"),
     ("serve", "--resampler"),

@@ -38,6 +38,11 @@ def without(modules: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         ("cv2,simplejpeg", "preprocess image photo.jpg --out {out}", IMAGE),
         ("cv2,simplejpeg", "preprocess audio sound.wav --out {out}", IMAGE),
         ("simplejpeg", "preprocess image photo.jpg --out {out}", "needs simplejpeg: pip install 'headrace[image]'"),
+        (
+            "PIL",
+            "preprocess image photo.jpg --processor qwen2-vl --out {out}",
+            "this needs Pillow: pip install 'headrace[",
+        ),
         ("uvloop,cv2", "serve", "this needs uvloop: pip install 'headrace[server]'"),
         ("librosa", "profile --cpu-preprocessing librosa -o {out}", LIBROSA),
         ("resampy", "profile --cpu-preprocessing librosa-kaiser_best -o {out}", "pip install 'headrace[libraries]'"),

@@ -12,6 +12,7 @@ MAX_OPTIONS = 25
 COMMANDS_WITH_HELP = [(name,) for name in COMMANDS if name != "preprocess"] + [
     ("preprocess", "image"),
     ("preprocess", "audio"),
+    ("preprocess", "processors"),
 ]
 
 

@@ -115,6 +115,21 @@ def test_ctrl_c_amidst_photos_ends_the_units_and_leaves_whole_tensors(launch, tm
     assert 5 <= len(found) < len(photos) and set(found) == {(3, 224, 224)}
 
 
+def test_ctrl_c_amidst_images_of_a_processor_leaves_whole_files(tmp_path):
+    tensors = tmp_path / "tensors"
+    photos = [str(PHOTO)] * 5000
+    command = ["preprocess", "image", *photos, "--processor", "siglip-base-patch16-224", "--out", str(tensors)]
+    process = start([sys.executable, "-c", CODE, *command])
+    assert process.stderr.readline() == "up\n"
+    deadline = time.monotonic() + 60
+    while len(list(tensors.glob("*.npz"))) < 5 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert process.poll() is None, "it has ended by itself"
+    assert interrupted(process).splitlines()[-1] == "headrace: interrupted"
+    found = [np.load(path)["pixel_values"].shape for path in tensors.iterdir()]
+    assert 5 <= len(found) < len(photos) and set(found) == {(1, 3, 224, 224)}
+
+
 STUBBORN = """
 import subprocess, sys, time
 from headrace.host.cli.interrupt import bounded

@@ -40,25 +40,24 @@ def file_system(request, monkeypatch, tmp_path):
 
 def test_a_tensor_replaces_the_one_before(file_system, tmp_path):
     for factor in (1, 2):
-        files._save(tmp_path / "a.npy", factor * TENSOR)
+        files.save(tmp_path / "a.npy", lambda file, factor=factor: np.save(file, factor * TENSOR))
         assert (np.load(tmp_path / "a.npy") == factor * TENSOR).all() and len(list(tmp_path.iterdir())) == 1
     old = os.umask(0)
     os.umask(old)
     assert (tmp_path / "a.npy").stat().st_mode & 0o777 == 0o666 & ~old
 
 
-def test_nothing_is_there_before_it_is_whole_and_nothing_stays_of_what_fails(file_system, tmp_path, monkeypatch):
+def test_nothing_is_there_before_it_is_whole_and_nothing_stays_of_what_fails(file_system, tmp_path):
     seen = []
 
-    def full(file, tensor):
+    def full(file):
         file.write(b"half")
         file.flush()
         seen.append([path.name for path in tmp_path.iterdir()])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files.np, "save", full)
     with pytest.raises(OSError, match="No space"):
-        files._save(tmp_path / "a.npy", TENSOR)
+        files.save(tmp_path / "a.npy", full)
     (names,) = seen
     assert len(names) == (file_system == "named") and all(name.startswith("a.npy.") for name in names)
     assert not list(tmp_path.iterdir())
@@ -75,12 +74,16 @@ def test_nothing_is_there_before_it_is_whole_and_nothing_stays_of_what_fails(fil
     ],
 )
 def test_no_tensor_takes_anothers_name(names, outputs):
-    assert files._output_names([Path(name) for name in names]) == [f"{output}.npy" for output in outputs]
+    assert files.output_names([Path(name) for name in names]) == [f"{output}.npy" for output in outputs]
+
+
+def test_a_suffix_tells_the_kind_of_file():
+    assert files.output_names([Path("a.jpg"), Path("a.png")], ".npz") == ["a.npz", "a-2.npz"]
 
 
 @given(st.lists(st.from_regex(r"[ab](-[23]){0,2}[.](jpg|png)", fullmatch=True), max_size=12))
 def test_any_files_have_names_of_their_own_and_the_first_of_a_stem_keeps_it(names):
-    found = files._output_names([Path(name) for name in names])
+    found = files.output_names([Path(name) for name in names])
     assert len(set(found)) == len(names)
     for place, name in enumerate(names):
         stem = Path(name).stem

@@ -1,0 +1,87 @@
+"""Find the image processor of a model: by a known name, in a file, or in the folder of a model."""
+
+import difflib
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+from headrace.batching import UsageError
+from headrace.host.dpu.hugging_face import from_hf
+from headrace.host.dpu.processors import Engine, ProcessorSpec
+
+FILE: Final = "preprocessor_config.json"
+FILE_OF_ALL: Final = "processor_config.json"  # transformers 5 may write the settings there, beside those of the text
+KEY_OF_ALL: Final = "image_processor"
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Return the names of all known models, in alphabetical order."""
+    folder = files(__package__) / "models"
+    return tuple(sorted(each.name.removesuffix(".json") for each in folder.iterdir() if each.name.endswith(".json")))
+
+
+def config(name: str) -> Mapping[str, Any]:
+    """Return the settings of a known model, as its `preprocessor_config.json` has them."""
+    text = (files(__package__) / "models" / f"{name}.json").read_text(encoding="utf-8")
+    found: Mapping[str, Any] = json.loads(text)
+    return found
+
+
+def processor(name_or_path: str | Path, engine: Engine | str = Engine.TORCHVISION) -> ProcessorSpec:
+    """Return the image processor of a model.
+
+    A known name takes precedence over a path; `./NAME` names the path.
+
+    Args:
+        name_or_path: A known model, such as "qwen2-vl" (`headrace preprocess processors` lists them), a
+            `preprocessor_config.json`, or the folder of a model, which has that file beside its weights.
+        engine: The library whose bits the tensors have: "torchvision", as transformers 5 has it, "pillow12" (up to
+            12.1) or "pillow13".
+
+    Raises:
+        UsageError: There is no such name, file or engine, or the file is of a processor that Headrace does not have.
+    """
+    by = _engine(engine)
+    if isinstance(name_or_path, str) and name_or_path in names():
+        return from_hf(config(name_or_path), by)
+    path = Path(name_or_path)
+    if path.is_dir():
+        return _of_folder(path, by)
+    if path.exists() or path.suffix == ".json":
+        return from_hf(path, by)
+    close = difflib.get_close_matches(str(name_or_path).rpartition("/")[2].lower(), names(), n=3)
+    hint = (
+        f"did you mean {', '.join(close)}? `headrace preprocess processors` lists all"
+        if close
+        else f"known are {', '.join(names())}"
+    )
+    raise UsageError(
+        f"there is no processor {str(name_or_path)!r}; {hint}; or give a {FILE}, or the folder that has it"
+    )
+
+
+def _engine(engine: Engine | str) -> Engine:
+    try:
+        return Engine(engine)
+    except ValueError:
+        raise UsageError(
+            f"there is no engine {engine!r}; choose from {', '.join(each.value for each in Engine)}"
+        ) from None
+
+
+def _of_folder(folder: Path, engine: Engine) -> ProcessorSpec:
+    if (folder / FILE).exists():
+        return from_hf(folder / FILE, engine)
+    if (folder / FILE_OF_ALL).exists():
+        try:
+            settings = json.loads((folder / FILE_OF_ALL).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{folder / FILE_OF_ALL}: {getattr(error, 'strerror', None) or error}") from error
+        if isinstance(settings, dict) and isinstance(settings.get(KEY_OF_ALL), dict):
+            return from_hf(settings[KEY_OF_ALL], engine)
+        raise UsageError(f"{folder / FILE_OF_ALL} has no {KEY_OF_ALL}; name a model that takes images")
+    raise UsageError(f"{folder} has no {FILE}; name the folder of a model that takes images")

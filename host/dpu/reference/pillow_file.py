@@ -1,0 +1,102 @@
+"""Read image files as `transformers.image_utils.load_image` does: by Pillow, upright, and converted to RGB.
+
+`image_file.py` reads files as OpenCV does, with other pixels for transparency, 16-bit samples and CMYK. Both have the
+same limits, which hold before anything is decoded, and the same search for damage.
+"""
+
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any, Final, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import (
+    BmpImagePlugin,
+    GifImagePlugin,
+    ImageOps,
+    JpegImagePlugin,
+    PngImagePlugin,
+    TiffImagePlugin,
+    WebPImagePlugin,
+)
+from PIL.Image import Image
+
+from headrace.batching import CorruptInput
+from headrace.host.dpu.reference import image_file
+from headrace.host.dpu.specs import Damaged, Orientation
+
+T = TypeVar("T")
+
+ORIENTATION_TAG: Final = 0x0112
+# The readers of Pillow by the first bytes of their files. `Image.open` has more formats, some of which run programs,
+# and a limit of its own for all users of Pillow in a process.
+READERS: Final[tuple[tuple[bytes, str, Callable[..., Any]], ...]] = (
+    (b"\xff\xd8\xff", "JPEG", JpegImagePlugin.jpeg_factory),
+    (image_file.PNG_SIGNATURE, "PNG", PngImagePlugin.PngImageFile),
+    (b"RIFF", "WebP", WebPImagePlugin.WebPImageFile),
+    (b"GIF8", "GIF", GifImagePlugin.GifImageFile),
+    (b"II*\0", "TIFF", TiffImagePlugin.TiffImageFile),
+    (b"MM\0*", "TIFF", TiffImagePlugin.TiffImageFile),
+    (b"II+\0", "TIFF", TiffImagePlugin.TiffImageFile),
+    (b"MM\0+", "TIFF", TiffImagePlugin.TiffImageFile),
+    (b"BM", "BMP", BmpImagePlugin.BmpImageFile),
+)
+CHECKED: Final = ("JPEG", "PNG", "WebP")  # for damage that Pillow does not report
+
+
+class ReadImage(NamedTuple):
+    """The pixels of a file, (rows, columns, 3) uint8 RGB, its damage or None, and the orientation in its Exif data.
+
+    The pixels are upright already."""
+
+    pixels: NDArray[np.uint8]
+    damage: str | None
+    orientation: Orientation
+
+
+def read(data: bytes, max_megapixels: int, damaged: Damaged = Damaged.STRICT) -> ReadImage:
+    """Return the image of a file, turned upright, in RGB. An animation, or a TIFF file of pages, gives the first one.
+
+    Raises:
+        CorruptInput: The file is of no known format, has more than `max_megapixels`, or Pillow cannot decode it. With
+            STRICT also if the file is damaged. Damage within WebP, GIF, TIFF and BMP files is often not found.
+    """
+    if not data:
+        raise CorruptInput("it is empty")
+    kind, reader = next(((kind, reader) for first, kind, reader in READERS if data.startswith(first)), (None, None))
+    if kind is None or reader is None:
+        known = ", ".join(dict.fromkeys(kind for _, kind, _ in READERS))
+        raise CorruptInput(f"it is no image file of a known format; give one of {known}")
+    image = _by_pillow(lambda: reader(BytesIO(data)), kind)
+    image_file.check_pixels(*image.size, max_megapixels)
+    damage = image_file.damage_of(data) if kind in CHECKED else None
+    if damage and damaged is Damaged.STRICT:
+        raise CorruptInput(f"it is damaged: {damage}")
+    orientation = _by_pillow(lambda: _orientation(image), kind)
+    return ReadImage(pixels(image), damage, orientation)
+
+
+def pixels(image: Image) -> NDArray[np.uint8]:
+    """Return the pixels of an image of Pillow as `load_image` converts it: upright, in RGB, without transparency.
+
+    Raises CorruptInput if Pillow has not yet decoded its file, and cannot."""
+
+    def converted() -> NDArray[np.uint8]:
+        image.load()  # some files name their orientation behind the pixels
+        turned = image if _orientation(image) is Orientation.NONE else ImageOps.exif_transpose(image)
+        return np.asarray(turned if turned.mode == "RGB" else turned.convert("RGB"))
+
+    return _by_pillow(converted, image.format or "image")
+
+
+def _orientation(image: Image) -> Orientation:
+    value = image.getexif().get(ORIENTATION_TAG, 1)
+    return Orientation(value) if value in list(Orientation) else Orientation.NONE
+
+
+def _by_pillow(call: Callable[[], T], kind: str) -> T:
+    """Return the result of a call of Pillow, whose readers raise errors of many classes for a damaged file."""
+    try:
+        return call()
+    except Exception as error:
+        raise CorruptInput(f"Pillow cannot decode this {kind} file: {error or type(error).__name__}") from error

@@ -1,0 +1,168 @@
+"""Test `headrace preprocess image --processor`: the tensors of transformers in files, and what is refused."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import transformers
+from command import headrace_here
+from PIL import Image
+from transformers.image_utils import load_image
+
+import headrace.host.workers.networks.models  # noqa: F401 (defines operators that torchvision needs)
+from headrace.host.dpu.image_processors.names import config, names
+
+CHELSEA = Path(__file__).parents[3] / "examples" / "chelsea.jpg"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Work in a folder with a photo, the same one on its side, and a file that is no image."""
+    monkeypatch.chdir(tmp_path)
+    image = Image.open(CHELSEA)
+    exif = Image.Exif()
+    exif[0x0112] = 8
+    image.save("cat.png")
+    image.save("turned.jpg", exif=exif)
+    Path("text.jpg").write_text("no image")
+    return tmp_path
+
+
+def preprocess(*arguments, status: int = 0):
+    done = headrace_here("preprocess", "image", *arguments, "--out", "tensors")
+    assert done.returncode == status, done.stderr
+    return done
+
+
+def test_a_file_of_tensors_is_what_transformers_makes():
+    done = preprocess("cat.png", "turned.jpg", "--processor", "pixtral-12b")
+    theirs = transformers.PixtralImageProcessor()
+    for name in ("cat.png", "turned.jpg"):
+        expected = theirs(load_image(name), return_tensors="np")
+        found = np.load(f"tensors/{Path(name).stem}.npz")
+        assert set(found) == {"pixel_values", "image_sizes"}
+        assert all(np.array_equal(found[key], expected[key]) for key in found)
+    assert done.stdout.splitlines() == [
+        "cat.png: tensors/cat.npz pixel_values 1x3x304x464 float32, image_sizes 1x2 int64 by cpu",
+        "turned.jpg: tensors/turned.npz pixel_values 1x3x464x304 float32, image_sizes 1x2 int64 by cpu, "
+        "turned by Exif orientation 8",
+    ]
+
+
+def test_the_engine_chooses_the_library():
+    preprocess("cat.png", "--processor", "siglip-base-patch16-224")
+    of_torchvision = np.load("tensors/cat.npz")["pixel_values"]
+    preprocess("cat.png", "--processor", "siglip-base-patch16-224", "--engine", "pillow12")
+    of_pillow = np.load("tensors/cat.npz")["pixel_values"]
+    assert not np.array_equal(of_torchvision, of_pillow) and np.abs(of_torchvision - of_pillow).max() < 0.02
+
+
+def test_a_processor_may_be_a_file_or_the_folder_of_a_model():
+    Path("model").mkdir()
+    Path("model/preprocessor_config.json").write_text(json.dumps(config("vit-base-patch16-224")))
+    preprocess("cat.png", "--processor", "vit-base-patch16-224")
+    expected = np.load("tensors/cat.npz")["pixel_values"]
+    for path in ("model", "model/preprocessor_config.json"):
+        preprocess("cat.png", "--processor", path)
+        assert np.array_equal(np.load("tensors/cat.npz")["pixel_values"], expected)
+
+
+@pytest.mark.parametrize("target", [(), ("--target", "hw_emu"), ("--target", "sw_emu", "--image-cus", "2")])
+def test_json_lists_the_tensors_and_the_unit(target):
+    """Whatever the target is, the CPU does the work, and nothing is built."""
+    done = preprocess("turned.jpg", "--processor", "qwen2-vl", "--json", *target)
+    found = json.loads(done.stdout)
+    (outcome,) = found.pop("files")
+    assert found == {"processor": "qwen2-vl", "class": "Qwen2VLImageProcessor", "engine": "torchvision"}
+    assert outcome == {
+        "file": "turned.jpg",
+        "output": "tensors/turned.npz",
+        "tensors": {
+            "pixel_values": {"shape": [704, 1176], "dtype": "float32"},
+            "image_grid_thw": {"shape": [1, 3], "dtype": "int64"},
+        },
+        "unit": "cpu",
+        "damage": None,
+        "orientation": 8,
+        "error": None,
+    }
+    assert np.load("tensors/turned.npz")["image_grid_thw"].tolist() == [[1, 32, 22]]
+
+
+def test_a_bad_file_fails_alone():
+    Path("cut.jpg").write_bytes(CHELSEA.read_bytes()[:9000])
+    Image.new("L", (1, 400)).save("line.png")
+    files = ("cat.png", "text.jpg", "cut.jpg", "line.png", "missing.jpg", "turned.jpg")
+    done = preprocess(*files, "--processor", "qwen2-vl", status=1)
+    assert sorted(path.name for path in Path("tensors").iterdir()) == ["cat.npz", "turned.npz"]
+    for file, reason in {
+        "text.jpg": "it is no image file of a known format; give one of JPEG, ",
+        "cut.jpg": "it is damaged: Premature end of JPEG file",
+        "line.png": "an image of 1x400 is too long for this processor",
+        "missing.jpg": "No such file or directory",
+    }.items():
+        assert f"{file}: FAILED: {reason}" in done.stdout
+    errors = [each["error"] for each in json.loads(preprocess(*files, *JSON, status=1).stdout)["files"]]
+    assert [error is None for error in errors] == [True, False, False, False, False, True]
+
+
+JSON = ("--processor", "qwen2-vl", "--json")
+
+
+def test_damage_and_size_have_the_limits_of_the_options():
+    photo = bytearray(CHELSEA.read_bytes())
+    photo[9000:9060] = b"\xff\0" * 30
+    Path("damaged.jpg").write_bytes(photo)
+    assert "it is damaged: " in preprocess("damaged.jpg", "--processor", "qwen2-vl", status=1).stdout
+    done = preprocess("damaged.jpg", "--processor", "qwen2-vl", "--damaged", "lenient")
+    assert re.search(r" by cpu, damaged: Corrupt JPEG data", done.stdout)
+    Image.new("1", (1500, 1000)).save("large.png")
+    done = preprocess("large.png", "--processor", "qwen2-vl", "--max-megapixels", "1", status=1)
+    assert "1500x1000 pixels, by its header, are more than --max-megapixels 1" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--stage", "normalize"), "--stage: --processor says what is computed; leave out one of the two"),
+        (("--resize-short", "256"), "--resize-short: --processor says what is computed"),
+        (("--crop", "224", "224"), "--crop: --processor says what is computed"),
+        (("--dtype", "float32"), "--dtype: --processor says what is computed"),
+        (("--orient",), "--orient: --processor says what is computed"),
+        (("--wave", "wave.vcd"), "--wave: the CPU computes processors"),
+        (("--fallback", "raise"), "--fallback raise: no compute unit has processors yet"),
+        (("--processor", "qwen2vl"), "there is no processor 'qwen2vl'; did you mean qwen2-vl"),
+        (("--processor", "list"), "known are clip-vit-base-patch32, "),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_an_option_that_contradicts_the_processor_is_refused_by_name(options, told):
+    done = preprocess("cat.png", "--processor", "qwen2-vl", *options, status=2)
+    assert done.stderr.startswith("headrace: ") and told in done.stderr and done.stderr.count("\n") == 1
+    assert done.stdout == "" and not Path("tensors").exists()
+
+
+def test_an_engine_is_for_processors():
+    done = preprocess("cat.png", "--engine", "pillow13", status=2)
+    assert "--engine: it says how an image processor computes; give --processor too" in done.stderr
+
+
+def test_no_file_that_can_be_read_is_bad_usage():
+    done = preprocess("missing.jpg", "--processor", "qwen2-vl", status=2)
+    assert "FILES missing.jpg: No such file or directory" in done.stderr
+
+
+def test_the_list_has_every_known_model():
+    done = headrace_here("preprocess", "processors")
+    rows = dict(line.split(maxsplit=1) for line in done.stdout.splitlines() if not line.startswith(" "))
+    assert done.returncode == 0 and set(rows) == {"name", *names()}
+    assert rows["name"].split() == ["class", "size", "pixel_values", "of", "2048x1536"]
+    tiles = ["GotOcr2", "1 to 12 tiles of 448x448", "13x3x448x448 float32"]
+    assert re.split(r"  +", rows["internvl3"].strip()) == tiles
+    found = json.loads(headrace_here("preprocess", "processors", "--json").stdout)
+    assert found["image"] == {"width": 2048, "height": 1536}
+    assert [row["name"] for row in found["processors"]] == list(names())
+    qwen = next(row for row in found["processors"] if row["name"] == "qwen2-vl")
+    assert qwen["tensors"]["pixel_values"] == {"shape": [110 * 146, 1176], "dtype": "float32"}
