@@ -155,13 +155,14 @@ class Memory:
             "result": np.zeros((self.entries + 1) * 32, np.uint8),
             "workspace": np.empty(6 * CUT[0] * (CUT[1] + 16), np.uint8),
             "ring": np.zeros(self.entries * 64, np.uint8),
+            "program": np.zeros(64, np.uint8),  # no stage reads it
         }
 
     def single(self, base: Mapping[str, int], number: int) -> dict[str, int]:
         """Return the arguments of a start for one file. `base` has the address of each buffer."""
         jpeg = {"jpeg": base["jpeg"] + self._at[number], "jpeg_bytes": len(self.files[number])}
         tensor = {"tensor": base["tensor"] + number * TENSOR, "tensor_capacity": TENSOR}
-        no_ring = {"ring_entries": 0, "ring_first": 0, "polls": 0}
+        no_ring = {"ring_entries": 0, "ring_first": 0, "polls": 0, "program_bytes": 0}
         return {**base, **SETTINGS, **jpeg, **tensor, "workspace_bytes": self.buffers["workspace"].nbytes, **no_ring}
 
     def queue(self, base: Mapping[str, int]) -> dict[str, int]:
@@ -184,6 +185,7 @@ class Memory:
                 "ring_entries": self.entries,
                 "ring_first": 1,
                 "polls": 1,
+                "program_bytes": 0,
             }
         )
 

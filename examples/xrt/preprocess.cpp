@@ -17,7 +17,8 @@ namespace {
 
 // The arguments by number, as `headrace build --info` lists them.
 enum Argument { JPEG, JPEG_BYTES, TENSOR, TENSOR_CAPACITY, TABLES, RESULT, STAGE, FORMAT, RESIZE_SHORT, CROP_WIDTH,
-                CROP_HEIGHT, CROP_X, CROP_Y, WORKSPACE, WORKSPACE_BYTES, RING, RING_ENTRIES, RING_FIRST, POLLS };
+                CROP_HEIGHT, CROP_X, CROP_Y, WORKSPACE, WORKSPACE_BYTES, RING, RING_ENTRIES, RING_FIRST, POLLS, PROGRAM,
+                PROGRAM_BYTES };
 constexpr int SIDE = 224, NORMALIZE = 3, FLOAT32 = 0, CENTRED = -1, LIMIT_S = 60;
 
 int run(const char* container, const char* photo, const char* output) {
@@ -63,6 +64,8 @@ int run(const char* container, const char* photo, const char* output) {
     run.set_arg(RING_ENTRIES, 0);
     run.set_arg(RING_FIRST, 0);
     run.set_arg(POLLS, 0);
+    run.set_arg(PROGRAM, tables);  // there is none, either
+    run.set_arg(PROGRAM_BYTES, 0);
     run.start();
     ert_cmd_state state = ERT_CMD_STATE_TIMEOUT;
     for (int s = 0; s < LIMIT_S && state == ERT_CMD_STATE_TIMEOUT; s++) state = run.wait(1000);  // hw_emu sleeps it all

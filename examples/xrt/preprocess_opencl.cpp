@@ -17,7 +17,8 @@ namespace {
 
 // The arguments by number, as `headrace build --info` lists them.
 enum Argument { JPEG, JPEG_BYTES, TENSOR, TENSOR_CAPACITY, TABLES, RESULT, STAGE, FORMAT, RESIZE_SHORT, CROP_WIDTH,
-                CROP_HEIGHT, CROP_X, CROP_Y, WORKSPACE, WORKSPACE_BYTES, RING, RING_ENTRIES, RING_FIRST, POLLS, REGISTERS };
+                CROP_HEIGHT, CROP_X, CROP_Y, WORKSPACE, WORKSPACE_BYTES, RING, RING_ENTRIES, RING_FIRST, POLLS, PROGRAM,
+                PROGRAM_BYTES, REGISTERS };
 constexpr int SIDE = 224, NORMALIZE = 3, FLOAT32 = 0, CENTRED = -1;
 constexpr size_t TENSOR_BYTES = 3 * SIDE * SIDE * 4, TABLES_BYTES = 3 * 256 * 4, RECORD_BYTES = 32, WORKSPACE_SIZE = 6 << 20;
 
@@ -77,6 +78,7 @@ int run(const char* container, const char* photo, const char* output) {
     cl_mem result = buffer(RESULT, RECORD_BYTES, record.data(), RECORD_BYTES);
     cl_mem workspace = buffer(WORKSPACE, WORKSPACE_SIZE, nullptr, 0);
     cl_mem ring = buffer(RING, 4096, nullptr, 0);  // not used: 0 entries
+    cl_mem program_memory = buffer(PROGRAM, 4096, nullptr, 0);  // not used: another stage
     scalar(JPEG_BYTES, static_cast<int>(jpeg.size()));
     scalar(TENSOR_CAPACITY, TENSOR_BYTES);
     scalar(STAGE, NORMALIZE);
@@ -87,7 +89,7 @@ int run(const char* container, const char* photo, const char* output) {
     scalar(CROP_X, CENTRED);
     scalar(CROP_Y, CENTRED);
     scalar(WORKSPACE_BYTES, WORKSPACE_SIZE);
-    for (cl_uint argument : {RING_ENTRIES, RING_FIRST, POLLS}) scalar(argument, 0);
+    for (cl_uint argument : {RING_ENTRIES, RING_FIRST, POLLS, PROGRAM_BYTES}) scalar(argument, 0);
     cl_uint arguments = 0;
     check(clGetKernelInfo(kernel, CL_KERNEL_NUM_ARGS, sizeof arguments, &arguments, nullptr), "arguments");
     for (cl_uint i = REGISTERS; i < arguments; i++) scalar(i, 0);  // OpenCL wants a value for output registers, too
@@ -101,7 +103,7 @@ int run(const char* container, const char* photo, const char* output) {
     }
     std::vector<char> values(TENSOR_BYTES);
     check(clEnqueueReadBuffer(queue, out, CL_TRUE, 0, TENSOR_BYTES, values.data(), 0, nullptr, nullptr), "read");
-    for (cl_mem memory : {in, out, tables, result, workspace, ring}) clReleaseMemObject(memory);
+    for (cl_mem memory : {in, out, tables, result, workspace, ring, program_memory}) clReleaseMemObject(memory);
     clReleaseKernel(kernel);
     clReleaseProgram(program);
     clReleaseCommandQueue(queue);

@@ -56,6 +56,8 @@ def main(container: str, image: str, output: str) -> int:
         0,
         0,
         0,  # no ring
+        tables,
+        0,  # no program
     )
     result.sync_from_device()
     tensor.sync_from_device()

@@ -5,7 +5,9 @@
 #include "headrace/shared_memory.hpp"
 #include "headrace/word.hpp"
 #include "normalize/normalize.hpp"
+#include "patches/patches.hpp"
 #include "resize/resize.hpp"
+#include "scaler/scaler.hpp"
 
 namespace headrace {
 namespace {
@@ -52,7 +54,7 @@ void pass(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, hls::stream<Fra
 
 void resize_stage(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, uint32_t stage, const Wanted& wanted,
                   hls::stream<Frame>& out_frames, hls::stream<Beat>& out_pixels) {
-    if (stage >= STAGE_RESIZE) {
+    if (stage >= STAGE_RESIZE && stage <= STAGE_NORMALIZE) {
         resize(frames, pixels, wanted, out_frames, out_pixels);
     } else {
         pass(frames, pixels, out_frames, out_pixels);
@@ -61,10 +63,65 @@ void resize_stage(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, uint32_
 
 void crop_stage(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, uint32_t stage, const Crop& window,
                 hls::stream<Frame>& out_frames, hls::stream<Beat>& out_pixels) {
-    if (stage >= STAGE_CROP) {
+    if (stage >= STAGE_CROP && stage <= STAGE_NORMALIZE) {
         crop(frames, pixels, window, true, out_frames, out_pixels);
     } else {
         pass(frames, pixels, out_frames, out_pixels);
+    }
+}
+
+constexpr unsigned PROGRAM_WORDS = 4;  // of 16 bytes, before the lists
+constexpr unsigned ENTRY_WORDS = 2;
+
+struct Program {
+    ScalerSetup scaler;
+    bool patches;
+    PatchLayout layout;
+};
+
+// The program, and its lists into a stream. One that does not fit its bytes has no entries, which the scaler refuses.
+Program load_program(const ap_uint<128>* program, uint32_t program_bytes, hls::stream<ap_uint<128>>& lists) {
+    uint32_t words[4 * PROGRAM_WORDS] = {};
+    for (unsigned i = 0; i < PROGRAM_WORDS && 16 * (i + 1) <= program_bytes; i++) {
+#pragma HLS PIPELINE II = 1
+        const ap_uint<128> word = program[i];
+        for (unsigned k = 0; k < 4; k++) words[4 * i + k] = word.range(32 * k + 31, 32 * k).to_uint();
+    }
+    const auto low = [&](unsigned i) { return words[i] & 0xFFFF; };
+    const auto high = [&](unsigned i) { return words[i] >> 16; };
+    const uint32_t flags = words[3];
+    const auto bits = [&](unsigned at) { return static_cast<uint8_t>(flags >> at & 0x1F); };
+    const auto flag = [&](unsigned at) { return (flags >> at & 1) != 0; };
+    Program loaded{
+        {low(0), high(0), {words[1], bits(0), flag(5)}, {words[2], bits(8), flag(13)}, flag(16), flag(17),
+         {low(4), high(4), low(5), high(5), {0, 0, 0}}},
+        flag(24),
+        {low(7), high(7), words[8] & 0xFF, words[8] >> 8 & 0xF, flag(25), words[9]}};
+    for (unsigned c = 0; c < CHANNELS; c++) loaded.scaler.canvas.colour[c] = words[6] >> (8 * (CHANNELS - 1 - c)) & 0xFF;
+    uint32_t zeros = flags & 0xFCFCC0C0 | words[6] >> 24 | words[8] >> 12;
+    for (unsigned i = 10; i < 16; i++) zeros |= words[i];
+    const uint64_t entries = uint64_t{words[1]} + words[2];
+    if (zeros != 0 || program_bytes != 16 * (PROGRAM_WORDS + ENTRY_WORDS * entries)) {
+        loaded.scaler.rows.entries = loaded.scaler.columns.entries = 0;
+        loaded.patches = false;
+        return loaded;
+    }
+    for (uint32_t i = 0; i < ENTRY_WORDS * entries; i++) {
+#pragma HLS PIPELINE II = 1
+#pragma HLS LOOP_TRIPCOUNT max = 16384
+        lists.write(program[PROGRAM_WORDS + i]);
+    }
+    return loaded;
+}
+
+void load_tables(const ap_uint<128>* tables, bool used, uint32_t table[CHANNELS][256]) {
+    for (int i = 0; i < 3 * 256 / 4; i++) {
+#pragma HLS PIPELINE II = 4
+        const ap_uint<128> word = used ? tables[i] : ap_uint<128>(0);
+        for (int k = 0; k < 4; k++) {
+            const int entry = 4 * i + k;
+            table[entry / 256][entry % 256] = used ? word.range(32 * k + 31, 32 * k).to_uint() : entry % 256;
+        }
     }
 }
 
@@ -72,15 +129,7 @@ void normalize_stage(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, uint
                      const ap_uint<128>* tables, hls::stream<Frame>& out_frames, hls::stream<SampleBeat>& samples) {
     uint32_t table[3][256];
 #pragma HLS ARRAY_PARTITION variable = table complete dim = 1
-    for (int i = 0; i < 3 * 256 / 4; i++) {  // before the frame comes: hidden behind the decoder's header
-#pragma HLS PIPELINE II = 4
-        const ap_uint<128> word = stage == STAGE_NORMALIZE ? tables[i] : ap_uint<128>(0);
-        for (int k = 0; k < 4; k++) {
-            const int entry = 4 * i + k;
-            table[entry / 256][entry % 256] =
-                stage == STAGE_NORMALIZE ? word.range(32 * k + 31, 32 * k).to_uint() : entry % 256;
-        }
-    }
+    load_tables(tables, stage >= STAGE_NORMALIZE, table);  // before the frame comes: hidden behind the decoder's header
     const Frame frame = frames.read();
     out_frames.write(frame);
     if (frame.status == STATUS_OK) normalize(pixels, table, samples);
@@ -216,7 +265,7 @@ void pack(hls::stream<Frame>& frames, hls::stream<SampleBeat>& samples, hls::str
         bursts.write({0, 0, 0});
         return;
     }
-    const bool planar = stage == STAGE_NORMALIZE;
+    const bool planar = stage >= STAGE_NORMALIZE;
     const uint32_t bytes = !planar || format == FORMAT_INT8 ? 1 : format == FORMAT_FLOAT16 ? 2 : 4;
     const uint32_t mask = bytes == 4 ? 0xFFFFFFFFu : (1u << (8 * bytes)) - 1;
     const uint32_t pixel_bytes = planar ? bytes : CHANNELS;  // of a plane
@@ -292,9 +341,44 @@ void store(hls::stream<Frame>& frames, hls::stream<SampleBeat>& samples, hls::st
     write_bursts(words, bursts, tensor);
 }
 
+// The end of a program that gives patches.
+void patches_stage(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, hls::stream<Frame>& noted,
+                   const ap_uint<128>* tables, const PatchLayout& layout, uint32_t format, uint32_t tensor_capacity,
+                   ap_uint<128>* tensor, Outcome& outcome) {
+    uint32_t table[CHANNELS][256];
+    load_tables(tables, true, table);
+    const unsigned sample_bytes = format == FORMAT_INT8 ? 1 : format == FORMAT_FLOAT16 ? 2 : 4;
+    hls::stream<ap_uint<128>> words("patch_words");
+    PatchesEnd end;
+    patches(frames, pixels, table, layout, sample_bytes, tensor_capacity, words, end);
+    for (uint32_t i = 0; !words.empty(); i++) tensor[i] = words.read();
+    const Frame source = noted.read();
+    outcome = Outcome{end.status, end.width, end.height, source.width, source.height, end.bytes};
+}
+
+// What comes behind decode with a program.
+void program_stage(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, hls::stream<Frame>& noted,
+                   const ap_uint<128>* tables, const ap_uint<128>* program, uint32_t program_bytes, uint32_t format,
+                   uint32_t tensor_capacity, ap_uint<128>* tensor, Outcome& outcome) {
+    hls::stream<Frame> scaled_frames("scaled_frames"), out_frames("out_frames");
+    hls::stream<Beat> scaled("scaled");
+    hls::stream<SampleBeat> samples("samples");
+    hls::stream<ap_uint<128>> lists("lists");
+#pragma HLS STREAM variable = scaled depth = 64
+#pragma HLS STREAM variable = samples depth = 64
+    const Program loaded = load_program(program, program_bytes, lists);
+    scaler(frames, pixels, lists, loaded.scaler, scaled_frames, scaled);
+    if (loaded.patches) {
+        patches_stage(scaled_frames, scaled, noted, tables, loaded.layout, format, tensor_capacity, tensor, outcome);
+    } else {
+        normalize_stage(scaled_frames, scaled, STAGE_PROGRAM, tables, out_frames, samples);
+        store(out_frames, samples, noted, STAGE_PROGRAM, format, tensor_capacity, tensor, outcome);
+    }
+}
+
 void preprocess(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<128>* tensor, uint32_t tensor_capacity,
                 const ap_uint<128>* tables, uint32_t stage, uint32_t format, const Wanted& wanted,
-                const ap_uint<128>* workspace_in, ap_uint<128>* workspace_out, uint32_t workspace_bytes,
+                const ap_uint<128>* program, uint32_t program_bytes, const ap_uint<128>* workspace_in, ap_uint<128>* workspace_out, uint32_t workspace_bytes,
                 Outcome& outcome, uint32_t& workspace_needed) {
 #pragma HLS DATAFLOW
     WordStream words("words");
@@ -312,6 +396,11 @@ void preprocess(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<128>* ten
     note_source(decoded_frames, source_frames, noted);
     resize_stage(source_frames, decoded, stage, wanted, resized_frames, resized);
     crop_stage(resized_frames, resized, stage, wanted.crop, cropped_frames, cropped);
+    if (stage == STAGE_PROGRAM) {
+        program_stage(cropped_frames, cropped, noted, tables, program, program_bytes, format, tensor_capacity, tensor,
+                      outcome);
+        return;
+    }
     normalize_stage(cropped_frames, cropped, stage, tables, out_frames, samples);
     store(out_frames, samples, noted, stage, format, tensor_capacity, tensor, outcome);
 }
@@ -325,17 +414,19 @@ struct Workspace {
 struct Request {
     uint32_t jpeg_bytes, tensor_capacity, stage, format, resize_short;
     Crop crop;
+    uint32_t program_bytes;
 };
 
-Outcome request(const ap_uint<128>* jpeg, ap_uint<128>* tensor, const ap_uint<128>* tables, const Workspace& workspace,
-                const Request& asked) {
+Outcome request(const ap_uint<128>* jpeg, ap_uint<128>* tensor, const ap_uint<128>* tables, const ap_uint<128>* program,
+                const Workspace& workspace, const Request& asked) {
     Outcome outcome{STATUS_BAD_ARGUMENT, 0, 0, 0, 0, 0};
-    if (asked.stage > STAGE_NORMALIZE || asked.format > FORMAT_INT8) return outcome;
+    if (asked.stage > STAGE_PROGRAM || asked.format > FORMAT_INT8) return outcome;
     // What does not fit 16 bits is beyond the limit of resize; 0 is what it refuses for being so.
-    const Wanted wanted{asked.resize_short > 65535 ? 0 : asked.resize_short, asked.stage >= STAGE_CROP, asked.crop};
+    const Wanted wanted{asked.resize_short > 65535 ? 0 : asked.resize_short, asked.stage == STAGE_CROP || asked.stage == STAGE_NORMALIZE,
+                        asked.crop};
     uint32_t workspace_needed = 0;
     preprocess(jpeg, asked.jpeg_bytes, tensor, asked.tensor_capacity, tables, asked.stage, asked.format, wanted,
-               workspace.words, workspace.words, workspace.bytes, outcome, workspace_needed);
+               program, asked.program_bytes, workspace.words, workspace.words, workspace.bytes, outcome, workspace_needed);
     // There is no frame then, so that nobody takes it for the tensor that is too small.
     if (outcome.status == STATUS_BUFFER_TOO_SMALL && workspace_needed > workspace.bytes) {
         outcome.bytes = workspace_needed;
@@ -361,24 +452,28 @@ uint32_t field(const ap_uint<128>* descriptor, unsigned index) {
 }
 
 // A job's request and where its file and tensor lie, in words from the run's. False if it is bad.
-bool read_job(const ap_uint<128>* descriptor, uint32_t jpeg_room, uint32_t tensor_room, Request& asked, uint32_t& jpeg,
-              uint32_t& tensor) {
+bool read_job(const ap_uint<128>* descriptor, uint32_t jpeg_room, uint32_t tensor_room, uint32_t program_room,
+              Request& asked, uint32_t& jpeg, uint32_t& tensor, uint32_t& program) {
     const uint32_t jpeg_offset = field(descriptor, 0), tensor_offset = field(descriptor, 2);
+    const uint32_t program_offset = field(descriptor, 12);
     asked = Request{field(descriptor, 1), field(descriptor, 3), field(descriptor, 4), field(descriptor, 5),
                     field(descriptor, 6),
-                    {field(descriptor, 7), field(descriptor, 8), field(descriptor, 9), field(descriptor, 10)}};
+                    {field(descriptor, 7), field(descriptor, 8), field(descriptor, 9), field(descriptor, 10)},
+                    field(descriptor, 13)};
+    program = program_offset / WORD_BYTES;
     jpeg = jpeg_offset / WORD_BYTES;
     tensor = tensor_offset / WORD_BYTES;
     return jpeg_offset % WORD_BYTES == 0 && tensor_offset % WORD_BYTES == 0 && field(descriptor, 11) == COMMAND_JOB &&
-           (field(descriptor, 12) | field(descriptor, 13) | field(descriptor, 14)) == 0 &&
+           program_offset % WORD_BYTES == 0 && field(descriptor, 14) == 0 &&
+           static_cast<uint64_t>(program_offset) + asked.program_bytes <= program_room &&
            static_cast<uint64_t>(jpeg_offset) + asked.jpeg_bytes <= jpeg_room &&
            static_cast<uint64_t>(tensor_offset) + asked.tensor_capacity <= tensor_room;
 }
 
 // Jobs from the ring, until one says stop or no more come. The outcome is the run's, as its own record has it.
 Outcome serve(const ap_uint<128>* jpeg, uint32_t jpeg_room, ap_uint<128>* tensor, uint32_t tensor_room,
-              const ap_uint<128>* tables, const Workspace& workspace, const volatile ap_uint<128>* ring,
-              uint32_t entries, uint32_t first, uint32_t polls, ap_uint<128>* result) {
+              const ap_uint<128>* tables, const ap_uint<128>* program, uint32_t program_room,
+              const Workspace& workspace, const volatile ap_uint<128>* ring, uint32_t entries, uint32_t first, uint32_t polls, ap_uint<128>* result) {
     uint32_t number = first, jobs = 0, looks = 0;
     bool stopped = false;
     while (!stopped) {
@@ -399,14 +494,13 @@ Outcome serve(const ap_uint<128>* jpeg, uint32_t jpeg_room, ap_uint<128>* tensor
             descriptor[i] = ring[4 * slot + i];
         }
         number++;
-        stopped = field(descriptor, 11) == COMMAND_STOP &&
-                  (field(descriptor, 12) | field(descriptor, 13) | field(descriptor, 14)) == 0;
+        stopped = field(descriptor, 11) == COMMAND_STOP && field(descriptor, 14) == 0;
         if (stopped) break;
         Request asked;
-        uint32_t jpeg_word, tensor_word;
+        uint32_t jpeg_word, tensor_word, program_word;
         Outcome outcome{STATUS_BAD_ARGUMENT, 0, 0, 0, 0, 0};
-        if (read_job(descriptor, jpeg_room, tensor_room, asked, jpeg_word, tensor_word)) {
-            outcome = request(jpeg + jpeg_word, tensor + tensor_word, tables, workspace, asked);
+        if (read_job(descriptor, jpeg_room, tensor_room, program_room, asked, jpeg_word, tensor_word, program_word)) {
+            outcome = request(jpeg + jpeg_word, tensor + tensor_word, tables, program + program_word, workspace, asked);
         }
         in_order();
         write_record(outcome, number - 1, result + 2 * slot);
@@ -422,13 +516,15 @@ extern "C" void image_cu(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<
                          const ap_uint<128>* tables, ap_uint<128>* result, uint32_t stage, uint32_t format,
                          uint32_t resize_short, uint32_t crop_width, uint32_t crop_height, uint32_t crop_x,
                          uint32_t crop_y, ap_uint<128>* workspace, uint32_t workspace_bytes,
-                         const volatile ap_uint<128>* ring, uint32_t ring_entries, uint32_t ring_first, uint32_t polls) {
+                         const volatile ap_uint<128>* ring, uint32_t ring_entries, uint32_t ring_first, uint32_t polls,
+                         const ap_uint<128>* program, uint32_t program_bytes) {
 #pragma HLS INTERFACE m_axi port = jpeg bundle = gmem0 channel = 0 offset = slave max_read_burst_length = 64
 #pragma HLS INTERFACE m_axi port = tensor bundle = gmem1 channel = 0 offset = slave max_write_burst_length = 64
 #pragma HLS INTERFACE m_axi port = tables bundle = gmem0 channel = 1 offset = slave max_read_burst_length = 64
 #pragma HLS INTERFACE m_axi port = result bundle = gmem1 channel = 1 offset = slave max_write_burst_length = 2
 #pragma HLS INTERFACE m_axi port = workspace bundle = gmem1 channel = 2 offset = slave max_read_burst_length = 64 max_write_burst_length = 64
 #pragma HLS INTERFACE m_axi port = ring bundle = gmem0 channel = 2 offset = slave max_read_burst_length = 4
+#pragma HLS INTERFACE m_axi port = program bundle = gmem0 channel = 3 offset = slave max_read_burst_length = 64
 #pragma HLS INTERFACE s_axilite port = jpeg bundle = control offset = 0x10
 #pragma HLS INTERFACE s_axilite port = jpeg_bytes bundle = control offset = 0x1C
 #pragma HLS INTERFACE s_axilite port = tensor bundle = control offset = 0x24
@@ -448,6 +544,8 @@ extern "C" void image_cu(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<
 #pragma HLS INTERFACE s_axilite port = ring_entries bundle = control offset = 0xA8
 #pragma HLS INTERFACE s_axilite port = ring_first bundle = control offset = 0xB0
 #pragma HLS INTERFACE s_axilite port = polls bundle = control offset = 0xB8
+#pragma HLS INTERFACE s_axilite port = program bundle = control offset = 0x108
+#pragma HLS INTERFACE s_axilite port = program_bytes bundle = control offset = 0x114
 #pragma HLS INTERFACE ap_ctrl_chain port = return
 #pragma HLS INTERFACE s_axilite port = return bundle = control
     using namespace headrace;
@@ -456,11 +554,11 @@ extern "C" void image_cu(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<
     const Workspace space{workspace, workspace_bytes};
     if (ring_entries == 0) {
         const Request asked{jpeg_bytes, tensor_capacity, stage, format, resize_short,
-                            {crop_width, crop_height, crop_x, crop_y}};
-        outcome = request(jpeg, tensor, tables, space, asked);
+                            {crop_width, crop_height, crop_x, crop_y}, program_bytes};
+        outcome = request(jpeg, tensor, tables, program, space, asked);
     } else if (ring_entries <= MOST_RING_ENTRIES && (ring_entries & (ring_entries - 1)) == 0) {
-        outcome = serve(jpeg, jpeg_bytes, tensor, tensor_capacity, tables, space, ring, ring_entries, ring_first, polls,
-                        result);
+        outcome = serve(jpeg, jpeg_bytes, tensor, tensor_capacity, tables, program, program_bytes, space, ring, ring_entries,
+                        ring_first, polls, result);
         record = result + 2 * ring_entries;
     }
     write_record(outcome, 0, record);

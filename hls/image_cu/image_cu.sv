@@ -1,8 +1,10 @@
 // Image CU: a JPEG file in device memory to an image or a model's input tensor in device memory, in
 // one pass.
 //
-//   gmem0 -+-> axi_read -> decode -> resize -> crop -> normalize -> store -+-> gmem1
-//          +-> axi_read -> table_load -------------------^   record_write -+
+//   gmem0 -+-> axi_read -> decode -+-> resize -> crop -+-> normalize -> store ------+-> gmem1
+//          |                       +-> scaler ---------+-> patches -> tensor_write -+
+//          +-> axi_read -> program_load -^                             record_write -+
+//          +-> axi_read -> table_load: normalize, patches
 //          +-> job_ring (axi_read): arguments
 //   decode: coefficients of files of several scans <-> gmem1
 //
@@ -39,10 +41,11 @@ module image_cu
   localparam logic [28:0] TableWords = 29'd192;
 
   // ---- The shell: registers, the record, reads on one master and writes on the other ----
-  localparam int unsigned Readers = 3;
+  localparam int unsigned Readers = 4;
   localparam int unsigned JpegReader = 0;
   localparam int unsigned TablesReader = 1;
   localparam int unsigned RingReader = 2;
+  localparam int unsigned ProgramReader = 3;
   localparam int unsigned Writers = 2;
   localparam int unsigned TensorWriter = 0;
   localparam int unsigned WorkspaceWriter = 1;
@@ -161,7 +164,8 @@ module image_cu
   assign {counters.header, counters.symbols, counters.wait_data, counters.wait_transform,
           counters.wait_rows, counters.wait_output} = event_counts;
 
-  logic jpeg_idle, tables_idle, workspace_idle;  // the units that read them, and write the last
+  // The units that read them, and write the last.
+  logic jpeg_idle, tables_idle, program_idle, workspace_idle;
 
   // ---- Jobs from the ring ----
   assign settled = phase_clocks >= 3'd3;
@@ -240,18 +244,21 @@ module image_cu
   end
 
   // The tables' address counts only where they are read, the workspace's only where there is one.
-  logic planar_q, resizes_q, crops_q;
+  logic planar_q, resizes_q, crops_q, program_q;
   assign refused = queue_q && !job_q ? ring_refused_q :
-                   (job_q && job_bad_q) || arguments_q.stage[31:2] != '0 ||
+                   (job_q && job_bad_q) || arguments_q.stage > 32'd4 ||
                    arguments_q.format[31:2] != '0 || arguments_q.format[1:0] == 2'd3 ||
                    arguments_q.jpeg[3:0] != '0 ||
                    arguments_q.tensor[3:0] != '0 || arguments_q.result[3:0] != '0 ||
-                   (arguments_q.stage == 32'd3 && arguments_q.tables[3:0] != '0) ||
+                   (arguments_q.stage >= 32'd3 && arguments_q.tables[3:0] != '0) ||
+                   (arguments_q.stage == 32'd4 && arguments_q.program_at[3:0] != '0) ||
                    (arguments_q.workspace_bytes != '0 && arguments_q.workspace[6:0] != '0);
 
   // After a reset units may not be idle. Between runs they are, so a clock later is early enough.
   logic units_idle_q;
-  always_ff @(posedge clk) units_idle_q <= jpeg_idle && tables_idle && workspace_idle;
+  always_ff @(posedge clk) begin
+    units_idle_q <= jpeg_idle && tables_idle && program_idle && workspace_idle;
+  end
   assign checked = units_idle_q && ring_idle && (settled || !queue_q);
 
   logic [1:0] shift_q;  // log2 of a sample's bytes
@@ -270,11 +277,14 @@ module image_cu
       arguments_q.crop_height     <= job.crop_height;
       arguments_q.crop_x          <= job.crop_x;
       arguments_q.crop_y          <= job.crop_y;
+      arguments_q.program_at      <= job.program_at;
+      arguments_q.program_bytes   <= job.program_bytes;
     end
-    planar_q  <= arguments_q.stage[1:0] == 2'd3;
-    resizes_q <= arguments_q.stage[1:0] >= 2'd1;
-    crops_q   <= arguments_q.stage[1:0] >= 2'd2;
-    shift_q   <= arguments_q.stage[1:0] == 2'd3 ? 2'd2 - arguments_q.format[1:0] : 2'd0;
+    program_q <= arguments_q.stage[2];
+    planar_q  <= arguments_q.stage[2:0] >= 3'd3;
+    resizes_q <= !arguments_q.stage[2] && arguments_q.stage[1:0] >= 2'd1;
+    crops_q   <= !arguments_q.stage[2] && arguments_q.stage[1:0] >= 2'd2;
+    shift_q   <= arguments_q.stage[2:0] >= 3'd3 ? 2'd2 - arguments_q.format[1:0] : 2'd0;
   end
 
   // ---- The file ----
@@ -397,6 +407,86 @@ module image_cu
     .beat_ready_i (source_ready)
   );
 
+  // ---- A program: scaler in place of resize and crop ----
+  logic                   program_stop, program_error, program_valid, program_ready;
+  logic [127:0]           program_word, list;
+  logic                   list_valid, list_ready;
+  logic                   loaded, loaded_q, to_patches, sink_start;
+  scaler_pkg::setup_t     setup;
+  patches_pkg::layout_t   layout;
+  frame_t                 placed_frame;
+  beat_t                  placed;
+  logic                   placed_frame_valid, placed_frame_ready, placed_valid, placed_ready;
+  logic                   scaler_frame_ready, scaler_ready, program_patches;
+
+  axi_read #(.BurstWords(16), .Depth(32)) u_program (
+    .clk_i       (clk),
+    .rst_ni      (rst_n),
+    .start_i     (unit_start && program_q),
+    .address_i   (arguments_q.program_at),
+    .words_i     ({1'b0, arguments_q.program_bytes[31:4]}),
+    .stop_i      (program_stop),
+    .idle_o      (program_idle),
+    .error_o     (program_error),
+    .word_o      (program_word),
+    .word_valid_o(program_valid),
+    .word_ready_i(program_ready),
+    .araddr_o    (araddr[ProgramReader]),
+    .arlen_o     (arlen[ProgramReader]),
+    .arsize_o    (),
+    .arburst_o   (),
+    .arvalid_o   (arvalid[ProgramReader]),
+    .arready_i   (arready[ProgramReader]),
+    .rdata_i     (m_axi_gmem0_rdata),
+    .rresp_i     (m_axi_gmem0_rresp),
+    .rlast_i     (m_axi_gmem0_rlast),
+    .rvalid_i    (rvalid[ProgramReader]),
+    .rready_o    ()
+  );
+
+  program_load u_program_load (
+    .clk_i       (clk),
+    .rst_ni      (rst_n),
+    .start_i     (unit_start),
+    .bytes_i     (arguments_q.program_bytes),
+    .loaded_o    (loaded),
+    .setup_o     (setup),
+    .patches_o   (program_patches),
+    .layout_o    (layout),
+    .word_i      (program_word),
+    .word_valid_i(program_valid),
+    .word_ready_o(program_ready),
+    .list_o      (list),
+    .list_valid_o(list_valid),
+    .list_ready_i(list_ready)
+  );
+
+  // The unit at the end starts when it is known which one it is.
+  always_ff @(posedge clk) loaded_q <= loaded && !unit_start;
+  assign to_patches = program_q && program_patches;
+  assign sink_start = program_q ? phase == CuRun && loaded && !loaded_q : unit_start;
+
+  scaler u_scaler (
+    .clk_i        (clk),
+    .rst_ni       (rst_n),
+    .setup_i      (setup),
+    .word_i       (list),
+    .word_valid_i (list_valid),
+    .word_ready_o (list_ready),
+    .frame_i      (source_frame),
+    .frame_valid_i(source_frame_valid && program_q && loaded_q),
+    .frame_ready_o(scaler_frame_ready),
+    .beat_i       (source),
+    .beat_valid_i (source_valid && program_q),
+    .beat_ready_o (scaler_ready),
+    .frame_o      (placed_frame),
+    .frame_valid_o(placed_frame_valid),
+    .frame_ready_i(placed_frame_ready),
+    .beat_o       (placed),
+    .beat_valid_o (placed_valid),
+    .beat_ready_i (placed_ready)
+  );
+
   // ---- Resize ----
   logic resize_frame_ready, resize_ready, to_crop_frame_ready, to_crop_ready;
 
@@ -430,8 +520,10 @@ module image_cu
     .beat_ready_i  (resized_ready)
   );
 
-  assign source_frame_ready  = resizes_q ? resize_frame_ready : to_crop_frame_ready;
-  assign source_ready        = resizes_q ? resize_ready : to_crop_ready;
+  assign source_frame_ready  = program_q ? scaler_frame_ready && loaded_q
+                             : resizes_q ? resize_frame_ready : to_crop_frame_ready;
+  assign source_ready        = program_q ? scaler_ready
+                             : resizes_q ? resize_ready : to_crop_ready;
   assign resized_frame_ready = to_crop_frame_ready && resizes_q;
   assign resized_ready       = to_crop_ready && resizes_q;
 
@@ -445,10 +537,10 @@ module image_cu
     .clear_i      (unit_start),
     .ended_o      (scaled_ended),
     .frame_i      (resizes_q ? resized_frame : source_frame),
-    .frame_valid_i(resizes_q ? resized_frame_valid : source_frame_valid),
+    .frame_valid_i(resizes_q ? resized_frame_valid : source_frame_valid && !program_q),
     .frame_ready_o(to_crop_frame_ready),
     .beat_i       (resizes_q ? resized : source),
-    .beat_valid_i (resizes_q ? resized_valid : source_valid),
+    .beat_valid_i (resizes_q ? resized_valid : source_valid && !program_q),
     .beat_ready_o (to_crop_ready),
     .frame_o      (scaled_frame),
     .frame_valid_o(scaled_frame_valid),
@@ -484,21 +576,24 @@ module image_cu
   assign scaled_ready        = crops_q ? crop_ready : to_store_ready;
   assign cropped_frame_ready = to_store_frame_ready && crops_q;
   assign cropped_ready       = to_store_ready && crops_q;
+  assign placed_frame_ready  = to_store_frame_ready && program_q;
+  assign placed_ready        = to_store_ready && program_q;
 
   frame_t window_frame;
   beat_t  window;
-  logic   window_frame_valid, window_frame_ready, window_valid, window_ready;
+  logic   window_frame_valid, window_frame_ready, window_valid, window_ready, window_ended;
 
   frame_fifo u_window (
     .clk_i        (clk),
     .rst_ni       (rst_n),
     .clear_i      (unit_start),
-    .ended_o      (),
-    .frame_i      (crops_q ? cropped_frame : scaled_frame),
-    .frame_valid_i(crops_q ? cropped_frame_valid : scaled_frame_valid),
+    .ended_o      (window_ended),
+    .frame_i      (program_q ? placed_frame : crops_q ? cropped_frame : scaled_frame),
+    .frame_valid_i(program_q ? placed_frame_valid
+                             : crops_q ? cropped_frame_valid : scaled_frame_valid),
     .frame_ready_o(to_store_frame_ready),
-    .beat_i       (crops_q ? cropped : scaled),
-    .beat_valid_i (crops_q ? cropped_valid : scaled_valid),
+    .beat_i       (program_q ? placed : crops_q ? cropped : scaled),
+    .beat_valid_i (program_q ? placed_valid : crops_q ? cropped_valid : scaled_valid),
     .beat_ready_o (to_store_ready),
     .frame_o      (window_frame),
     .frame_valid_o(window_frame_valid),
@@ -567,7 +662,7 @@ module image_cu
     .table_index_i  (table_index),
     .table_value_i  (table_value),
     .beat_i         (window),
-    .beat_valid_i   (window_valid && planar_q && tables_done),
+    .beat_valid_i   (window_valid && planar_q && tables_done && !to_patches),
     .beat_ready_o   (normalize_ready),
     .sample_o       (normalized),
     .sample_valid_o (normalized_valid),
@@ -602,11 +697,87 @@ module image_cu
     packed_pixels.status = pixels.status;
     sample               = planar_q ? normalized : packed_pixels;
     sample_valid         = planar_q ? normalized_valid : pixels_valid;
-    window_ready         = planar_q ? normalize_ready && tables_done : pixels_ready;
+    window_ready         = to_patches ? patches_ready && tables_done
+                         : planar_q ? normalize_ready && tables_done : pixels_ready;
   end
 
+  // ---- Patches ----
+  logic         patches_idle, patches_frame_ready, patches_ready, words_idle, words_error;
+  status_e      patches_status;
+  logic [15:0]  patches_width, patches_height;
+  logic [63:0]  patches_bytes;
+  logic [127:0] patches_word;
+  logic         patches_word_valid, patches_word_ready;
+
+  patches u_patches (
+    .clk_i          (clk),
+    .rst_ni         (rst_n),
+    .start_i        (sink_start && to_patches),
+    .layout_i       (layout),
+    .shift_i        (shift_q),
+    .capacity_i     (arguments_q.tensor_capacity),
+    .idle_o         (patches_idle),
+    .status_o       (patches_status),
+    .width_o        (patches_width),
+    .height_o       (patches_height),
+    .bytes_o        (patches_bytes),
+    .table_we_i     (table_we),
+    .table_channel_i(table_channel),
+    .table_index_i  (table_index),
+    .table_value_i  (table_value),
+    .frame_i        (window_frame),
+    .frame_valid_i  (window_frame_valid && to_patches),
+    .frame_ready_o  (patches_frame_ready),
+    .beat_i         (window),
+    .beat_valid_i   (window_valid && to_patches && tables_done),
+    .beat_ready_o   (patches_ready),
+    .word_o         (patches_word),
+    .word_valid_o   (patches_word_valid),
+    .word_ready_i   (patches_word_ready)
+  );
+
+  // Of the two units that write the tensor one is at rest.
+  typedef struct packed {
+    logic [63:0]  awaddr;
+    logic [7:0]   awlen;
+    logic         awvalid;
+    logic [127:0] wdata;
+    logic [15:0]  wstrb;
+    logic         wlast;
+    logic         wvalid;
+  } write_t;
+  write_t by_patches, by_store, tensor_write;
+
+  tensor_write u_words (
+    .clk_i       (clk),
+    .rst_ni      (rst_n),
+    .start_i     (sink_start && to_patches),
+    .address_i   (arguments_q.tensor),
+    .end_i       (patches_idle),
+    .idle_o      (words_idle),
+    .bus_error_o (words_error),
+    .word_i      (patches_word),
+    .word_valid_i(patches_word_valid),
+    .word_ready_o(patches_word_ready),
+    .awaddr_o    (by_patches.awaddr),
+    .awlen_o     (by_patches.awlen),
+    .awvalid_o   (by_patches.awvalid),
+    .awready_i   (awready[TensorWriter] && to_patches),
+    .wdata_o     (by_patches.wdata),
+    .wstrb_o     (by_patches.wstrb),
+    .wlast_o     (by_patches.wlast),
+    .wvalid_o    (by_patches.wvalid),
+    .wready_i    (wready[TensorWriter] && to_patches),
+    .bresp_i     (m_axi_gmem1_bresp),
+    .bvalid_i    (bvalid[TensorWriter] && to_patches)
+  );
+
+  assign tensor_write = to_patches ? by_patches : by_store;
+  assign {awaddr[TensorWriter], awlen[TensorWriter], awvalid[TensorWriter], wdata[TensorWriter],
+          wstrb[TensorWriter], wlast[TensorWriter], wvalid[TensorWriter]} = tensor_write;
+
   // ---- Store ----
-  logic        store_idle, store_error;
+  logic        store_idle, store_error, store_frame_ready;
   status_e     store_status;
   logic [15:0] out_width, out_height;
   logic [63:0] bytes;
@@ -614,7 +785,7 @@ module image_cu
   store u_store (
     .clk_i         (clk),
     .rst_ni        (rst_n),
-    .start_i       (unit_start),
+    .start_i       (sink_start && !to_patches),
     .address_i     (arguments_q.tensor),
     .capacity_i    (arguments_q.tensor_capacity),
     .planar_i      (planar_q),
@@ -626,37 +797,55 @@ module image_cu
     .bytes_o       (bytes),
     .bus_error_o   (store_error),
     .frame_i       (window_frame),
-    .frame_valid_i (window_frame_valid),
-    .frame_ready_o (window_frame_ready),
+    .frame_valid_i (window_frame_valid && !to_patches),
+    .frame_ready_o (store_frame_ready),
     .sample_i      (sample),
     .sample_valid_i(sample_valid),
     .sample_ready_o(sample_ready),
-    .awaddr_o      (awaddr[TensorWriter]),
-    .awlen_o       (awlen[TensorWriter]),
+    .awaddr_o      (by_store.awaddr),
+    .awlen_o       (by_store.awlen),
     .awsize_o      (),
     .awburst_o     (),
-    .awvalid_o     (awvalid[TensorWriter]),
-    .awready_i     (awready[TensorWriter]),
-    .wdata_o       (wdata[TensorWriter]),
-    .wstrb_o       (wstrb[TensorWriter]),
-    .wlast_o       (wlast[TensorWriter]),
-    .wvalid_o      (wvalid[TensorWriter]),
-    .wready_i      (wready[TensorWriter]),
+    .awvalid_o     (by_store.awvalid),
+    .awready_i     (awready[TensorWriter] && !to_patches),
+    .wdata_o       (by_store.wdata),
+    .wstrb_o       (by_store.wstrb),
+    .wlast_o       (by_store.wlast),
+    .wvalid_o      (by_store.wvalid),
+    .wready_i      (wready[TensorWriter] && !to_patches),
     .bresp_i       (m_axi_gmem1_bresp),
-    .bvalid_i      (bvalid[TensorWriter]),
+    .bvalid_i      (bvalid[TensorWriter] && !to_patches),
     .bready_o      ()
   );
+
+  assign window_frame_ready = to_patches ? patches_frame_ready : store_frame_ready;
 
   // ---- The end of a run ----
   // Every stream has seen its end, so nothing of this run is left when the next one begins. A
   // reader whose words are no longer wanted is stopped: the file may go on behind the image, and an
   // error leaves tables unused.
-  assign jpeg_stop   = phase == CuRun && source_ended && !decode_busy;
-  assign tables_stop = phase == CuRun && store_idle;
-  assign run_over    = source_ended && scaled_ended && !decode_busy && store_idle && jpeg_idle &&
-                       tables_idle &&
-                       workspace_idle;
-  assign bus_error   = jpeg_error || store_error || (planar_q && tables_error);
+  logic ends_idle, started_q;  // the units at the end; they have started
+  always_ff @(posedge clk) begin
+    if (!rst_n || phase == CuCheck) started_q <= 1'b0;
+    else if (sink_start) started_q <= 1'b1;
+  end
+  assign ends_idle    = started_q && store_idle && patches_idle && words_idle;
+  assign jpeg_stop    = phase == CuRun && source_ended && !decode_busy;
+  assign tables_stop  = phase == CuRun && ends_idle;
+  assign program_stop = phase == CuRun && ends_idle;
+  assign run_over     = source_ended && (program_q ? window_ended : scaled_ended) &&
+                        !decode_busy && ends_idle && jpeg_idle && tables_idle && program_idle &&
+                        workspace_idle;
+  assign bus_error    = jpeg_error || (to_patches ? words_error : store_error) ||
+                        (planar_q && tables_error) || (program_q && program_error);
+
+  status_e     out_status;
+  logic [15:0] end_width, end_height;
+  logic [63:0] end_bytes;
+  assign out_status = to_patches ? patches_status : store_status;
+  assign end_width  = to_patches ? patches_width : out_width;
+  assign end_height = to_patches ? patches_height : out_height;
+  assign end_bytes  = to_patches ? patches_bytes : bytes;
 
   logic [15:0] src_width_q, src_height_q;
 
@@ -672,14 +861,14 @@ module image_cu
       outputs_q <= '0;
       bytes_q   <= '0;
     end else if (phase == CuRun && run_over) begin
-      outputs_q.status     <= 32'(bus_error ? StatusBusError : store_status);
-      outputs_q.out_width  <= 32'(out_width);
-      outputs_q.out_height <= 32'(out_height);
+      outputs_q.status     <= 32'(bus_error ? StatusBusError : out_status);
+      outputs_q.out_width  <= 32'(end_width);
+      outputs_q.out_height <= 32'(end_height);
       outputs_q.src_width  <= 32'(src_width_q);
       outputs_q.src_height <= 32'(src_height_q);
       // Without a frame it is the workspace that is too small.
-      bytes_q              <= store_status == StatusBufferTooSmall && out_width == '0
-                            ? 64'(workspace_needed) : bytes;
+      bytes_q              <= out_status == StatusBufferTooSmall && end_width == '0
+                            ? 64'(workspace_needed) : end_bytes;
     // Of a run from the ring: status, jobs, the next one's number, whether one said stop.
     end else if (ends) begin
       outputs_q.status     <= 32'(ring_error || failed_q ? StatusBusError : StatusOk);

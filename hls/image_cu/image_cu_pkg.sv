@@ -22,7 +22,9 @@ package image_cu_pkg;
     logic [31:0] ring_entries;
     logic [31:0] ring_first;
     logic [31:0] polls;
-  } arguments_t;  // 800 bits
+    logic [63:0] program_at;
+    logic [31:0] program_bytes;
+  } arguments_t;  // 896 bits
 
   // Where the words of arguments_t lie.
   localparam int unsigned ArgumentWords = $bits(arguments_t) / 32;
@@ -30,7 +32,7 @@ package image_cu_pkg;
     12'h014, 12'h010, 12'h01C, 12'h028, 12'h024, 12'h030, 12'h03C, 12'h038, 12'h048, 12'h044,
     12'h050, 12'h058, 12'h060, 12'h068, 12'h070, 12'h078, 12'h080,
     12'h08C, 12'h088, 12'h094,
-    12'h0A0, 12'h09C, 12'h0A8, 12'h0B0, 12'h0B8};
+    12'h0A0, 12'h09C, 12'h0A8, 12'h0B0, 12'h0B8, 12'h10C, 12'h108, 12'h114};
 
   typedef struct packed {
     logic [31:0] status;
@@ -51,7 +53,9 @@ package image_cu_pkg;
 
   typedef struct packed {
     logic [31:0] number;           // number of the job; the host writes it last
-    logic [95:0] zeros;            // 0
+    logic [31:0] zeros;            // 0
+    logic [31:0] program_bytes;    // bytes of the program
+    logic [31:0] program_at;       // bytes from the argument `program`, a multiple of 16
     logic [31:0] command;          // 0: a job; 1: stop
     logic [31:0] crop_y;           // as the register
     logic [31:0] crop_x;           // as the register
@@ -79,7 +83,44 @@ package image_cu_pkg;
     logic [31:0] crop_height;
     logic [31:0] crop_x;
     logic [31:0] crop_y;
+    logic [63:0] program_at;
+    logic [31:0] program_bytes;
   } job_t;
+
+  // What a program has before the scaler's lists, as image_cu.hpp has it; its last word comes first
+  // here.
+  typedef struct packed {
+    logic [5:0][31:0] zeros;
+    logic [31:0] fill;
+    logic [19:0] zeros_8;
+    logic [3:0]  frames;
+    logic [7:0]  merge;
+    logic [15:0] side_height;
+    logic [15:0] side_width;
+    logic [7:0]  zeros_6;
+    logic [23:0] colour;
+    logic [15:0] top;
+    logic [15:0] left;
+    logic [15:0] canvas_height;
+    logic [15:0] canvas_width;
+    logic [5:0]  zeros_3d;
+    logic        channels_last;
+    logic        patches;
+    logic [5:0]  zeros_3c;
+    logic        columns_first;
+    logic        wide;
+    logic [1:0]  zeros_3b;
+    logic        columns_gather;
+    logic [4:0]  column_bits;
+    logic [1:0]  zeros_3a;
+    logic        rows_gather;
+    logic [4:0]  row_bits;
+    logic [31:0] column_entries;
+    logic [31:0] row_entries;
+    logic [15:0] out_height;
+    logic [15:0] out_width;
+  } program_t;  // 512 bits
+  localparam int unsigned ProgramWords = $bits(program_t) / 128;
 
   // Clocks of the last run, or of the one that runs; at 0x140, in this order.
   typedef struct packed {

@@ -122,21 +122,25 @@ module job_ring
   assign descriptor_q = words_q;
 
   // ---- Bases are added in two parts; a range must end within what the run was given ----
-  logic [31:0] jpeg_lower_q, tensor_lower_q;
-  logic        jpeg_carry_q, tensor_carry_q;
-  logic [32:0] jpeg_end_q, tensor_end_q;
+  logic [31:0] jpeg_lower_q, tensor_lower_q, program_lower_q;
+  logic        jpeg_carry_q, tensor_carry_q, program_carry_q;
+  logic [32:0] jpeg_end_q, tensor_end_q, program_end_q;
   logic        odd_q, stops_q;
 
   always_ff @(posedge clk_i) begin
     {jpeg_carry_q, jpeg_lower_q}     <= {1'b0, given_q.jpeg[31:0]} + {1'b0, descriptor_q.jpeg};
     {tensor_carry_q, tensor_lower_q} <= {1'b0, given_q.tensor[31:0]} + {1'b0, descriptor_q.tensor};
+    {program_carry_q, program_lower_q} <= {1'b0, given_q.program_at[31:0]} +
+                                          {1'b0, descriptor_q.program_at};
+    program_end_q <= {1'b0, descriptor_q.program_at} + {1'b0, descriptor_q.program_bytes};
     jpeg_end_q   <= {1'b0, descriptor_q.jpeg} + {1'b0, descriptor_q.jpeg_bytes};
     tensor_end_q <= {1'b0, descriptor_q.tensor} + {1'b0, descriptor_q.tensor_capacity};
     odd_q        <= descriptor_q.zeros != '0;
     stops_q      <= descriptor_q.command == CommandStop;
     bad_o        <= odd_q || descriptor_q.command > CommandStop ||
                     jpeg_end_q > {1'b0, given_q.jpeg_bytes} ||
-                    tensor_end_q > {1'b0, given_q.tensor_capacity};
+                    tensor_end_q > {1'b0, given_q.tensor_capacity} ||
+                    program_end_q > {1'b0, given_q.program_bytes};
     job_o.jpeg            <= {given_q.jpeg[63:32] + 32'(jpeg_carry_q), jpeg_lower_q};
     job_o.jpeg_bytes      <= descriptor_q.jpeg_bytes;
     job_o.tensor          <= {given_q.tensor[63:32] + 32'(tensor_carry_q), tensor_lower_q};
@@ -148,6 +152,8 @@ module job_ring
     job_o.crop_height     <= descriptor_q.crop_height;
     job_o.crop_x          <= descriptor_q.crop_x;
     job_o.crop_y          <= descriptor_q.crop_y;
+    job_o.program_at      <= {given_q.program_at[63:32] + 32'(program_carry_q), program_lower_q};
+    job_o.program_bytes   <= descriptor_q.program_bytes;
   end
 
   // ---- Control ----

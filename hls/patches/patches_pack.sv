@@ -1,8 +1,9 @@
 // Samples to words of a tensor, and zeros behind them.
 //
 // Interface   with `valid_i`, the low `count_i` bytes of `bytes_i`, up to 16, which go on where
-//             those before ended; the bytes above are 0; with `flush_i` the last word leaves, if there is one. Words leave
-//             with `valid_o`; nothing holds them back. `start_i` forgets all.
+//             those before ended; the bytes above are 0. With `flush_i` the last word leaves, if
+//             there is one. Words leave with `valid_o`; nothing holds them back. `start_i` forgets
+//             all.
 // Throughput  16 bytes a clock. Latency three clocks.
 module patches_pack (
   input  logic         clk_i,

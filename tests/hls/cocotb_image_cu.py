@@ -68,6 +68,8 @@ class Job:
             "ring_entries": 0,
             "ring_first": 0,
             "polls": 0,
+            "program": 0,
+            "program_bytes": 0,
         }
 
     async def start(self, **changed: int) -> None:

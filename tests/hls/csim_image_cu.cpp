@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
         if (size && std::fread(jpeg.data(), size, 1, corpus) != 1) return 3;
         image_cu(jpeg.data(), size, tensor.data(), capacity, tables.data(), result.data(), record[2], record[3],
                  record[4], record[5], record[5], record[6], record[6], workspace.data(), capacity / 16 * 16, nullptr, 0, 0,
-                 0);
+                 0, tables.data(), 0);
         const ap_uint<128> outcome = result[0];
         std::printf("%u %u %u\n", outcome.range(31, 0).to_uint(), outcome.range(63, 32).to_uint(),
                     outcome.range(95, 64).to_uint());

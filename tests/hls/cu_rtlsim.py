@@ -125,6 +125,7 @@ def image_cu(
     max_cycles: int = MAX_CYCLES,
     wave: Path | None = None,
     workspace_bytes: int = 1 << 20,
+    program: bytes = b"",
 ) -> RtlResult:
     """One run, as units.image_cu does it; see `run` for the settings."""
     words = np.zeros(3 * 256, np.uint32)
@@ -136,6 +137,7 @@ def image_cu(
         "tables": words.view(np.uint8),
         "result": np.full(32, 0xA5, np.uint8),
         "workspace": np.full(workspace_bytes, 0xA5, np.uint8),
+        "program": _padded(np.frombuffer(program, np.uint8), 0xEE),
     }
     scalars = {
         "jpeg_bytes": len(jpeg),
@@ -152,6 +154,7 @@ def image_cu(
         "ring_entries": 0,
         "ring_first": 0,
         "polls": 0,
+        "program_bytes": len(program),
     }
     done = run(
         "image_cu",

@@ -67,6 +67,7 @@ class Memory:
         self.tables.view(np.uint32)[:] = SPEC.tables().view(np.uint32).reshape(-1)
         self.workspace = units._aligned(1 << 20, 0xA5)
         self.ring = units._aligned(self.entries * 64, 0)
+        self.program = units._aligned(64, 0)
         self.result = units._aligned((self.entries + 1) * 32, 0)
 
     def job(self, file: int, slot: int, **more) -> list[int]:
@@ -116,12 +117,14 @@ def csim(memory: Memory, first: int, polls: int) -> list[int]:
         ctypes.c_uint32(memory.entries),
         ctypes.c_uint32(first & 0xFFFFFFFF),
         ctypes.c_uint32(polls),
+        pointer(memory.program),
+        ctypes.c_uint32(memory.program.nbytes),
     )
     return memory.records()[memory.run_record][:5].tolist()
 
 
 def rtl_run(memory: Memory, first: int, polls: int, *, behind: MemoryModel | None = None, **more) -> KernelRun:
-    buffers = {name: getattr(memory, name) for name in ("jpeg", "tensor", "tables", "result", "workspace", "ring")}
+    buffers = {name: getattr(memory, name) for name in ("jpeg", "tensor", "tables", "result", "workspace", "ring", "program")}
     scalars = {
         "jpeg_bytes": memory.jpeg.nbytes,
         "tensor_capacity": memory.tensor.nbytes,
@@ -129,6 +132,7 @@ def rtl_run(memory: Memory, first: int, polls: int, *, behind: MemoryModel | Non
         "workspace_bytes": memory.workspace.nbytes,
         "ring_first": first & 0xFFFFFFFF,
         "polls": polls,
+        "program_bytes": memory.program.nbytes,
     }
     unused = ("stage", "format", "resize_short", "crop_width", "crop_height", "crop_x", "crop_y")
     return cu_rtlsim.run(

@@ -254,6 +254,7 @@ def image_cu(
     capacity=None,
     memory=4 << 20,
     workspace_bytes=1 << 20,
+    program=b"",
 ) -> CuResult:
     """One run on buffers as a device has them: 16-byte aligned, 0xA5 before. `capacity` defaults to `memory` bytes."""
     source = _aligned(len(jpeg), 0xEE)
@@ -263,6 +264,8 @@ def image_cu(
     if tables is not None:
         words[:] = np.asarray(tables).view(f"u{np.asarray(tables).itemsize}").reshape(-1)
     result, workspace = _aligned(32, 0xA5), _aligned(workspace_bytes, 0xA5)
+    code = _aligned(len(program), 0xEE)
+    code[: len(program)] = np.frombuffer(program, np.uint8)
     library().image_cu(
         source.ctypes.data_as(ctypes.c_void_p),
         ctypes.c_uint32(len(jpeg)),
@@ -275,6 +278,8 @@ def image_cu(
         ctypes.c_uint32(workspace_bytes),
         ctypes.c_void_p(),
         *(ctypes.c_uint32(0) for _ in range(3)),  # no ring
+        code.ctypes.data_as(ctypes.c_void_p),
+        ctypes.c_uint32(len(program)),
     )
     record = result.view("<u4")
     status, out_width, out_height, src_width, src_height = map(int, record[:5])

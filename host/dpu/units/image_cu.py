@@ -123,6 +123,8 @@ class ImageCu(Cu):
             self._workspace.size(),
             self._tables,  # stands in for the ring, which has no entries for a single request
             *(0, 0, 0),
+            self._tables,  # and for the program, which there is none of
+            0,
         )
 
 

@@ -251,6 +251,8 @@ class JobQueue(Cu):
             ENTRIES,
             as_int(self._undone & 0xFFFFFFFF),
             self._polls,
+            self._ring,  # stands in for programs, which there are none of
+            0,
         )
 
     def _ended(self) -> bool:
