@@ -1,4 +1,4 @@
-"""What an image processor of Hugging Face computes: a spec, and the plan of its passes for an image."""
+"""A spec says what an image processor of Hugging Face computes, and its plan has the passes for an image."""
 
 from headrace.host.dpu.processors.canvases import (
     Canvas,

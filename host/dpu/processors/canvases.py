@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -160,7 +160,7 @@ class ClosestCanvas:
             return Size(box.width, min(max(math.floor(source.height * across), 1), box.height))
         return Size(min(max(math.floor(source.width * down), 1), box.width), box.height)
 
-    def _scales(self, source: Size, canvas: Size) -> list[float]:
+    def _scales(self, source: Size, canvas: Size) -> list[np.floating[Any]]:
         number = np.float32 if self.single else np.float64
         return [number(side) / number(own) for side, own in zip(canvas, source, strict=True)]
 

@@ -70,7 +70,7 @@ Layout = Images | MergedPatches | PatchImages | PaddedPatches
 
 
 class Extra(Enum):
-    """What a tensor beside `pixel_values` holds. A layout in patches has those of patches."""
+    """The contents of a tensor that comes with `pixel_values`. A layout in patches has those of patches."""
 
     SOURCE_SIZE = "the rows and the columns of the source"
     RESULT_SIZE = "the rows and the columns of the result"
