@@ -11,6 +11,7 @@ from headrace.host.dpu.hugging_face.settings import (
     Config,
     Geometry,
     Settings,
+    is_count,
     settings_of,
 )
 from headrace.host.dpu.processors import (
@@ -78,7 +79,7 @@ def _siglip2(settings: Settings) -> Geometry:
 def _gemma4(settings: Settings) -> Geometry:
     _resizes(settings)
     tokens = settings["max_soft_tokens"]
-    if tokens not in SOFT_TOKENS:
+    if not is_count(tokens) or tokens not in SOFT_TOKENS:
         raise settings.refuse("max_soft_tokens", ", ".join(map(str, SOFT_TOKENS[:-1])) + f" or {SOFT_TOKENS[-1]}")
     side, merge = settings.number("patch_size", 64), settings.number("pooling_kernel_size", 16)
     if tokens * (side * merge) ** 2 > MAX_PIXELS:

@@ -78,7 +78,7 @@ def _aria(settings: Settings) -> Geometry:
     """The image is in the upper left corner of a square. transformers always resizes here."""
     settings.must_be(False, "split_image", "each tile would be resized again")
     side = settings["max_image_size"]
-    if side not in (490, 980):
+    if not is_count(side) or side not in (490, 980):
         raise settings.refuse("max_image_size", "490 or 980")
     least = settings.number("min_image_size", side)
     extras = (("pixel_mask", Extra.PIXEL_MASK), ("num_crops", Extra.CROPS))

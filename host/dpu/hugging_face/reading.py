@@ -135,7 +135,7 @@ def _class_name(values: Config, base: str | None) -> str:
     )
     name = f"{stem}ImageProcessor"
     if name in REFUSED:
-        raise UsageError(f"{named} has no counterpart here, because {REFUSED[name]}; process its images on the CPU")
+        raise UsageError(f"{named} has no counterpart here, because {REFUSED[name]}; call transformers itself")
     if name not in CLASSES:
         raise UsageError(f"{named} has no counterpart here; known are {', '.join(CLASSES)}")
     return name

@@ -48,7 +48,7 @@ QUICK = [SIZES[0], SIZES[3], SIZES[6], SIZES[11], SIZES[12]]
 SETTINGS = {
     "CLIPImageProcessor": [
         {"size": {"shortest_edge": 97}, "crop_size": {"height": 121, "width": 90}},
-        {"do_center_crop": False, "do_normalize": False, "resample": 1},
+        {"do_center_crop": False, "do_normalize": False, "resample": 1, "size": {"shortest_edge": 99}},
         {"do_rescale": False, "do_normalize": False, "resample": 2},
         {"do_rescale": False},
         {"do_resize": False, "rescale_factor": 0.01},
