@@ -37,7 +37,7 @@ def _plain(settings: Settings) -> Geometry:
 
 
 def _gemma3(settings: Settings) -> Geometry:
-    settings.must_be(False, "do_pan_and_scan", "crops of the source are no tiles of one canvas")
+    settings.must_be(False, "do_pan_and_scan", "pan and scan crops the source, and a pass reads a whole image")
     return Geometry(settings.sizes(), extras=(("num_crops", Extra.NO_CROPS),))
 
 

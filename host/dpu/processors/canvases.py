@@ -125,7 +125,7 @@ class ClosestCanvas:
     Args:
         high: The largest number of tiles.
         fit: How the image lies on the canvas.
-        single: Whether scales of the canvas have single precision (Llama 4) or double precision (Mllama).
+        single: Whether the scales of a canvas have single precision (Llama 4). Otherwise it is double (Mllama).
         largest: Whether the image grows most instead.
     """
 
@@ -145,13 +145,10 @@ class ClosestCanvas:
     def fitted(self, source: Size, canvas: Size, tile: Size) -> Size:
         if self.fit is Fit.STRETCHED:
             return canvas
-        box = canvas
-        if self.fit is Fit.INNER:
-            box = Size(*(min(max(sides[0], sides[1]), sides[2]) for sides in zip(source, tile, canvas, strict=True)))
+        largest = canvas if self.fit is Fit.FULL else Size(*map(max, source, tile))
+        box = Size(*map(min, largest, canvas))
         # Llama 4 has single precision for a side that the canvas limits, and double precision for the other one.
-        limited = [
-            self.fit is Fit.FULL or max(one, own) > side for one, own, side in zip(source, tile, canvas, strict=True)
-        ]
+        limited = [self.fit is Fit.FULL or one > limit for one, limit in zip(largest, canvas, strict=True)]
         across, down = (
             np.float32(side) / np.float32(own) if self.single and by_canvas else side / own
             for side, own, by_canvas in zip(box, source, limited, strict=True)
