@@ -18,7 +18,6 @@ from headrace.host.dpu.hugging_face.settings import (
     square,
 )
 from headrace.host.dpu.processors import (
-    MAX_OUTPUT,
     Crop,
     Extra,
     FixedSize,
@@ -95,8 +94,7 @@ def _donut(settings: Settings) -> Geometry:
         size = Size(*given)
     else:
         size = settings.sides("size")
-    if max(size) > MAX_OUTPUT:
-        raise settings.refuse("size", f"sides of at most {MAX_OUTPUT} pixels")
+    size = settings.bounded("size", size)
     resized = (ShortestEdge(min(size)),) if settings.flag("do_resize") else ()
     shrunk = (Within(size),) if settings.flag("do_thumbnail") else ()
     return Geometry(resized + shrunk, Pad(size, middle=True) if settings.flag("do_pad") else None)

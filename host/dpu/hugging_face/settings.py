@@ -9,7 +9,7 @@ from typing import Any, Final
 from headrace.batching import UsageError
 from headrace.host.dpu.processors import (
     IMAGES,
-    MAX_OUTPUT,
+    MAX_PIXELS,
     Crop,
     Extra,
     FixedSize,
@@ -138,10 +138,13 @@ class Settings:
     def crop(self) -> Crop | None:
         if not self.flag("do_center_crop"):
             return None
-        size = self.sides("crop_size")
-        if max(size) > MAX_OUTPUT:
-            raise self.refuse("crop_size", f"sides of at most {MAX_OUTPUT} pixels")
-        return Crop(size)
+        return Crop(self.bounded("crop_size", self.sides("crop_size")))
+
+    def bounded(self, key: str, size: Size) -> Size:
+        """Refuse a canvas with too many pixels."""
+        if size.width * size.height > MAX_PIXELS:
+            raise self.refuse(key, f"at most {MAX_PIXELS} pixels in all")
+        return size
 
     def sizes(self) -> tuple[SizeRule, ...]:
         """Return the rule of `size`: one size, or a shortest edge. There is none without a resize."""

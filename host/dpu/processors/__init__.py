@@ -37,8 +37,8 @@ from headrace.host.dpu.processors.sizes import (
 )
 from headrace.host.dpu.processors.spec import (
     BFLOAT16,
-    MAX_OUTPUT,
     MAX_PIXELS,
+    MAX_SIDE,
     Crop,
     Engine,
     Filter,
@@ -51,8 +51,8 @@ from headrace.host.dpu.processors.tensors import tensor
 __all__ = [
     "BFLOAT16",
     "IMAGES",
-    "MAX_OUTPUT",
     "MAX_PIXELS",
+    "MAX_SIDE",
     "Canvas",
     "ClosestCanvas",
     "CoveringCanvas",

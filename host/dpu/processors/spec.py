@@ -24,9 +24,8 @@ from headrace.host.dpu.processors.layouts import (
 from headrace.host.dpu.processors.plan import Pass, Placement, Plan
 from headrace.host.dpu.processors.sizes import Size, SizeRule
 
-MAX_OUTPUT: Final = 8192  # pixels on a side of a canvas: more than a processor makes of a usual image
-MAX_PIXELS: Final = MAX_OUTPUT**2  # of a resized image, and of a tensor
-MAX_SIDE: Final = 65535  # pixels of an image that is resized again
+MAX_SIDE: Final = 65535  # pixels of an image, before and after a resize
+MAX_PIXELS: Final = 1 << 26  # of a resized image, of a canvas and of a tensor: 8192x8192, or the same in another form
 
 BFLOAT16: Final = np.dtype([("bfloat16", np.uint16)])  # numpy has no bfloat16: these are its 16 bits
 
@@ -152,10 +151,10 @@ class ProcessorSpec:
             raise UsageError(f"{self.name}: image_std is {list(self.std)}; each value must be above 0")
         if self.place is not None and self.tiles is not None:
             raise UsageError(f"{self.name}: tiles have a canvas of their own; give no crop or pad with them")
-        if isinstance(self.place, Crop | Pad) and max(self.place.size) > MAX_OUTPUT:
+        if isinstance(self.place, Crop | Pad) and self.place.size.width * self.place.size.height > MAX_PIXELS:
             raise UsageError(
                 f"{self.name}: a canvas of {self.place.size.width}x{self.place.size.height} is too large; "
-                f"give sides of at most {MAX_OUTPUT} pixels"
+                f"give at most {MAX_PIXELS} pixels in all"
             )
         if isinstance(self.layout, PaddedPatches) and self.layout.rows * self.layout.side**2 > MAX_PIXELS:
             raise UsageError(
@@ -166,18 +165,18 @@ class ProcessorSpec:
     def plan(self, source: Size) -> Plan:
         """Return the passes of a source. Raises UsageError for a source that the processor does not take."""
         passes: list[Pass] = []
-        size, last = source, None
+        image, last = source, None
         for rule in self.sizes:
-            size = rule.of(size)
-            self._check(source, size, MAX_SIDE)
+            size = rule.of(image)
+            self._check(source, image, size)
             passes.append(Pass(last, size))
-            last = len(passes) - 1
+            image, last = size, len(passes) - 1
         if self.tiles is not None:
-            passes += self._tiled(source, size, last, len(passes))
+            passes += self._tiled(source, image, last, len(passes))
         else:
-            placement = Placement(size, size) if self.place is None else self.place.of(size, self.engine)
-            self._check(source, placement.canvas, MAX_OUTPUT)
-            passes[-1:] = [Pass(passes[-1].of if passes else None, size, placement)]
+            placement = Placement(image, image) if self.place is None else self.place.of(image, self.engine)
+            self._check(source, placement.canvas, placement.canvas)
+            passes[-1:] = [Pass(passes[-1].of if passes else None, image, placement)]
         plan = Plan(source, tuple(passes))
         if self._pixels(plan) > MAX_PIXELS:
             raise UsageError(
@@ -192,8 +191,8 @@ class ProcessorSpec:
         tile, thumbnail = self.tiles.tile, self.tiles.thumbnail
         canvas = self.tiles.canvas.of(image, tile)
         fitted = self.tiles.canvas.fitted(image, canvas, tile)
-        self._check(source, canvas, MAX_OUTPUT)
-        self._check(source, fitted, MAX_OUTPUT)
+        self._check(source, canvas, canvas)
+        self._check(source, image, fitted)
         tiles = Pass(of, fitted, placed(fitted, canvas, tile, self.tiles.middle))
         if thumbnail is None or (thumbnail is not Thumbnail.ALWAYS_FIRST and canvas == tile):
             return [tiles]
@@ -201,12 +200,15 @@ class ProcessorSpec:
         first = thumbnail in (Thumbnail.ALWAYS_FIRST, Thumbnail.FIRST)
         return [whole, tiles] if first else [tiles, whole]
 
-    def _check(self, source: Size, size: Size, side: int) -> None:
-        if not 1 <= min(size) <= max(size) <= side or size.width * size.height > MAX_PIXELS:
-            raise UsageError(
-                f"{self.name} resizes {source.width}x{source.height} to {size.width}x{size.height}; "
-                f"each side must be 1 to {side} pixels, and all must be at most {MAX_PIXELS}"
-            )
+    def _check(self, source: Size, image: Size, size: Size) -> None:
+        """Refuse the resize of an image to a size if that or the image between its two passes is too large."""
+        if not 1 <= min(size) <= max(size) <= MAX_SIDE:
+            wanted = f"each side must be 1 to {MAX_SIDE} pixels"
+        elif max(image.height, size.height) * size.width > MAX_PIXELS:
+            wanted = f"the image must have at most {MAX_PIXELS} pixels, also where its width alone is new"
+        else:
+            return
+        raise UsageError(f"{self.name} resizes {source.width}x{source.height} to {size.width}x{size.height}; {wanted}")
 
     def _pixels(self, plan: Plan) -> int:
         """Return the pixels of `pixel_values`, of three values each."""

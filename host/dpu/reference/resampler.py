@@ -24,11 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import UsageError
-from headrace.host.dpu.processors import Engine, Filter
+from headrace.host.dpu.processors import MAX_SIDE, Engine, Filter
 
 BITS: Final = 22  # of Pillow's taps, and the most of torchvision's: 8 bits of a pixel and 2 of overflow fill 32
 TAP_LIMIT: Final = 1 << 15  # torchvision's taps are 16-bit integers
-MAX_SIDE: Final = 65535
 
 
 @dataclass(frozen=True, slots=True)

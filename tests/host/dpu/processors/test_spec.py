@@ -10,6 +10,8 @@ from headrace.batching import UsageError
 from headrace.host.dpu.hugging_face import CLASSES, from_hf
 from headrace.host.dpu.processors import (
     BFLOAT16,
+    MAX_PIXELS,
+    MAX_SIDE,
     Crop,
     Engine,
     Extra,
@@ -29,7 +31,6 @@ from headrace.host.dpu.processors import (
     Tiles,
     tensor,
 )
-from headrace.host.dpu.processors.spec import MAX_PIXELS, MAX_SIDE
 
 TILED = Tiles(Size(4, 4), GridCanvas(1, 2), Thumbnail.LAST)
 
@@ -43,8 +44,8 @@ def spec_with(**settings):
     [
         ({"mean": (0, 0, 0)}, "give both image_mean and image_std, or neither"),
         ({"mean": (0, 0, 0), "std": (1, 0, 1)}, "each value must be above 0"),
-        ({"place": Crop(Size(8193, 1))}, "a canvas of 8193x1 is too large; give sides of at most 8192 pixels"),
-        ({"place": Pad(Size(1, 8193), middle=True)}, "a canvas of 1x8193 is too large"),
+        ({"place": Crop(Size(8193, 8192))}, "a canvas of 8193x8192 is too large; give at most 67108864 pixels in all"),
+        ({"place": Pad(Size(8192, 8193), middle=True)}, "a canvas of 8192x8193 is too large"),
         ({"place": Square((0, 0, 0)), "tiles": TILED}, "tiles have a canvas of their own"),
         ({"layout": PaddedPatches(8192, 2)}, "2 patches of 8192x8192 are too many; give at most 67108864 pixels"),
     ],
@@ -57,9 +58,14 @@ def test_a_spec_outside_its_range_is_refused(settings, told):
 @pytest.mark.parametrize(
     ("settings", "source", "told"),
     [
-        ({"sizes": (FixedSize(8193, 5),)}, (5, 5), "resizes 5x5 to 8193x5; each side must be 1 to 8192 pixels"),
+        ({"sizes": (FixedSize(65536, 5),)}, (5, 5), "resizes 5x5 to 65536x5; each side must be 1 to 65535 pixels"),
         ({"sizes": (FixedSize(65536, 1), FixedSize(5, 5))}, (5, 5), "to 65536x1; each side must be 1 to 65535 pixels"),
-        ({"sizes": (FixedSize(9000, 9000), FixedSize(5, 5))}, (5, 5), "and all must be at most 67108864"),
+        (
+            {"sizes": (FixedSize(9000, 9000), FixedSize(5, 5))},
+            (5, 5),
+            "the image must have at most 67108864 pixels, also",
+        ),
+        ({"sizes": (FixedSize(9000, 5),)}, (5, 9000), "resizes 5x9000 to 9000x5; the image must have at most 67108864"),
         ({"sizes": (FixedSize(0, 1),)}, (5, 5), "to 0x1; each side must be 1"),
         ({"place": Pad(Size(4, 4), middle=False)}, (4, 5), "4x5 does not fit into 4x4; give settings"),
         ({"layout": Images(slots=10**8)}, (5, 5), "makes a tensor of 2500000000 pixels of 5x5; at most 67108864"),
