@@ -35,7 +35,7 @@ class ListedCanvas:
 
     def of(self, source: Size, tile: Size) -> Size:
         area = source.width * source.height
-        best, found = self.canvases[0], (0, 0)
+        best, found = self.canvases[0], (-1, 0)  # an image without a pixel on any canvas takes the smallest one
         for canvas in self.canvases:
             by = min(canvas.width / source.width, canvas.height / source.height)
             held = min(int(source.width * by) * int(source.height * by), area)

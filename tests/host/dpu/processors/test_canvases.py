@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from transformers import image_processing_utils as llava
 from transformers.image_utils import SizeDict
 from transformers.models.cohere2_vision import image_processing_cohere2_vision as cohere2
 from transformers.models.idefics3 import image_processing_pil_idefics3 as idefics3
@@ -19,6 +20,7 @@ from headrace.host.dpu.processors import (
     CoveringCanvas,
     Fit,
     GridCanvas,
+    ListedCanvas,
     MultiplesCanvas,
     Size,
 )
@@ -78,6 +80,22 @@ def test_the_sides_of_llama4_have_single_precision(source):
     assert double.fitted(source, Size(*canvas), square(336)) != size
 
 
+CANVASES = st.lists(st.builds(Size, st.integers(1, 1500), st.integers(1, 1500)), min_size=1, max_size=6)
+
+
+@MANY
+@given(source=SOURCES, canvases=CANVASES)
+@example(source=Size(1, 3000), canvases=[Size(672, 672), Size(336, 672)])  # no pixel of it is held
+@example(source=Size(100, 100), canvases=[Size(900, 900), Size(300, 200), Size(200, 300)])  # all of them are held
+def test_the_canvas_of_llava(source, canvases):
+    image = np.broadcast_to(np.uint8(0), (3, source.height, source.width))
+    best = llava.select_best_resolution(source[::-1], [each[::-1] for each in canvases])
+    height, width = llava.get_patch_output_size(image, best, "channels_first")
+    rule = ListedCanvas(tuple(canvases))
+    assert rule.of(source, square(1)) == best[::-1]
+    assert rule.fitted(source, Size(best[1], best[0]), square(1)) == (width, height)
+
+
 @MANY
 @given(source=SOURCES, side=st.integers(1, 700), high=st.integers(1, 16))
 def test_the_covering_canvas_of_ovis2(source, side, high):
@@ -86,10 +104,17 @@ def test_the_covering_canvas_of_ovis2(source, side, high):
 
 
 @MANY
-@given(source=SOURCES, tile=st.builds(Size, st.integers(1, 500), st.integers(1, 500)), bounds=st.data())
-def test_the_grid_canvas_of_ovis2(source, tile, bounds):
-    low = bounds.draw(st.integers(1, 12))
-    high = bounds.draw(st.integers(low, 16))
+@given(
+    source=SOURCES,
+    tile=st.builds(Size, st.integers(1, 500), st.integers(1, 500)),
+    low=st.integers(1, 12),
+    more=st.integers(0, 12),
+)
+@example(source=Size(200, 200), tile=Size(100, 200), low=1, more=7)  # exactly half the pixels of four tiles
+@example(source=Size(201, 201), tile=Size(100, 200), low=1, more=7)
+@example(source=Size(3000, 1), tile=Size(100, 100), low=7, more=0)
+def test_the_grid_canvas_of_ovis2(source, tile, low, more):
+    high = low + more
     grid = ovis2.get_optimal_tiled_canvas(source[::-1], tile[::-1], low, high)
     assert GridCanvas(low, high).of(source, tile) == (grid[0] * tile.width, grid[1] * tile.height)
 

@@ -56,6 +56,21 @@ def test_a_spec_outside_its_range_is_refused(settings, told):
 
 
 @pytest.mark.parametrize(
+    ("settings", "source"),
+    [
+        ({"place": Crop(Size(8192, 8192))}, (5, 5)),
+        ({"place": Pad(Size(4, 5), middle=False)}, (4, 5)),
+        ({"layout": PaddedPatches(8192, 1)}, (5, 5)),
+        ({"sizes": (FixedSize(65535, 5),)}, (5, 5)),
+        ({"sizes": (FixedSize(8192, 8192),)}, (5, 5)),
+        ({"layout": Images(slots=1 << 26)}, (1, 1)),
+    ],
+)
+def test_the_largest_values_are_taken(settings, source):
+    assert spec_with(**settings).plan(Size(*source)).images == 1
+
+
+@pytest.mark.parametrize(
     ("settings", "source", "told"),
     [
         ({"sizes": (FixedSize(65536, 5),)}, (5, 5), "resizes 5x5 to 65536x5; each side must be 1 to 65535 pixels"),
