@@ -26,11 +26,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from headrace.batching import UsageError
-from headrace.host.dpu.processors import Engine, Filter
+from headrace.host.dpu.processors import MAX_SIDE, Engine, Filter
 
 BITS: Final = 22  # of Pillow's taps, and the most of torchvision's: 8 bits of a pixel and 2 of overflow fill 32
 TAP_LIMIT: Final = 1 << 15  # torchvision's taps are 16-bit integers
-MAX_SIDE: Final = 65535
 STRIP: Final = 1536  # values of a row that a pass takes at once, which bounds its memory
 
 

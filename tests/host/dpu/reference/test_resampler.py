@@ -15,8 +15,8 @@ from torchvision.transforms.v2 import functional
 
 import headrace.host.workers.networks.models  # noqa: F401 (defines operators that torchvision needs)
 from headrace.batching import UsageError
-from headrace.host.dpu.processors import Engine, Filter
-from headrace.host.dpu.reference.resampler import BITS, MAX_SIDE, TAP_LIMIT, columns_first, resize, taps
+from headrace.host.dpu.processors import MAX_SIDE, Engine, Filter
+from headrace.host.dpu.reference.resampler import BITS, TAP_LIMIT, columns_first, resize, taps
 
 OF_PILLOW = {
     Filter.BOX: Image.Resampling.BOX,
