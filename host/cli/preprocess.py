@@ -223,8 +223,8 @@ def _process(
 ) -> None:
     """Make the tensors of an image processor, and print the outcome of each file. Raises typer.Exit if a file failed,
     and UsageError."""
-    from headrace.host.dpu.image_processors.files import process_files
-    from headrace.host.dpu.image_processors.names import processor
+    from headrace.host.dpu.hugging_face.files import process_files
+    from headrace.host.dpu.hugging_face.names import processor
     from headrace.host.dpu.specs import Damaged
 
     spec = processor(name_or_path, engine.value)
@@ -266,7 +266,7 @@ def list_processors(as_json: Json = False) -> None:
 
     For each model, the list has the class of its image processor in transformers, the rule of the resize in pixels, and
     the tensors of an image of 2048x1536 pixels."""
-    from headrace.host.dpu.image_processors.description import known
+    from headrace.host.dpu.hugging_face.description import known
     from headrace.host.dpu.processors import Size
 
     rows = known(Size(*SHOWN))

@@ -5,7 +5,7 @@ transformers 5.23 gives them. Every key of a file is either read, or known to ha
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +38,8 @@ WITHOUT_EFFECT: Final = frozenset(
         "processor_class",
         "auto_map",
         "_valid_processor_keys",
+        "model_valid_processing_keys",
+        "video_processor_type",
         "do_convert_rgb",  # an image is RGB before it comes here
         "data_format",
         "input_data_format",
@@ -87,19 +89,20 @@ def from_hf(config: Config | Path | str, engine: Engine = Engine.TORCHVISION, ba
         UsageError: The file cannot be read, its class has no counterpart here, or a setting is unknown or wrong.
     """
     if not isinstance(config, Mapping):
-        return _of_file(Path(config), engine, base)
-    values = config
-    name = _class_name(values, base)
+        path = Path(config)
+        settings_of_file = read(path)
+        return with_path(path, lambda: from_hf(settings_of_file, engine, base))
+    name = _class_name(config, base)
     known = CLASSES[name]
     if engine is not Engine.TORCHVISION and not known.pillow:
         raise UsageError(f"{name}: transformers has no Pillow path for it; choose the engine torchvision")
-    settings = Settings(name, known.defaults, values)
-    unknown = sorted(key for key in set(values) - KNOWN if values[key] is not None)
+    settings = Settings(name, known.defaults, config)
+    unknown = sorted(key for key in set(config) - KNOWN if config[key] is not None)
     if unknown:
-        read = ", ".join(sorted(COMMON | known.keys))
+        own = ", ".join(sorted(COMMON | known.keys))
         raise UsageError(
             f"{name}: the setting {unknown[0]} is unknown here; leave it out if transformers does not read it; "
-            f"those that are read are {read}"
+            f"those that are read are {own}"
         )
     for flag in FLAGS:
         settings.flag(flag)
@@ -129,16 +132,16 @@ def from_hf(config: Config | Path | str, engine: Engine = Engine.TORCHVISION, ba
     )
 
 
-def _of_file(path: Path, engine: Engine, base: str | None) -> ProcessorSpec:
-    """Return the spec of a file. An error names the file."""
-    values = _read(path)
+def with_path(path: Path, make: Callable[[], ProcessorSpec]) -> ProcessorSpec:
+    """Return what `make` makes of a file. An error names the file."""
     try:
-        return from_hf(values, engine, base)
+        return make()
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
 
 
-def _read(path: Path) -> Config:
+def read(path: Path) -> Config:
+    """Return the settings of a file. Raises UsageError for a file that has none."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

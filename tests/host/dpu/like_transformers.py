@@ -1,16 +1,23 @@
 """The tensors of an image processor of transformers, for a comparison with ours."""
 
 import numpy as np
+import PIL
 import torch
 import transformers
 from PIL import Image
 
 import headrace.host.workers.networks.models  # noqa: F401 (defines operators that torchvision needs)
-from headrace.host.dpu.hugging_face import from_hf
+from headrace.host.dpu.hugging_face.reading import CLASSES, from_hf
 from headrace.host.dpu.processors import BFLOAT16, Engine
 from headrace.host.dpu.reference.processor import process
 
-ENGINES = {Engine.TORCHVISION: "", Engine.PILLOW13: "Pil"}  # with the ending of the class
+PILLOW = Engine.PILLOW13 if int(PIL.__version__.partition(".")[0]) >= 13 else Engine.PILLOW12
+ENGINES = {Engine.TORCHVISION: "", PILLOW: "Pil"}  # with the ending of the class
+
+
+def engines(name):
+    """Return the engines for which transformers has a class."""
+    return tuple(ENGINES) if CLASSES[name].pillow else (Engine.TORCHVISION,)
 
 
 def picture(width, height, seed=0):

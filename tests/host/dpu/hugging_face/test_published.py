@@ -4,11 +4,10 @@ import json
 
 import pytest
 import transformers
-from like_transformers import ENGINES, assert_equal, check, picture, tensors, theirs
+from like_transformers import ENGINES, assert_equal, check, engines, picture, tensors, theirs
 
 from headrace.batching import UsageError
-from headrace.host.dpu.hugging_face import CLASSES, COMMON, from_hf
-from headrace.host.dpu.processors import Engine
+from headrace.host.dpu.hugging_face.reading import CLASSES, COMMON, from_hf
 from headrace.host.dpu.reference.processor import process
 
 CLIP = {
@@ -72,6 +71,8 @@ PUBLISHED = {
     "GLM-4.6V": ("Glm46VImageProcessor", {**CLIP, **STEPS, "merge_size": 2, "patch_size": 14, "temporal_patch_size": 2}
         | {"size": {"longest_edge": 9633792, "shortest_edge": 12544}, "processor_class": "Glm46VProcessor"}),
     "InternVL3": ("GotOcr2ImageProcessor", {**IMAGENET, **FAST, "crop_to_patches": False, "max_patches": 12}
+        | {"_valid_processor_keys": KEYS, "model_valid_processing_keys": KEYS, "processor_class": "InternVLProcessor"}
+        | {"video_processor_type": "InternVLVideoProcessor"}
         | {"min_patches": 1, "resample": 3, "size": {"height": 448, "width": 448}}),
     "Llama 3.2 Vision": ("MllamaImageProcessor", {**CLIP, **STEPS, "do_convert_rgb": True, "do_pad": True}
         | {"max_image_tiles": 4, "resample": 2, "size": {"height": 560, "width": 560}}),
@@ -108,22 +109,21 @@ def test_a_published_file_has_the_tensors_of_transformers(name, settings, engine
     check(name, settings, engine, [picture(*size) for size in SIZES[1:]])
 
 
-BOTH = [(name, ending) for name, known in CLASSES.items() for ending in (("", "Pil") if known.pillow else ("",))]
+BOTH = [(name, engine) for name in CLASSES for engine in engines(name)]
 
 
-@pytest.mark.parametrize(("name", "ending"), BOTH)
-def test_what_transformers_saves_is_read(name, ending, tmp_path):
+@pytest.mark.parametrize(("name", "engine"), BOTH)
+def test_what_transformers_saves_is_read(name, engine, tmp_path):
     settings = SMALL.get(name, {})
-    engine = Engine.PILLOW13 if ending else Engine.TORCHVISION
-    getattr(transformers, name + ending)(**settings).save_pretrained(tmp_path)
+    getattr(transformers, name + ENGINES[engine])(**settings).save_pretrained(tmp_path)
     saved = tmp_path / "preprocessor_config.json"
     assert json.loads(saved.read_text())["image_processor_type"].startswith(name)
     assert from_hf(saved, engine) == from_hf({"image_processor_type": name, **settings}, engine)
 
 
-@pytest.mark.parametrize(("name", "ending"), [each for each in BOTH if each[0] not in SMALL])
-def test_the_settings_of_a_class_are_its_own_in_transformers(name, ending, tmp_path):
-    getattr(transformers, name + ending)().save_pretrained(tmp_path)
+@pytest.mark.parametrize(("name", "engine"), [each for each in BOTH if each[0] not in SMALL])
+def test_the_settings_of_a_class_are_its_own_in_transformers(name, engine, tmp_path):
+    getattr(transformers, name + ENGINES[engine])().save_pretrained(tmp_path)
     assert from_hf(tmp_path / "preprocessor_config.json") == from_hf({"image_processor_type": name})
 
 
@@ -187,9 +187,8 @@ FEW = [change for change in CHANGES if set(change) & {"do_center_crop", "do_pad"
 
 
 @pytest.mark.parametrize("changes", [FEW, pytest.param(CHANGES, marks=pytest.mark.slow)], ids=["few", "all"])
-@pytest.mark.parametrize(("name", "ending"), BOTH)
-def test_a_setting_is_read_as_transformers_reads_it_or_refused_if_it_has_an_effect(name, ending, changes):
-    engine = Engine.PILLOW13 if ending else Engine.TORCHVISION
+@pytest.mark.parametrize(("name", "engine"), BOTH)
+def test_a_setting_is_read_as_transformers_reads_it_or_refused_if_it_has_an_effect(name, engine, changes):
     images = [picture(*size) for size in SIZES]
     unchanged = [tensors(theirs(name, SMALL.get(name, {}), engine), image) for image in images]
     for change in changes:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.batching import UsageError
-from headrace.host.dpu.hugging_face import CLASSES, COMMON, REFUSED, from_hf
+from headrace.host.dpu.hugging_face.reading import CLASSES, COMMON, REFUSED, from_hf
 from headrace.host.dpu.processors import (
     Crop,
     Engine,

@@ -5,11 +5,11 @@ import pytest
 import transformers
 from hypothesis import given
 from hypothesis import strategies as st
-from like_transformers import ENGINES, check, picture
+from like_transformers import ENGINES, check, engines, picture
 from PIL import Image
 
 from headrace.batching import UsageError
-from headrace.host.dpu.hugging_face import CLASSES, from_hf
+from headrace.host.dpu.hugging_face.reading import CLASSES, from_hf
 from headrace.host.dpu.processors import (
     Engine,
     Images,
@@ -134,12 +134,7 @@ OF_NO_DEFAULT = (
 CASES = [(name, {}) for name in CLASSES if name not in OF_NO_DEFAULT] + [
     (name, each) for name, many in SETTINGS.items() for each in many
 ]
-CASES_OF_ENGINES = [
-    (name, each, engine)
-    for name, each in CASES
-    for engine in ENGINES
-    if engine is Engine.TORCHVISION or CLASSES[name].pillow
-]
+CASES_OF_ENGINES = [(name, each, engine) for name, each in CASES for engine in engines(name)]
 
 
 @pytest.mark.parametrize("sizes", [QUICK, pytest.param(SIZES, marks=pytest.mark.slow)], ids=["few", "all"])

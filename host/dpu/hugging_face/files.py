@@ -6,15 +6,15 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import cv2
 import numpy as np
 
 from headrace.batching import HeadraceError
 from headrace.host.dpu.files import output_names, save
-from headrace.host.dpu.image_processors.front import process_file
-from headrace.host.dpu.processors import ProcessorSpec
+from headrace.host.dpu.hugging_face.front import process_file
+from headrace.host.dpu.processors import ProcessorSpec, type_name
 from headrace.host.dpu.specs import Damaged
 
 FIELDS = ("output", "tensors", "unit", "damage", "orientation", "error")
@@ -49,12 +49,12 @@ async def process_files(
         outcome: dict[str, Any] = {"file": str(file), **dict.fromkeys(FIELDS)}
         try:
             done = process_file(file.read_bytes(), spec, max_megapixels, damaged)
-            save(output, lambda opened: np.savez(opened, **done.tensors))
+            save(output, lambda opened: np.savez(opened, **cast(dict[str, Any], done.tensors)))
         except HeadraceError as error:
             return {**outcome, "error": str(error)}
         except OSError as error:
             return {**outcome, "error": f"{error.strerror}"}
-        tensors = {name: {"shape": each.shape, "dtype": str(each.dtype)} for name, each in done.tensors.items()}
+        tensors = {name: {"shape": each.shape, "dtype": type_name(each)} for name, each in done.tensors.items()}
         outcome |= {"output": str(output), "tensors": tensors, "unit": done.unit}
         return {**outcome, "damage": done.damage, "orientation": int(done.orientation)}
 
