@@ -1,15 +1,17 @@
 """The interface from a request's bytes to its tensor, and the preprocessor on the CPU.
 
-A preprocessor is made for a spec, whose type names the kind of input: image or audio. The kinds do not depend on each
-other or on threads. Each kind is a module in reference/ with its stages and a function `preprocess(data, spec, stage)`.
+A preprocessor is made for a spec, whose type names the kind of work: an image or audio of Headrace's own stages, or an
+image by a processor of Hugging Face. The kinds do not depend on each other or on threads. Each of the first two is a
+module in reference/ with its stages and a function `preprocess(data, spec, stage)`.
 """
 
 import asyncio
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -18,15 +20,37 @@ from numpy.typing import NDArray
 
 from headrace.batching import HeadraceError
 from headrace.host.dpu.fair_pool import FairPool, UnitState
-from headrace.host.dpu.reference import audio, image
-from headrace.host.dpu.specs import AudioSpec, AudioStage, ImageSpec, ImageStage, Orientation
+from headrace.host.dpu.processors import ProcessorSpec
+from headrace.host.dpu.reference import audio, image, processor
+from headrace.host.dpu.specs import (
+    MAX_MEGAPIXELS,
+    AudioSpec,
+    AudioStage,
+    Damaged,
+    ImageSpec,
+    ImageStage,
+    Orientation,
+)
 
-Spec = TypeVar("Spec", bound=ImageSpec | AudioSpec)
-SpecOf = TypeVar("SpecOf", bound=ImageSpec | AudioSpec, covariant=True)
-# Each returns the tensor, the fault of a damaged file that was taken nonetheless, and the orientation of an image.
-ON_CPU: Mapping[type, Callable[..., tuple[NDArray[Any], str | None, Orientation | None]]] = {
-    ImageSpec: image.process,
-    AudioSpec: lambda *arguments: (audio.preprocess(*arguments), None, None),
+AnySpec = ImageSpec | AudioSpec | ProcessorSpec
+Spec = TypeVar("Spec", bound=AnySpec)
+SpecOf = TypeVar("SpecOf", bound=AnySpec, covariant=True)
+PIXEL_VALUES = "pixel_values"  # the tensor that every processor of Hugging Face makes
+
+
+class Made(NamedTuple):
+    """A tensor, the fault of a damaged file that was taken nonetheless, the orientation of an image, and the tensors of
+    a processor by name."""
+
+    tensor: NDArray[Any]
+    damage: str | None = None
+    orientation: Orientation | None = None
+    tensors: Mapping[str, NDArray[Any]] = {}
+
+
+ON_CPU: Mapping[type, Callable[..., Made]] = {
+    ImageSpec: lambda *arguments: Made(*image.process(*arguments)),
+    AudioSpec: lambda *arguments: Made(audio.preprocess(*arguments)),
 }
 
 
@@ -74,6 +98,7 @@ class Preprocessed:
         orientation: Orientation in the image's Exif. With `orient` in the spec the tensor is turned by it; otherwise
             the tensor is as the image is stored.
         out_of_service: Reason why no CU answered, where the CPU did the work in place of a DPU.
+        tensors: All tensors of a ProcessorSpec by the names of transformers. `tensor` is then `pixel_values`.
     """
 
     tensor: NDArray[Any]
@@ -88,6 +113,7 @@ class Preprocessed:
     damage: str | None = None
     orientation: Orientation | None = None
     out_of_service: str | None = None
+    tensors: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
 class Preprocessor(Protocol[SpecOf]):
@@ -110,17 +136,30 @@ class Preprocessor(Protocol[SpecOf]):
 
 
 class CpuPreprocessor(Generic[Spec]):
-    """The CPU path: OpenCV, or numpy and scipy, in threads of its own. These libraries release the interpreter's lock.
+    """The CPU path: OpenCV, Pillow, numpy and scipy, in threads of its own. They release the interpreter's lock.
 
     Use it as an async context manager, from one event loop. Requests get a thread in the order in which they came. A
     request whose caller gives up while it waits never runs."""
 
-    def __init__(self, spec: Spec, threads: int | None = None) -> None:
-        """Start with `threads` threads. None means one less than the usable cores, at least 1: the event loop needs a
-        core."""
+    def __init__(
+        self,
+        spec: Spec,
+        threads: int | None = None,
+        *,
+        max_megapixels: int = MAX_MEGAPIXELS,
+        damaged: Damaged = Damaged.STRICT,
+    ) -> None:
+        """Start the threads.
+
+        Args:
+            threads: None means one less than the usable cores, at least 1: the event loop needs a core.
+            max_megapixels, damaged: The rules for files, as in `ImageSpec`, for a ProcessorSpec. An ImageSpec has its
+                own."""
         self.spec = spec
         self.damaged = 0  # damaged images that were taken
-        self._preprocess = ON_CPU[type(spec)]
+        self._preprocess = (
+            _by_processor(max_megapixels, damaged) if isinstance(spec, ProcessorSpec) else ON_CPU[type(spec)]
+        )
         self.threads = max(1, len(os.sched_getaffinity(0)) - 1) if threads is None else threads
         cv2.setNumThreads(
             1
@@ -148,15 +187,16 @@ class CpuPreprocessor(Generic[Spec]):
 
     async def process(self, data: bytes, stage: ImageStage | AudioStage | None = None) -> Preprocessed:
         """Run the stages up to `stage`, or all stages if it is None. The tensor is what the kind's `preprocess`
-        returns.
+        returns. A ProcessorSpec has no stages.
 
         Raises CorruptInput and UsageError, and PreprocessorUnavailable once the preprocessor is closed."""
 
         def timed() -> Preprocessed:
             started = time.monotonic()
             stages = () if stage is None else (stage,)
-            tensor, damage, turn = self._preprocess(data, self.spec, *stages)
-            return Preprocessed(tensor, "cpu", started, time.monotonic(), damage=damage, orientation=turn)
+            tensor, damage, turn, tensors = self._preprocess(data, self.spec, *stages)
+            ended = time.monotonic()
+            return Preprocessed(tensor, "cpu", started, ended, damage=damage, orientation=turn, tensors=tensors)
 
         slot = await self._slots.acquire()
         run = asyncio.get_running_loop().run_in_executor(self._threads, timed)
@@ -170,3 +210,17 @@ class CpuPreprocessor(Generic[Spec]):
         done = await asyncio.shield(run)
         self.damaged += done.damage is not None
         return done
+
+
+def _by_processor(max_megapixels: int, damaged: Damaged) -> Callable[..., Made]:
+    """Return the function that makes the tensors of a file by a ProcessorSpec. It needs Pillow."""
+    from headrace.host.dpu.reference import pillow_file
+
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # faults beside the pixels, such as in Exif data
+
+    def process(data: bytes, spec: ProcessorSpec) -> Made:
+        pixels, damage, orientation = pillow_file.read(data, max_megapixels, damaged)
+        tensors = processor.process(pixels, spec)
+        return Made(tensors[PIXEL_VALUES], damage, orientation, tensors)
+
+    return process

@@ -5,12 +5,12 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from headrace.batching import NodeTimes, Policy, PolicyContext, Profile, UsageError
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.fair_pool import UnitState
-from headrace.host.dpu.preprocessor import CpuPreprocessor, Launch, Preprocessor
+from headrace.host.dpu.preprocessor import AnySpec, CpuPreprocessor, Launch, Preprocessor
+from headrace.host.dpu.processors import ProcessorSpec
 from headrace.host.dpu.reference import audio
 from headrace.host.dpu.specs import AudioSpec, Damaged, ImageSpec
 from headrace.host.live.hardware import Hardware, Network, NodeWorkers, hardware_of, schedules_nodes
@@ -21,7 +21,8 @@ from headrace.host.live.smdp_tables import solve_tables_in_background
 from headrace.host.live.tasks.cells import CellTasks
 from headrace.host.live.tasks.interface import Tasks
 from headrace.host.memory.layout import TensorSpec
-from headrace.host.server.rows import AUDIO, IMAGE, Rows, TensorRows, TokenRows, TreeRows
+from headrace.host.server.file_inputs import RANDOM, FileInput, file_input, refuse_images
+from headrace.host.server.rows import IMAGE, AudioRows, ProcessorRows, Rows, TensorRows, TokenRows, TreeRows
 from headrace.host.server.settings import ModelSettings
 from headrace.host.workers.devices import parsed_workers, worker_devices
 from headrace.host.workers.inspection import parent
@@ -35,10 +36,7 @@ from headrace.sim.hardware.profiles import read_profile
 from headrace.sim.workload.lengths import TRANSLATION, dec_timesteps
 
 OnStage = Callable[[str], None]
-RANDOM = "RANDOM weights, so its answers mean nothing; give --weights FILE"
-
-
-AnyPreprocessor = Preprocessor[ImageSpec] | Preprocessor[AudioSpec]
+AnyPreprocessor = Preprocessor[ImageSpec] | Preprocessor[AudioSpec] | Preprocessor[ProcessorSpec]
 
 
 @dataclass(slots=True, eq=False)
@@ -110,8 +108,10 @@ def groups_of(models: Sequence[ModelSettings]) -> list[list[ModelSettings]]:
     return list(groups.values())
 
 
-def _tensor_text(spec: ImageSpec | AudioSpec) -> str:
+def _tensor_text(spec: AnySpec) -> str:
     """Return a short text for the tensors of a spec, for names of units and errors."""
+    if isinstance(spec, ProcessorSpec):
+        return spec.name
     if isinstance(spec, AudioSpec):
         return f"{spec.n_mels} bands"
     return f"{spec.crop_width} x {spec.crop_height} of {spec.resize_short}"
@@ -135,7 +135,7 @@ class Preprocessors:
 
         Args:
             container: builds or finds the DPU's .xclbin. It is called when the first model needs it.
-            max_megapixels: see `ImageSpec`; so are `damaged` and `orient`.
+            max_megapixels: see `ImageSpec`; so are `damaged` and `orient`. A `ProcessorSpec` turns every image.
             launch: how image CUs receive their work. With a queue they serve only one kind of tensor.
             resampler: replaces the resampler of every `AudioSpec`, unless it is None."""
         self._container = container
@@ -144,18 +144,18 @@ class Preprocessors:
         self._orient = orient
         self._launch = launch
         self._resampler = resampler
-        self._made: dict[tuple[str, ImageSpec | AudioSpec], AnyPreprocessor] = {}
+        self._made: dict[tuple[str, AnySpec], AnyPreprocessor] = {}
         self._stack = contextlib.AsyncExitStack()
 
-    async def of(self, kind: str, spec: ImageSpec | AudioSpec) -> AnyPreprocessor:
+    async def of(self, kind: str, spec: AnySpec) -> AnyPreprocessor:
         """Return the preprocessor of a kind ("cpu" or "dpu") for a spec, and create it at the first call. Raises
         UsageError."""
         if isinstance(spec, ImageSpec):
             spec = replace(spec, max_megapixels=self._max_megapixels, damaged=self._damaged, orient=self._orient)
-        elif self._resampler is not None:
+        elif isinstance(spec, AudioSpec) and self._resampler is not None:
             spec = replace(spec, resampler=self._resampler)
         if (kind, spec) not in self._made:
-            made: CpuPreprocessor[ImageSpec | AudioSpec] | Dpu[ImageSpec | AudioSpec]
+            made: CpuPreprocessor[AnySpec] | Dpu[AnySpec]
             if isinstance(spec, AudioSpec):
                 await asyncio.to_thread(audio.prepare, spec)
             launch = self._launch if isinstance(spec, ImageSpec) else Launch.SINGLE
@@ -167,7 +167,7 @@ class Preprocessors:
                         f"{_tensor_text(spec)} needs --launch single"
                     )
             if kind == "cpu":
-                made = CpuPreprocessor(spec)
+                made = CpuPreprocessor(spec, max_megapixels=self._max_megapixels, damaged=self._damaged)
             else:
                 made = Dpu(await asyncio.to_thread(self._container), spec, launch=launch)
             self._made[kind, spec] = await self._stack.enter_async_context(made)
@@ -230,13 +230,10 @@ async def open_group(
         )
         models = []
         for each in loaded.networks:
-            own, network = each.settings, each.network
-            audio_spec = network.description.audio_spec
-            spec = audio_spec or _image_spec(own, network)
-            on_stage(_network_text(own, network, spec))
-            preprocessor = None if spec is None else await preprocessors.of(own.preprocess, spec)
-            encoded = None if spec is None else IMAGE if audio_spec is None else AUDIO
-            rows = TensorRows(own.name, network.description.inputs, encoded, audio_spec)
+            own, network, files = each.settings, each.network, each.files
+            on_stage(files.text)
+            preprocessor = None if files.spec is None else await preprocessors.of(own.preprocess, files.spec)
+            rows = _rows(own.name, network.description.inputs, files)
             models.append(
                 ServedModel(
                     own,
@@ -261,61 +258,20 @@ async def open_group(
         return Group(parts.kind, runtime, workers, parts.tasks, models, stack.pop_all())
 
 
-def _of_images(own: ModelSettings) -> dict[str, Any]:
-    """Return the settings of the image transform that the user gave."""
-    given = {"resize": own.resize, "crop": own.crop, "mean": own.mean, "std": own.std}
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _refuse_images(own: ModelSettings) -> None:
-    """Raise UsageError if the user gave settings of the image transform for a model that takes no images."""
-    if given := _of_images(own):
-        raise UsageError(f"model {own.name!r} takes no images; leave out --{next(iter(given))}")
-
-
-def _image_spec(own: ModelSettings, network: Network) -> ImageSpec | None:
-    """Return the transform of the network with the user's settings in it. Raises UsageError."""
-    spec = network.description.image_spec
-    if spec is None:
-        _refuse_images(own)
-        return None
-    changes = _of_images(own)
-    if (crop := changes.pop("crop", None)) is not None and (spec.crop_width, spec.crop_height) != (crop, crop):
-        raise UsageError(
-            f"model {own.name!r}: --crop {crop} does not match its input of {spec.crop_width}x{spec.crop_height}; give "
-            f"--input-shape 3x{crop}x{crop} too, if it takes that"
-        )
-    if "resize" in changes:
-        changes["resize_short"] = changes.pop("resize")
-    return replace(spec, **changes)
-
-
-def _network_text(own: ModelSettings, network: Network, spec: ImageSpec | AudioSpec | None) -> str:
-    """Return a line with the network's weights and transform, for the user who starts the server."""
-    weights = RANDOM if network.is_random else f"weights of {own.weights or own.source}"
-    if not isinstance(spec, ImageSpec):
-        return f"{own.name}: {weights}" + ("" if spec is None else f"; audio becomes {spec.n_mels} mel bands")
-    how = (
-        f"images are resized to {spec.resize_short}, cropped to {spec.crop_width}x{spec.crop_height}, "
-        f"mean {_numbers(spec.mean)}, std {_numbers(spec.std)}"
-    )
-    if own.mean is not None and own.std is not None:
-        origin = "from the settings"
-    elif network.description.transform is None:
-        origin = "GUESSED from ImageNet, because it names no transform; give --mean and --std, and --resize"
-    else:
-        origin = "from the settings and its own transform" if _of_images(own) else "from its own transform"
-    return f"{own.name}: {weights}; {how}, {origin}"
-
-
-def _numbers(values: Sequence[float]) -> str:
-    return ",".join(f"{value:g}" for value in values)
+def _rows(model: str, inputs: Sequence[TensorSpec], files: FileInput) -> Rows:
+    """Return what converts requests for a network that takes tensors into rows."""
+    if isinstance(files.spec, ProcessorSpec):
+        return ProcessorRows(model, inputs, files.tensors)
+    if isinstance(files.spec, AudioSpec):
+        return AudioRows(model, inputs, files.spec)
+    return TensorRows(model, inputs, None if files.spec is None else IMAGE)
 
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
     settings: ModelSettings
     network: Network
+    files: FileInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +311,7 @@ def _load(settings: Sequence[ModelSettings], on_stage: OnStage) -> _Models:
             continue
         if own.input_shape is not None:
             raise UsageError(f"model {own.name!r} takes tokens; leave out --input-shape")
-        _refuse_images(own)
+        refuse_images(own)
         sizes = {
             name: value
             for name in ("hidden", "vocabulary", "longest_input", "longest_output")
@@ -382,7 +338,8 @@ def _network(own: ModelSettings) -> _Loaded:
             f"model {own.name!r} was exported for batches of at most {description.largest_batch}; give --max-batch "
             f"{description.largest_batch}, or export it again"
         )
-    return _Loaded(own, Network(own.name, own.source, description, weights, own.input_shape, rules=own.rules))
+    network = Network(own.name, own.source, description, weights, own.input_shape, rules=own.rules)
+    return _Loaded(own, network, file_input(own, network))
 
 
 async def _cells(models: _Models) -> _Parts:

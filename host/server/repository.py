@@ -12,8 +12,9 @@ class Repository:
     """Read the settings of models from a folder.
 
     A model is a file NAME.toml, with the keys of a table of `--config`, or an exported program NAME.pt2. A setting that
-    the table leaves out comes from `base`. A file name in the table is relative to the folder. A model's name cannot
-    lead to another folder."""
+    the table leaves out comes from `base`. A file name in the table is relative to the folder: `weights` and `profile`,
+    and a `source` or `processor` with a slash or with the ending of its files. A model's name cannot lead to another
+    folder."""
 
     def __init__(self, folder: Path, base: ModelSettings) -> None:
         self._folder = folder.resolve()
@@ -34,7 +35,12 @@ class Repository:
             return replace(self._base, name=name, source=str(program), weights=None, input_shape=None, profile=None)
         own = replace(self._base, name=name, source=name, weights=None, input_shape=None, profile=None)
         table = read_toml(file.name, file)
-        for key in ("weights", "profile", "source"):
-            if isinstance(table.get(key), str) and (key != "source" or table[key].endswith(".pt2")):
-                table[key] = str(self._folder / table[key])
+        for key in ("weights", "profile", "source", "processor"):
+            if isinstance(value := table.get(key), str) and (key in ("weights", "profile") or _is_path(value)):
+                table[key] = str(self._folder / value)
         return replace(with_settings(own, table, file.name), name=name)
+
+
+def _is_path(value: str) -> bool:
+    """Tell whether a source or a processor is a file or a folder, and no name."""
+    return "/" in value or value.endswith((".pt2", ".json"))

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import BadInput, CorruptInput
+from headrace.host.dpu.preprocessor import Preprocessed
 from headrace.host.dpu.reference.audio_file import is_audio
 from headrace.host.dpu.specs import AudioSpec
 from headrace.host.memory.layout import TensorSpec
@@ -42,23 +43,20 @@ class Rows(ABC):
     def of(self, request: InferRequest) -> list[Row]:
         """Return the rows of a request. Raises BadInput and CorruptInput."""
 
-    def preprocessed(self, tensor: NDArray[Any]) -> Any:
-        """Return the value for `Runtime.infer` when preprocessing has turned a file into this tensor."""
-        return tensor
+    def preprocessed(self, made: Preprocessed) -> Any:
+        """Return the value for `Runtime.infer` when preprocessing has turned a file into this. Raises BadInput."""
+        return made.tensor
 
 
 class TensorRows(Rows):
     """Make rows for a network that takes `inputs`, or files in their place.
 
-    `encoded` is the kind of these files, IMAGE or AUDIO. `audio_spec` is the network's AudioSpec if it takes audio."""
+    `encoded` is the kind of these files, IMAGE or AUDIO. The network has one input if these are images."""
 
-    def __init__(
-        self, model: str, inputs: Sequence[TensorSpec], encoded: str | None, audio_spec: AudioSpec | None = None
-    ) -> None:
+    def __init__(self, model: str, inputs: Sequence[TensorSpec], encoded: str | None) -> None:
         self.inputs = tuple(inputs)
         self.encoded = None if any(spec.name == encoded for spec in inputs) else encoded
         self._model = model
-        self._audio_spec = audio_spec
 
     def of(self, request: InferRequest) -> list[Row]:
         inputs = request.inputs
@@ -75,12 +73,42 @@ class TensorRows(Rows):
             files = "" if self.encoded is None else f", or files as {self.encoded}"
             raise BadInput(f"model {self._model!r} has no input {unknown[0]!r}; it takes {', '.join(names)}{files}")
 
-    def preprocessed(self, tensor: NDArray[Any]) -> Any:
-        """Return the tensor. Audio features go together with the number of their frames that count."""
-        if self._audio_spec is None:
-            return tensor
+
+class AudioRows(TensorRows):
+    """Make rows for a network that takes features and their number of frames, or audio files in their place."""
+
+    def __init__(self, model: str, inputs: Sequence[TensorSpec], spec: AudioSpec) -> None:
+        super().__init__(model, inputs, AUDIO)
+        self._spec = spec
+
+    def preprocessed(self, made: Preprocessed) -> Any:
+        """Return the features with the number of their frames that count."""
         features, frames = self.inputs
-        return {features.name: tensor, frames.name: np.array(self._audio_spec.counted(tensor.shape[-1]), frames.dtype)}
+        counted = self._spec.counted(made.tensor.shape[-1])
+        return {features.name: made.tensor, frames.name: np.array(counted, frames.dtype)}
+
+
+class ProcessorRows(TensorRows):
+    """Make rows for a network that takes tensors of an image processor of Hugging Face, or image files in their place.
+
+    `tensors` are the names of the processor's tensors by the names of the inputs."""
+
+    def __init__(self, model: str, inputs: Sequence[TensorSpec], tensors: Mapping[str, str]) -> None:
+        super().__init__(model, inputs, IMAGE)
+        self._tensors = tensors
+
+    def preprocessed(self, made: Preprocessed) -> Any:
+        """Return the inputs: the tensors without the batch of 1 that transformers has."""
+        values = {}
+        for spec in self.inputs:
+            tensor = made.tensors[self._tensors[spec.name]]
+            if tensor.shape != (1, *spec.shape):
+                raise BadInput(
+                    f"the image gives {self._tensors[spec.name]} of shape {list(tensor.shape)}, and model "
+                    f"{self._model!r} takes {[1, *spec.shape]}; send an image of another size"
+                )
+            values[spec.name] = tensor[0].astype(spec.dtype, copy=False)
+        return values
 
 
 class TokenRows(Rows):

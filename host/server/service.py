@@ -442,7 +442,7 @@ class Service:
                 row_trace.preprocessed = await model.preprocessor.process(value)
             finally:
                 model.preprocessing -= 1
-            value = model.rows.preprocessed(row_trace.preprocessed.tensor)
+            value = model.rows.preprocessed(row_trace.preprocessed)
         row_trace.inference = await model.runtime.infer(
             model.name, value, arrival=arrived - model.runtime.origin, deadline=deadline, **row.options
         )

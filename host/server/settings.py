@@ -15,16 +15,18 @@ from headrace.host.workers.networks.foreign.rules import EXPORTED, MEMORY_MIB, F
 
 NAME = re.compile(r"[\w-][\w.: -]{0,254}")  # no way out of a folder, no part of a path in a URL
 PREPROCESSORS = ("cpu", "dpu")
+NO_PROCESSOR = "none"  # as the processor: images are preprocessed by the network's own transform, or not at all
+ENGINES = ("torchvision", "pillow12", "pillow13")  # the values of `Engine`, which is not imported for the help alone
 
 
 @settings()
 class ModelSettings:
     """How one model is served. Raises UsageError.
 
-    `source` is a torchvision network, `module:function`, a file of torch.export's (`.pt2`), or a step model of
-    `headrace.host.workers.networks.sequence_networks.KINDS`. `hidden` to `longest_output` are settings of step models
-    (see `Network` there). `resize` (of the shorter side), `crop`, `mean` and `std` (red, green, blue; 1 is white)
-    replace parts of the network's own transform.
+    `source` is a torchvision network, `module:function`, a file of torch.export's (`.pt2`) or its folder, or a step
+    model of `headrace.host.workers.networks.sequence_networks.KINDS`. `hidden` to `longest_output` are settings of step
+    models (see `Network` there). `processor` is an image processor of Hugging Face. Otherwise `resize` (of the shorter
+    side), `crop`, `mean` and `std` (red, green, blue; 1 is white) replace parts of the network's own transform.
 
     `policy_values` are settings of policies, by name. The model's policy takes those that it has: several models of
     different policies may be given the same values. Models that agree in `shared` have their workers and one policy
@@ -33,7 +35,7 @@ class ModelSettings:
     name: str = setting(default="model", help="The model's name for clients.")
     source: str = setting(
         default="mobilenet_v3_small",
-        help="A torchvision network by name, module:function, FILE.pt2 of torch.export, or a step model.",
+        help="A torchvision network by name, module:function, FILE.pt2 of torch.export, its folder, or a step model.",
     )
     weights: Path | None = setting(default=None, help="A state_dict file; fixed random weights without.")
     sha256: str | None = setting(default=None, help="The digest that the file of the source must have.")
@@ -47,6 +49,16 @@ class ModelSettings:
     )
     input_shape: str | None = setting(
         default=None, help="3x299x299, say; what the network says of itself if not given."
+    )
+    processor: str | None = setting(
+        default=None,
+        help="Image processor of Hugging Face: a name of `headrace preprocess processors`, a preprocessor_config.json, "
+        "a folder that has one, or none; without, such a file in the folder of the weights counts.",
+    )
+    engine: str | None = setting(
+        default=None,
+        help="The library whose bits the image processor gives; torchvision without.",
+        choices=ENGINES,
     )
     resize: int | None = setting(
         default=None, help="Resize the shorter side of images to this (pixels).", ge=1, le=65535
@@ -159,13 +171,28 @@ def with_settings(base: ModelSettings, table: Mapping[str, Any], where: str) -> 
         key = name.replace("_", "-")
         what = f"{where}: {key} is"
         if name in own:
-            values[name] = _read(own[name], value, what)
+            read = _read(own[name], value, what)
+            values[name] = source_of(read) if name == "source" else read
         elif name in known:
             of_policy[name] = _read(known[name], value, what)
         else:
             names = sorted(each.replace("_", "-") for each in (*own, *known))
             raise UsageError(f"{where}: there is no setting {key[:LONGEST_NAME]!r}; known are {', '.join(names)}")
     return replace(base, **values).with_policy_values(of_policy)
+
+
+def source_of(text: str) -> str:
+    """Return the source that a text names: the only .pt2 file of a folder, or the text itself.
+
+    The text of a folder has a slash, because a folder may have the name of a network. Raises UsageError."""
+    folder = Path(text)
+    if "/" not in text or not folder.is_dir():
+        return text
+    files = sorted(each for each in folder.iterdir() if each.suffix == EXPORTED)
+    if len(files) != 1:
+        has = f"has {len(files)} files {EXPORTED}" if files else f"has no file {EXPORTED}"
+        raise UsageError(f"--model {text}: the folder {has}; save one with torch.export.save there, or name the file")
+    return str(files[0])
 
 
 def _flat(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -58,11 +58,11 @@ from headrace.host.cli.setting_options import (
     with_assignments,
 )
 from headrace.host.cli.setting_options import given as given_options
-from headrace.host.server.settings import ModelSettings, settings_of_policies, with_settings
+from headrace.host.server.settings import ModelSettings, settings_of_policies, source_of, with_settings
 from headrace.sim.hardware.profiles import read_profile
 
 # Settings of models that are options, and those that may be given for each model.
-SEVERAL = {"policy", "slo_ms", "preprocess", "resize", "crop", "mean", "std"}
+SEVERAL = {"policy", "slo_ms", "preprocess", "processor", "engine", "resize", "crop", "mean", "std"}
 OF_MODELS = SEVERAL | {
     "workers",
     "whole",
@@ -86,8 +86,8 @@ def serve(
         list[str] | None,
         typer.Option(
             help="A torchvision network by name, efficientnet_lite0 (with published weights), module:function, "
-            "FILE.pt2 of torch.export, or a step model, once for each model. NAME=... names it for clients "
-            "[mobilenet_v3_small]."
+            "FILE.pt2 of torch.export, its folder (as in ./vit), or a step model, once for each model. NAME=... names "
+            "it for clients [mobilenet_v3_small]."
         ),
     ] = None,
     weights: Annotated[
@@ -420,8 +420,11 @@ def _of_options(
         shape = input_shape[number] if input_shape else None
         if len(models) > 1:  # with several models, an empty text leaves one model its own shape
             shape = shape or None
+        program = source_of(source)
+        if program != source:
+            name = name or Path(source).resolve().name
         name = name or (Path(source).stem if source.endswith(".pt2") else source)
-        found.append(replace(own, name=name, source=source, weights=file, input_shape=shape))
+        found.append(replace(own, name=name, source=program, weights=file, input_shape=shape))
     return found
 
 
@@ -475,6 +478,8 @@ group_options(
         "Policy": ["policy", "assignments", "slo_ms", "drop_late"],
         "Preprocessing": [
             "preprocess",
+            "processor",
+            "engine",
             "target",
             "xclbin",
             "image_cus",
@@ -524,6 +529,7 @@ group_options(
         "slo_ms",
         "drop_late",
         "preprocess",
+        "processor",
         "target",
         "xclbin",
         "http",

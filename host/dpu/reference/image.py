@@ -17,9 +17,11 @@ from headrace.host.dpu.reference.orientation import orientation
 from headrace.host.dpu.specs import ImageSpec, ImageStage, Orientation
 
 
-def pixels(tensor: NDArray[Any], spec: ImageSpec) -> NDArray[np.uint8]:
-    """Return the pixels (HWC RGB) from which `tensor` was made, as far as the tensor's type distinguishes them."""
-    planes = [np.searchsorted(table, plane) for table, plane in zip(spec.tables(), tensor, strict=True)]
+def pixels(tensor: NDArray[Any], tables: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return the pixels (HWC RGB) from which `tensor` (CHW) was made, as far as the tensor's type distinguishes them.
+
+    `tables` are the values of all pixel values, shape (3, 256), which must rise."""
+    planes = [np.searchsorted(table, plane) for table, plane in zip(tables, tensor, strict=True)]
     return np.stack(planes, axis=-1).clip(0, 255).astype(np.uint8)
 
 

@@ -1,6 +1,6 @@
 """This module defines the results of a `ProcessorSpec` and computes them on the CPU."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,19 @@ from headrace.host.dpu.processors import (
     PaddedPatches,
     PatchImages,
     Placement,
+    Plan,
     ProcessorSpec,
     Size,
     tensor,
 )
 from headrace.host.dpu.reference import resampler
+
+
+class Form(NamedTuple):
+    """The shape and the type of a tensor."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
 
 
 def process(image: NDArray[np.uint8], spec: ProcessorSpec) -> dict[str, NDArray[Any]]:
@@ -39,6 +47,34 @@ def process(image: NDArray[np.uint8], spec: ProcessorSpec) -> dict[str, NDArray[
     planes = [np.stack([table[channel][each[..., channel]] for channel in range(3)]) for each in images]
     values = {"pixel_values": laid_out(np.stack(planes), spec.layout)}
     return values | {name: tensor(what, plan, spec.layout) for name, what in spec.extras}
+
+
+def forms(spec: ProcessorSpec, source: Size) -> dict[str, Form]:
+    """Return the forms of the tensors that `process` makes of an image of this size. No pixel is needed.
+
+    Raises:
+        UsageError: The spec does not take an image of this size.
+    """
+    plan = spec.plan(source)
+    made = {"pixel_values": Form(_shape(plan, spec.layout), spec.table().dtype)}
+    for name, what in spec.extras:
+        values = tensor(what, plan, spec.layout)
+        made[name] = Form(values.shape, values.dtype)
+    return made
+
+
+def _shape(plan: Plan, by: Layout) -> tuple[int, ...]:
+    """Return the shape that `laid_out` gives the images of a plan."""
+    width, height = plan.image
+    match by:
+        case Images(axes, slots):
+            return (*(1,) * axes, slots or plan.images, 3, height, width)
+        case MergedPatches(side, _, frames):
+            return (height // side * (width // side), 3 * frames * side**2)
+        case PatchImages(side, frames):
+            return (height // side * (width // side), 3 * frames, side, side)
+        case PaddedPatches(side, number):
+            return (1, number, 3 * side**2)
 
 
 def tiled(image: NDArray[np.uint8], by: Placement) -> list[NDArray[np.uint8]]:

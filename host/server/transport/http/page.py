@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import BadInput
-from headrace.host.dpu.preprocessor import Preprocessed
+from headrace.host.dpu.preprocessor import AnySpec, Preprocessed
+from headrace.host.dpu.processors import Images, ProcessorSpec
 from headrace.host.dpu.reference.image import pixels
 from headrace.host.dpu.specs import ImageSpec
 from headrace.host.server.observe.watch import RequestTrace
@@ -128,9 +129,8 @@ def _top(values: NDArray[Any], labels: Sequence[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _tensor(made: Preprocessed, spec: ImageSpec) -> dict[str, Any]:
-    """Return the description of a preprocessed tensor, with its pixels as a PNG."""
-    _, png = cv2.imencode(".png", cv2.cvtColor(pixels(made.tensor, spec), cv2.COLOR_RGB2BGR))
+def _tensor(made: Preprocessed, spec: AnySpec) -> dict[str, Any]:
+    """Return the description of a preprocessed tensor, with its pixels as a PNG. A tensor of patches has no picture."""
     return {
         "datatype": DATATYPE_OF[str(made.tensor.dtype)],
         "shape": list(made.tensor.shape),
@@ -141,5 +141,18 @@ def _tensor(made: Preprocessed, spec: ImageSpec) -> dict[str, Any]:
         "damage": made.damage,
         "out_of_service": made.out_of_service,
         "cycles": (made.counters or {}).get("cycles"),
-        "png": base64.b64encode(png.tobytes()).decode(),
+        "png": _picture(made.tensor, spec),
     }
+
+
+def _picture(tensor: NDArray[Any], spec: AnySpec) -> str | None:
+    """Return the pixels of the tensor of an image as a PNG in base64. None for a layout that is none of images."""
+    if isinstance(spec, ImageSpec):
+        tables = spec.tables()
+    elif isinstance(spec, ProcessorSpec) and isinstance(spec.layout, Images):
+        tables = spec.table()
+        tensor = tensor.reshape(-1, *tensor.shape[-3:])[0]
+    else:
+        return None
+    _, png = cv2.imencode(".png", cv2.cvtColor(pixels(tensor, tables), cv2.COLOR_RGB2BGR))
+    return base64.b64encode(png.tobytes()).decode()

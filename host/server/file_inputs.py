@@ -1,0 +1,238 @@
+"""Choose what makes the inputs of a network from image or audio files, and check that it fits the network.
+
+The first of these counts:
+
+1. the option --processor, which names an image processor of Hugging Face, or `none` for none;
+2. the file of such a processor in the folder of the network's weights;
+3. the network's own transform, with the options --resize, --crop, --mean and --std in it;
+4. a guess: ImageNet's transform.
+
+Workers run batches of tensors of one shape. So the tensors of a processor must have the same shape for every image.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headrace.batching import UsageError
+from headrace.host.dpu.driver import CUS
+from headrace.host.dpu.image_processors.names import FILE, FILE_OF_ALL, processor
+from headrace.host.dpu.preprocessor import PIXEL_VALUES, AnySpec
+from headrace.host.dpu.processors import BFLOAT16, Engine, ProcessorSpec, Size
+from headrace.host.dpu.reference.processor import Form, forms
+from headrace.host.dpu.specs import ImageSpec
+from headrace.host.live.hardware import Network
+from headrace.host.memory.layout import TensorSpec
+from headrace.host.server.settings import NO_PROCESSOR, ModelSettings
+from headrace.host.workers.networks.description import NetworkDescription
+from headrace.host.workers.networks.foreign.rules import EXPORTED
+
+RANDOM = "RANDOM weights, so its answers mean nothing; give --weights FILE"
+# Images of usual, small and extreme sizes, for which a processor must make tensors of one shape.
+SIZES = tuple(
+    Size(*sides)
+    for sides in ((640, 480), (480, 640), (32, 32), (97, 61), (224, 224), (1000, 100), (90, 1100), (2048, 1536))
+)
+# Types of a tensor, and the types of inputs that take it. Others would change values.
+CASTS = {"float32": ("float32", "float16", "float64")}
+
+
+@dataclass(frozen=True, slots=True)
+class FileInput:
+    """What makes the inputs of one network from files.
+
+    Args:
+        spec: None if the network takes tensors alone.
+        text: Its words for the user who starts the server.
+        tensors: With a ProcessorSpec, the names of its tensors by the names of the network's inputs.
+    """
+
+    spec: AnySpec | None
+    text: str
+    tensors: Mapping[str, str] = field(default_factory=dict)
+
+
+def file_input(own: ModelSettings, network: Network) -> FileInput:
+    """Return what makes the inputs of a network. Reads the file of its processor. Raises UsageError."""
+    weights = RANDOM if network.is_random else f"weights of {own.weights or own.source}"
+    if (chosen := _processor(own, network.description)) is not None:
+        spec, tensors, origin = chosen
+        made = _text(forms(spec, SIZES[0])[PIXEL_VALUES])
+        how = f"images become {made} by {spec.name} of {origin}, with the bits of {spec.engine.value}"
+        return FileInput(spec, f"{own.name}: {weights}; {how}", tensors)
+    if own.engine is not None:
+        raise UsageError(f"model {own.name!r}: --engine is for an image processor, and it has none; give --processor")
+    if (audio := network.description.audio_spec) is not None:
+        return FileInput(audio, f"{own.name}: {weights}; audio becomes {audio.n_mels} mel bands")
+    image = _image_spec(own, network.description)
+    if image is None:
+        return FileInput(None, f"{own.name}: {weights}")
+    return FileInput(image, f"{own.name}: {weights}; {_image_text(own, network.description, image)}")
+
+
+def refuse_images(own: ModelSettings) -> None:
+    """Raise UsageError if the user gave settings of images for a model that takes no images."""
+    given = [*_of_images(own), *(["processor"] if _names_processor(own) else ())]
+    if given:
+        raise UsageError(f"model {own.name!r} takes no images; leave out --{given[0]}")
+
+
+# ---- Image processors of Hugging Face ----
+
+
+def _names_processor(own: ModelSettings) -> bool:
+    return own.processor not in (None, NO_PROCESSOR)
+
+
+def _processor(own: ModelSettings, network: NetworkDescription) -> tuple[ProcessorSpec, dict[str, str], str] | None:
+    """Return the processor of a model, its tensors by the network's inputs, and where it comes from. None if it has
+    none. Raises UsageError."""
+    named, advice = own.processor, ""
+    if named is None and _may_take_images(network) and (file := _file_of(own)) is not None:
+        named, advice = str(file), f", or give --processor {NO_PROCESSOR}"
+    if named is None or named == NO_PROCESSOR:
+        return None
+    if given := _of_images(own):
+        option = next(iter(given))
+        raise UsageError(
+            f"model {own.name!r}: its processor {named} says what is done with images; leave out --{option}{advice}"
+        )
+    # A file that was found is read by its folder, because it may have other settings beside those of images.
+    path: str | Path = Path(named).parent if advice else named
+    try:
+        spec = processor(path, own.engine or Engine.TORCHVISION)
+        tensors = _fitted(spec, network)
+    except UsageError as error:
+        raise UsageError(f"model {own.name!r}, processor {named}: {error}{advice}") from None
+    if own.preprocess == "dpu" and ProcessorSpec not in CUS:
+        raise UsageError(
+            f"model {own.name!r}, processor {named}: no compute unit has image processors yet; give "
+            f"--preprocess cpu{advice}"
+        )
+    return spec, tensors, named
+
+
+def _may_take_images(network: NetworkDescription) -> bool:
+    """Tell whether the file of a processor in the folder of the weights is for this network."""
+    first = network.inputs[0]
+    is_image = len(network.inputs) == 1 and len(first.shape) == 3 and first.shape[0] == 3
+    return is_image or any(each.name == PIXEL_VALUES for each in network.inputs)
+
+
+def _file_of(own: ModelSettings) -> Path | None:
+    """Return the file of a processor in the folder of the weights, or None if there is none."""
+    files = [own.weights, Path(own.source) if own.source.endswith(EXPORTED) else None]
+    beside = [file.parent / name for file in files if file is not None for name in (FILE, FILE_OF_ALL)]
+    return next((each for each in beside if each.exists()), None)
+
+
+def _fitted(spec: ProcessorSpec, network: NetworkDescription) -> dict[str, str]:
+    """Return the names of the processor's tensors by the names of the network's inputs.
+
+    A network with one input takes `pixel_values`, whatever the name of the input. Raises UsageError if the tensors do
+    not fit the network, or if their shape depends on the image."""
+    inputs = network.inputs
+    taken = {inputs[0].name: PIXEL_VALUES} if len(inputs) == 1 else {each.name: each.name for each in inputs}
+    made = _forms_by_size(spec)
+    first, *others = made
+    for each in inputs:
+        name = taken[each.name]
+        if name not in made[first]:
+            raise UsageError(
+                f"{spec.name} makes {', '.join(made[first])}, and the network has an input {each.name!r}; send tensors"
+            )
+        other = next((size for size in others if made[size][name] != made[first][name]), None)
+        if other is not None:
+            raise UsageError(
+                f"{spec.name} makes tensors whose shape depends on the image: {name} is "
+                f"{_text(made[first][name])} of {_by(first)} pixels and {_text(made[other][name])} of {_by(other)}; "
+                f"the input {each.name!r} takes {_taken(each)}, and workers run batches of one shape; send tensors"
+            )
+        if not _fits(made[first][name], each):
+            raise UsageError(
+                f"{spec.name} makes {name} of {_text(made[first][name])}, and the input {each.name!r} takes "
+                f"{_taken(each)}; give the processor of this network"
+            )
+    return taken
+
+
+def _forms_by_size(spec: ProcessorSpec) -> dict[Size, dict[str, Form]]:
+    """Return the forms of the tensors for those of SIZES that the processor takes. Raises UsageError if it takes
+    none."""
+    made, refused = {}, None
+    for size in SIZES:
+        try:
+            made[size] = forms(spec, size)
+        except UsageError as error:
+            refused = error
+    if not made and refused is not None:
+        raise refused
+    return made
+
+
+def _fits(made: Form, taken: TensorSpec) -> bool:
+    """Tell whether an input takes a tensor without its first axis, which transformers has for the batch."""
+    types = CASTS.get(str(made.dtype), (str(made.dtype),))
+    return made.shape == (1, *taken.shape) and taken.dtype in types
+
+
+def _text(form: Form) -> str:
+    dtype = "bfloat16" if form.dtype == BFLOAT16 else str(np.dtype(form.dtype))
+    return f"{'x'.join(map(str, form.shape)) or 'no axes'} {dtype}"
+
+
+def _taken(spec: TensorSpec) -> str:
+    sizes = (f"1..{spec.longest}" if number == spec.variable else str(size) for number, size in enumerate(spec.shape))
+    return f"{'x'.join(('N', *sizes))} {spec.dtype}"
+
+
+def _by(size: Size) -> str:
+    return f"{size.width}x{size.height}"
+
+
+# ---- Headrace's own image transform ----
+
+
+def _of_images(own: ModelSettings) -> dict[str, Any]:
+    """Return the settings of the image transform that the user gave."""
+    given = {"resize": own.resize, "crop": own.crop, "mean": own.mean, "std": own.std}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _image_spec(own: ModelSettings, network: NetworkDescription) -> ImageSpec | None:
+    """Return the transform of the network with the user's settings in it. Raises UsageError."""
+    spec = network.image_spec
+    if spec is None:
+        refuse_images(own)
+        return None
+    changes = _of_images(own)
+    if (crop := changes.pop("crop", None)) is not None and (spec.crop_width, spec.crop_height) != (crop, crop):
+        raise UsageError(
+            f"model {own.name!r}: --crop {crop} does not match its input of {spec.crop_width}x{spec.crop_height}; give "
+            f"--input-shape 3x{crop}x{crop} too, if it takes that"
+        )
+    if "resize" in changes:
+        changes["resize_short"] = changes.pop("resize")
+    return replace(spec, **changes)
+
+
+def _image_text(own: ModelSettings, network: NetworkDescription, spec: ImageSpec) -> str:
+    """Return the transform and its origin in words."""
+    how = (
+        f"images are resized to {spec.resize_short}, cropped to {spec.crop_width}x{spec.crop_height}, "
+        f"mean {_numbers(spec.mean)}, std {_numbers(spec.std)}"
+    )
+    if own.mean is not None and own.std is not None:
+        origin = "from the settings"
+    elif network.transform is None:
+        origin = "GUESSED from ImageNet, because it names no transform; give --mean and --std, and --resize"
+    else:
+        origin = "from the settings and its own transform" if _of_images(own) else "from its own transform"
+    return f"{how}, {origin}"
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return ",".join(f"{value:g}" for value in values)
