@@ -1,9 +1,7 @@
 """Tell in words what an image processor does to the size of an image, and which tensors it makes."""
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
-
-import numpy as np
 
 from headrace.host.dpu.hugging_face.names import names, processor
 from headrace.host.dpu.processors import (
@@ -30,15 +28,7 @@ from headrace.host.dpu.processors import (
     Within,
     type_name,
 )
-from headrace.host.dpu.reference.processor import process
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """The shape and the type of a tensor."""
-
-    shape: tuple[int, ...]
-    dtype: str
+from headrace.host.dpu.reference.processor import forms
 
 
 def size_rule(spec: ProcessorSpec) -> str:
@@ -56,19 +46,15 @@ def size_rule(spec: ProcessorSpec) -> str:
     return ", ".join(words) or "as it is"
 
 
-def tensors(spec: ProcessorSpec, source: Size) -> dict[str, Tensor]:
-    """Return the shapes and types of the tensors of an RGB image of this size."""
-    black = np.zeros((source.height, source.width, 3), np.uint8)
-    return {name: Tensor(values.shape, type_name(values)) for name, values in process(black, spec).items()}
-
-
 def known(source: Size, engine: Engine = Engine.TORCHVISION) -> list[dict[str, Any]]:
     """Return a row for each known model: its name, class, size rule and tensors of an image of this size."""
     rows = []
     for name in names():
         spec = processor(name, engine)
-        found = {key: {"shape": each.shape, "dtype": each.dtype} for key, each in tensors(spec, source).items()}
-        rows.append({"name": name, "class": spec.name, "size": size_rule(spec), "tensors": found})
+        tensors = {
+            key: {"shape": form.shape, "dtype": type_name(form.dtype)} for key, form in forms(spec, source).items()
+        }
+        rows.append({"name": name, "class": spec.name, "size": size_rule(spec), "tensors": tensors})
     return rows
 
 

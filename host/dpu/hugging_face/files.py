@@ -54,7 +54,7 @@ async def process_files(
             return {**outcome, "error": str(error)}
         except OSError as error:
             return {**outcome, "error": f"{error.strerror}"}
-        tensors = {name: {"shape": each.shape, "dtype": type_name(each)} for name, each in done.tensors.items()}
+        tensors = {name: {"shape": each.shape, "dtype": type_name(each.dtype)} for name, each in done.tensors.items()}
         outcome |= {"output": str(output), "tensors": tensors, "unit": done.unit}
         return {**outcome, "damage": done.damage, "orientation": int(done.orientation)}
 

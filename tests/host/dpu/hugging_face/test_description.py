@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from headrace.host.dpu.hugging_face.description import known, size_rule, tensors
+from headrace.host.dpu.hugging_face.description import known, size_rule
 from headrace.host.dpu.hugging_face.names import names, processor
 from headrace.host.dpu.processors import Size, Tiles
 
@@ -64,4 +64,4 @@ def test_shapes_follow_from_the_definitions():
     }
     assert found["qwen2-vl"]["class"] == "Qwen2VLImageProcessor"
     assert found["llama-4-scout"]["tensors"]["pixel_values"] == {"shape": (1, 3, 336, 336), "dtype": "bfloat16"}
-    assert tensors(processor("pixtral-12b"), Size(200, 150))["pixel_values"].shape == (1, 3, 160, 208)
+    assert found["pixtral-12b"]["tensors"]["pixel_values"]["shape"] == (1, 3, 160, 208)
