@@ -62,9 +62,9 @@ _PLACES = {
     "Fallback": "host.dpu.preprocessor",  # whether the CPU takes an input that the DPU cannot take
     "ImageSpec": "host.dpu.specs",  # how images become tensors
     "AudioSpec": "host.dpu.specs",  # how audio becomes tensors
-    "ProcessorSpec": "host.dpu.processors",  # how an image processor of Hugging Face makes tensors
-    "processor": "host.dpu.image_processors.names",  # such a processor by the name or the folder of a model
-    "preprocess": "host.dpu.image_processors.front",  # the tensors of one image by such a processor
+    "ProcessorSpec": "host.dpu.processors.spec",  # how an image processor of Hugging Face makes tensors
+    "processor": "host.dpu.hugging_face.names",  # such a processor by the name or the folder of a model
+    "preprocess": "host.dpu.hugging_face.front",  # the tensors of one image by such a processor
     "build": "bitstreams.cache",  # a container for the DPU
     "Runtime": "host.live.runtime",  # a policy on live workers
     "serve": "host.server.background",  # a server process
@@ -92,10 +92,10 @@ if TYPE_CHECKING:
     from headrace.batching.settings import settings as settings
     from headrace.bitstreams.cache import build as build
     from headrace.host.dpu.driver import Dpu as Dpu
-    from headrace.host.dpu.image_processors.front import preprocess as preprocess
-    from headrace.host.dpu.image_processors.names import processor as processor
+    from headrace.host.dpu.hugging_face.front import preprocess as preprocess
+    from headrace.host.dpu.hugging_face.names import processor as processor
     from headrace.host.dpu.preprocessor import Fallback as Fallback
-    from headrace.host.dpu.processors import ProcessorSpec as ProcessorSpec
+    from headrace.host.dpu.processors.spec import ProcessorSpec as ProcessorSpec
     from headrace.host.dpu.specs import AudioSpec as AudioSpec
     from headrace.host.dpu.specs import ImageSpec as ImageSpec
     from headrace.host.live.runtime import Runtime as Runtime

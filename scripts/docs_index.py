@@ -55,6 +55,7 @@ ORDER = {
             "status_codes",
             "metrics",
             "file_formats",
+            "image_processors",
             "environment",
         ],
         "Hardware": ["units", "registers", "xrt_calls"],

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import draw_policies
-from reference import command_line, policies, python_api, served, settings
+from reference import command_line, image_processors, policies, python_api, served, settings
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "reference"
@@ -32,6 +32,7 @@ REGION = re.compile(rf"<!-- generated: ([^\n]*?) -->\n.*?{re.escape(END)}", re.D
 OTHERS = ("pages",)  # parts that scripts/docs_index.py writes
 GENERATORS: dict[str, Callable[..., str]] = {
     **command_line.GENERATORS,
+    **image_processors.GENERATORS,
     **policies.GENERATORS,
     **python_api.GENERATORS,
     **served.GENERATORS,

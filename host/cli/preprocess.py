@@ -173,7 +173,7 @@ def preprocess_image(
         return cached_xclbin(target, image_cus)
 
     if processor is not None:
-        from headrace.host.dpu.image_processors.names import processor as processor_spec
+        from headrace.host.dpu.hugging_face.names import processor as processor_spec
         from headrace.host.dpu.reference import pillow_file  # noqa: F401  (says that Pillow is missing before all else)
 
         _check_options_of_processor(ctx)
@@ -249,7 +249,7 @@ def list_processors(as_json: Json = False) -> None:
 
     For each model, the list has the class of its image processor in transformers, the rule of the resize in pixels, and
     the tensors of an image of 2048x1536 pixels."""
-    from headrace.host.dpu.image_processors.description import known
+    from headrace.host.dpu.hugging_face.description import known
     from headrace.host.dpu.processors import Size
 
     rows = known(Size(*SHOWN))

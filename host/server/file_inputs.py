@@ -15,13 +15,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from headrace.batching import UsageError
 from headrace.host.dpu.driver import CUS
-from headrace.host.dpu.image_processors.names import FILE, FILE_OF_ALL, processor
+from headrace.host.dpu.hugging_face.names import FILE, FILE_OF_ALL, processor
 from headrace.host.dpu.preprocessor import PIXEL_VALUES, AnySpec
-from headrace.host.dpu.processors import BFLOAT16, Engine, ProcessorSpec, Size
+from headrace.host.dpu.processors import Engine, ProcessorSpec, Size, type_name
 from headrace.host.dpu.reference.processor import Form, forms
 from headrace.host.dpu.specs import ImageSpec
 from headrace.host.live.hardware import Network
@@ -106,7 +104,8 @@ def _processor(own: ModelSettings, network: NetworkDescription) -> tuple[Process
         spec = processor(path, own.engine or Engine.TORCHVISION)
         tensors = _fitted(spec, network)
     except UsageError as error:
-        raise UsageError(f"model {own.name!r}, processor {named}: {error}{advice}") from None
+        reason = str(error).removeprefix(f"{named}: ")
+        raise UsageError(f"model {own.name!r}, processor {named}: {reason}{advice}") from None
     if own.preprocess == "dpu" and ProcessorSpec not in CUS:
         raise UsageError(
             f"model {own.name!r}, processor {named}: no compute unit has image processors yet; give "
@@ -180,8 +179,7 @@ def _fits(made: Form, taken: TensorSpec) -> bool:
 
 
 def _text(form: Form) -> str:
-    dtype = "bfloat16" if form.dtype == BFLOAT16 else str(np.dtype(form.dtype))
-    return f"{'x'.join(map(str, form.shape)) or 'no axes'} {dtype}"
+    return f"{'x'.join(map(str, form.shape)) or 'no axes'} {type_name(form.dtype)}"
 
 
 def _taken(spec: TensorSpec) -> str:

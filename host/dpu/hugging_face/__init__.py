@@ -1,5 +1,6 @@
-"""Read the image processor of a model on Hugging Face."""
+"""Image processors of Hugging Face: by the names of models, from files, on images, and in words.
 
-from headrace.host.dpu.hugging_face.reading import CLASSES, COMMON, REFUSED, from_hf
-
-__all__ = ["CLASSES", "COMMON", "REFUSED", "from_hf"]
+`reading.py` makes a spec of a `preprocessor_config.json`; `plain.py`, `patches.py` and `tiled.py` have the classes. The
+folder `models` has a `preprocessor_config.json` for each known model, with the settings that change its tensors.
+`processors/` says what a spec is.
+"""

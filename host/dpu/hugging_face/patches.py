@@ -36,11 +36,9 @@ def _resizes(settings: Settings) -> None:
 
 
 def _smart(settings: Settings, frames: int = 1, grow: Grow = Grow.NONE) -> SmartResize:
-    """The size is in pixels of the whole image here. Older files have min_pixels and max_pixels instead."""
+    """The size is in pixels of the whole image here."""
     _resizes(settings)
     low, high = settings.edges("size", "shortest_edge", "longest_edge")
-    low = settings.number("min_pixels") if settings["min_pixels"] is not None else low
-    high = settings.number("max_pixels") if settings["max_pixels"] is not None else high
     multiple = settings.number("patch_size") * settings.number("merge_size")
     return SmartResize(multiple, low, high, frames, grow)
 
@@ -54,7 +52,18 @@ def _merged(settings: Settings) -> MergedPatches:
 GRID_THW: Final = (("image_grid_thw", Extra.PATCH_GRID_OF_FRAMES),)
 
 
+def _older_size(settings: Settings) -> None:
+    """Older files have min_pixels and max_pixels, which take the place of a bound of `size`, under both names."""
+    size = dict(settings["size"]) if isinstance(settings["size"], Mapping) else {}
+    for pixels, edge in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")):
+        if settings[pixels] is not None:
+            size[edge] = settings.number(pixels)
+            size.pop(pixels, None)
+            settings.put("size", size)
+
+
 def _qwen(settings: Settings) -> Geometry:
+    _older_size(settings)
     return Geometry((_smart(settings),), layout=_merged(settings), extras=GRID_THW)
 
 
@@ -64,6 +73,7 @@ def _glm(settings: Settings) -> Geometry:
 
 
 def _paddle(settings: Settings) -> Geometry:
+    _older_size(settings)
     layout = PatchImages(settings.number("patch_size"), settings.number("temporal_patch_size"))
     return Geometry((_smart(settings, grow=Grow.EACH),), layout=layout, extras=GRID_THW)
 
@@ -98,17 +108,20 @@ def _patches(frames: int) -> Config:
     return {"patch_size": 14, "temporal_patch_size": frames, "merge_size": 2}
 
 
-SMART: Final = frozenset(("min_pixels", "max_pixels", "patch_size", "temporal_patch_size", "merge_size"))
+_PATCHES: Final = frozenset(("patch_size", "temporal_patch_size", "merge_size"))
+_BOUNDED: Final = _PATCHES | {"min_pixels", "max_pixels"}
+_GLM: Final = Class(
+    settings_of(3, _pixels(112 * 112, 28 * 28 * 15000), CLIP_MEAN, CLIP_STD, **_patches(2)), _PATCHES, _glm
+)
 
 CLASSES: Final[Mapping[str, Class]] = {
     "Qwen2VLImageProcessor": Class(
-        settings_of(3, _pixels(56 * 56, 28 * 28 * 1280), CLIP_MEAN, CLIP_STD, **_patches(2)), SMART, _qwen
+        settings_of(3, _pixels(56 * 56, 28 * 28 * 1280), CLIP_MEAN, CLIP_STD, **_patches(2)), _BOUNDED, _qwen
     ),
-    "Glm4vImageProcessor": Class(
-        settings_of(3, _pixels(112 * 112, 28 * 28 * 15000), CLIP_MEAN, CLIP_STD, **_patches(2)), SMART, _glm
-    ),
+    "Glm4vImageProcessor": _GLM,
+    "Glm46VImageProcessor": _GLM,
     "PaddleOCRVLImageProcessor": Class(
-        settings_of(3, _pixels(384 * 384, 1536 * 1536), CLIP_MEAN, CLIP_STD, **_patches(1)), SMART, _paddle
+        settings_of(3, _pixels(384 * 384, 1536 * 1536), CLIP_MEAN, CLIP_STD, **_patches(1)), _BOUNDED, _paddle
     ),
     "Siglip2ImageProcessor": Class(
         settings_of(2, {}, HALF, HALF, patch_size=16, max_num_patches=256),
@@ -126,7 +139,7 @@ CLASSES: Final[Mapping[str, Class]] = {
             max_soft_tokens=280,
             pooling_kernel_size=3,
         ),
-        frozenset(("patch_size", "max_soft_tokens", "pooling_kernel_size", "image_seq_length")),  # the last is unused
+        frozenset(("patch_size", "max_soft_tokens", "pooling_kernel_size")),
         _gemma4,
     ),
 }

@@ -6,7 +6,6 @@ from typing import Final
 from headrace.host.dpu.hugging_face.settings import (
     CLIP_MEAN,
     CLIP_STD,
-    CROP,
     HALF,
     Class,
     Config,
@@ -32,6 +31,14 @@ from headrace.host.dpu.processors import (
 
 
 def _plain(settings: Settings) -> Geometry:
+    """The padding of one image needs a size. Without one, transformers pads to the largest image of a batch."""
+    if settings.flag("do_pad") and settings["pad_size"] is not None:
+        raise settings.refuse("pad_size", "null, because transformers pads after the normalization")
+    return Geometry(settings.sizes(), settings.crop())
+
+
+def _llava(settings: Settings) -> Geometry:
+    settings.must_be(False, "do_pad", "it makes the source a square, and a pass reads the source as it is")
     return Geometry(settings.sizes(), settings.crop())
 
 
@@ -42,6 +49,7 @@ def _gemma3(settings: Settings) -> Geometry:
 
 def _convnext(settings: Settings) -> Geometry:
     """Below 384 pixels, the image is larger by 1 / crop_pct, and cropped. From 384 on it fills the square."""
+    settings.no_crop()
     if not settings.flag("do_resize"):
         return Geometry()
     (edge,) = settings.edges("size", "shortest_edge")
@@ -54,11 +62,12 @@ def _convnext(settings: Settings) -> Geometry:
 
 
 def _pixtral(settings: Settings) -> Geometry:
+    settings.no_crop()
     sizes = (("image_sizes", Extra.RESULT_SIZE),)
     if not settings.flag("do_resize"):
         return Geometry(extras=sizes)
-    edge = "longest_edge"
-    box = settings.square("size", edge) if settings.names("size", edge) else settings.sides("size")
+    longest = settings.names("size", "longest_edge")
+    box = Size(*[settings.longest_edge("size")] * 2) if longest else settings.sides("size")
     return Geometry((LongestEdge(box, settings.sides("patch_size")),), extras=sizes)
 
 
@@ -86,6 +95,7 @@ def _aria(settings: Settings) -> Geometry:
 
 def _donut(settings: Settings) -> Geometry:
     """The shortest edge becomes that of `size`, and then the image shrinks into `size`. Older files have a list."""
+    settings.no_crop()
     settings.must_be(False, "do_align_long_axis", "no image is turned here")
     given = settings["size"]
     if isinstance(given, list | tuple):
@@ -102,31 +112,37 @@ def _donut(settings: Settings) -> Geometry:
 
 _CROPPED: Final[Config] = {"do_center_crop": True, "crop_size": square(224)}
 _EDGE: Final[Config] = {"default_to_square": False}  # a size of one number is a shortest edge
-_CLIP: Final = Class(settings_of(3, {"shortest_edge": 224}, CLIP_MEAN, CLIP_STD, **_CROPPED, **_EDGE), CROP, _plain)
+_CLIP: Final = Class(
+    settings_of(3, {"shortest_edge": 224}, CLIP_MEAN, CLIP_STD, **_CROPPED, **_EDGE), frozenset(), _plain
+)
 _DEEPSEEK: Final = Class(
     settings_of(3, square(384), CLIP_MEAN, CLIP_STD, min_size=14, do_pad=True),
-    frozenset(("min_size", "do_pad", "background_color")),  # transformers takes the colour from image_mean
+    frozenset(("min_size", "background_color")),  # transformers takes the colour from image_mean
     _deepseek,
 )
-_GEMMA3_KEYS: Final = frozenset(  # the numbers of pan and scan, and of the model's tokens, change nothing
+_GEMMA3_KEYS: Final = frozenset(  # the numbers of pan and scan change nothing without it
     (
         "do_pan_and_scan",
         "pan_and_scan_min_crop_size",
         "pan_and_scan_max_num_crops",
         "pan_and_scan_min_ratio_to_activate",
-        "image_seq_length",
     )
 )
 
 CLASSES: Final[Mapping[str, Class]] = {
     "CLIPImageProcessor": _CLIP,
+    "LlavaImageProcessor": Class(
+        settings_of(3, {"shortest_edge": 224}, CLIP_MEAN, CLIP_STD, do_pad=False, **_CROPPED, **_EDGE),
+        frozenset(),
+        _llava,
+    ),
     "BitImageProcessor": _CLIP,
     "SiglipImageProcessor": Class(settings_of(3, square(224), HALF, HALF, **_EDGE), frozenset(), _plain),
     "ViTImageProcessor": Class(settings_of(2, square(224), HALF, HALF), frozenset(), _plain),
     "Gemma3ImageProcessor": Class(
         settings_of(2, square(224), HALF, HALF, do_pan_and_scan=False), _GEMMA3_KEYS, _gemma3
     ),
-    "DeiTImageProcessor": Class(settings_of(3, square(256), HALF, HALF, **_CROPPED), CROP, _plain),
+    "DeiTImageProcessor": Class(settings_of(3, square(256), HALF, HALF, **_CROPPED), frozenset(), _plain),
     "ChameleonImageProcessor": Class(
         settings_of(
             1,
@@ -138,7 +154,7 @@ CLASSES: Final[Mapping[str, Class]] = {
             crop_size=square(512),
             **_EDGE,
         ),
-        CROP,
+        frozenset(),
         _plain,
     ),
     "ConvNextImageProcessor": Class(
@@ -148,14 +164,16 @@ CLASSES: Final[Mapping[str, Class]] = {
     ),
     "PixtralImageProcessor": Class(
         settings_of(3, {"longest_edge": 1024}, CLIP_MEAN, CLIP_STD, patch_size=square(16)),
-        frozenset(("patch_size", "do_pad")),  # the pad is for images of several sizes in a batch
+        frozenset(("patch_size",)),
         _pixtral,
     ),
     "DeepseekVLImageProcessor": _DEEPSEEK,
     "JanusImageProcessor": _DEEPSEEK,
     "AriaImageProcessor": Class(
         settings_of(3, {}, HALF, HALF, max_image_size=980, min_image_size=336, split_image=False),
-        frozenset(("max_image_size", "min_image_size", "split_image", "split_resolutions")),  # the last is for tiles
+        frozenset(  # the last two are for tiles
+            ("max_image_size", "min_image_size", "split_image", "split_resolutions", "split_ratio")
+        ),
         _aria,
     ),
     "DonutImageProcessor": Class(
@@ -168,7 +186,7 @@ CLASSES: Final[Mapping[str, Class]] = {
             do_align_long_axis=False,
             do_pad=True,
         ),
-        frozenset(("do_thumbnail", "do_align_long_axis", "do_pad")),
+        frozenset(("do_thumbnail", "do_align_long_axis")),
         _donut,
     ),
 }

@@ -5,14 +5,14 @@ transformers 5.23 gives them. Every key of a file is either read, or known to ha
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from headrace.batching import UsageError
 from headrace.host.dpu.hugging_face import patches, plain, tiled
 from headrace.host.dpu.hugging_face.settings import Class, Config, Settings, is_count, is_real
-from headrace.host.dpu.processors import Engine, Filter, ProcessorSpec
+from headrace.host.dpu.processors import Engine, Filter, MergedPatches, PatchImages, ProcessorSpec
 
 CLASSES: Final[Mapping[str, Class]] = {**plain.CLASSES, **patches.CLASSES, **tiled.CLASSES}
 
@@ -38,17 +38,23 @@ WITHOUT_EFFECT: Final = frozenset(
         "processor_class",
         "auto_map",
         "_valid_processor_keys",
+        "model_valid_processing_keys",
+        "video_processor_type",
         "do_convert_rgb",  # an image is RGB before it comes here
         "data_format",
         "input_data_format",
         "return_tensors",
         "device",
         "disable_grouping",
-        "crop_size",  # a class that does not read it refuses do_center_crop
-        "pad_size",  # and do_pad
+        "image_seq_length",  # of the model's tokens
+        "_processor_class",  # and the next ones are those of earlier releases, or of classes that are not here
+        "backend",
+        "do_reduce_labels",
+        "max_size",
+        "size_divisor",
     )
 )
-# Keys of all classes that are read.
+# Keys of the base class, which every class has. Not every class reads all of them.
 COMMON: Final = frozenset(
     (
         "do_resize",
@@ -60,8 +66,15 @@ COMMON: Final = frozenset(
         "do_normalize",
         "image_mean",
         "image_std",
+        "do_center_crop",
+        "crop_size",
+        "do_pad",
+        "pad_size",
     )
 )
+FLAGS: Final = ("do_resize", "do_rescale", "do_normalize", "do_center_crop", "do_pad", "default_to_square")
+# A class ignores the keys that other classes alone read. A key that nobody knows may be one of a later release.
+KNOWN: Final = WITHOUT_EFFECT.union(COMMON, *(known.keys for known in CLASSES.values()))
 
 
 def from_hf(config: Config | Path | str, engine: Engine = Engine.TORCHVISION, base: str | None = None) -> ProcessorSpec:
@@ -75,16 +88,24 @@ def from_hf(config: Config | Path | str, engine: Engine = Engine.TORCHVISION, ba
     Raises:
         UsageError: The file cannot be read, its class has no counterpart here, or a setting is unknown or wrong.
     """
-    values = config if isinstance(config, Mapping) else _read(Path(config))
-    name = _class_name(values, base)
+    if not isinstance(config, Mapping):
+        path = Path(config)
+        settings_of_file = read(path)
+        return with_path(path, lambda: from_hf(settings_of_file, engine, base))
+    name = _class_name(config, base)
     known = CLASSES[name]
     if engine is not Engine.TORCHVISION and not known.pillow:
         raise UsageError(f"{name}: transformers has no Pillow path for it; choose the engine torchvision")
-    settings = Settings(name, known.defaults, values)
-    unknown = sorted(set(values) - _without_effect(values) - COMMON - known.keys)
+    settings = Settings(name, known.defaults, config)
+    unknown = sorted(key for key in set(config) - KNOWN if config[key] is not None)
     if unknown:
-        read = ", ".join(sorted(COMMON | known.keys))
-        raise UsageError(f"{name}: the setting {unknown[0]} is unknown here; those that are read are {read}")
+        own = ", ".join(sorted(COMMON | known.keys))
+        raise UsageError(
+            f"{name}: the setting {unknown[0]} is unknown here; leave it out if transformers does not read it; "
+            f"those that are read are {own}"
+        )
+    for flag in FLAGS:
+        settings.flag(flag)
     filter_ = FILTERS.get(settings["resample"]) if is_count(settings["resample"]) else None
     if filter_ is None:
         raise settings.refuse("resample", "1 (lanczos), 2 (bilinear), 3 (bicubic), 4 (box) or 5 (hamming)")
@@ -92,6 +113,9 @@ def from_hf(config: Config | Path | str, engine: Engine = Engine.TORCHVISION, ba
     if rescale and not is_real(settings["rescale_factor"]):
         raise settings.refuse("rescale_factor", "a number")
     geometry = known.geometry(settings)
+    of_bytes = not normalize and not rescale
+    if of_bytes and engine is not Engine.TORCHVISION and isinstance(geometry.layout, MergedPatches | PatchImages):
+        raise settings.refuse("do_rescale", "true, or do_normalize, because Pillow's path makes floats of bytes")
     return ProcessorSpec(
         name=name,
         filter=filter_,
@@ -108,14 +132,16 @@ def from_hf(config: Config | Path | str, engine: Engine = Engine.TORCHVISION, ba
     )
 
 
-def _without_effect(values: Config) -> frozenset[str]:
-    """Return keys of a file that change nothing: nulls, and steps that are off with their sizes."""
-    nulls = {key for key, value in values.items() if value is None}
-    off = {key for key in ("do_center_crop", "do_pad") if values.get(key) is False}
-    return WITHOUT_EFFECT | nulls | off
+def with_path(path: Path, make: Callable[[], ProcessorSpec]) -> ProcessorSpec:
+    """Return what `make` makes of a file. An error names the file."""
+    try:
+        return make()
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
 
 
-def _read(path: Path) -> Config:
+def read(path: Path) -> Config:
+    """Return the settings of a file. Raises UsageError for a file that has none."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

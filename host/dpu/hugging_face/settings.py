@@ -27,7 +27,6 @@ Config = Mapping[str, Any]
 CLIP_MEAN: Final = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD: Final = (0.26862954, 0.26130258, 0.27577711)
 HALF: Final = (0.5, 0.5, 0.5)
-CROP: Final = frozenset(("do_center_crop", "crop_size"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ class Settings:
     """The settings of a file over those of its class. Its methods refuse a value of the wrong form by its key.
 
     A null in a file leaves the setting of the class, as in transformers. A size of one number is a square, unless
-    `default_to_square` is false: then it is a shortest edge."""
+    `default_to_square` is false: then it is a shortest edge. A list of two numbers is a height and a width."""
 
     def __init__(self, name: str, defaults: Config, values: Config) -> None:
         self.name = name
@@ -73,6 +72,9 @@ class Settings:
 
     def __getitem__(self, key: str) -> Any:
         return self._values.get(key)
+
+    def put(self, key: str, value: Any) -> None:
+        self._values[key] = value
 
     def refuse(self, key: str, wanted: str) -> UsageError:
         return UsageError(f"{self.name}: {key} is {json.dumps(self[key])}; give {wanted}")
@@ -101,9 +103,11 @@ class Settings:
         return (float(given[0]), float(given[1]), float(given[2]))
 
     def sides(self, key: str) -> Size:
-        """Return a width and a height, of an object with both or of one number."""
+        """Return a width and a height, of an object with both, of [height, width] or of one number."""
         given = self[key]
-        given = {"width": given, "height": given} if is_count(given) else given
+        given = [given, given] if is_count(given) else given
+        if isinstance(given, list | tuple) and len(given) == 2:
+            given = {"height": given[0], "width": given[1]}
         if (
             not isinstance(given, Mapping)
             or set(given) != {"width", "height"}
@@ -123,10 +127,10 @@ class Settings:
         """Tell whether a key has an object with this name."""
         return isinstance(self[key], Mapping) and name in self[key]
 
-    def square(self, key: str, name: str) -> Size:
-        """Return both sides of a square, of which an object has one under this name."""
-        (side,) = self.edges(key, name)
-        return Size(side, side)
+    def longest_edge(self, key: str) -> int:
+        """Return the longest edge of an object, which may have a shortest edge that the class does not read."""
+        names = ("shortest_edge", "longest_edge") if self.names(key, "shortest_edge") else ("longest_edge",)
+        return self.edges(key, *names)[-1]
 
     def tile(self) -> Size:
         """Return the size of a tile, which is a square of `size`."""
@@ -134,6 +138,10 @@ class Settings:
         if size.width != size.height:
             raise self.refuse("size", "the same height and width")
         return size
+
+    def no_crop(self) -> None:
+        """Refuse a crop after the other steps."""
+        self.must_be(False, "do_center_crop", "no other step is possible after the canvas")
 
     def crop(self) -> Crop | None:
         if not self.flag("do_center_crop"):

@@ -6,7 +6,6 @@ from typing import Any, Final
 from headrace.host.dpu.hugging_face.settings import (
     CLIP_MEAN,
     CLIP_STD,
-    CROP,
     HALF,
     Class,
     Geometry,
@@ -19,7 +18,6 @@ from headrace.host.dpu.processors import (
     Canvas,
     ClosestCanvas,
     CoveringCanvas,
-    Crop,
     EvenLongestSide,
     Extra,
     Fit,
@@ -41,12 +39,13 @@ OWN_SIZE: Final = "a tile has a size of its own"
 
 
 def _llava(settings: Settings) -> Geometry:
-    """Each tile would be resized and cropped again. That changes nothing if it is as large as `size` and the crop."""
+    """A tile is as large as `crop_size`, or else as `size`.
+
+    Each tile would be resized to `size` and cropped again. That changes nothing if both are equal."""
     edge = "shortest_edge"
-    tile = settings.square("size", edge) if settings.names("size", edge) else settings.tile()
-    if settings.crop() not in (None, Crop(tile)):
-        raise settings.refuse("crop_size", f"the size of a tile, {tile.height}, without which tiles are cropped")
-    settings.must_be(True, "do_resize", "a canvas has a size of its own")
+    tile = Size(*settings.edges("size", edge) * 2) if settings.names("size", edge) else settings.tile()
+    if settings["crop_size"] is not None and settings.sides("crop_size") != tile:
+        raise settings.refuse("crop_size", f"{tile.height}, which is size, because tiles are not resized again")
     listed = settings["image_grid_pinpoints"]
     if not isinstance(listed, list | tuple) or not listed or not all(_is_canvas(each, tile) for each in listed):
         raise settings.refuse(
@@ -83,6 +82,7 @@ def _cohere(settings: Settings) -> Geometry:
 
 
 def _ovis(settings: Settings) -> Geometry:
+    settings.no_crop()
     covering = settings.flag("use_covering_area_grid")
     return _cropped(settings, _covering if covering else _nearest, Thumbnail.FIRST, ("grids", Extra.TILE_GRID))
 
@@ -107,12 +107,10 @@ def _covering(settings: Settings) -> Canvas:
 def _cropped(
     settings: Settings, canvas: Callable[[Settings], Canvas], thumbnail: Thumbnail, extra: tuple[str, Extra]
 ) -> Geometry:
-    """The tiles are as large as `size`. Without `crop_to_patches` there is one image."""
-    settings.must_be(True, "do_resize", OWN_SIZE)
-    tile = settings.sides("size")
+    """The tiles are as large as `size`, also without `do_resize`. Without `crop_to_patches` there is one image."""
     if not settings.flag("crop_to_patches"):
-        return Geometry((FixedSize(*tile),), extras=(extra,))
-    return Geometry(tiles=Tiles(tile, canvas(settings), thumbnail), extras=(extra,))
+        return Geometry(settings.sizes(), extras=(extra,))
+    return Geometry(tiles=Tiles(settings.sides("size"), canvas(settings), thumbnail), extras=(extra,))
 
 
 def _idefics(settings: Settings) -> Geometry:
@@ -123,13 +121,13 @@ def _idefics(settings: Settings) -> Geometry:
     first: tuple[SizeRule, ...] = ()
     if settings.flag("do_resize"):
         if settings.names("size", "longest_edge"):
-            (longest,) = settings.edges("size", "longest_edge")
+            longest = settings.longest_edge("size")
             if longest > MAX_EDGE:
                 raise settings.refuse("size", f"a longest_edge of at most {MAX_EDGE}")
             first = (EvenLongestSide(longest),)
         else:
             first = (FixedSize(*settings.sides("size")),)
-    tile = settings.square("max_image_size", "longest_edge")
+    tile = Size(*settings.edges("max_image_size", "longest_edge") * 2)
     masks = (("pixel_attention_mask", Extra.PIXELS_OF_IMAGES),)
     if not settings.flag("do_image_splitting"):
         return Geometry((*first, FixedSize(*tile)), layout=Images(axes=1), extras=masks)
@@ -174,7 +172,7 @@ def _needs_values(settings: Settings) -> None:
 
 
 GRID: Final = frozenset(("crop_to_patches", "min_patches", "max_patches"))
-PINPOINTS: Final = CROP | {"do_pad", "image_grid_pinpoints"}  # the pad is for images of several sizes in a batch
+PINPOINTS: Final = frozenset(("image_grid_pinpoints", "aspect_ratio_setting"))  # nobody reads the last one
 _ONE_TO_12: Final = {"min_patches": 1, "max_patches": 12}
 _IDEFICS: Final = Class(
     settings_of(
@@ -187,7 +185,7 @@ _IDEFICS: Final = Class(
         do_pad=True,
         return_row_col_info=False,
     ),
-    frozenset(("do_image_splitting", "max_image_size", "do_pad", "return_row_col_info", "video_sampling")),  # no video
+    frozenset(("do_image_splitting", "max_image_size", "return_row_col_info", "video_sampling")),  # no video
     _idefics,
 )
 
@@ -246,7 +244,7 @@ CLASSES: Final[Mapping[str, Class]] = {
     "SmolVLMImageProcessor": _IDEFICS,
     "MllamaImageProcessor": Class(
         settings_of(2, square(224), HALF, HALF, do_pad=True, max_image_tiles=4),
-        frozenset(("do_pad", "max_image_tiles")),
+        frozenset(("max_image_tiles",)),
         _mllama,
     ),
     "Llama4ImageProcessor": Class(

@@ -45,6 +45,7 @@ from headrace.host.dpu.processors.spec import (
     Pad,
     ProcessorSpec,
     Square,
+    type_name,
 )
 from headrace.host.dpu.processors.tensors import tensor
 
@@ -90,4 +91,5 @@ __all__ = [
     "Tiles",
     "Within",
     "tensor",
+    "type_name",
 ]

@@ -30,6 +30,11 @@ MAX_PIXELS: Final = 1 << 26  # of a resized image, of a canvas and of a tensor: 
 BFLOAT16: Final = np.dtype([("bfloat16", np.uint16)])  # numpy has no bfloat16: these are its 16 bits
 
 
+def type_name(dtype: np.dtype[Any]) -> str:
+    """Return the name of the type of a tensor's values, such as "float32"."""
+    return "bfloat16" if dtype == BFLOAT16 else str(dtype)
+
+
 class Filter(Enum):
     """The weight of a pixel by its distance from the centre (`reference/resampler.py`)."""
 

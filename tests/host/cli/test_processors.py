@@ -12,7 +12,7 @@ from PIL import Image
 from transformers.image_utils import load_image
 
 import headrace.host.workers.networks.models  # noqa: F401 (defines operators that torchvision needs)
-from headrace.host.dpu.image_processors.names import config, names
+from headrace.host.dpu.hugging_face.names import config, names
 
 CHELSEA = Path(__file__).parents[3] / "examples" / "chelsea.jpg"
 
@@ -140,7 +140,7 @@ def test_damage_and_size_have_the_limits_of_the_options():
         (("--orient",), "--orient: --processor says what is computed"),
         (("--wave", "wave.vcd"), "--wave: sw_emu has no signals to show; use --target hw_emu"),
         (("--processor", "qwen2vl"), "there is no processor 'qwen2vl'; did you mean qwen2-vl"),
-        (("--processor", "list"), "known are clip-vit-base-patch32, "),
+        (("--processor", "list"), "known are aria, clip-vit-base-patch32, "),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -12,7 +12,7 @@ from headrace.batching import CorruptInput, UnsupportedInput, UsageError
 from headrace.bitstreams.build import build_sw_emu
 from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.hugging_face import from_hf
+from headrace.host.dpu.hugging_face.reading import from_hf
 from headrace.host.dpu.preprocessor import Fallback, Launch
 from headrace.host.dpu.processors import ProcessorSpec
 from headrace.host.dpu.reference import pillow_file

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.batching import UsageError
-from headrace.host.dpu.hugging_face import CLASSES, COMMON, REFUSED, from_hf
+from headrace.host.dpu.hugging_face.reading import CLASSES, COMMON, REFUSED, from_hf
 from headrace.host.dpu.processors import (
     Crop,
+    Engine,
     EvenLongestSide,
     FixedSize,
     Pad,
@@ -23,12 +24,6 @@ from headrace.host.dpu.processors import (
 
 LLAVA = {"image_processor_type": "LlavaNextImageProcessor", "size": {"shortest_edge": 336}, "crop_size": 336}
 WITHOUT_LLAVA = [name for name in CLASSES if name != "LlavaNextImageProcessor"]
-
-
-@pytest.mark.parametrize("name", WITHOUT_LLAVA)
-def test_what_transformers_saves_is_read_and_is_the_default(name, tmp_path):
-    getattr(transformers, name)().save_pretrained(tmp_path)
-    assert from_hf(tmp_path / "preprocessor_config.json") == from_hf({"image_processor_type": name})
 
 
 @pytest.mark.parametrize("ending", ["ImageProcessor", "ImageProcessorFast", "ImageProcessorPil", "FeatureExtractor"])
@@ -59,7 +54,9 @@ def test_the_file_of_an_older_release_is_read():
         ({"sise": 224}, "CLIPImageProcessor: the setting sise is unknown here"),
         ({"size": {"shortest_edge": 0}}, 'size is {"shortest_edge": 0}; give {"shortest_edge": ...}'),
         ({"size": {"height": 224}}, 'size is {"height": 224}; give {"height": ..., "width": ...}'),
-        ({"size": [224, 224]}, "size is [224, 224]; give"),
+        ({"size": [224, 224, 3]}, "size is [224, 224, 3]; give"),
+        ({"size": [224, 0]}, "size is [224, 0]; give"),
+        ({"do_pad": True, "pad_size": 300}, "pad_size is 300; give null, because transformers pads after the normal"),
         ({"crop_size": {"height": 224, "width": True}}, "crop_size is"),
         ({"resample": 0}, "resample is 0; give 1 (lanczos)"),
         ({"resample": "bicubic"}, 'resample is "bicubic"; give'),
@@ -91,7 +88,13 @@ def test_a_wrong_setting_is_named(changed, told):
     ("name", "changed", "told"),
     [
         ("Gemma3", {"do_pan_and_scan": True}, "do_pan_and_scan is true; give false, because"),
-        ("Gemma3", {"do_center_crop": True}, "the setting do_center_crop is unknown here"),
+        ("Gemma3", {"do_center_crop": 3}, "do_center_crop is 3; give true or false"),
+        ("Llava", {"do_pad": True}, "do_pad is true; give false, because it makes the source a square"),
+        ("ConvNext", {"do_center_crop": True, "crop_size": 5}, "do_center_crop is true; give false, because no other"),
+        ("Pixtral", {"do_center_crop": True, "crop_size": 5}, "do_center_crop is true; give false, because no other"),
+        ("Ovis2", {"do_center_crop": True, "crop_size": 5}, "do_center_crop is true; give false, because no other"),
+        ("Qwen2VL", {"size": {"min_pixels": 1, "max_pixels": 2}}, 'give {"shortest_edge": ..., "longest_edge": ...}'),
+        ("Qwen2VL", {"min_pixels": 0}, "min_pixels is 0; give a whole number above 0"),
         (
             "Idefics3",
             {"size": {"longest_edge": 4097}},
@@ -127,7 +130,6 @@ def test_a_wrong_setting_is_named(changed, told):
         ("Ovis2", {"crop_to_patches": True, "max_patches": 65}, "max_patches is 65; give a whole number from 1 to 64"),
         ("Ovis2", {"crop_to_patches": True, "size": {"height": 5, "width": 6}}, "give the same height and width"),
         ("Ovis2", {"use_covering_area_grid": "x"}, 'use_covering_area_grid is "x"; give true or false'),
-        ("Ovis2", {"do_resize": False}, "do_resize is false; give true, because"),
         ("Aria", {"max_image_size": 500}, "max_image_size is 500; give 490 or 980"),
         ("Aria", {"max_image_size": [490]}, "max_image_size is [490]; give 490 or 980"),
         ("Aria", {"min_image_size": 981}, "min_image_size is 981; give a whole number from 1 to 980"),
@@ -137,7 +139,7 @@ def test_a_wrong_setting_is_named(changed, told):
         ("Donut", {"do_pad": []}, "do_pad is []; give true or false"),
         ("Donut", {"size": [5, 0]}, 'size is [5, 0]; give [width, height] or {"height": ..., "width": ...}'),
         ("Donut", {"size": {"height": 9000, "width": 9000}}, "give at most 67108864 pixels in all"),
-        ("Donut", {"do_center_crop": True}, "the setting do_center_crop is unknown here"),
+        ("Donut", {"do_center_crop": True, "crop_size": 5}, "do_center_crop is true; give false, because no other"),
         ("Pixtral", {"do_resize": False, "resample": 4}, "torchvision has no filter box"),
     ],
 )
@@ -163,7 +165,7 @@ def test_nulls_and_steps_that_are_off_change_nothing(name):
     )
     nulls = dict.fromkeys(("do_resize", "size", "image_mean", "do_normalize", "do_center_crop", "pad_size", "of_later"))
     more = {key: value for key, value in nulls.items() if key not in base}
-    if "do_center_crop" not in CLASSES[name].keys:
+    if not CLASSES[name].defaults.get("do_center_crop"):
         more["do_center_crop"] = False
     assert from_hf({**base, **more}) == from_hf(base)
 
@@ -203,6 +205,32 @@ def test_a_file_that_is_none_is_refused_by_its_path(text, told, tmp_path):
         from_hf(path)
 
 
+def test_an_error_of_a_file_names_the_file(tmp_path):
+    path = tmp_path / "preprocessor_config.json"
+    for settings, told in (
+        ({"image_processor_type": "CLIPImageProcessor", "resample": 9}, "CLIPImageProcessor: resample is 9"),
+        ({"size": 224}, "the processor has no image_processor_type"),
+        ({"image_processor_type": "CLIPImageProcessor", "image_std": 0}, "CLIPImageProcessor: image_std is"),
+    ):
+        path.write_text(json.dumps(settings))
+        with pytest.raises(UsageError) as refused:
+            from_hf(path)
+        assert str(refused.value).startswith(f"{path}: {told}")
+
+
+def test_the_bytes_of_patches_are_those_of_torchvision_alone():
+    """Pillow's path of transformers makes floats of them."""
+    settings = {"image_processor_type": "Qwen2VLImageProcessor", "do_rescale": False, "do_normalize": False}
+    assert from_hf(settings).table().dtype == "uint8"
+    with pytest.raises(UsageError, match="do_rescale is false; give true, or do_normalize, because Pillow's path"):
+        from_hf(settings, Engine.PILLOW13)
+
+
+def test_a_key_that_other_classes_read_has_no_effect():
+    clip = {"image_processor_type": "CLIPImageProcessor"}
+    assert from_hf({**clip, "crop_pct": 0.5, "min_pixels": 9, "patch_size": 3, "size_divisor": 32}) == from_hf(clip)
+
+
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
@@ -210,10 +238,10 @@ def test_a_file_that_is_none_is_refused_by_its_path(text, told, tmp_path):
             {"size": {"shortest_edge": 224}, "crop_size": 224},
             "all of them multiples of 224",
         ),  # those of the class itself
-        ({"crop_size": 224}, "crop_size is 224; give the size of a tile, 336"),
+        ({"crop_size": 224}, "crop_size is 224; give 336, which is size, because tiles are not resized again"),
+        ({"crop_size": 224, "do_center_crop": False}, "crop_size is 224; give 336"),
         ({"image_grid_pinpoints": []}, "image_grid_pinpoints is []; give a list"),
         ({"image_grid_pinpoints": [[336, -336]]}, "give a list of [height, width], all of them multiples of 336"),
-        ({"do_resize": False}, "do_resize is false"),
     ],
 )
 def test_tiles_that_would_be_cropped_are_refused(changed, told):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.batching import UsageError
-from headrace.host.dpu.hugging_face import CLASSES, from_hf
+from headrace.host.dpu.hugging_face.reading import CLASSES, from_hf
 from headrace.host.dpu.processors import (
     BFLOAT16,
     MAX_PIXELS,

@@ -2,17 +2,15 @@
 
 import numpy as np
 import pytest
-import torch
 import transformers
 from hypothesis import given
 from hypothesis import strategies as st
+from like_transformers import ENGINES, check, engines, picture
 from PIL import Image
 
-import headrace.host.workers.networks.models  # noqa: F401 (defines operators that torchvision needs)
 from headrace.batching import UsageError
-from headrace.host.dpu.hugging_face import CLASSES, from_hf
+from headrace.host.dpu.hugging_face.reading import CLASSES, from_hf
 from headrace.host.dpu.processors import (
-    BFLOAT16,
     Engine,
     Images,
     MergedPatches,
@@ -24,7 +22,6 @@ from headrace.host.dpu.processors import (
 from headrace.host.dpu.processors.spec import Crop
 from headrace.host.dpu.reference.processor import laid_out, process, tiled
 
-ENGINES = {Engine.TORCHVISION: "", Engine.PILLOW13: "Pil"}  # with the ending of the class
 SIZES = [
     (640, 427),
     (299, 450),
@@ -71,6 +68,8 @@ SETTINGS["PixtralImageProcessor"] = [
     {"size": {"longest_edge": 200}, "patch_size": {"height": 14, "width": 28}},
     {"size": {"height": 100, "width": 300}},
 ]
+SETTINGS["Glm46VImageProcessor"] = SETTINGS["Glm4vImageProcessor"]
+SETTINGS["LlavaImageProcessor"] = [{"size": {"shortest_edge": 97}, "crop_size": {"height": 121, "width": 90}}]
 SETTINGS["JanusImageProcessor"] = [
     {"do_pad": False},
     {"size": {"height": 200, "width": 200}, "image_mean": [0.2, 0.5, 0.9]},
@@ -135,40 +134,7 @@ OF_NO_DEFAULT = (
 CASES = [(name, {}) for name in CLASSES if name not in OF_NO_DEFAULT] + [
     (name, each) for name, many in SETTINGS.items() for each in many
 ]
-CASES_OF_ENGINES = [
-    (name, each, engine)
-    for name, each in CASES
-    for engine in ENGINES
-    if engine is Engine.TORCHVISION or CLASSES[name].pillow
-]
-
-
-def picture(width, height, seed=0):
-    """Return smooth colours with noise, as photos have."""
-    rng = np.random.default_rng(seed)
-    coarse = Image.fromarray(rng.integers(0, 256, (7, 7, 3), dtype=np.uint8))
-    smooth = np.asarray(coarse.resize((width, height), Image.Resampling.BICUBIC), np.int16)
-    return np.clip(smooth + rng.integers(-30, 31, smooth.shape), 0, 255).astype(np.uint8)
-
-
-def bits(tensor):
-    """Return a tensor as an array, and bfloat16 as its bits."""
-    if isinstance(tensor, torch.Tensor):
-        return tensor.view(torch.uint16).numpy().view(BFLOAT16) if tensor.dtype == torch.bfloat16 else tensor.numpy()
-    return np.asarray(tensor)
-
-
-def check(name, settings, engine, images):
-    theirs = getattr(transformers, name + ENGINES[engine])(**settings)
-    spec = from_hf({"image_processor_type": name, **settings}, engine)
-    for image in images:
-        expected = theirs(Image.fromarray(image), return_tensors="pt" if spec.bfloat16 else "np")
-        found = process(image, spec)
-        assert set(found) == set(expected)
-        for key, values in found.items():
-            wanted = bits(expected[key])
-            assert (values.dtype, values.shape) == (wanted.dtype, wanted.shape), (image.shape, key)
-            assert np.array_equal(values, wanted), (image.shape, key)
+CASES_OF_ENGINES = [(name, each, engine) for name, each in CASES for engine in engines(name)]
 
 
 @pytest.mark.parametrize("sizes", [QUICK, pytest.param(SIZES, marks=pytest.mark.slow)], ids=["few", "all"])

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.batching import UsageError
-from headrace.host.dpu.hugging_face import from_hf
+from headrace.host.dpu.hugging_face.reading import from_hf, read, with_path
 from headrace.host.dpu.processors import Engine, ProcessorSpec
 
 FILE: Final = "preprocessor_config.json"
-FILE_OF_ALL: Final = "processor_config.json"  # transformers 5 may write the settings there, beside those of the text
+FILE_OF_ALL: Final = "processor_config.json"  # with the settings of all inputs; transformers looks there first
 KEY_OF_ALL: Final = "image_processor"
 
 
@@ -74,14 +74,13 @@ def _engine(engine: Engine | str) -> Engine:
 
 
 def _of_folder(folder: Path, engine: Engine) -> ProcessorSpec:
+    of_all = folder / FILE_OF_ALL
+    if of_all.exists():
+        settings = read(of_all).get(KEY_OF_ALL)
+        if isinstance(settings, dict):
+            return with_path(of_all, lambda: from_hf(settings, engine))
     if (folder / FILE).exists():
         return from_hf(folder / FILE, engine)
-    if (folder / FILE_OF_ALL).exists():
-        try:
-            settings = json.loads((folder / FILE_OF_ALL).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise UsageError(f"{folder / FILE_OF_ALL}: {getattr(error, 'strerror', None) or error}") from error
-        if isinstance(settings, dict) and isinstance(settings.get(KEY_OF_ALL), dict):
-            return from_hf(settings[KEY_OF_ALL], engine)
-        raise UsageError(f"{folder / FILE_OF_ALL} has no {KEY_OF_ALL}; name a model that takes images")
+    if of_all.exists():
+        raise UsageError(f"{of_all} has no {KEY_OF_ALL}; name a model that takes images")
     raise UsageError(f"{folder} has no {FILE}; name the folder of a model that takes images")

@@ -1,52 +1,49 @@
 """Tell in words what an image processor does to the size of an image, and which tensors it makes."""
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
-import numpy as np
-
-from headrace.host.dpu.image_processors.names import names, processor
+from headrace.host.dpu.hugging_face.names import names, processor
 from headrace.host.dpu.processors import (
+    ClosestCanvas,
+    CoveringCanvas,
+    Crop,
     Engine,
+    EvenLongestSide,
     FixedSize,
     GridCanvas,
     ListedCanvas,
     LongestEdge,
     LongestSide,
     MaxPatches,
+    MultiplesCanvas,
+    Pad,
     ProcessorSpec,
     ShortestEdge,
     Size,
     SmartResize,
+    SoftTokens,
+    Square,
     Tiles,
+    Within,
+    type_name,
 )
-from headrace.host.dpu.reference.processor import process
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """The shape and the type of a tensor."""
-
-    shape: tuple[int, ...]
-    dtype: str
+from headrace.host.dpu.reference.processor import forms
 
 
 def size_rule(spec: ProcessorSpec) -> str:
-    """Return the rule of the resize in words, with the crop or the padding after it. Numbers are pixels."""
-    words = "as it is" if spec.size is None else _rule(spec.size)
+    """Return the rules of the resizes in words, with the crop, the padding or the tiles after them, in pixels."""
+    words = [_rule(rule) for rule in spec.sizes]
+    match spec.place:
+        case Crop(size):
+            words.append(f"crop {_by(size)}")
+        case Square():
+            words.append("padded to a square")
+        case Pad(size):
+            words.append(f"padded to {_by(size)}")
     if spec.tiles is not None:
-        words = _tiles(spec.tiles)
-    if spec.crop is not None:
-        words += f", crop {_by(spec.crop)}"
-    if spec.square is not None:
-        words += ", padded to a square"
-    return words
-
-
-def tensors(spec: ProcessorSpec, source: Size) -> dict[str, Tensor]:
-    """Return the shapes and types of the tensors of an RGB image of this size."""
-    black = np.zeros((source.height, source.width, 3), np.uint8)
-    return {name: Tensor(values.shape, str(values.dtype)) for name, values in process(black, spec).items()}
+        words.append(_tiles(spec.tiles))
+    return ", ".join(words) or "as it is"
 
 
 def known(source: Size, engine: Engine = Engine.TORCHVISION) -> list[dict[str, Any]]:
@@ -54,8 +51,10 @@ def known(source: Size, engine: Engine = Engine.TORCHVISION) -> list[dict[str, A
     rows = []
     for name in names():
         spec = processor(name, engine)
-        found = {key: {"shape": each.shape, "dtype": each.dtype} for key, each in tensors(spec, source).items()}
-        rows.append({"name": name, "class": spec.name, "size": size_rule(spec), "tensors": found})
+        tensors = {
+            key: {"shape": form.shape, "dtype": type_name(form.dtype)} for key, form in forms(spec, source).items()
+        }
+        rows.append({"name": name, "class": spec.name, "size": size_rule(spec), "tensors": tensors})
     return rows
 
 
@@ -67,8 +66,14 @@ def _rule(rule: Any) -> str:
             return f"shortest edge {pixels}"
         case LongestEdge(box, multiple):
             return f"at most {_by(box)}, multiples of {multiple.width}"
-        case LongestSide(pixels, _):
+        case LongestSide(pixels, _, _):
             return f"longest edge {pixels}"
+        case EvenLongestSide(pixels):
+            return f"longest edge {pixels} and the other even"
+        case Within(box):
+            return f"at most {_by(box)}"
+        case SoftTokens(multiple, tokens):
+            return f"at most {tokens} tokens of {multiple}x{multiple}"
         case MaxPatches(side, patches):
             return f"at most {patches} patches of {side}x{side}"
         case SmartResize(multiple, low, high, frames):
@@ -82,6 +87,8 @@ def _tiles(tiles: Tiles) -> str:
             return f"tiles of {_by(tiles.tile)} on one of {len(canvases)} canvases"
         case GridCanvas(low, high):
             return f"{low} to {high} tiles of {_by(tiles.tile)}"
+        case ClosestCanvas(high) | CoveringCanvas(high) | MultiplesCanvas(high):
+            return f"1 to {high} tiles of {_by(tiles.tile)}"
     return f"tiles of {_by(tiles.tile)}, {_words(tiles.canvas)}"
 
 

@@ -12,7 +12,7 @@ from transformers.image_utils import load_image
 import headrace
 import headrace.host.workers.networks.models  # (defines operators that torchvision needs)
 from headrace.batching.errors import CorruptInput
-from headrace.host.dpu.image_processors.names import config
+from headrace.host.dpu.hugging_face.names import config
 
 RNG = np.random.default_rng(8)
 PIXELS = np.asarray(Image.fromarray(RNG.integers(0, 256, (8, 9, 3), np.uint8)).resize((120, 90)))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import HeadraceError, UsageError
-from headrace.host.dpu.image_processors.names import processor
+from headrace.host.dpu.hugging_face.names import processor
 from headrace.host.dpu.processors import ProcessorSpec
 from headrace.host.dpu.reference import pillow_file
 from headrace.host.dpu.reference.processor import process

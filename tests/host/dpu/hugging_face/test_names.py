@@ -3,48 +3,30 @@
 import json
 from importlib.resources import files
 
-import numpy as np
-import PIL
 import pytest
 import transformers
-from PIL import Image
+from like_transformers import ENGINES, check, engines, picture
 
-import headrace.host.workers.networks.models  # noqa: F401 (defines operators that torchvision needs)
 from headrace.batching import UsageError
-from headrace.host.dpu.hugging_face import from_hf
-from headrace.host.dpu.image_processors.names import config, names, processor
+from headrace.host.dpu.hugging_face.names import config, names, processor
+from headrace.host.dpu.hugging_face.reading import from_hf
 from headrace.host.dpu.processors import Engine, Size
-from headrace.host.dpu.reference.processor import process
 
-INSTALLED = Engine.PILLOW13 if int(PIL.__version__.partition(".")[0]) >= 13 else Engine.PILLOW12
-ENGINES = {Engine.TORCHVISION: "", INSTALLED: "Pil"}  # with the ending of the class in transformers
 SIZES = [(301, 200), (90, 131)]
+CASES = [(name, engine) for name in names() for engine in ENGINES if engine in engines(processor(name).name)]
 
 
-def picture(width: int, height: int) -> np.ndarray:
-    rng = np.random.default_rng(width)
-    coarse = Image.fromarray(rng.integers(0, 256, (7, 7, 3), dtype=np.uint8))
-    return np.asarray(coarse.resize((width, height), Image.Resampling.BICUBIC))
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize(("name", "engine"), CASES)
 def test_a_known_model_has_the_tensors_of_transformers(name, engine):
     """transformers reads the same file, so the test shows that each setting in it means the same to both."""
     settings = dict(config(name))
     kind = settings.pop("image_processor_type").removesuffix("Fast")
-    theirs, spec = getattr(transformers, kind + ENGINES[engine])(**settings), processor(name, engine)
-    for size in SIZES:
-        image = picture(*size)
-        expected, found = theirs(Image.fromarray(image), return_tensors="np"), process(image, spec)
-        assert set(found) == set(expected)
-        for key, values in found.items():
-            assert values.dtype == expected[key].dtype and np.array_equal(values, expected[key]), (size, key)
+    check(kind, settings, engine, [picture(*size) for size in SIZES])
 
 
 def test_each_file_is_a_model():
-    listed = [each.name for each in (files("headrace.host.dpu.image_processors") / "models").iterdir()]
-    assert set(listed) == {f"{name}.json" for name in names()} and len(listed) >= 20
+    listed = [each.name for each in (files("headrace.host.dpu.hugging_face") / "models").iterdir()]
+    assert set(listed) == {f"{name}.json" for name in names()} and len(listed) >= 30
     assert {"clip-vit-base-patch32", "qwen2-vl", "qwen3-vl", "llava-next", "internvl3"} <= set(names())
 
 
@@ -72,6 +54,14 @@ def test_a_folder_may_have_the_settings_of_all_inputs_in_one_file(model):
     assert processor(model / "image.json") == processor("pixtral-12b")
 
 
+def test_the_settings_of_all_inputs_come_first_as_in_transformers(model):
+    (model / "processor_config.json").write_text(json.dumps({"image_processor": config("qwen3-vl")}))
+    assert isinstance(transformers.AutoImageProcessor.from_pretrained(model), transformers.Qwen2VLImageProcessor)
+    assert processor(model) == processor("qwen3-vl")
+    (model / "processor_config.json").write_text(json.dumps({"processor_class": "PixtralProcessor"}))
+    assert processor(model) == processor("pixtral-12b")
+
+
 def test_a_name_is_the_known_model_even_where_a_folder_has_that_name(model, monkeypatch):
     monkeypatch.chdir(model.parent)
     model.rename("qwen2-vl")
@@ -85,21 +75,25 @@ def test_an_engine_is_named_or_given(engine):
     assert processor("qwen2-vl", engine).engine is engine
 
 
+WRONG = '{"image_processor": {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 0}}'
+
+
 @pytest.mark.parametrize(
     ("name", "told"),
     [
         ("qwen2vl", "there is no processor 'qwen2vl'; did you mean qwen2-vl, "),
         ("Qwen/Qwen3-VL", "did you mean qwen3-vl, "),
-        ("clip", "there is no processor 'clip'; known are clip-vit-base-patch32, "),
+        ("clip", "there is no processor 'clip'; known are aria, clip-vit-base-patch32, "),
         ("no/model.json", "no/model.json: No such file or directory"),
         ("{folder}/empty", "empty has no preprocessor_config.json; name the folder of a model that takes images"),
         ("{folder}/text", "processor_config.json has no image_processor; name a model that takes images"),
+        ("{folder}/wrong", "processor_config.json: Qwen2VLImageProcessor: patch_size is 0; give a whole number"),
         ("{folder}/broken", "processor_config.json: Expecting value"),
         ("{folder}/strange.json", "strange.json has no object of settings; give a preprocessor_config.json"),
     ],
 )
 def test_what_is_no_processor_is_refused(name, told, tmp_path):
-    for folder, text in {"empty": "", "text": '{"processor_class": "X"}', "broken": "nothing"}.items():
+    for folder, text in {"empty": "", "text": '{"processor_class": "X"}', "broken": "nothing", "wrong": WRONG}.items():
         (tmp_path / folder).mkdir()
         if text:
             (tmp_path / folder / "processor_config.json").write_text(text)
