@@ -73,6 +73,12 @@ def file_input(own: ModelSettings, network: Network) -> FileInput:
     return FileInput(image, f"{own.name}: {weights}; {_image_text(own, network.description, image)}")
 
 
+def check_processor(own: ModelSettings) -> None:
+    """Raise UsageError for a --processor that names none, or with settings that contradict it. It needs no network."""
+    if _names_processor(own):
+        _read(own, str(own.processor), str(own.processor))
+
+
 def refuse_images(own: ModelSettings) -> None:
     """Raise UsageError if the user gave settings of images for a model that takes no images."""
     given = [*_of_images(own), *(["processor"] if _names_processor(own) else ())]
@@ -95,24 +101,31 @@ def _processor(own: ModelSettings, network: NetworkDescription) -> tuple[Process
         named, advice = str(file), f", or give --processor {NO_PROCESSOR}"
     if named is None or named == NO_PROCESSOR:
         return None
+    # A file that was found is read by its folder, because it may have other settings beside those of images.
+    spec = _read(own, named, Path(named).parent if advice else named, advice)
+    try:
+        return spec, _fitted(spec, network), named
+    except UsageError as error:
+        raise UsageError(f"{_of(own, named)}: {error}{advice}") from None
+
+
+def _read(own: ModelSettings, named: str, path: str | Path, advice: str = "") -> ProcessorSpec:
+    """Return a processor, which `named` is in errors and `path` is read for. Raises UsageError."""
     if given := _of_images(own):
         option = next(iter(given))
         raise UsageError(
-            f"model {own.name!r}: its processor {named} says what is done with images; leave out --{option}{advice}"
+            f"{_of(own, named)}: it says what is done with images, and so does --{option}; leave out --{option}{advice}"
         )
-    # A file that was found is read by its folder, because it may have other settings beside those of images.
-    path: str | Path = Path(named).parent if advice else named
-    try:
-        spec = processor(path, own.engine or Engine.TORCHVISION)
-        tensors = _fitted(spec, network)
-    except UsageError as error:
-        raise UsageError(f"model {own.name!r}, processor {named}: {error}{advice}") from None
     if own.preprocess == "dpu" and ProcessorSpec not in CUS:
-        raise UsageError(
-            f"model {own.name!r}, processor {named}: no compute unit has image processors yet; give "
-            f"--preprocess cpu{advice}"
-        )
-    return spec, tensors, named
+        raise UsageError(f"{_of(own, named)}: no compute unit has image processors yet; give --preprocess cpu{advice}")
+    try:
+        return processor(path, own.engine or Engine.TORCHVISION)
+    except UsageError as error:
+        raise UsageError(f"{_of(own, named)}: {error}{advice}") from None
+
+
+def _of(own: ModelSettings, named: str) -> str:
+    return f"model {own.name!r}, processor {named}"
 
 
 def _may_take_images(network: NetworkDescription) -> bool:
