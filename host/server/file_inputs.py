@@ -36,6 +36,7 @@ SIZES = tuple(
     Size(*sides)
     for sides in ((640, 480), (480, 640), (32, 32), (97, 61), (224, 224), (1000, 100), (90, 1100), (2048, 1536))
 )
+MAX_BYTES = 1 << 20  # of the file of a processor; usual files have some hundred bytes
 # Types of a tensor, and the types of inputs that take it. Others would change values.
 CASTS = {"float32": ("float32", "float16", "float64")}
 
@@ -60,8 +61,7 @@ def file_input(own: ModelSettings, network: Network) -> FileInput:
     weights = RANDOM if network.is_random else f"weights of {own.weights or own.source}"
     if (chosen := _processor(own, network.description)) is not None:
         spec, tensors, origin = chosen
-        made = _text(forms(spec, SIZES[0])[PIXEL_VALUES])
-        how = f"images become {made} by {spec.name} of {origin}, with the bits of {spec.engine.value}"
+        how = f"images become {tensors_text(spec)} of {origin}, with the bits of {spec.engine.value}"
         return FileInput(spec, f"{own.name}: {weights}; {how}", tensors)
     if own.engine is not None:
         raise UsageError(f"model {own.name!r}: --engine is for an image processor, and it has none; give --processor")
@@ -77,6 +77,12 @@ def check_processor(own: ModelSettings) -> None:
     """Raise UsageError for a --processor that names none, or with settings that contradict it. It needs no network."""
     if _names_processor(own):
         _read(own, str(own.processor), str(own.processor))
+
+
+def tensors_text(spec: ProcessorSpec) -> str:
+    """Return the tensor of a processor and its name in words, for a processor whose tensors have one shape."""
+    made = next(iter(_forms_by_size(spec).values()))
+    return f"{_text(made[PIXEL_VALUES])} by {spec.name}"
 
 
 def refuse_images(own: ModelSettings) -> None:
@@ -119,9 +125,22 @@ def _read(own: ModelSettings, named: str, path: str | Path, advice: str = "") ->
     if own.preprocess == "dpu" and ProcessorSpec not in CUS:
         raise UsageError(f"{_of(own, named)}: no compute unit has image processors yet; give --preprocess cpu{advice}")
     try:
+        _check_files(Path(path))
         return processor(path, own.engine or Engine.TORCHVISION)
+    except RecursionError:
+        raise UsageError(f"{_of(own, named)}: it nests too deep; give a {FILE}{advice}") from None
     except UsageError as error:
         raise UsageError(f"{_of(own, named)}: {error}{advice}") from None
+
+
+def _check_files(path: Path) -> None:
+    """Refuse a file that might never end, such as a pipe, and a file that is too large. `path` may be its folder."""
+    for file in (path, path / FILE, path / FILE_OF_ALL):
+        if file.exists() and not file.is_dir():
+            if not file.is_file():
+                raise UsageError(f"{file} is not a regular file; give a {FILE}")
+            if file.stat().st_size > MAX_BYTES:
+                raise UsageError(f"{file} has more than {MAX_BYTES} bytes; give a {FILE}")
 
 
 def _of(own: ModelSettings, named: str) -> str:

@@ -532,7 +532,6 @@ group_options(
         "slo_ms",
         "drop_late",
         "preprocess",
-        "processor",
         "target",
         "xclbin",
         "http",

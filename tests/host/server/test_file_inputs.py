@@ -1,6 +1,7 @@
 """Test what makes the inputs of a network from files, and which processors are refused before a server starts."""
 
 import json
+import os
 
 import pytest
 
@@ -163,6 +164,25 @@ def test_a_bad_file_in_the_folder_is_named_with_a_way_out(folder, config, more, 
     said = str(raised.value)
     assert said.startswith(f"model 'own', processor {folder}/preprocessor_config.json: ") and text in said
     assert said.endswith(", or give --processor none")
+
+
+def test_a_file_that_cannot_be_read_is_refused(folder):
+    file = folder / "preprocessor_config.json"
+    for text, said in (
+        ("[" * 100_000, "it nests too deep"),
+        (" " * (1 << 20) + "{}", f"{file} has more than 1048576 bytes"),
+        ("{", "Expecting property name"),
+        ("[1]", "has no object of settings"),
+    ):
+        file.write_text(text)
+        for given in ({"weights": folder / "w.pt"}, {"processor": str(file)}, {"processor": str(folder)}):
+            with pytest.raises(UsageError) as raised:
+                file_input(settings(**given), network(IMAGE))
+            assert said in str(raised.value), raised.value
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(UsageError, match="is not a regular file; give a preproc"):
+        file_input(settings(processor=str(folder)), network(IMAGE))
 
 
 def test_an_engine_or_a_processor_without_images_is_refused():
