@@ -408,7 +408,7 @@ module image_cu
   );
 
   // ---- A program: scaler in place of resize and crop ----
-  logic                   program_stop, program_error, program_valid, program_ready;
+  logic                   program_refused, program_error, program_valid, program_ready;
   logic [127:0]           program_word, list;
   logic                   list_valid, list_ready;
   logic                   loaded, loaded_q, to_patches, sink_start;
@@ -425,7 +425,7 @@ module image_cu
     .start_i     (unit_start && program_q),
     .address_i   (arguments_q.program_at),
     .words_i     ({1'b0, arguments_q.program_bytes[31:4]}),
-    .stop_i      (program_stop),
+    .stop_i      (program_refused && phase == CuRun),
     .idle_o      (program_idle),
     .error_o     (program_error),
     .word_o      (program_word),
@@ -450,6 +450,7 @@ module image_cu
     .start_i     (unit_start),
     .bytes_i     (arguments_q.program_bytes),
     .loaded_o    (loaded),
+    .refused_o   (program_refused),
     .setup_o     (setup),
     .patches_o   (program_patches),
     .layout_o    (layout),
@@ -830,14 +831,13 @@ module image_cu
     else if (sink_start) started_q <= 1'b1;
   end
   assign ends_idle    = started_q && store_idle && patches_idle && words_idle;
-  assign jpeg_stop    = phase == CuRun && source_ended && !decode_busy;
-  assign tables_stop  = phase == CuRun && ends_idle;
-  assign program_stop = phase == CuRun && ends_idle;
-  assign run_over     = source_ended && (program_q ? window_ended : scaled_ended) &&
-                        !decode_busy && ends_idle && jpeg_idle && tables_idle && program_idle &&
-                        workspace_idle;
-  assign bus_error    = jpeg_error || (to_patches ? words_error : store_error) ||
-                        (planar_q && tables_error) || (program_q && program_error);
+  assign jpeg_stop   = phase == CuRun && source_ended && !decode_busy;
+  assign tables_stop = phase == CuRun && ends_idle;
+  assign run_over    = source_ended && (program_q ? window_ended : scaled_ended) &&
+                       !decode_busy && ends_idle && jpeg_idle && tables_idle && program_idle &&
+                       workspace_idle;
+  assign bus_error   = jpeg_error || (to_patches ? words_error : store_error) ||
+                       (planar_q && tables_error) || (program_q && program_error);
 
   status_e     out_status;
   logic [15:0] end_width, end_height;

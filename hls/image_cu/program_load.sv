@@ -3,8 +3,8 @@
 //
 // Interface   `start_i` for a clock, with the program's bytes, which stay. `loaded_o` rises when
 //             the setup is known and stands until the next start. A program whose lists do not fill
-//             its bytes, or with bits that must be zero and are not, has a setup without entries,
-//             which scaler refuses, and no words pass.
+//             its bytes, or with bits that must be zero and are not, is `refused_o`: its setup has
+//             no entries, which scaler refuses, and no more words are taken.
 // Throughput  a word a clock.
 // Latency     five clocks behind the first four words.
 module program_load
@@ -18,6 +18,7 @@ module program_load
   input  logic         start_i,
   input  logic [31:0]  bytes_i,
   output logic         loaded_o,
+  output logic         refused_o,
   output setup_t       setup_o,
   output logic         patches_o,
   output layout_t      layout_o,
@@ -41,6 +42,7 @@ module program_load
 
   assign program_q    = words_q;
   assign word_ready_o = loaded_o ? sound_q && list_ready_i : count_q != 3'(ProgramWords);
+  assign refused_o    = loaded_o && !sound_q;
   assign list_o       = word_i;
   assign list_valid_o = loaded_o && sound_q && word_valid_i;
 

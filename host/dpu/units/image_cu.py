@@ -11,14 +11,13 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.host.dpu.reference.image import upright
-from headrace.host.dpu.reference.orientation import orientation
-from headrace.host.dpu.specs import IMAGE_FORMATS, ImageSpec, ImageStage, Orientation
+from headrace.host.dpu.specs import ImageStage, Orientation
 from headrace.host.dpu.units.cu import Cu, CuLost
+from headrace.host.dpu.units.jobs import NO_NAME, Job, Jobs, Registers
 from headrace.host.dpu.units.status import Status
 
-WORKSPACE = 13  # index of the argument
-CENTRED = -1  # crop offset register: 0xFFFFFFFF centres the window
+WORKSPACE = 13  # indices of arguments
+PROGRAM = 19
 # Files of several scans need a workspace: three components without subsampling, 16 bits each, in whole MCUs. It begins
 # with room for a megapixel and grows with the files.
 COEFFICIENT_BYTES = 6  # for each pixel
@@ -35,14 +34,14 @@ class CuResult:
 
     Args:
         status: Status of the run.
-        output: The output bytes as an array of the stage's shape, empty if the status is not OK.
+        tensors: The tensors by name, none if the status is not OK. That of an ImageSpec has no name.
         source_pixels: Pixels of the source image.
         counters: Clocks of the run, from devices that count them.
-        orientation: Orientation of the file. `output` is turned by it if the spec says so.
+        orientation: Orientation of the file. The tensor is turned by it if the spec says so.
     """
 
     status: Status
-    output: NDArray[Any]
+    tensors: Mapping[str, NDArray[Any]]
     source_pixels: int
     counters: Mapping[str, int] | None
     orientation: Orientation
@@ -55,53 +54,60 @@ class ImageCu(Cu):
     result_argument = 5
 
     def __init__(
-        self, api: ModuleType, device: Any, context: Any, name: str, closing: threading.Event, spec: ImageSpec
+        self, api: ModuleType, device: Any, context: Any, name: str, closing: threading.Event, jobs: Jobs
     ) -> None:
         super().__init__(api, device, context, name, closing)
-        self._spec = spec
+        self._jobs = jobs
         self._jpeg = self._buffer(1 << 20, argument=0)
-        self._tensor = self._buffer(int(np.prod(spec.tensor_shape)) * np.dtype(spec.dtype).itemsize, argument=2)
-        words = table_words(spec)
-        self._tables = self._buffer(words.nbytes, argument=4)
+        self._tensor = self._buffer(jobs.tensor_bytes, argument=2)
+        self._tables = self._buffer(jobs.tables.nbytes, argument=4)
         self._workspace = self._buffer(FIRST_WORKSPACE, argument=WORKSPACE)
-        self._send(self._tables, words)
+        self._program = self._buffer(1 << 16, argument=PROGRAM)
+        self._send(self._tables, jobs.tables)
 
     def run(self, jpeg: bytes, stage: ImageStage, timeout_s: float) -> CuResult:
         """Run the CU on one JPEG file.
 
         It blocks for at most about `timeout_s` for each start of the CU, of which there are at most three. A file of
-        several scans is too large if its coefficients need more room than those of `spec.max_megapixels`.
+        several scans is too large if its coefficients need more room than those of `max_megapixels`.
 
-        Raises CuLost if the CU hung or ended in an error state, or a transfer failed."""
+        Raises UnsupportedInput if no CU does the job, and CuLost if the CU hung or ended in an error state, or a
+        transfer failed."""
+        return self._do(jpeg, self._jobs.job(jpeg, stage), timeout_s)
+
+    def _do(self, jpeg: bytes, job: Job, timeout_s: float) -> CuResult:
         try:
             if len(jpeg) > self._jpeg.size():
                 self._jpeg = self._buffer(len(jpeg), argument=0)
+            if job.program.nbytes > self._program.size():
+                self._program = self._buffer(job.program.nbytes, argument=PROGRAM)
             self._send(self._jpeg, jpeg)
-            exif = orientation(jpeg)
-            spec = self._spec.as_stored(exif)
-            words = self._once(len(jpeg), spec, stage, timeout_s)
+            if job.program.nbytes:
+                self._send(self._program, job.program)
+            words = self._once(len(jpeg), job, timeout_s)
             if wants_workspace(words):
                 try:
-                    self._workspace = self._buffer(workspace_bytes(words, self._spec), argument=WORKSPACE)
+                    needed = workspace_bytes(words, self._jobs.max_megapixels)
+                    self._workspace = self._buffer(needed, argument=WORKSPACE)
                 except (NoRoom, RuntimeError, MemoryError):  # XRT raises the latter two if a bank is full
-                    return CuResult(Status.TOO_LARGE, np.empty(0, np.uint8), 0, self.counters, exif)
-                words = self._once(len(jpeg), spec, stage, timeout_s)
+                    return CuResult(Status.TOO_LARGE, {}, 0, self.counters, job.orientation)
+                words = self._once(len(jpeg), job, timeout_s)
             if words[0] == Status.BUFFER_TOO_SMALL:
                 self._tensor = self._buffer(output_bytes(words), argument=2)
-                words = self._once(len(jpeg), spec, stage, timeout_s)
+                words = self._once(len(jpeg), job, timeout_s)
             output: NDArray[np.uint8] = np.empty(0, np.uint8)
             if words[0] == Status.OK:
                 output = self._fetch(self._tensor, output_bytes(words))
-            return result(words, output, self._spec, stage, exif, self.counters)
+            return result(words, output, job, self.counters)
         except (RuntimeError, ValueError) as error:  # RuntimeError is from XRT, ValueError from an invalid record
             raise CuLost(f"{self.name}: {error}") from error
 
     def probe(self, timeout_s: float) -> bool:
         """Return whether the CU decodes a known image right."""
         jpeg, pixels = known_image()
-        return np.array_equal(self.run(jpeg, ImageStage.DECODE, timeout_s).output, pixels)
+        return np.array_equal(self._do(jpeg, KNOWN, timeout_s).tensors[NO_NAME], pixels)
 
-    def _once(self, jpeg_bytes: int, spec: ImageSpec, stage: ImageStage, timeout_s: float) -> list[int]:
+    def _once(self, jpeg_bytes: int, job: Job, timeout_s: float) -> list[int]:
         """Start the CU once and return its record: status, out_width, out_height, src_width, src_height, output bytes
         (low, high), 0."""
         return self._start(
@@ -112,19 +118,13 @@ class ImageCu(Cu):
             self._tensor.size(),
             self._tables,
             self._result,
-            int(stage),
-            IMAGE_FORMATS.index(spec.dtype),
-            spec.resize_short,
-            spec.crop_width,
-            spec.crop_height,
-            CENTRED if spec.crop_x is None else spec.crop_x,
-            CENTRED if spec.crop_y is None else spec.crop_y,
+            *job.registers,
             self._workspace,
             self._workspace.size(),
             self._tables,  # stands in for the ring, which has no entries for a single request
             *(0, 0, 0),
-            self._tables,  # and for the program, which there is none of
-            0,
+            self._program,
+            job.program.nbytes,
         )
 
 
@@ -135,14 +135,6 @@ def known_image() -> tuple[bytes, NDArray[np.uint8]]:
     drawn = np.stack([rows * 8, columns * 8, (rows ^ columns) * 8], axis=-1).astype(np.uint8)
     jpeg = cv2.imencode(".jpg", drawn)[1]
     return jpeg.tobytes(), cv2.cvtColor(cv2.imdecode(jpeg, cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB).astype(np.uint8)
-
-
-def table_words(spec: ImageSpec) -> NDArray[np.uint8]:
-    """Return the content of `tables`."""
-    words = np.zeros((3, 256), np.uint32)  # the CU takes the low bits that the format needs
-    table = spec.tables()
-    words[:] = table.view(f"u{table.itemsize}")
-    return words.view(np.uint8).reshape(-1)
 
 
 def output_bytes(words: list[int]) -> int:
@@ -156,30 +148,28 @@ def wants_workspace(words: list[int]) -> bool:
     return words[0] == Status.BUFFER_TOO_SMALL and words[1] == 0
 
 
-def workspace_bytes(words: list[int], spec: ImageSpec) -> int:
+def workspace_bytes(words: list[int], max_megapixels: int) -> int:
     """Return the workspace bytes that such a record asks for.
 
     Raises NoRoom if they are for an image larger than the CPU would take."""
-    if output_bytes(words) > COEFFICIENT_BYTES * 10**6 * spec.max_megapixels:
+    if output_bytes(words) > COEFFICIENT_BYTES * 10**6 * max_megapixels:
         raise NoRoom
     return output_bytes(words)
 
 
 def result(
-    words: list[int],
-    output: NDArray[np.uint8],
-    spec: ImageSpec,
-    stage: ImageStage,
-    exif: Orientation,
-    counters: Mapping[str, int] | None,
+    words: list[int], output: NDArray[np.uint8], job: Job, counters: Mapping[str, int] | None
 ) -> CuResult:
     """Return the result for a record and, if its status is OK, the output bytes, which are copied.
 
-    `exif` is the orientation of the file. Raises ValueError for an invalid record."""
+    Raises ValueError for an invalid record."""
     status, width, height, pixels = Status(words[0]), words[1], words[2], words[3] * words[4]
-    if status != Status.OK:
-        return CuResult(status, np.empty(0, np.uint8), pixels, counters, exif)
-    shape = (3, height, width) if stage == ImageStage.NORMALIZE else (height, width, 3)
-    dtype = np.dtype(spec.dtype if stage == ImageStage.NORMALIZE else np.uint8)
-    image = output.view(dtype).reshape(shape).copy()  # a copy, as the next request reuses the buffer
-    return CuResult(status, upright(image, spec.turn(exif), stage), pixels, counters, exif)
+    tensors = job.finish(output, width, height) if status == Status.OK else {}
+    return CuResult(status, tensors, pixels, counters, job.orientation)
+
+
+def _pixels(output: NDArray[np.uint8], width: int, height: int) -> Mapping[str, NDArray[Any]]:
+    return {NO_NAME: output.reshape(height, width, 3).copy()}
+
+
+KNOWN = Job(Registers(int(ImageStage.DECODE), 0), Orientation.NONE, _pixels)  # the job of a probe

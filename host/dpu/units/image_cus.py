@@ -2,12 +2,16 @@
 
 from typing import Any
 
+import numpy as np
+
 from headrace.host.dpu.preprocessor import Launch, Preprocessed
+from headrace.host.dpu.processors import ProcessorSpec
 from headrace.host.dpu.specs import ImageSpec, ImageStage
 from headrace.host.dpu.units.image_cu import ImageCu
 from headrace.host.dpu.units.job_queue import JobQueue
+from headrace.host.dpu.units.jobs import NO_NAME, PIXEL_VALUES, jobs_of
 from headrace.host.dpu.units.pool import CuPool, OpenPool
-from headrace.host.dpu.units.run_limits import image_clocks
+from headrace.host.dpu.units.run_limits import image_clocks, processor_clocks
 from headrace.host.dpu.units.status import Status
 
 
@@ -18,25 +22,36 @@ class ImageCus:
 
     kernels = (ImageCu.kernel_name,)
 
-    def __init__(self, spec: ImageSpec, open_pool: OpenPool, launch: Launch, polls: int, clocks_per_s: float) -> None:
+    def __init__(
+        self,
+        spec: ImageSpec | ProcessorSpec,
+        open_pool: OpenPool,
+        launch: Launch,
+        polls: int,
+        clocks_per_s: float,
+    ) -> None:
         self._spec = spec
         self._clocks_per_s = clocks_per_s
         self._pool: CuPool[Any]
         if launch is Launch.QUEUE:
-            self._pool = open_pool(JobQueue, spec, polls)
+            self._pool = open_pool(JobQueue, jobs_of(spec), polls)
         else:
-            self._pool = open_pool(ImageCu, spec)
+            self._pool = open_pool(ImageCu, jobs_of(spec))
         self.pools = (self._pool,)
 
     async def process(self, data: bytes, stage: ImageStage | None, timeout_s: float) -> tuple[Preprocessed, Status]:
-        """Run one file and return its result and status.
+        """Run one file and return its result and status. A ProcessorSpec has no stages.
 
-        `timeout_s` is added to the time that the image's size accounts for. Raises DpuUnavailable."""
+        `timeout_s` is added to the time that the image's size accounts for. Raises DpuUnavailable, and UnsupportedInput
+        for what no CU does."""
         last = ImageStage.NORMALIZE if stage is None else stage
-        limit_s = timeout_s + image_clocks(data, self._spec, last) / self._clocks_per_s
+        processor = isinstance(self._spec, ProcessorSpec)
+        clocks = processor_clocks(data, self._spec) if processor else image_clocks(data, self._spec, last)
+        limit_s = timeout_s + clocks / self._clocks_per_s
         run, result = await self._pool.run(lambda cu: cu.run(data, last, limit_s))
+        name = PIXEL_VALUES if processor else NO_NAME
         done = Preprocessed(
-            result.output,
+            result.tensors.get(name, np.empty(0, np.uint8)),
             run.unit,
             run.started,
             run.finished,
@@ -45,5 +60,6 @@ class ImageCus:
             result.counters,
             (run,),
             orientation=result.orientation,
+            tensors=result.tensors if processor else {},
         )
         return done, result.status

@@ -17,28 +17,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.host.dpu.reference.orientation import orientation
-from headrace.host.dpu.specs import IMAGE_FORMATS, ImageSpec, ImageStage
+from headrace.host.dpu.specs import ImageStage
 from headrace.host.dpu.units.cu import RESULT_WORDS, Cu, CuLost, as_int
 from headrace.host.dpu.units.image_cu import (
-    CENTRED,
     FIRST_WORKSPACE,
+    KNOWN,
+    PROGRAM,
     WORKSPACE,
     CuResult,
     NoRoom,
     known_image,
     output_bytes,
     result,
-    table_words,
     wants_workspace,
     workspace_bytes,
 )
+from headrace.host.dpu.units.jobs import NO_NAME, Job, Jobs
 from headrace.host.dpu.units.status import Status
 
 LANES = 4  # jobs of a CU at a time: one runs, one is fetched ahead, and the host works on the others
 ENTRIES = 8  # a power of two, at least LANES
 DESCRIPTOR = struct.Struct("<16I")
 NUMBERED = 48  # bytes of a descriptor before the word with its number
+LAST = 15  # index of the word with the number
 JOB, STOP = 0, 1
 SLICE_S = 0.0005  # pause between two looks at the records
 
@@ -54,7 +55,7 @@ class JobSlot:
     def run(self, jpeg: bytes, stage: ImageStage, timeout_s: float) -> CuResult:
         """Run a job, and block until it is done.
 
-        Raises CuLost if the CU has finished none of its jobs for `timeout_s`, ended in an error state, or a transfer
+        Raises UnsupportedInput if no CU does the job. Raises CuLost if the CU has finished none of its jobs for `timeout_s`, ended in an error state, or a transfer
         failed. The CU is then lost to all lanes."""
         return self._queue.run(self._number - 1, jpeg, stage, timeout_s)
 
@@ -73,21 +74,22 @@ class JobQueue(Cu):
         context: Any,
         name: str,
         closing: threading.Event,
-        spec: ImageSpec,
+        jobs: Jobs,
         polls: int,
     ) -> None:
         super().__init__(api, device, context, name, closing)
-        self._spec = spec
+        self._jobs = jobs
         self._polls = polls
         self._tables = self._buffer(3 * 256 * 4, argument=4)
-        self._send(self._tables, table_words(spec))
+        self._send(self._tables, jobs.tables)
         self._ring = self._buffer(ENTRIES * DESCRIPTOR.size, argument=15)
         for buffer in (self._ring, self._result):  # cleared, as old content could look like a job or a record
             self._send(buffer, bytes(buffer.size()))
         self._lock = threading.RLock()  # guards all attributes below
         self._jpeg_room = 1 << 20  # bytes for each lane
         self._workspace_room = FIRST_WORKSPACE
-        self._tensor_room = _pages(int(np.prod(spec.tensor_shape)) * np.dtype(spec.dtype).itemsize)
+        self._tensor_room = _pages(jobs.tensor_bytes)
+        self._program_room = 1 << 16
         self._allocate()
         self._workspace = self._buffer(self._workspace_room, argument=WORKSPACE)  # the CU does one job at a time
         self._run: Any = None
@@ -117,27 +119,28 @@ class JobQueue(Cu):
             self._lost = f"{self.name} was closed"
 
     def run(self, lane: int, jpeg: bytes, stage: ImageStage, timeout_s: float) -> CuResult:
-        exif = orientation(jpeg)
-        spec = self._spec.as_stored(exif)
+        return self._do(lane, jpeg, self._jobs.job(jpeg, stage), timeout_s)
+
+    def _do(self, lane: int, jpeg: bytes, job: Job, timeout_s: float) -> CuResult:
         try:
-            if len(jpeg) > self._jpeg_room:
-                self._grow(timeout_s, jpeg=len(jpeg))
-            words, tensor = self._once(lane, jpeg, spec, stage, timeout_s)
+            if len(jpeg) > self._jpeg_room or job.program.nbytes > self._program_room:
+                self._grow(timeout_s, jpeg=len(jpeg), program=job.program.nbytes)
+            words, tensor = self._once(lane, jpeg, job, timeout_s)
             if wants_workspace(words):
                 try:
-                    self._grow(timeout_s, workspace=workspace_bytes(words, self._spec))
+                    self._grow(timeout_s, workspace=workspace_bytes(words, self._jobs.max_megapixels))
                 except NoRoom:
-                    return CuResult(Status.TOO_LARGE, np.empty(0, np.uint8), 0, None, exif)
-                words, tensor = self._once(lane, jpeg, spec, stage, timeout_s)
+                    return CuResult(Status.TOO_LARGE, {}, 0, None, job.orientation)
+                words, tensor = self._once(lane, jpeg, job, timeout_s)
             if words[0] == Status.BUFFER_TOO_SMALL:
                 self._grow(timeout_s, tensor=output_bytes(words))
-                words, tensor = self._once(lane, jpeg, spec, stage, timeout_s)
+                words, tensor = self._once(lane, jpeg, job, timeout_s)
             output: NDArray[np.uint8] = np.empty(0, np.uint8)
             if words[0] == Status.OK:
                 size, offset = output_bytes(words), lane * (tensor.size() // LANES)
                 tensor.sync(self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE, size, offset)
                 output = np.frombuffer(tensor.map(), np.uint8, size, offset)
-            return result(words, output, self._spec, stage, exif, None)
+            return result(words, output, job, None)
         except (RuntimeError, ValueError, CuLost) as error:
             with self._lock:
                 self._lost = self._lost or str(error)
@@ -145,19 +148,21 @@ class JobQueue(Cu):
 
     def probe(self, timeout_s: float) -> bool:
         jpeg, pixels = known_image()
-        return np.array_equal(self.run(0, jpeg, ImageStage.DECODE, timeout_s).output, pixels)
+        return np.array_equal(self._do(0, jpeg, KNOWN, timeout_s).tensors[NO_NAME], pixels)
 
     # ---- Jobs ----
 
-    def _once(
-        self, lane: int, jpeg: bytes, spec: ImageSpec, stage: ImageStage, timeout_s: float
-    ) -> tuple[list[int], Any]:
+    def _once(self, lane: int, jpeg: bytes, job: Job, timeout_s: float) -> tuple[list[int], Any]:
         """Run one job, and return its record and the buffer with its tensor."""
         to_device = self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE
         with self._lock:
             tensor, at = self._tensor, lane * self._jpeg_room
             self._jpeg.write(jpeg, at)
             self._jpeg.sync(to_device, len(jpeg), at)
+            program_at = lane * self._program_room
+            if job.program.nbytes:
+                self._programs.write(job.program, program_at)
+                self._programs.sync(to_device, job.program.nbytes, program_at)
             if self._number == self._undone:
                 self._since_moved = self._stopwatch()
             number = self._number
@@ -169,14 +174,10 @@ class JobQueue(Cu):
                     len(jpeg),
                     lane * self._tensor_room,
                     self._tensor_room,
-                    int(stage),
-                    IMAGE_FORMATS.index(spec.dtype),
-                    spec.resize_short,
-                    spec.crop_width,
-                    spec.crop_height,
-                    CENTRED if spec.crop_x is None else spec.crop_x,
-                    CENTRED if spec.crop_y is None else spec.crop_y,
+                    *job.registers,
                     JOB,
+                    program_at,
+                    job.program.nbytes,
                 ],
             )
             self._number += 1
@@ -192,8 +193,8 @@ class JobQueue(Cu):
 
         The slot is free, because there are fewer lanes than slots."""
         at = number % ENTRIES * DESCRIPTOR.size
-        last = [0, 0, 0, number]
-        self._ring.write(DESCRIPTOR.pack(*(word & 0xFFFFFFFF for word in (*words, *last))), at)
+        zeros = [0] * (LAST - len(words))
+        self._ring.write(DESCRIPTOR.pack(*(word & 0xFFFFFFFF for word in (*words, *zeros, number))), at)
         for begin, size in ((0, NUMBERED), (NUMBERED, DESCRIPTOR.size - NUMBERED)):
             self._ring.sync(self._api.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE, size, at + begin)
 
@@ -251,8 +252,8 @@ class JobQueue(Cu):
             ENTRIES,
             as_int(self._undone & 0xFFFFFFFF),
             self._polls,
-            self._ring,  # stands in for programs, which there are none of
-            0,
+            self._programs,
+            self._programs.size(),
         )
 
     def _ended(self) -> bool:
@@ -270,12 +271,16 @@ class JobQueue(Cu):
             raise CuLost(f"{self.name}: its run ended in {Status(status).name}")
         return True
 
-    def _grow(self, timeout_s: float, *, jpeg: int = 0, tensor: int = 0, workspace: int = 0) -> None:
+    def _grow(
+        self, timeout_s: float, *, jpeg: int = 0, tensor: int = 0, workspace: int = 0, program: int = 0
+    ) -> None:
         """Make buffers larger, to so many bytes.
 
         A run takes its buffers at its start, so a run that is under way is ended first."""
         with self._lock:
-            if jpeg <= self._jpeg_room and tensor <= self._tensor_room and workspace <= self._workspace_room:
+            wanted = (jpeg, tensor, workspace, program)
+            rooms = (self._jpeg_room, self._tensor_room, self._workspace_room, self._program_room)
+            if all(size <= room for size, room in zip(wanted, rooms, strict=True)):
                 return  # another lane's job was as large
             while self._undone != self._number:
                 self._look()
@@ -287,11 +292,12 @@ class JobQueue(Cu):
                     if stopwatch.exceeds(timeout_s):
                         raise CuLost(f"{self.name} did not stop within {timeout_s} s")
                     time.sleep(SLICE_S)
-                # A run that exif no job just before does not take the stop, and its place is the next job's.
+                # A run that found no job just before does not take the stop, and its place is the next job's.
                 taken = int(self._fetch_records()[ENTRIES, 2]) == (self._number + 1) & 0xFFFFFFFF
                 self._number = self._undone = self._number + taken
             self._jpeg_room = max(self._jpeg_room, _pages(jpeg))
             self._tensor_room = max(self._tensor_room, _pages(tensor))
+            self._program_room = max(self._program_room, _pages(program))
             if workspace > self._workspace_room:
                 try:
                     self._workspace = self._buffer(_pages(workspace), argument=WORKSPACE)
@@ -304,6 +310,7 @@ class JobQueue(Cu):
     def _allocate(self) -> None:
         self._jpeg = self._buffer(LANES * self._jpeg_room, argument=0)
         self._tensor = self._buffer(LANES * self._tensor_room, argument=2)
+        self._programs = self._buffer(LANES * self._program_room, argument=PROGRAM)
 
 
 def _pages(size: int) -> int:

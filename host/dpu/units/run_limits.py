@@ -10,6 +10,7 @@ from typing import Final
 
 from headrace.batching import CorruptInput
 from headrace.bitstreams.xclbin import Mode
+from headrace.host.dpu.processors import ProcessorSpec, Size
 from headrace.host.dpu.reference import image_file
 from headrace.host.dpu.specs import ImageSpec, ImageStage
 
@@ -20,6 +21,7 @@ CARD_CLOCKS_PER_S: Final = 100e6
 A_JPEG_BYTE: Final = 24  # clocks: eight symbols of one bit, three clocks for each in files of several scans
 A_PIXEL: Final = 1  # clocks, for each scan (words of its coefficients) and for the image (transform, rows, filters)
 AN_OUTPUT_PIXEL: Final = 2
+A_ROW: Final = 16  # clocks between two rows of a resize, and pixels of a row that its lists add
 A_WAV_BYTE: Final = 24  # at 8 kHz and two bytes a sample, each CU takes 2.2 clocks for one; room for any filter
 SOS: Final = b"\xff\xda"
 
@@ -34,6 +36,24 @@ def image_clocks(jpeg: bytes, spec: ImageSpec, stage: ImageStage) -> int:
     clocks += A_PIXEL * width * height * (2 + jpeg.count(SOS))
     if stage >= ImageStage.RESIZE and width and height:
         clocks += AN_OUTPUT_PIXEL * math.ceil(width * height * (spec.resize_short / min(width, height)) ** 2)
+    return clocks
+
+
+def processor_clocks(jpeg: bytes, spec: ProcessorSpec) -> int:
+    """Return the most clocks of one run with a program. Raises UsageError for a size that the spec does not take."""
+    try:
+        source = Size(*image_file.size(jpeg))
+    except CorruptInput:
+        return A_JPEG_BYTE * len(jpeg)
+    clocks = A_JPEG_BYTE * len(jpeg) + A_PIXEL * source.width * source.height * (2 + jpeg.count(SOS))
+    if 0 in source:
+        return clocks
+    for step in spec.plan(source).passes:
+        # Between its passes, a resize has the width of one image and the height of the other.
+        rows, columns = max(source.height, step.size.height), max(source.width, step.size.width)
+        clocks += AN_OUTPUT_PIXEL * (rows + A_ROW) * (columns + A_ROW)
+        if step.placement is not None:  # a word of the tensor takes a clock, and a pixel has at most two words
+            clocks += AN_OUTPUT_PIXEL * step.placement.canvas.width * step.placement.canvas.height
     return clocks
 
 

@@ -1,0 +1,136 @@
+"""What an image CU is asked for an image, by the spec: registers, a program, and the form of the output."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.batching import UnsupportedInput
+from headrace.host.dpu.processors import ProcessorSpec, Size, tensor
+from headrace.host.dpu.reference import image_file
+from headrace.host.dpu.reference.image import upright
+from headrace.host.dpu.reference.orientation import orientation
+from headrace.host.dpu.specs import IMAGE_FORMATS, MAX_MEGAPIXELS, ImageSpec, ImageStage, Orientation
+from headrace.host.dpu.units import program as programs
+
+CENTRED: Final = -1  # crop offset register: 0xFFFFFFFF centres the window
+NO_PROGRAM: Final = np.empty(0, np.uint8)
+PIXEL_VALUES: Final = "pixel_values"
+NO_NAME: Final = ""  # of the tensor of an ImageSpec
+
+# Output bytes, width and height to the tensors by name. A stage of an ImageSpec has one tensor without a name.
+Finish = Callable[[NDArray[np.uint8], int, int], Mapping[str, NDArray[Any]]]
+
+
+class Registers(NamedTuple):
+    """The registers of a request that are no buffers, in their order."""
+
+    stage: int
+    format: int
+    resize_short: int = 0
+    crop_width: int = 0
+    crop_height: int = 0
+    crop_x: int = 0
+    crop_y: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What one image asks of a CU.
+
+    Args:
+        registers: The registers.
+        orientation: Orientation of the file.
+        finish: Makes the tensors of the output. It copies the bytes.
+        program: The program, empty without one.
+    """
+
+    registers: Registers
+    orientation: Orientation
+    finish: Finish
+    program: NDArray[np.uint8] = field(default_factory=NO_PROGRAM.copy)
+
+
+class Jobs(Protocol):
+    """Makes the jobs of a spec.
+
+    Attributes:
+        tables: The content of the CU's `tables`.
+        tensor_bytes: Bytes of a usual tensor.
+        max_megapixels: Largest image, by which the workspace is bounded.
+    """
+
+    tables: NDArray[np.uint8]
+    tensor_bytes: int
+    max_megapixels: int
+
+    def job(self, jpeg: bytes, stage: ImageStage) -> Job:
+        """Return the job of a file. Raises UnsupportedInput if no CU does it."""
+        ...
+
+
+class ImageJobs:
+    """The jobs of an ImageSpec."""
+
+    def __init__(self, spec: ImageSpec) -> None:
+        self._spec = spec
+        table = spec.tables()
+        self.tables = table_words(table)
+        self.tensor_bytes = int(np.prod(spec.tensor_shape)) * table.itemsize
+        self.max_megapixels = spec.max_megapixels
+
+    def job(self, jpeg: bytes, stage: ImageStage) -> Job:
+        exif = orientation(jpeg)
+        spec = self._spec.as_stored(exif)
+        registers = Registers(
+            int(stage),
+            IMAGE_FORMATS.index(spec.dtype),
+            spec.resize_short,
+            spec.crop_width,
+            spec.crop_height,
+            CENTRED if spec.crop_x is None else spec.crop_x,
+            CENTRED if spec.crop_y is None else spec.crop_y,
+        )
+
+        def finish(output: NDArray[np.uint8], width: int, height: int) -> Mapping[str, NDArray[Any]]:
+            planar = stage == ImageStage.NORMALIZE
+            shape = (3, height, width) if planar else (height, width, 3)
+            image = output.view(spec.dtype if planar else np.uint8).reshape(shape).copy()
+            return {NO_NAME: upright(image, self._spec.turn(exif), stage)}
+
+        return Job(registers, exif, finish)
+
+
+class ProcessorJobs:
+    """The jobs of a ProcessorSpec. It has no stages."""
+
+    def __init__(self, spec: ProcessorSpec, max_megapixels: int = MAX_MEGAPIXELS) -> None:
+        self._spec = spec
+        self.tables = table_words(spec.table())
+        self.tensor_bytes = 1 << 20
+        self.max_megapixels = max_megapixels
+
+    def job(self, jpeg: bytes, stage: ImageStage) -> Job:
+        exif = orientation(jpeg)
+        if exif is not Orientation.NONE:
+            raise UnsupportedInput(f"the file has the Exif orientation {int(exif)}, and a CU does not turn an image")
+        made = programs.program(self._spec, Size(*image_file.size(jpeg)))
+
+        def finish(output: NDArray[np.uint8], width: int, height: int) -> Mapping[str, NDArray[Any]]:
+            values = {PIXEL_VALUES: output.view(made.dtype).reshape(made.shape).copy()}
+            return values | {name: tensor(what, made.plan, self._spec.layout) for name, what in self._spec.extras}
+
+        return Job(Registers(programs.STAGE, made.format), exif, finish, made.data)
+
+
+def jobs_of(spec: ImageSpec | ProcessorSpec) -> ImageJobs | ProcessorJobs:
+    return ProcessorJobs(spec) if isinstance(spec, ProcessorSpec) else ImageJobs(spec)
+
+
+def table_words(table: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return the content of `tables` for a table of shape (3, 256)."""
+    words = np.zeros((3, 256), np.uint32)  # the CU takes the low bits that the format needs
+    words[:] = np.ascontiguousarray(table).view(f"u{table.dtype.itemsize}")
+    return words.view(np.uint8).reshape(-1)

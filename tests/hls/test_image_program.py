@@ -1,0 +1,165 @@
+"""image_cu x {C++, RTL} with a program, against the reference of image processors, which is transformers' own output."""
+
+import io
+
+import cu_rtlsim
+import numpy as np
+import pytest
+import units
+from PIL import Image
+
+from headrace.host.xrt.hw_emu import MemoryModel
+from headrace.host.dpu.hugging_face import from_hf
+from headrace.host.dpu.processors import Engine, Size
+from headrace.host.dpu.reference.processor import process
+from headrace.host.dpu.units import program as programs
+from headrace.host.dpu.units.status import Status
+
+RNG = np.random.default_rng(0)
+
+
+def jpeg(width: int, height: int, quality: int = 90) -> bytes:
+    """A picture of smooth shapes with some noise."""
+    rows, columns = np.mgrid[0:height, 0:width]
+    waves = np.stack([np.sin(columns / 9), np.cos(rows / 7), np.sin((rows + columns) / 13)], axis=-1)
+    pixels = np.clip(128 + 100 * waves + RNG.normal(0, 8, waves.shape), 0, 255).astype(np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "JPEG", quality=quality)
+    return file.getvalue()
+
+
+def pixels_of(file: bytes) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(file)).convert("RGB"))
+
+
+SMALL = {"size": {"height": 56, "width": 42}}
+QWEN = {"image_processor_type": "Qwen2VLImageProcessor", "min_pixels": 28 * 28, "max_pixels": 28 * 28 * 12}
+CLIP = {"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 40}}
+SPECS = {
+    "clip": CLIP | {"crop_size": {"height": 36, "width": 37}},
+    "clip with zeros around": CLIP | {"crop_size": {"height": 60, "width": 61}},
+    "siglip": {"image_processor_type": "SiglipImageProcessor"} | SMALL,
+    "vit": {"image_processor_type": "ViTImageProcessor"} | SMALL,
+    "bytes": {"image_processor_type": "ViTImageProcessor", "do_rescale": False, "do_normalize": False} | SMALL,
+    "chameleon": {
+        "image_processor_type": "ChameleonImageProcessor",
+        "size": {"shortest_edge": 30},
+        "crop_size": {"height": 30, "width": 30},
+    },
+    "qwen": QWEN,
+    "qwen in bytes": QWEN | {"do_rescale": False, "do_normalize": False},
+    "paddle": {"image_processor_type": "PaddleOCRVLImageProcessor", "min_pixels": 28 * 28, "max_pixels": 28 * 28 * 9},
+    "siglip2": {"image_processor_type": "Siglip2ImageProcessor", "max_num_patches": 20},
+    "pixtral": {"image_processor_type": "PixtralImageProcessor", "size": {"longest_edge": 64}},
+    "deepseek": {"image_processor_type": "DeepseekVLImageProcessor", "size": {"height": 48, "width": 48}},
+}
+SIZES = [(90, 70), (64, 120), (33, 31)]
+
+
+def run(rtl: bool, file: bytes, spec, *, source: Size | None = None, change=None, **more):
+    made = programs.program(spec, source or Size(*reversed(pixels_of(file).shape[:2])))
+    code = made.data.copy()
+    if change is not None:
+        code = change(code)
+    settings = {
+        "stage": programs.STAGE,
+        "format": made.format,
+        "tables": spec.table().view(f"u{spec.table().dtype.itemsize}"),
+        "program": code.tobytes(),
+        "memory": -(-made.tensor_bytes // 16) * 16 + 64,
+        "capacity": -(-made.tensor_bytes // 16) * 16,
+    }
+    if rtl:
+        return made, cu_rtlsim.image_cu(file, **{**settings, **more})
+    more.pop("behind", None)
+    return made, units.image_cu(file, **{**settings, **more})
+
+
+def check(rtl: bool, file: bytes, spec, **more) -> None:
+    made, done = run(rtl, file, spec, **more)
+    assert done.status == Status.OK
+    expected = process(pixels_of(file), spec)["pixel_values"]
+    assert (made.shape, made.dtype) == (expected.shape, expected.dtype)
+    assert done.bytes == expected.nbytes
+    assert done.out_size == tuple(made.plan.image)
+    assert np.array_equal(done.memory[: expected.nbytes], np.ascontiguousarray(expected).view(np.uint8).reshape(-1))
+    assert (done.memory[-(-expected.nbytes // 16) * 16 :] == 0xA5).all()
+
+
+CASES = [(engine, size) for engine in Engine for size in SIZES]
+
+
+@pytest.mark.parametrize(
+    ("engine", "size"),
+    [pytest.param(*case, marks=() if number % 4 == 0 else pytest.mark.slow) for number, case in enumerate(CASES)],
+)
+@pytest.mark.parametrize("name", SPECS)
+def test_cpp_gives_the_tensor_of_the_reference(name, engine, size):
+    check(False, jpeg(*size), from_hf(SPECS[name], engine))
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_rtl_gives_the_tensor_of_the_reference(name):
+    check(True, jpeg(90, 70), from_hf(SPECS[name], Engine.TORCHVISION))
+    check(True, jpeg(64, 120), from_hf(SPECS[name], Engine.PILLOW13), behind=MemoryModel(stall=0.3, seed=3))
+
+
+@pytest.mark.parametrize("rtl", [False, True])
+def test_an_image_of_another_size_than_the_program_ends_in_a_status(rtl):
+    spec = from_hf(SPECS["clip"])
+    for size in (Size(89, 70), Size(90, 71), Size(10, 10)):
+        assert run(rtl, jpeg(90, 70), spec, source=size)[1].status == Status.BAD_ARGUMENT
+    check(rtl, jpeg(90, 70), spec)
+
+
+@pytest.mark.parametrize("rtl", [False, True])
+@pytest.mark.parametrize("name", ["clip", "qwen"])
+def test_a_tensor_that_is_too_small_is_told_with_its_bytes(rtl, name):
+    spec = from_hf(SPECS[name])
+    made, done = run(rtl, jpeg(90, 70), spec, capacity=64)
+    assert (done.status, done.bytes) == (Status.BUFFER_TOO_SMALL, made.tensor_bytes)
+    assert (done.memory == 0xA5).all()
+
+
+@pytest.mark.parametrize("rtl", [False, True])
+@pytest.mark.parametrize("name", ["clip", "qwen"])
+def test_a_damaged_file_ends_in_its_status(rtl, name):
+    spec, file = from_hf(SPECS[name]), jpeg(90, 70)
+    for data, status in ((file[: len(file) // 2], Status.TRUNCATED), (b"\x00" * 40, Status.NOT_JPEG)):
+        assert run(rtl, data, spec, source=Size(90, 70))[1].status == status
+    check(rtl, file, spec)
+
+
+@pytest.mark.parametrize("bytes_", [0, 16, 63, 64])
+def test_a_program_that_is_too_short_ends_in_a_status(bytes_):
+    for rtl in (False, True):
+        done = run(rtl, jpeg(90, 70), from_hf(SPECS["qwen"]), change=lambda code: code[:bytes_])[1]
+        assert done.status == Status.BAD_ARGUMENT
+
+
+def test_cpp_and_rtl_agree_on_damaged_programs():
+    """Programs are bytes of memory. Whatever they say, the CU ends, and writes nothing beside its tensor."""
+    rng = np.random.default_rng(5)
+    file, seen = jpeg(40, 30), set()
+    for number in range(60):
+        spec = from_hf(SPECS[("qwen", "clip", "siglip2", "deepseek")[number % 4]])
+
+        def change(code):
+            for _ in range(rng.integers(1, 4)):
+                place = rng.integers(0, 64) if rng.random() < 0.7 else rng.integers(0, len(code))
+                code[place] ^= 1 << rng.integers(0, 8)
+            if rng.random() < 0.2:
+                code = code[: rng.integers(0, len(code))]
+            return code
+
+        state = rng.bit_generator.state
+        expected = run(False, file, spec, change=change)[1]
+        rng.bit_generator.state = state
+        done = run(True, file, spec, change=change, max_cycles=4_000_000)[1]
+        assert (done.status, done.out_size) == (expected.status, expected.out_size), number
+        if done.status == Status.OK:
+            assert done.bytes == expected.bytes
+            assert np.array_equal(done.memory[: done.bytes], expected.memory[: done.bytes]), number
+        assert (done.memory[-64:] == 0xA5).all()
+        seen.add(done.status)
+    assert {Status.OK, Status.BAD_ARGUMENT} <= seen
