@@ -25,7 +25,7 @@ class ProcessedImage:
 
     Args:
         tensors: What the model takes, by the names of transformers.
-        unit: "cpu". No compute unit has image processors yet.
+        unit: "cpu". `Dpu` makes the tensors on compute units.
         damage: Fault of a damaged file that was taken nonetheless, or None.
         orientation: Orientation in the Exif data of the file. The tensors are of the upright image.
     """
