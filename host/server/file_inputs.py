@@ -40,7 +40,7 @@ CASTS = {"float32": ("float32", "float16", "float64")}
 
 @dataclass(frozen=True, slots=True)
 class FileInput:
-    """What makes the inputs of one network from files.
+    """The maker of the inputs of one network from files.
 
     Args:
         spec: None if the network takes tensors alone.
@@ -104,7 +104,7 @@ def _processor(own: ModelSettings, network: NetworkDescription) -> tuple[Process
         named, advice = str(file), f", or give --processor {NO_PROCESSOR}"
     if named is None or named == NO_PROCESSOR:
         return None
-    # A file that was found is read by its folder, because it may have other settings beside those of images.
+    # A file that was found is read by its folder, because it may have other settings near those of images.
     spec = _read(own, named, Path(named).parent if advice else named, advice)
     try:
         return spec, _fitted(spec, network), named
@@ -154,8 +154,8 @@ def _may_take_images(network: NetworkDescription) -> bool:
 def _file_of(own: ModelSettings) -> Path | None:
     """Return the file of a processor in the folder of the weights, or None if there is none."""
     files = [own.weights, Path(own.source) if own.source.endswith(EXPORTED) else None]
-    beside = [file.parent / name for file in files if file is not None for name in (FILE, FILE_OF_ALL)]
-    return next((each for each in beside if each.exists()), None)
+    near = [file.parent / name for file in files if file is not None for name in (FILE, FILE_OF_ALL)]
+    return next((each for each in near if each.exists()), None)
 
 
 def _fitted(spec: ProcessorSpec, network: NetworkDescription) -> dict[str, str]:

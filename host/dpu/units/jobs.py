@@ -1,4 +1,4 @@
-"""What an image CU is asked for an image, by the spec: registers, a program, and the form of the output."""
+"""A job is a request of one image to an image CU: registers, a program, and the form of the output."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ class Registers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What one image asks of a CU.
+    """A request of one image to a CU.
 
     Args:
         registers: The registers.
