@@ -36,9 +36,9 @@ async def process_files(
         on_done: Called after each file.
 
     Returns:
-        One outcome for each file, in order, with the keys file, output (path or None), tensors (shape and dtype by
-            name, or None), unit, damage (the fault of a file that was taken nonetheless, or None), orientation (1 to 8,
-            as in the file's Exif data) and error (or None).
+        One outcome for each file, in order. The key "file" has its path, and "error" the reason if it failed. All other
+            keys are None then: "output" (the path), "tensors" (shape and dtype by name), "unit", "damage" (the fault of
+            a file that was taken nonetheless, or None) and "orientation" (1 to 8, as in the Exif data).
     """
     warnings.filterwarnings("ignore", module=r"PIL\.")  # faults beside the pixels, such as in Exif data
     cv2.setNumThreads(1)  # files run in parallel
