@@ -86,12 +86,28 @@ UNITS = (
     ),
     Unit("crop", "crop", "a window", PIXELS, "two source pixels", "1 of a frame, 3 or 4 of a beat"),
     Unit(
+        "scaler",
+        "scaler",
+        "Pillow's and torchvision's resize, on a canvas",
+        f"{PIXELS}; lists of weights",
+        "two source pixels or two output pixels; one with Lanczos",
+        "two for each entry of the list along rows, and the source rows that the first output row needs",
+    ),
+    Unit(
         "normalize",
         "normalize",
         "a table of 256 values for each channel",
         "pixels in, samples out, three tables",
         "two pixels",
         "2",
+    ),
+    Unit(
+        "patches",
+        "patches",
+        "pixels in the order of vision transformers",
+        "a frame and its pixels in, three tables; 128-bit words out",
+        "two pixels in; four values of 4 bytes out, else eight",
+        "a row of squares of patches",
     ),
     Unit(
         "audio_mel_cu",

@@ -54,7 +54,7 @@ PREBA_TABLE_1 = {
     "mel_normalize": {"lut": 3.1, "ff": 1.7, "bram36": 1.7, "uram": 7.5, "dsp": 1.3},
     "audio": {"lut": 45.9, "ff": 26.9, "bram36": 23.3, "uram": 45.0, "dsp": 35.5},  # both of its compute units
 }
-IMAGE_UNITS = ("image_cu", "decode", "progressive_decoder", "resize", "crop", "normalize")
+IMAGE_UNITS = ("image_cu", "decode", "progressive_decoder", "resize", "crop", "scaler", "normalize", "patches")
 AUDIO_UNITS = ("audio_mel_cu", "wav", "resample", "mel", "audio_norm_cu", "mel_normalize")
 UNITS = (*IMAGE_UNITS, *AUDIO_UNITS)
 

@@ -653,7 +653,7 @@ module image_cu
   );
 
   sample_beat_t normalized, packed_pixels, sample;
-  logic         normalize_ready, normalized_valid, sample_valid, sample_ready;
+  logic         normalize_ready, normalized_valid, sample_valid, sample_ready, patches_ready;
 
   normalize u_normalize (
     .clk_i          (clk),
@@ -703,7 +703,7 @@ module image_cu
   end
 
   // ---- Patches ----
-  logic         patches_idle, patches_frame_ready, patches_ready, words_idle, words_error;
+  logic         patches_idle, patches_frame_ready, words_idle, words_error;
   status_e      patches_status;
   logic [15:0]  patches_width, patches_height;
   logic [63:0]  patches_bytes;

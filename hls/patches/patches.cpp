@@ -46,7 +46,7 @@ private:
 void patches(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, const uint32_t table[CHANNELS][256],
              const PatchLayout& layout, unsigned sample_bytes, uint64_t capacity, hls::stream<ap_uint<128>>& words,
              PatchesEnd& end) {
-    static EightPixels band[PATCH_WORDS];
+    EightPixels band[PATCH_WORDS];
 #pragma HLS AGGREGATE variable = band
 #pragma HLS BIND_STORAGE variable = band type = ram_2p impl = uram
     const Frame frame = frames.read();

@@ -26,103 +26,132 @@ module patches_read
   output logic [3:0] count_o
 );
 
-  logic [12:0] word_q, last_word;     // of a row of a patch
-  logic [3:0]  pixels;                // of the word
-  logic [4:0]  samples, first_q, first;
-  logic [15:0] row_q, square_q;
-  logic [3:0]  frame_q;
+  // ---- What stays ----
+  logic [12:0] words_q;              // of a row of a patch
+  logic [4:0]  full_q, tail_q;       // samples of a word, and of a row's last one
+  logic [4:0]  full_end_q, tail_end_q;  // the first of its last samples that are read at once
+  logic [3:0]  frames_q;
+  logic [1:0]  channels_q;
+  logic [3:0]  tail_pixels;
+
+  assign tail_pixels = 4'(3'(layout_i.side_width - 16'd1)) + 4'd1;
+
+  function automatic logic [4:0] end_of(logic [4:0] samples);
+    return (samples - 5'd1) & (four_i ? 5'b11100 : 5'b11000);
+  endfunction
+
+  always_ff @(posedge clk_i) begin
+    words_q    <= 13'((layout_i.side_width - 16'd1) >> 3) + 13'd1;
+    full_q     <= layout_i.channels_last ? 5'd24 : 5'd8;
+    tail_q     <= layout_i.channels_last ? 5'(tail_pixels) + {tail_pixels, 1'b0}
+                                         : 5'(tail_pixels);
+    full_end_q <= end_of(full_q);
+    tail_end_q <= end_of(tail_q);
+    frames_q   <= layout_i.channels_last ? 4'd1 : layout_i.frames;
+    channels_q <= layout_i.channels_last ? 2'd1 : 2'd3;
+  end
+
+  // ---- The loops, from the innermost on ----
+  logic [4:0]  first_q, samples_left;
+  logic [12:0] word_q;
   logic [1:0]  channel_q;
-  logic [7:0]  patch_q, part_q;
-  address_t    row_base_q, patch_base_q, part_base_q, next_square_q;
-  address_t    next_row, next_patch, next_part;
-  logic        running_q, fresh_q;
-  logic        word_ends, row_ends, plane_ends, patch_ends, patches_end, parts_end, band_ends;
+  logic        running_q, fresh_q, start;
+  logic        last_word, last_row, last_frame, last_channel, last_patch, last_part, last_square;
+  logic        word_ends, row_ends, plane_ends, frames_end, patch_ends, patches_end, parts_end;
 
-  assign last_word   = 13'((layout_i.side_width - 16'd1) >> 3);
-  assign pixels      = word_q == last_word ? 4'(3'(layout_i.side_width - 16'd1)) + 4'd1 : 4'd8;
-  assign samples     = layout_i.channels_last ? 5'(pixels) + {pixels, 1'b0} : 5'(pixels);
-  assign first       = first_q + (four_i ? 5'd4 : 5'd8);
-  assign word_ends   = first >= samples;
-  assign row_ends    = word_ends && word_q == last_word;
-  assign plane_ends  = row_ends && row_q + 16'd1 == layout_i.side_height;
-  assign patch_ends  = plane_ends && (layout_i.channels_last ||
-                       (channel_q == 2'd2 && frame_q + 4'd1 == layout_i.frames));
-  assign patches_end = patch_ends && patch_q + 8'd1 == layout_i.merge;
-  assign parts_end   = patches_end && part_q + 8'd1 == layout_i.merge;
-  assign band_ends   = parts_end && square_q + 16'd1 == band_i.across;
+  assign start       = !running_q;
+  assign read_o      = running_q && room_i;
+  assign word_ends   = read_o && first_q == (last_word ? tail_end_q : full_end_q);
+  assign row_ends    = word_ends && last_word;
+  assign plane_ends  = row_ends && last_row;
+  assign frames_end  = plane_ends && last_frame;
+  assign patch_ends  = frames_end && last_channel;
+  assign patches_end = patch_ends && last_patch;
+  assign parts_end   = patches_end && last_part;
 
-  assign next_row   = row_base_q + band_i.row_words;
-  assign next_patch = patch_base_q + address_t'(last_word) + 1'b1;
-  assign next_part  = part_base_q + band_i.part_words;
+  loop_count #(.Width(13)) u_words (
+    .clk_i, .start_i(start), .count_i(words_q), .step_i(word_ends), .last_o(last_word)
+  );
+  loop_count #(.Width(16)) u_rows (
+    .clk_i, .start_i(start), .count_i(layout_i.side_height), .step_i(row_ends), .last_o(last_row)
+  );
+  loop_count #(.Width(4)) u_frames (
+    .clk_i, .start_i(start), .count_i(frames_q), .step_i(plane_ends), .last_o(last_frame)
+  );
+  loop_count #(.Width(2)) u_channels (
+    .clk_i, .start_i(start), .count_i(channels_q), .step_i(frames_end), .last_o(last_channel)
+  );
+  loop_count #(.Width(8)) u_patches (
+    .clk_i, .start_i(start), .count_i(layout_i.merge), .step_i(patch_ends), .last_o(last_patch)
+  );
+  loop_count #(.Width(8)) u_parts (
+    .clk_i, .start_i(start), .count_i(layout_i.merge), .step_i(patches_end), .last_o(last_part)
+  );
+  loop_count #(.Width(16)) u_squares (
+    .clk_i, .start_i(start), .count_i(band_i.across), .step_i(parts_end), .last_o(last_square)
+  );
 
-  assign read_o    = running_q && room_i;
-  assign index_o   = row_base_q + address_t'(word_q);
-  assign channel_o = channel_q;
-  assign first_o   = first_q;
-  assign count_o   = samples - first_q > (four_i ? 5'd4 : 5'd8) ? (four_i ? 4'd4 : 4'd8)
-                                                                : 4'(samples - first_q);
+  // A band is begun when its counts are those of the loops.
+  localparam int unsigned Settling = 3;
+  logic [Settling-1:0] valid_q;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       running_q <= 1'b0;
       fresh_q   <= 1'b1;
+      valid_q   <= '0;
       done_o    <= 1'b0;
     end else begin
-      done_o <= read_o && band_ends;
-      if (valid_i && !running_q && fresh_q) running_q <= 1'b1;
-      else if (read_o && band_ends) running_q <= 1'b0;
+      done_o  <= parts_end && last_square;
       // A clock passes until the next band is shown.
       fresh_q <= !(running_q || done_o);
+      valid_q <= running_q || done_o || !fresh_q ? '0 : {valid_q[Settling-2:0], valid_i};
+      if (&valid_q && valid_i && !running_q) running_q <= 1'b1;
+      else if (parts_end && last_square) running_q <= 1'b0;
     end
   end
 
+  // ---- Where, and which ----
+  address_t row_base_q, patch_base_q, part_base_q, next_square_q, begin_at;
+  address_t next_row, next_patch, next_part, next_square;
+  logic     first_part_q;
+
+  assign begin_at    = {band_i.upper, (AddressBits - 1)'(0)};
+  assign next_row    = row_base_q + band_i.row_words;
+  assign next_patch  = patch_base_q + address_t'(words_q);
+  assign next_part   = part_base_q + band_i.part_words;
+  // The next square begins where the first part's patches end.
+  assign next_square = first_part_q ? next_patch : next_square_q;
+
+  assign samples_left = (last_word ? tail_q : full_q) - first_q;
+  assign index_o      = row_base_q + address_t'(word_q);
+  assign channel_o    = channel_q;
+  assign first_o      = first_q;
+  assign count_o      = four_i ? (samples_left > 5'd4 ? 4'd4 : 4'(samples_left))
+                               : (samples_left > 5'd8 ? 4'd8 : 4'(samples_left));
+
   always_ff @(posedge clk_i) begin
-    if (!running_q) begin
-      word_q        <= '0;
-      first_q       <= '0;
-      row_q         <= '0;
-      frame_q       <= '0;
-      channel_q     <= '0;
-      patch_q       <= '0;
-      part_q        <= '0;
-      square_q      <= '0;
-      row_base_q    <= {band_i.upper, (AddressBits - 1)'(0)};
-      patch_base_q  <= {band_i.upper, (AddressBits - 1)'(0)};
-      part_base_q   <= {band_i.upper, (AddressBits - 1)'(0)};
+    if (start) begin
+      first_q      <= '0;
+      word_q       <= '0;
+      channel_q    <= '0;
+      first_part_q <= 1'b1;
+      row_base_q   <= begin_at;
+      patch_base_q <= begin_at;
+      part_base_q  <= begin_at;
     end else if (read_o) begin
-      first_q <= word_ends ? '0 : first;
+      first_q <= word_ends ? '0 : first_q + (four_i ? 5'd4 : 5'd8);
       if (word_ends) word_q <= row_ends ? '0 : word_q + 13'd1;
-      if (row_ends) row_q <= plane_ends ? '0 : row_q + 16'd1;
-      if (row_ends) row_base_q <= next_row;
-      if (plane_ends) begin
-        row_base_q <= patch_base_q;
-        if (frame_q + 4'd1 == layout_i.frames) begin
-          frame_q   <= '0;
-          channel_q <= patch_ends ? '0 : channel_q + 2'd1;
-        end else begin
-          frame_q <= layout_i.channels_last ? '0 : frame_q + 4'd1;
-        end
-      end
+      if (frames_end) channel_q <= patch_ends ? '0 : channel_q + 2'd1;
+      if (row_ends) row_base_q <= plane_ends ? patch_base_q : next_row;
       if (patch_ends) begin
-        channel_q    <= '0;
-        frame_q      <= '0;
-        patch_q      <= patches_end ? '0 : patch_q + 8'd1;
-        patch_base_q <= next_patch;
-        row_base_q   <= next_patch;
+        patch_base_q <= parts_end ? next_square : patches_end ? next_part : next_patch;
+        row_base_q   <= parts_end ? next_square : patches_end ? next_part : next_patch;
       end
       if (patches_end) begin
-        part_q       <= parts_end ? '0 : part_q + 8'd1;
-        part_base_q  <= next_part;
-        patch_base_q <= next_part;
-        row_base_q   <= next_part;
-        // The next square begins where the first part's patches end.
-        if (part_q == '0) next_square_q <= next_patch;
-      end
-      if (parts_end) begin
-        square_q      <= square_q + 16'd1;
-        part_base_q   <= part_q == '0 ? next_patch : next_square_q;
-        patch_base_q  <= part_q == '0 ? next_patch : next_square_q;
-        row_base_q    <= part_q == '0 ? next_patch : next_square_q;
+        part_base_q   <= parts_end ? next_square : next_part;
+        first_part_q  <= parts_end;
+        next_square_q <= next_square;
       end
     end
   end

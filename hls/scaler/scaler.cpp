@@ -188,7 +188,7 @@ rows:
 // `out_height` leave.
 void along_columns(hls::stream<Beat>& pixels, hls::stream<ap_uint<128>>& table, const ScalerPass& pass, bool wide,
                    uint32_t width, uint32_t height, uint32_t out_height, hls::stream<Beat>& out_pixels) {
-    static Sums held[SCALER_WORDS][SCALER_LANES];  // sums of a scatter, or pixels of a gather, by slots of a ring
+    Sums held[SCALER_WORDS][SCALER_LANES];  // sums of a scatter, or pixels of a gather, by slots of a ring
 #pragma HLS ARRAY_PARTITION variable = held complete dim = 2
 #pragma HLS BIND_STORAGE variable = held type = ram_2p impl = uram
     Taken in(pixels);
@@ -309,7 +309,7 @@ void scaler(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, hls::stream<a
             const ScalerSetup& setup, hls::stream<Frame>& out_frames, hls::stream<Beat>& out_pixels) {
 #pragma HLS ALLOCATION function instances = along_rows limit = 1
 #pragma HLS ALLOCATION function instances = along_columns limit = 1
-    static Entry entries[SCALER_ENTRIES];
+    Entry entries[SCALER_ENTRIES];
 #pragma HLS AGGREGATE variable = entries
 #pragma HLS BIND_STORAGE variable = entries type = ram_2p impl = uram
     const Frame frame = frames.read();

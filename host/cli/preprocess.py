@@ -41,6 +41,7 @@ from headrace.host.cli.options import (
 
 if TYPE_CHECKING:
     from headrace.host.dpu.preprocessor import Launch
+    from headrace.host.dpu.processors import ProcessorSpec
     from headrace.host.dpu.specs import AudioSpec, AudioStage, ImageSpec, ImageStage
 
 OF_IMAGE_SPEC = ("stage", "resize_short", "crop", "orient", "dtype")  # parameters that --processor stands for
@@ -157,22 +158,46 @@ def preprocess_image(
 ) -> None:
     """Turn image files into tensors, one file each.
 
-    With --processor, the CPU makes a .npz file with the tensors that transformers makes for this model, by their names.
+    With --processor, a .npz file has the tensors that transformers makes for this model, by their names. The DPU takes
+    JPEG files that give one image. The CPU takes the others, with the same result.
 
     Without it, the DPU turns JPEG files into .npy files. Up to the stage crop, an array is uint8 RGB with the axes
     height, width, channel. After normalize it has the axes channel, height, width. With hw_emu and --launch single, the
     output also tells the clocks of each file.
 
     If a file fails, the output gives the reason, and the other files are still written. The exit status is then 1."""
-    if processor is not None:
-        _check_options_of_processor(ctx, fallback, wave)
-        _process(files, out_folder, processor, engine or EngineName.TORCHVISION, max_megapixels, damaged, as_json)
-        return
-    if engine is not None:
-        raise UsageError("--engine: it says how an image processor computes; give --processor too")
     from headrace.host.dpu.preprocessor import Launch
     from headrace.host.dpu.specs import Damaged, ImageSpec, ImageStage
 
+    def container() -> Path:
+        return cached_xclbin(target, image_cus)
+
+    if processor is not None:
+        from headrace.host.dpu.hugging_face.names import processor as processor_spec
+        from headrace.host.dpu.reference import pillow_file  # noqa: F401  (says that Pillow is missing before all else)
+
+        _check_options_of_processor(ctx)
+        how = (engine or EngineName.TORCHVISION).value
+        of_model = processor_spec(processor, how)
+        outcomes = _preprocess(
+            files,
+            out_folder,
+            xclbin,
+            target,
+            container,
+            of_model,
+            None,
+            fallback,
+            wave,
+            xrt,
+            Launch(launch.value),
+            max_megapixels=max_megapixels,
+            damaged=Damaged(damaged.value),
+        )
+        _tell({"processor": processor, "class": of_model.name, "engine": how}, outcomes, as_json, oriented=True)
+        return
+    if engine is not None:
+        raise UsageError("--engine: it says how an image processor computes; give --processor too")
     spec = ImageSpec(
         resize_short=resize_short,
         crop_width=crop[0],
@@ -187,7 +212,7 @@ def preprocess_image(
         out_folder,
         xclbin,
         target,
-        lambda: cached_xclbin(target, image_cus),
+        container,
         spec,
         ImageStage[stage.name],
         fallback,
@@ -195,65 +220,23 @@ def preprocess_image(
         xrt,
         Launch(launch.value),
     )
-    _tell(stage, outcomes, as_json, orient)
+    _tell({"stage": stage.value}, outcomes, as_json, orient)
 
 
-def _check_options_of_processor(ctx: typer.Context, fallback: FallbackName, wave: Path | None) -> None:
-    """Raise UsageError for an option that says what --processor says, or that needs a compute unit."""
+def _check_options_of_processor(ctx: typer.Context) -> None:
+    """Raise UsageError for an option that says what --processor says."""
     options = {param.name: param.opts[0] for param in ctx.command.params}
     for name in OF_IMAGE_SPEC:
         if on_command_line(ctx, name):
             raise UsageError(f"{options[name]}: --processor says what is computed; leave out one of the two")
-    if wave is not None:
-        raise UsageError("--wave: the CPU computes processors, which has no signals to show; leave it out")
-    if fallback is FallbackName.RAISE:
-        raise UsageError(
-            "--fallback raise: no compute unit has processors yet; leave it out, and the CPU does the work"
-        )
-
-
-def _process(
-    files: Sequence[Path],
-    out_folder: Path,
-    name_or_path: str,
-    engine: EngineName,
-    max_megapixels: int,
-    damaged: DamagedName,
-    as_json: bool,
-) -> None:
-    """Make the tensors of an image processor, and print the outcome of each file. Raises typer.Exit if a file failed,
-    and UsageError."""
-    from headrace.host.dpu.hugging_face.files import process_files
-    from headrace.host.dpu.hugging_face.names import processor
-    from headrace.host.dpu.specs import Damaged
-
-    spec = processor(name_or_path, engine.value)
-    _check_files(files, out_folder)
-    with progress() as shown:
-        bar = shown.add_task("files", total=len(files))
-        outcomes = asyncio.run(
-            process_files(
-                files, out_folder, spec, max_megapixels, Damaged(damaged.value), on_done=lambda: shown.advance(bar)
-            )
-        )
-    if as_json:
-        show_json({"processor": name_or_path, "class": spec.name, "engine": engine.value, "files": outcomes})
-    for outcome in [] if as_json else outcomes:
-        if outcome["error"]:
-            show(f"{outcome['file']}: FAILED: {outcome['error']}")
-            continue
-        text = f"{outcome['file']}: {outcome['output']} {_tensors(outcome['tensors'])} by {outcome['unit']}"
-        if outcome["damage"]:
-            text += f", damaged: {outcome['damage']}"
-        if outcome["orientation"] != 1:
-            text += f", turned by Exif orientation {outcome['orientation']}"
-        show(text)
-    if any(outcome["error"] for outcome in outcomes):
-        raise typer.Exit(1)
 
 
 def _tensors(tensors: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {_shape(each['shape'])} {each['dtype']}" for name, each in tensors.items())
+    return ", ".join(f"{name} {_tensor(each)}" for name, each in tensors.items())
+
+
+def _tensor(of: dict[str, Any]) -> str:
+    return f"{_shape(of['shape'])} {of['dtype']}"
 
 
 def _shape(sides: Sequence[int]) -> str:
@@ -338,7 +321,7 @@ def preprocess_audio(
         wave,
         xrt,
     )
-    _tell(stage, outcomes, as_json)
+    _tell({"stage": stage.value}, outcomes, as_json)
 
 
 def _preprocess(
@@ -347,14 +330,17 @@ def _preprocess(
     xclbin: Path | None,
     target: Target,
     build: Callable[[], Path],
-    spec: "ImageSpec | AudioSpec",
-    stage: "ImageStage | AudioStage",
+    spec: "ImageSpec | AudioSpec | ProcessorSpec",
+    stage: "ImageStage | AudioStage | None",
     fallback: FallbackName,
     wave: Path | None,
     xrt: XrtName | None,
     launch: "Launch | None" = None,
+    **rules: Any,
 ) -> list[dict[str, Any]]:
     """Preprocess files with the container `xclbin`, or with the one that `build` makes for `target`.
+
+    `rules` are those of `preprocess_files` for the files of a ProcessorSpec.
 
     Returns the outcome of each file, in the order of the files. Raises UsageError."""
     from headrace.host.dpu.files import preprocess_files
@@ -384,6 +370,7 @@ def _preprocess(
                 wave=wave,
                 launch=launch or Launch.SINGLE,
                 api=None if xrt is None else Api(xrt.value),
+                **rules,
             )
         )
 
@@ -399,20 +386,22 @@ def _check_files(files: Sequence[Path], out_folder: Path) -> None:
     make_folder("--out", out_folder)
 
 
-def _tell(stage: StrEnum, outcomes: Sequence[dict[str, Any]], as_json: bool, oriented: bool = False) -> None:
+def _tell(what: dict[str, str], outcomes: Sequence[dict[str, Any]], as_json: bool, oriented: bool = False) -> None:
     """Print the outcome of each file. Raises typer.Exit if a file failed."""
     if as_json:
-        show_json({"stage": stage.value, "files": outcomes})
+        show_json({**what, "files": outcomes})
     else:
         for outcome in outcomes:
             note = "" if outcome["dpu_status"] in (None, "OK") else f" (DPU: {outcome['dpu_status']})"
             if outcome["out_of_service"]:
                 note += f" (DPU out of service: {outcome['out_of_service']})"
+            if outcome.get("refused"):
+                note += f" (not for the DPU: {outcome['refused']})"
             if outcome["error"]:
                 show(f"{outcome['file']}: FAILED: {outcome['error']}")
             else:
-                shape = _shape(outcome["shape"])
-                text = f"{outcome['file']}: {outcome['output']} {shape} {outcome['dtype']} by {outcome['unit']}{note}"
+                tensors = _tensors(outcome["tensors"]) if "tensors" in outcome else _tensor(outcome)
+                text = f"{outcome['file']}: {outcome['output']} {tensors} by {outcome['unit']}{note}"
                 if outcome.get("damage"):
                     text += f", damaged: {outcome['damage']}"
                 if outcome.get("orientation", 1) != 1:

@@ -25,8 +25,9 @@ from headrace.bitstreams.xclbin import Mode
 from headrace.host import xrt
 from headrace.host.dpu.fair_pool import UnitState
 from headrace.host.dpu.preprocessor import CpuPreprocessor, Fallback, Launch, Preprocessed, Spec
+from headrace.host.dpu.processors import ProcessorSpec
 from headrace.host.dpu.reference import image_file
-from headrace.host.dpu.specs import AudioSpec, AudioStage, ImageSpec, ImageStage
+from headrace.host.dpu.specs import MAX_MEGAPIXELS, AudioSpec, AudioStage, Damaged, ImageSpec, ImageStage
 from headrace.host.dpu.units.audio_cu import AudioCus
 from headrace.host.dpu.units.cu import Cu
 from headrace.host.dpu.units.image_cus import ImageCus
@@ -44,7 +45,7 @@ HW_EMU_TIMEOUT_S = 1800.0  # an emulated clock takes microseconds; the device it
 # 70 us as software (0.3 s). Where every clock is emulated, a look costs the host as much as work does.
 POLLS = {Mode.HW_EMU: 500, Mode.SW_EMU: 5000}
 CARD_POLLS = 60_000
-CUS: Mapping[type, type[ImageCus | AudioCus]] = {ImageSpec: ImageCus, AudioSpec: AudioCus}
+CUS: Mapping[type, type[ImageCus | AudioCus]] = {ImageSpec: ImageCus, ProcessorSpec: ImageCus, AudioSpec: AudioCus}
 
 
 @dataclass(slots=True)
@@ -55,13 +56,15 @@ class DpuCounters:
         done: Requests that the CUs preprocessed.
         on_cpu: Requests that went to the CPU.
         retried: Runs that moved off a CU that hung.
-        unsupported: Inputs that the DPU could not take, by status.
+        unsupported: Inputs that a CU did not take, by status.
+        refused: Inputs that no CU was asked for, because no CU does what the spec wants of them.
     """
 
     done: int = 0
     on_cpu: int = 0
     retried: int = 0
     unsupported: Counter[Status] = field(default_factory=Counter)
+    refused: int = 0
 
 
 class Dpu(Generic[Spec]):
@@ -80,6 +83,8 @@ class Dpu(Generic[Spec]):
         launch: Launch = Launch.SINGLE,
         probe_after_s: float = PROBE_AFTER_S,
         api: xrt.Api | None = None,
+        max_megapixels: int = MAX_MEGAPIXELS,
+        damaged: Damaged = Damaged.STRICT,
     ) -> None:
         """Open the device and all CUs of the kind that `spec` needs.
 
@@ -93,14 +98,13 @@ class Dpu(Generic[Spec]):
             probe_after_s: Seconds after which the pool probes a CU that went out of service. The interval grows with
                 each probe. Infinity switches probes off.
             api: The emulated device or the real XRT, as for `xrt.api_for`.
+            max_megapixels, damaged: The rules for files, as in `ImageSpec`, for a ProcessorSpec. An ImageSpec has its
+                own.
 
         Raises:
             UsageError: The file has no such CUs, or those of an earlier release, or its CUs cannot do the spec.
             DpuUnavailable: XRT refuses the device. `xrt.api_for` may raise other errors.
         """
-        if type(spec) not in CUS:
-            name = type(spec).__name__
-            raise UsageError(f"no compute unit takes {name}; headrace.preprocess makes tensors on the CPU")
         self.spec = spec
         self.fallback = fallback
         self._counters = DpuCounters()
@@ -142,7 +146,7 @@ class Dpu(Generic[Spec]):
                 self._cus = AudioCus(spec, open_pool, rate)  # type: ignore[arg-type]
         except (IndexError, RuntimeError) as error:  # XRT raises both; IndexError if the kernel lacks an argument
             raise DpuUnavailable(f"device {device} cannot be used with {xclbin}: {error}") from error
-        self._cpu = CpuPreprocessor(spec)
+        self._cpu = CpuPreprocessor(spec, max_megapixels=max_megapixels, damaged=damaged)
 
     async def __aenter__(self) -> "Dpu[Spec]":
         return self
@@ -220,6 +224,11 @@ class Dpu(Generic[Spec]):
             if self.fallback is Fallback.RAISE or self._closing.is_set():
                 raise
             return replace(await self._on_cpu(data, stage), out_of_service=str(error))
+        except UnsupportedInput as error:
+            self._counters.refused += 1
+            if self.fallback is Fallback.RAISE:
+                raise
+            return replace(await self._on_cpu(data, stage), refused=str(error))
         if status == Status.OK:
             self._counters.done += 1
             return done
@@ -231,7 +240,7 @@ class Dpu(Generic[Spec]):
         except CorruptInput as error:
             raise CorruptInput(f"{status.name}: {status.reason}; {error}") from error
         done = replace(done, dpu_status=status.name)
-        if done.damage is None and isinstance(self.spec, ImageSpec) and _finds_damage(status, data):
+        if done.damage is None and not isinstance(self.spec, AudioSpec) and _finds_damage(status, data):
             self._disputed += 1
             opinions = f"a CU finds {status.name} ({status.reason}), the CPU path finds nothing wrong"
             done = replace(done, damage=opinions)

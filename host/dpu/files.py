@@ -12,46 +12,56 @@ from headrace.batching import HeadraceError
 from headrace.bitstreams.whole_file import replacing
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.preprocessor import Fallback, Launch, Preprocessed
+from headrace.host.dpu.processors import ProcessorSpec, type_name
 from headrace.host.dpu.reference import audio_file
-from headrace.host.dpu.specs import AudioSpec, AudioStage, ImageSpec, ImageStage
+from headrace.host.dpu.specs import MAX_MEGAPIXELS, AudioSpec, AudioStage, Damaged, ImageSpec, ImageStage
 from headrace.host.xrt import Api, emulation
 
 FIELDS = ("output", "shape", "dtype", "unit", "dpu_status", "error")
+OF_PROCESSOR = ("output", "tensors", "unit", "dpu_status", "refused", "error")
 
 
 async def preprocess_files(
     files: Sequence[Path],
     folder: Path,
     xclbin: Path,
-    spec: ImageSpec | AudioSpec,
-    stage: ImageStage | AudioStage,
+    spec: ImageSpec | AudioSpec | ProcessorSpec,
+    stage: ImageStage | AudioStage | None,
     fallback: Fallback,
     on_done: Callable[[], None],
     wave: Path | None = None,
     launch: Launch = Launch.SINGLE,
     api: Api | None = None,
+    max_megapixels: int = MAX_MEGAPIXELS,
+    damaged: Damaged = Damaged.STRICT,
 ) -> list[dict[str, Any]]:
     """Preprocess files and save their tensors in `folder`.
 
     Args:
         files: The input files.
-        folder: Folder of the outputs, one `.npy` file for each input.
+        folder: Folder of the outputs, one `.npy` file for each input. A ProcessorSpec has `.npz` files, with the tensors
+            by their names.
         xclbin: Container of the CUs.
-        stage: The last stage that runs.
+        stage: The last stage that runs. None runs all.
         on_done: Called after each file.
         wave: Waveform file of the first request. Only `hw_emu` can write it.
+        max_megapixels, damaged: Rules for files with a ProcessorSpec. Other specs have their own.
 
     Returns:
         One outcome for each file, in order, with the keys file, output (path or None), shape, dtype, unit, dpu_status
-            and error (or None). Audio adds `samples`, of each channel at the file's rate. Images add `damage` and
+            and error (or None). A ProcessorSpec has `tensors` in place of shape and dtype, which has both by name, and
+            `refused`, the reason why no CU was asked, or None. Audio adds `samples`, of each channel at the file's rate. Images add `damage` and
             `orientation`. `damage` is the fault of a file that was taken nonetheless, or None. `orientation` is 1 to 8
             as in the file's Exif, whether or not the image was turned. `out_of_service` is the reason why no CU did the
             work, or None. Clocked devices add `cycles` and, under `counters`, all that they count. For images they also
             add `cycles_per_pixel` and `symbols`.
     """
-    outputs = output_names(files)
-    fields = (*FIELDS, *(("samples",) if isinstance(spec, AudioSpec) else ("damage", "orientation")), "out_of_service")
-    async with Dpu(xclbin, spec, fallback=fallback, launch=launch, api=api) as dpu:
+    processor = isinstance(spec, ProcessorSpec)
+    outputs = output_names(files, ".npz" if processor else ".npy")
+    of_kind = ("samples",) if isinstance(spec, AudioSpec) else ("damage", "orientation")
+    fields = (*(OF_PROCESSOR if processor else FIELDS), *of_kind, "out_of_service")
+    rules = {"max_megapixels": max_megapixels, "damaged": damaged}
+    async with Dpu(xclbin, spec, fallback=fallback, launch=launch, api=api, **rules) as dpu:
         if wave is not None:
             emulation.trace(emulation.device(0), wave)
         limit = asyncio.Semaphore(2 * len(dpu.states()))  # bounds the memory that waiting files take
@@ -64,9 +74,9 @@ async def preprocess_files(
                     if isinstance(spec, AudioSpec):
                         outcome["samples"] = audio_file.length(data, spec.rates)[0]
                     done = await dpu.process(data, stage)
-                    tensor = done.tensor
-                    save(output, lambda file: np.save(file, tensor))
-                    outcome |= {"output": str(output), "shape": done.tensor.shape, "dtype": str(done.tensor.dtype)}
+                    outcome |= {"output": str(output), **_saved(output, done)}
+                    if processor:
+                        outcome["refused"] = done.refused
                     outcome |= {"unit": done.unit, "dpu_status": done.dpu_status, "out_of_service": done.out_of_service}
                     if done.orientation is not None:
                         outcome |= {"damage": done.damage, "orientation": int(done.orientation)}
@@ -79,6 +89,16 @@ async def preprocess_files(
             return {"file": str(file), **outcome}
 
         return await asyncio.gather(*(one(file, folder / name) for file, name in zip(files, outputs, strict=True)))
+
+
+def _saved(output: Path, done: Preprocessed) -> dict[str, Any]:
+    """Save the tensors, and return their shapes and dtypes."""
+    if not done.tensors:
+        save(output, lambda file: np.save(file, done.tensor))
+        return {"shape": done.tensor.shape, "dtype": str(done.tensor.dtype)}
+    save(output, lambda file: np.savez(file, **done.tensors))
+    tensors = done.tensors.items()
+    return {"tensors": {name: {"shape": each.shape, "dtype": type_name(each.dtype)} for name, each in tensors}}
 
 
 def save(path: Path, write: Callable[[IO[bytes]], None]) -> None:

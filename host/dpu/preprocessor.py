@@ -98,6 +98,7 @@ class Preprocessed:
         orientation: Orientation in the image's Exif. With `orient` in the spec the tensor is turned by it; otherwise
             the tensor is as the image is stored.
         out_of_service: Reason why no CU answered, where the CPU did the work in place of a DPU.
+        refused: Reason why no CU was asked, where the CPU did the work in place of a DPU.
         tensors: All tensors of a ProcessorSpec by the names of transformers. `tensor` is then `pixel_values`.
     """
 
@@ -113,6 +114,7 @@ class Preprocessed:
     damage: str | None = None
     orientation: Orientation | None = None
     out_of_service: str | None = None
+    refused: str | None = None
     tensors: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 

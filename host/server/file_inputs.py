@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from headrace.batching import UsageError
-from headrace.host.dpu.driver import CUS
 from headrace.host.dpu.hugging_face.names import FILE, FILE_OF_ALL, processor
 from headrace.host.dpu.preprocessor import PIXEL_VALUES, AnySpec
 from headrace.host.dpu.processors import Engine, ProcessorSpec, Size, type_name
@@ -34,6 +33,7 @@ SIZES = tuple(
     Size(*sides)
     for sides in ((640, 480), (480, 640), (32, 32), (97, 61), (224, 224), (1000, 100), (90, 1100), (2048, 1536))
 )
+MAX_BYTES = 1 << 20  # of the file of a processor; usual files have some hundred bytes
 # Types of a tensor, and the types of inputs that take it. Others would change values.
 CASTS = {"float32": ("float32", "float16", "float64")}
 
@@ -58,8 +58,7 @@ def file_input(own: ModelSettings, network: Network) -> FileInput:
     weights = RANDOM if network.is_random else f"weights of {own.weights or own.source}"
     if (chosen := _processor(own, network.description)) is not None:
         spec, tensors, origin = chosen
-        made = _text(forms(spec, SIZES[0])[PIXEL_VALUES])
-        how = f"images become {made} by {spec.name} of {origin}, with the bits of {spec.engine.value}"
+        how = f"images become {tensors_text(spec)} of {origin}, with the bits of {spec.engine.value}"
         return FileInput(spec, f"{own.name}: {weights}; {how}", tensors)
     if own.engine is not None:
         raise UsageError(f"model {own.name!r}: --engine is for an image processor, and it has none; give --processor")
@@ -69,6 +68,18 @@ def file_input(own: ModelSettings, network: Network) -> FileInput:
     if image is None:
         return FileInput(None, f"{own.name}: {weights}")
     return FileInput(image, f"{own.name}: {weights}; {_image_text(own, network.description, image)}")
+
+
+def check_processor(own: ModelSettings) -> None:
+    """Raise UsageError for a --processor that names none, or with settings that contradict it. It needs no network."""
+    if _names_processor(own):
+        _read(own, str(own.processor), str(own.processor))
+
+
+def tensors_text(spec: ProcessorSpec) -> str:
+    """Return the tensor of a processor and its name in words, for a processor whose tensors have one shape."""
+    made = next(iter(_forms_by_size(spec).values()))
+    return f"{_text(made[PIXEL_VALUES])} by {spec.name}"
 
 
 def refuse_images(own: ModelSettings) -> None:
@@ -93,25 +104,44 @@ def _processor(own: ModelSettings, network: NetworkDescription) -> tuple[Process
         named, advice = str(file), f", or give --processor {NO_PROCESSOR}"
     if named is None or named == NO_PROCESSOR:
         return None
+    # A file that was found is read by its folder, because it may have other settings beside those of images.
+    spec = _read(own, named, Path(named).parent if advice else named, advice)
+    try:
+        return spec, _fitted(spec, network), named
+    except UsageError as error:
+        reason = str(error).removeprefix(f"{named}: ")
+        raise UsageError(f"{_of(own, named)}: {reason}{advice}") from None
+
+
+def _read(own: ModelSettings, named: str, path: str | Path, advice: str = "") -> ProcessorSpec:
+    """Return a processor, which `named` is in errors and `path` is read for. Raises UsageError."""
     if given := _of_images(own):
         option = next(iter(given))
         raise UsageError(
-            f"model {own.name!r}: its processor {named} says what is done with images; leave out --{option}{advice}"
+            f"{_of(own, named)}: it says what is done with images, and so does --{option}; leave out --{option}{advice}"
         )
-    # A file that was found is read by its folder, because it may have other settings beside those of images.
-    path: str | Path = Path(named).parent if advice else named
     try:
-        spec = processor(path, own.engine or Engine.TORCHVISION)
-        tensors = _fitted(spec, network)
+        _check_files(Path(path))
+        return processor(path, own.engine or Engine.TORCHVISION)
+    except RecursionError:
+        raise UsageError(f"{_of(own, named)}: it nests too deep; give a {FILE}{advice}") from None
     except UsageError as error:
         reason = str(error).removeprefix(f"{named}: ")
-        raise UsageError(f"model {own.name!r}, processor {named}: {reason}{advice}") from None
-    if own.preprocess == "dpu" and ProcessorSpec not in CUS:
-        raise UsageError(
-            f"model {own.name!r}, processor {named}: no compute unit has image processors yet; give "
-            f"--preprocess cpu{advice}"
-        )
-    return spec, tensors, named
+        raise UsageError(f"{_of(own, named)}: {reason}{advice}") from None
+
+
+def _check_files(path: Path) -> None:
+    """Refuse a file that might never end, such as a pipe, and a file that is too large. `path` may be its folder."""
+    for file in (path, path / FILE, path / FILE_OF_ALL):
+        if file.exists() and not file.is_dir():
+            if not file.is_file():
+                raise UsageError(f"{file} is not a regular file; give a {FILE}")
+            if file.stat().st_size > MAX_BYTES:
+                raise UsageError(f"{file} has more than {MAX_BYTES} bytes; give a {FILE}")
+
+
+def _of(own: ModelSettings, named: str) -> str:
+    return f"model {own.name!r}, processor {named}"
 
 
 def _may_take_images(network: NetworkDescription) -> bool:

@@ -21,7 +21,7 @@ from headrace.host.live.smdp_tables import solve_tables_in_background
 from headrace.host.live.tasks.cells import CellTasks
 from headrace.host.live.tasks.interface import Tasks
 from headrace.host.memory.layout import TensorSpec
-from headrace.host.server.file_inputs import RANDOM, FileInput, file_input, refuse_images
+from headrace.host.server.file_inputs import RANDOM, FileInput, check_processor, file_input, refuse_images, tensors_text
 from headrace.host.server.rows import IMAGE, AudioRows, ProcessorRows, Rows, TensorRows, TokenRows, TreeRows
 from headrace.host.server.settings import ModelSettings
 from headrace.host.workers.devices import parsed_workers, worker_devices
@@ -111,7 +111,7 @@ def groups_of(models: Sequence[ModelSettings]) -> list[list[ModelSettings]]:
 def _tensor_text(spec: AnySpec) -> str:
     """Return a short text for the tensors of a spec, for names of units and errors."""
     if isinstance(spec, ProcessorSpec):
-        return spec.name
+        return tensors_text(spec)
     if isinstance(spec, AudioSpec):
         return f"{spec.n_mels} bands"
     return f"{spec.crop_width} x {spec.crop_height} of {spec.resize_short}"
@@ -307,6 +307,7 @@ def _load(settings: Sequence[ModelSettings], on_stage: OnStage) -> _Models:
         if not is_step_model(own.source):
             if own.input_shape is not None:
                 parse_input_shape(own.input_shape)
+            check_processor(own)
             tensors.append(own)
             continue
         if own.input_shape is not None:

@@ -188,11 +188,18 @@ def source_of(text: str) -> str:
     folder = Path(text)
     if "/" not in text or not folder.is_dir():
         return text
-    files = sorted(each for each in folder.iterdir() if each.suffix == EXPORTED)
+    files = sorted(each for each in folder.iterdir() if each.name.endswith(EXPORTED))
     if len(files) != 1:
         has = f"has {len(files)} files {EXPORTED}" if files else f"has no file {EXPORTED}"
         raise UsageError(f"--model {text}: the folder {has}; save one with torch.export.save there, or name the file")
     return str(files[0])
+
+
+def name_of(source: str) -> str:
+    """Return the name for clients of a model that is given without one, by the text of its source."""
+    if source.endswith(EXPORTED):
+        return Path(source).stem
+    return Path(source).resolve().name if "/" in source else source
 
 
 def _flat(table: Mapping[str, Any]) -> dict[str, Any]:

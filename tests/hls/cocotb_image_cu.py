@@ -246,8 +246,9 @@ async def bad_arguments_run_nothing(dut):
     bench = await bench_of(dut)
     job = Job(bench)
     for bad in (
-        {"stage": 4},
+        {"stage": 5},
         {"stage": 1 << 31},
+        {"stage": 4, "program": TABLES + 8},
         {"format": 3},
         {"jpeg": JPEG + 8},
         {"tensor": TENSOR + 1},

@@ -9,7 +9,7 @@ import units
 from PIL import Image
 
 from headrace.host.xrt.hw_emu import MemoryModel
-from headrace.host.dpu.hugging_face import from_hf
+from headrace.host.dpu.hugging_face.reading import from_hf
 from headrace.host.dpu.processors import Engine, Size
 from headrace.host.dpu.reference.processor import process
 from headrace.host.dpu.units import program as programs

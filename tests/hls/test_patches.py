@@ -64,16 +64,16 @@ def test_merged_patches_are_those_of_transformers(units, data):
     )
     across, down = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
     image, of_tables = noise(side * merge * across, side * merge * down), tables(data.draw(TYPES))
-    expected = laid_out(planes(image, of_tables)[None], MergedPatches(side, merge, frames), Size(1, 1))
-    check(units, image, Layout(side, side, merge, frames), of_tables, expected["pixel_values"])
+    expected = laid_out(planes(image, of_tables)[None], MergedPatches(side, merge, frames))
+    check(units, image, Layout(side, side, merge, frames), of_tables, expected)
 
 
 @on_both
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32])
 def test_patches_as_images_are_those_of_transformers(units, dtype):
     image, of_tables = noise(14 * 5, 14 * 3), tables(dtype)
-    expected = laid_out(planes(image, of_tables)[None], PatchImages(14, 1), Size(1, 1))
-    check(units, image, Layout(14, 14), of_tables, expected["pixel_values"])
+    expected = laid_out(planes(image, of_tables)[None], PatchImages(14, 1))
+    check(units, image, Layout(14, 14), of_tables, expected)
 
 
 @on_both
@@ -87,7 +87,7 @@ def test_padded_patches_are_those_of_transformers(units, data):
     )
     rows = across * down + data.draw(st.integers(0, 3))
     image, of_tables = noise(side * across, side * down), tables(data.draw(TYPES))
-    expected = laid_out(planes(image, of_tables)[None], PaddedPatches(side, rows), Size(1, 1))["pixel_values"]
+    expected = laid_out(planes(image, of_tables)[None], PaddedPatches(side, rows))
     fill = (rows - across * down) * side * side * 3 * of_tables.itemsize
     check(units, image, Layout(side, side, channels_last=True, fill=fill), of_tables, expected)
 
@@ -119,7 +119,7 @@ def test_extreme_shapes(units, width, height, layout):
         expected = np.moveaxis(shown, 0, -1)
     else:
         merged = MergedPatches(layout.side_width, layout.merge, layout.frames)
-        expected = laid_out(shown[None], merged, Size(1, 1))["pixel_values"]
+        expected = laid_out(shown[None], merged)
     check(units, image, layout, of_tables, expected)
 
 
@@ -171,8 +171,8 @@ def test_an_early_end_passes_its_status_on(units, given_pixels):
     assert result.status == Status.TRUNCATED
     assert len(result.words) <= 3 * 28 * 28  # no more than the tensor has
     image, of_tables = noise(28, 28), tables(np.uint8)
-    expected = laid_out(planes(image, of_tables)[None], MergedPatches(14, 1, 1), Size(1, 1))
-    check(units, image, Layout(14, 14), of_tables, expected["pixel_values"])
+    expected = laid_out(planes(image, of_tables)[None], MergedPatches(14, 1, 1))
+    check(units, image, Layout(14, 14), of_tables, expected)
 
 
 @pytest.mark.parametrize(("dtype", "of_samples"), [(np.uint8, 7), (np.float16, 7), (np.float32, 3.5)])

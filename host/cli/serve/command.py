@@ -58,7 +58,13 @@ from headrace.host.cli.setting_options import (
     with_assignments,
 )
 from headrace.host.cli.setting_options import given as given_options
-from headrace.host.server.settings import ModelSettings, settings_of_policies, source_of, with_settings
+from headrace.host.server.settings import (
+    ModelSettings,
+    name_of,
+    settings_of_policies,
+    source_of,
+    with_settings,
+)
 from headrace.sim.hardware.profiles import read_profile
 
 # Settings of models that are options, and those that may be given for each model.
@@ -420,11 +426,8 @@ def _of_options(
         shape = input_shape[number] if input_shape else None
         if len(models) > 1:  # with several models, an empty text leaves one model its own shape
             shape = shape or None
-        program = source_of(source)
-        if program != source:
-            name = name or Path(source).resolve().name
-        name = name or (Path(source).stem if source.endswith(".pt2") else source)
-        found.append(replace(own, name=name, source=program, weights=file, input_shape=shape))
+        name = name or name_of(source)
+        found.append(replace(own, name=name, source=source_of(source), weights=file, input_shape=shape))
     return found
 
 
@@ -432,7 +435,7 @@ def _of_table(own: ModelSettings, table: Any, where: str) -> ModelSettings:
     """Return the settings of the model that a table [[models]] describes. Raises UsageError."""
     if not isinstance(table, dict) or not isinstance(table.get("source"), str):
         raise UsageError(f'{where}: a table of [[models]] has no source; give it, as in source = "resnet50"')
-    return with_settings(replace(own, name=table["source"]), table, where)
+    return with_settings(replace(own, name=name_of(table["source"])), table, where)
 
 
 def _with_profiles(settings: Sequence[ModelSettings], files: Sequence[Path]) -> list[ModelSettings]:
@@ -529,7 +532,6 @@ group_options(
         "slo_ms",
         "drop_late",
         "preprocess",
-        "processor",
         "target",
         "xclbin",
         "http",

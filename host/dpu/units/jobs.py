@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.batching import UnsupportedInput
+from headrace.batching import CorruptInput, UnsupportedInput
 from headrace.host.dpu.processors import ProcessorSpec, Size, tensor
 from headrace.host.dpu.reference import image_file
 from headrace.host.dpu.reference.image import upright
@@ -17,6 +17,7 @@ from headrace.host.dpu.units import program as programs
 
 CENTRED: Final = -1  # crop offset register: 0xFFFFFFFF centres the window
 NO_PROGRAM: Final = np.empty(0, np.uint8)
+JPEG_SIGNATURE: Final = b"\xff\xd8"
 PIXEL_VALUES: Final = "pixel_values"
 NO_NAME: Final = ""  # of the tensor of an ImageSpec
 
@@ -116,7 +117,15 @@ class ProcessorJobs:
         exif = orientation(jpeg)
         if exif is not Orientation.NONE:
             raise UnsupportedInput(f"the file has the Exif orientation {int(exif)}, and a CU does not turn an image")
-        made = programs.program(self._spec, Size(*image_file.size(jpeg)))
+        try:
+            source = Size(*image_file.size(jpeg))
+        except CorruptInput as error:  # the CPU path says what is wrong
+            raise UnsupportedInput(f"no program for a file without a size: {error}") from error
+        if not jpeg.startswith(JPEG_SIGNATURE):
+            raise UnsupportedInput("the file is no JPEG file")
+        if 0 in source:
+            raise UnsupportedInput("the size of the image is not in its header")
+        made = programs.program(self._spec, source)
 
         def finish(output: NDArray[np.uint8], width: int, height: int) -> Mapping[str, NDArray[Any]]:
             values = {PIXEL_VALUES: output.view(made.dtype).reshape(made.shape).copy()}

@@ -45,9 +45,10 @@ def test_a_file_of_tensors_is_what_transformers_makes():
         assert set(found) == {"pixel_values", "image_sizes"}
         assert all(np.array_equal(found[key], expected[key]) for key in found)
     assert done.stdout.splitlines() == [
-        "cat.png: tensors/cat.npz pixel_values 1x3x304x464 float32, image_sizes 1x2 int64 by cpu",
-        "turned.jpg: tensors/turned.npz pixel_values 1x3x464x304 float32, image_sizes 1x2 int64 by cpu, "
-        "turned by Exif orientation 8",
+        "cat.png: tensors/cat.npz pixel_values 1x3x304x464 float32, image_sizes 1x2 int64 by cpu "
+        "(not for the DPU: the file is no JPEG file)",
+        "turned.jpg: tensors/turned.npz pixel_values 1x3x464x304 float32, image_sizes 1x2 int64 by cpu "
+        "(not for the DPU: the file has the Exif orientation 8, and a CU does not turn an image), turned by Exif orientation 8",
     ]
 
 
@@ -69,12 +70,15 @@ def test_a_processor_may_be_a_file_or_the_folder_of_a_model():
         assert np.array_equal(np.load("tensors/cat.npz")["pixel_values"], expected)
 
 
-@pytest.mark.parametrize("target", [(), ("--target", "hw_emu"), ("--target", "sw_emu", "--image-cus", "2")])
-def test_json_lists_the_tensors_and_the_unit(target):
-    """Whatever the target is, the CPU does the work, and nothing is built."""
-    done = preprocess("turned.jpg", "--processor", "qwen2-vl", "--json", *target)
+@pytest.mark.parametrize("launch", ["single", "queue"])
+def test_json_lists_the_tensors_and_the_unit(launch):
+    done = preprocess("turned.jpg", str(CHELSEA), "--processor", "qwen2-vl", "--json", "--launch", launch)
     found = json.loads(done.stdout)
-    (outcome,) = found.pop("files")
+    outcome, on_dpu = found.pop("files")
+    assert on_dpu["unit"].startswith("image_cu_") and on_dpu["dpu_status"] == "OK"
+    expected = transformers.Qwen2VLImageProcessor()(load_image(str(CHELSEA)), return_tensors="np")
+    of_dpu = np.load(on_dpu["output"])
+    assert all(np.array_equal(of_dpu[key], expected[key]) for key in ("pixel_values", "image_grid_thw"))
     assert found == {"processor": "qwen2-vl", "class": "Qwen2VLImageProcessor", "engine": "torchvision"}
     assert outcome == {
         "file": "turned.jpg",
@@ -84,6 +88,9 @@ def test_json_lists_the_tensors_and_the_unit(target):
             "image_grid_thw": {"shape": [1, 3], "dtype": "int64"},
         },
         "unit": "cpu",
+        "dpu_status": None,
+        "refused": "the file has the Exif orientation 8, and a CU does not turn an image",
+        "out_of_service": None,
         "damage": None,
         "orientation": 8,
         "error": None,
@@ -99,7 +106,7 @@ def test_a_bad_file_fails_alone():
     assert sorted(path.name for path in Path("tensors").iterdir()) == ["cat.npz", "turned.npz"]
     for file, reason in {
         "text.jpg": "it is no image file of a known format; give one of JPEG, ",
-        "cut.jpg": "it is damaged: Premature end of JPEG file",
+        "cut.jpg": "TRUNCATED: the file ends before the image or the audio does; it is damaged: Premature end of JPEG file",
         "line.png": "an image of 1x400 is too long for this processor",
         "missing.jpg": "No such file or directory",
     }.items():
@@ -117,7 +124,7 @@ def test_damage_and_size_have_the_limits_of_the_options():
     Path("damaged.jpg").write_bytes(photo)
     assert "it is damaged: " in preprocess("damaged.jpg", "--processor", "qwen2-vl", status=1).stdout
     done = preprocess("damaged.jpg", "--processor", "qwen2-vl", "--damaged", "lenient")
-    assert re.search(r" by cpu, damaged: Corrupt JPEG data", done.stdout)
+    assert re.search(r" by cpu \(DPU: \w+\), damaged: Corrupt JPEG data", done.stdout)
     Image.new("1", (1500, 1000)).save("large.png")
     done = preprocess("large.png", "--processor", "qwen2-vl", "--max-megapixels", "1", status=1)
     assert "1500x1000 pixels, by its header, are more than --max-megapixels 1" in done.stdout
@@ -131,8 +138,7 @@ def test_damage_and_size_have_the_limits_of_the_options():
         (("--crop", "224", "224"), "--crop: --processor says what is computed"),
         (("--dtype", "float32"), "--dtype: --processor says what is computed"),
         (("--orient",), "--orient: --processor says what is computed"),
-        (("--wave", "wave.vcd"), "--wave: the CPU computes processors"),
-        (("--fallback", "raise"), "--fallback raise: no compute unit has processors yet"),
+        (("--wave", "wave.vcd"), "--wave: sw_emu has no signals to show; use --target hw_emu"),
         (("--processor", "qwen2vl"), "there is no processor 'qwen2vl'; did you mean qwen2-vl"),
         (("--processor", "list"), "known are aria, clip-vit-base-patch32, "),
     ],
@@ -142,6 +148,12 @@ def test_an_option_that_contradicts_the_processor_is_refused_by_name(options, to
     done = preprocess("cat.png", "--processor", "qwen2-vl", *options, status=2)
     assert done.stderr.startswith("headrace: ") and told in done.stderr and done.stderr.count("\n") == 1
     assert done.stdout == "" and not Path("tensors").exists()
+
+
+def test_without_the_cpu_what_no_unit_does_fails_alone():
+    done = preprocess("cat.png", str(CHELSEA), "--processor", "clip-vit-base-patch32", "--fallback", "raise", status=1)
+    assert "cat.png: FAILED: the file is no JPEG file" in done.stdout
+    assert "pixel_values 1x3x224x224 float32 by image_cu_" in done.stdout
 
 
 def test_an_engine_is_for_processors():

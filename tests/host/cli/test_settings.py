@@ -304,3 +304,27 @@ def test_lists_in_a_file_have_a_value_for_each_model_or_are_one_value_of_several
     assert "--slo-ms: 3 for 1 models; give one for all, or one for each" in refused("serve", "--config", file)
     file.write_text("mean = [0.5, 0.5]\n")
     assert "mean is [0.5, 0.5]: give 3 numbers of 0 or more, by comma" in refused("serve", "--config", file)
+
+
+def test_each_model_has_a_processor_of_its_own_and_a_folder_names_its_program(served, tmp_path):
+    (tmp_path / "vit").mkdir()
+    (tmp_path / "vit" / "weights.pt2").touch()
+    models = ("--model", f"{tmp_path}/vit", "--model", "other=resnet18")
+    one, other = served(*models, "--processor", "none", "--processor", "qwen2-vl", "--engine", "pillow12")
+    assert (one.name, one.source) == ("vit", f"{tmp_path}/vit/weights.pt2") and other.name == "other"
+    assert (one.processor, other.processor) == ("none", "qwen2-vl") and one.engine == other.engine == "pillow12"
+    file = tmp_path / "serve.toml"
+    file.write_text(
+        f'[[models]]\nsource = "{tmp_path}/vit/"\nprocessor = "./a.json"\n[[models]]\nsource = "resnet18"\n'
+    )
+    one, other = served("--config", str(file))
+    assert (one.name, one.processor, other.processor) == ("vit", "./a.json", None)
+    file.write_text(f'[[models]]\nsource = "{tmp_path}/vit/weights.pt2"\nname = "named"\n')
+    assert served("--config", str(file))[0].name == "named"
+
+
+def test_a_processor_too_many_or_an_unknown_engine_is_refused():
+    assert "--processor: 3 for 2 models; give one for all, or one for each" in refused(
+        "serve", *FREE, "--model", "a:a", "--model", "b:b", *("--processor", "none") * 3
+    )
+    assert "choose from torchvision, pillow12, pillow13" in refused("serve", *FREE, "--engine", "opencv")

@@ -11,10 +11,12 @@ from sounds import int16, speechlike, wav
 
 from headrace.batching import CorruptInput
 from headrace.host.demo.inputs.images import demo_images
+from headrace.host.dpu.hugging_face.front import process_file
+from headrace.host.dpu.hugging_face.names import processor
 from headrace.host.dpu.preprocessor import CpuPreprocessor, PreprocessorUnavailable
 from headrace.host.dpu.reference import audio
 from headrace.host.dpu.reference.image import preprocess
-from headrace.host.dpu.specs import AudioSpec, AudioStage, ImageSpec, ImageStage
+from headrace.host.dpu.specs import AudioSpec, AudioStage, Damaged, ImageSpec, ImageStage
 
 PHOTOS = demo_images()[:8]
 
@@ -65,6 +67,30 @@ def test_it_gives_what_the_reference_gives(dtype):
             await cpu.preprocess(b"text")
 
     with_cpu(body, spec)
+
+
+def test_an_image_processor_gives_its_tensors_with_their_names():
+    spec = processor("pixtral-12b")
+    photo = PHOTOS[0].jpeg
+
+    async def body() -> None:
+        async with CpuPreprocessor(spec, max_megapixels=1, damaged=Damaged.LENIENT) as cpu:
+            done = await cpu.process(photo)
+            expected = process_file(photo, spec)
+            assert done.tensors.keys() == expected.tensors.keys() == {"pixel_values", "image_sizes"}
+            assert all(np.array_equal(done.tensors[name], values) for name, values in expected.tensors.items())
+            assert done.tensor is done.tensors["pixel_values"] and done.unit == "cpu" and not done.damage
+            assert cpu.damaged == 0
+            png = bytearray(cv2.imencode(".png", np.zeros((30, 40, 3), np.uint8))[1].tobytes())
+            png[-5] ^= 1
+            assert (await cpu.process(bytes(png))).damage == "the checksum of chunk 2 is wrong" and cpu.damaged == 1
+            with pytest.raises(CorruptInput, match="1001x1000 pixels, by its header, are more than --max-megapixels 1"):
+                await cpu.process(cv2.imencode(".png", np.zeros((1000, 1001, 3), np.uint8))[1].tobytes())
+        async with CpuPreprocessor(spec) as cpu:
+            with pytest.raises(CorruptInput, match="it is damaged: the checksum of chunk 2 is wrong"):
+                await cpu.process(bytes(png))
+
+    asyncio.run(body())
 
 
 def test_sounds_go_the_same_way_as_photos():

@@ -9,6 +9,7 @@ from like_transformers import ENGINES, check, engines, picture
 from PIL import Image
 
 from headrace.batching import UsageError
+from headrace.host.dpu.hugging_face.names import names, processor
 from headrace.host.dpu.hugging_face.reading import CLASSES, from_hf
 from headrace.host.dpu.processors import (
     Engine,
@@ -20,7 +21,7 @@ from headrace.host.dpu.processors import (
     Size,
 )
 from headrace.host.dpu.processors.spec import Crop
-from headrace.host.dpu.reference.processor import laid_out, process, tiled
+from headrace.host.dpu.reference.processor import forms, laid_out, process, tiled
 
 SIZES = [
     (640, 427),
@@ -228,3 +229,14 @@ def test_an_image_that_the_processor_does_not_take_is_refused(name, settings, si
     spec = from_hf({"image_processor_type": f"{name}ImageProcessor", **settings})
     with pytest.raises(UsageError, match=told):
         process(np.zeros((size[1], size[0], 3), np.uint8), spec)
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_forms_are_those_of_the_tensors(name):
+    spec = processor(name)
+    for width, height in QUICK[:2]:
+        made = process(np.zeros((height, width, 3), np.uint8), spec)
+        found = forms(spec, Size(width, height))
+        assert {key: (form.shape, form.dtype) for key, form in found.items()} == {
+            key: (values.shape, values.dtype) for key, values in made.items()
+        }

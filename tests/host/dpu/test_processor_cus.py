@@ -1,0 +1,141 @@
+"""Image processors on the CUs of an emulated device: equal tensors, other inputs on the CPU, and both launches."""
+
+import asyncio
+import io
+import math
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from headrace.batching import CorruptInput, UnsupportedInput, UsageError
+from headrace.bitstreams.build import build_sw_emu
+from headrace.host.demo.inputs.images import demo_images
+from headrace.host.dpu.driver import Dpu
+from headrace.host.dpu.hugging_face.reading import from_hf
+from headrace.host.dpu.preprocessor import Fallback, Launch
+from headrace.host.dpu.processors import ProcessorSpec
+from headrace.host.dpu.reference import pillow_file
+from headrace.host.dpu.reference.processor import process
+from headrace.host.dpu.specs import MAX_MEGAPIXELS, Damaged
+from headrace.host.dpu.units.status import Status
+
+PHOTOS = [image.jpeg for image in demo_images()[:6]]  # of several sizes
+QWEN = from_hf({"image_processor_type": "Qwen2VLImageProcessor", "max_pixels": 28 * 28 * 60})
+CLIP = from_hf({"image_processor_type": "CLIPImageProcessor"})
+TILES = from_hf({"image_processor_type": "GotOcr2ImageProcessor", "crop_to_patches": True})
+
+
+@pytest.fixture(scope="module")
+def xclbin(tmp_path_factory):
+    path = tmp_path_factory.mktemp("dpu") / "dpu.xclbin"
+    build_sw_emu(path, image_cus=2)
+    return path
+
+
+def with_dpu(xclbin, spec: ProcessorSpec, body, **settings):
+    async def run():
+        async with Dpu(xclbin, spec, probe_after_s=math.inf, **settings) as dpu:
+            return await body(dpu)
+
+    return asyncio.run(run())
+
+
+def expected(data: bytes, spec: ProcessorSpec, damaged: Damaged = Damaged.STRICT):
+    return process(pillow_file.read(data, MAX_MEGAPIXELS, damaged)[0], spec)
+
+
+def assert_equal(found, wanted) -> None:
+    assert set(found) == set(wanted)
+    for name, each in wanted.items():
+        assert found[name].dtype == each.dtype and np.array_equal(found[name], each), name
+
+
+@pytest.mark.parametrize("launch", Launch)
+@pytest.mark.parametrize("spec", [QWEN, CLIP], ids=lambda spec: spec.name)
+def test_images_of_many_sizes_at_once_get_the_tensors_of_the_cpu(xclbin, spec, launch):
+    files = PHOTOS * 3
+
+    async def body(dpu):
+        done = await asyncio.gather(*(dpu.process(data) for data in files))
+        assert dpu.counters.done == len(files) and dpu.counters.on_cpu == 0
+        return done
+
+    for data, done in zip(files, with_dpu(xclbin, spec, body, launch=launch), strict=True):
+        assert done.unit.startswith("image_cu_") and done.dpu_status == Status.OK.name
+        assert_equal(done.tensors, expected(data, spec))
+        assert done.tensor is done.tensors["pixel_values"]
+
+
+def test_the_queue_grows_with_files_and_programs_and_tensors(xclbin):
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (1200, 1500, 3), np.uint8))
+    file = io.BytesIO()
+    picture.save(file, "JPEG", quality=95)
+    spec = from_hf({"image_processor_type": "Qwen2VLImageProcessor", "max_pixels": 28 * 28 * 2000})
+
+    async def body(dpu):
+        small = [dpu.process(data) for data in PHOTOS]
+        return await asyncio.gather(*small, dpu.process(file.getvalue()), *(dpu.process(data) for data in PHOTOS))
+
+    found = with_dpu(xclbin, spec, body, launch=Launch.QUEUE)
+    for data, done in zip([*PHOTOS, file.getvalue(), *PHOTOS], found, strict=True):
+        assert done.unit.startswith("image_cu_")
+        assert_equal(done.tensors, expected(data, spec))
+
+
+def png(data: bytes) -> bytes:
+    file = io.BytesIO()
+    Image.open(io.BytesIO(data)).save(file, "PNG")
+    return file.getvalue()
+
+
+def turned(data: bytes) -> bytes:
+    exif, file = Image.Exif(), io.BytesIO()
+    exif[0x0112] = 6
+    Image.open(io.BytesIO(data)).save(file, "JPEG", exif=exif)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "spec", "reason"),
+    [
+        (png(PHOTOS[0]), CLIP, "the file is no JPEG file"),
+        (turned(PHOTOS[0]), CLIP, "the Exif orientation 6"),
+        (PHOTOS[0], TILES, "the CU makes 1"),
+    ],
+)
+def test_what_no_cu_does_goes_to_the_cpu_and_is_counted(xclbin, data, spec, reason):
+    async def body(dpu):
+        done = await dpu.process(data)
+        assert (dpu.counters.refused, dpu.counters.on_cpu, dpu.counters.done) == (1, 1, 0)
+        return done
+
+    done = with_dpu(xclbin, spec, body)
+    assert done.unit == "cpu" and done.dpu_status is None and reason in done.refused
+    assert_equal(done.tensors, expected(data, spec))
+    with pytest.raises(UnsupportedInput, match=reason):
+        with_dpu(xclbin, spec, lambda dpu: dpu.process(data), fallback=Fallback.RAISE)
+
+
+def test_a_damaged_file_is_refused_by_both_and_the_next_one_is_served(xclbin):
+    async def body(dpu):
+        for data, reason in ((PHOTOS[0][:2000], "TRUNCATED"), (b"no image", "no image file"), (b"", "empty")):
+            with pytest.raises(CorruptInput, match=reason):
+                await dpu.process(data)
+        assert_equal((await dpu.process(PHOTOS[1])).tensors, expected(PHOTOS[1], CLIP))
+
+    with_dpu(xclbin, CLIP, body)
+
+
+def test_a_lenient_driver_takes_what_pillow_makes_of_a_damaged_file(xclbin):
+    data = PHOTOS[0][:-2000] + b"\xff\xd9"
+    done = with_dpu(xclbin, CLIP, lambda dpu: dpu.process(data), damaged=Damaged.LENIENT)
+    assert done.unit == "cpu" and done.damage is not None
+    assert_equal(done.tensors, expected(data, CLIP, Damaged.LENIENT))
+
+
+def test_a_size_that_the_processor_refuses_is_the_callers_error(xclbin):
+    file = io.BytesIO()
+    Image.new("RGB", (2, 500)).save(file, "JPEG")
+    with pytest.raises(UsageError, match="too long for this processor"):
+        with_dpu(xclbin, QWEN, lambda dpu: dpu.process(file.getvalue()))
