@@ -353,7 +353,8 @@ void patches_stage(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, hls::s
     patches(frames, pixels, table, layout, sample_bytes, tensor_capacity, words, end);
     for (uint32_t i = 0; !words.empty(); i++) tensor[i] = words.read();
     const Frame source = noted.read();
-    outcome = Outcome{end.status, end.width, end.height, source.width, source.height, end.bytes};
+    const uint32_t source_width = source.width, source_height = source.height;
+    outcome = Outcome{end.status, end.width, end.height, source_width, source_height, end.bytes};
 }
 
 // What comes behind decode with a program.

@@ -158,9 +158,9 @@ class Preprocessors:
             made: CpuPreprocessor[AnySpec] | Dpu[AnySpec]
             if isinstance(spec, AudioSpec):
                 await asyncio.to_thread(audio.prepare, spec)
-            launch = self._launch if isinstance(spec, ImageSpec) else Launch.SINGLE
+            launch = Launch.SINGLE if isinstance(spec, AudioSpec) else self._launch
             if kind != "cpu" and launch is Launch.QUEUE:
-                others = [own for on, own in self._made if on == kind and isinstance(own, ImageSpec)]
+                others = [own for on, own in self._made if on == kind and not isinstance(own, AudioSpec)]
                 if others:  # their runs keep the units as long as images arrive
                     raise UsageError(
                         f"--launch queue: the units already serve one kind of tensor, {_tensor_text(others[0])}; "
@@ -169,7 +169,8 @@ class Preprocessors:
             if kind == "cpu":
                 made = CpuPreprocessor(spec, max_megapixels=self._max_megapixels, damaged=self._damaged)
             else:
-                made = Dpu(await asyncio.to_thread(self._container), spec, launch=launch)
+                rules = {"max_megapixels": self._max_megapixels, "damaged": self._damaged}
+                made = Dpu(await asyncio.to_thread(self._container), spec, launch=launch, **rules)
             self._made[kind, spec] = await self._stack.enter_async_context(made)
         return self._made[kind, spec]
 

@@ -51,6 +51,7 @@ LATE_S = 1.0  # a request is answered so long after its own timeout, even if a w
 LOOP_CHECK_S = 0.05  # time between two measurements of the event loop's delay
 MEND_CHECK_S = 0.1  # time between two checks for a stopped runtime, and at first between attempts to replace it
 MAX_MEND_PAUSE_S = 6.0
+NO_CU_ASKED = "NO_CU_ASKED"  # the reason of inputs that no CU was asked for, beside the status codes
 RECOVERY_S = 60.0  # a server that has not replaced a stopped runtime after this time is not live
 INLINE_BYTES = 1 << 20  # bytes of outputs that are joined in the event loop; more are joined in a thread
 
@@ -466,6 +467,8 @@ class Service:
         for made in self._preprocessors.all():
             if isinstance(made, Dpu):
                 fallbacks.update({status.name: count for status, count in made.counters.unsupported.items()})
+                if made.counters.refused:
+                    fallbacks[NO_CU_ASKED] += made.counters.refused
         damaged = sum(made.damaged for made in self._preprocessors.all())
         models = self.models.items()
         return Snapshot(

@@ -124,7 +124,9 @@ def csim(memory: Memory, first: int, polls: int) -> list[int]:
 
 
 def rtl_run(memory: Memory, first: int, polls: int, *, behind: MemoryModel | None = None, **more) -> KernelRun:
-    buffers = {name: getattr(memory, name) for name in ("jpeg", "tensor", "tables", "result", "workspace", "ring", "program")}
+    buffers = {
+        name: getattr(memory, name) for name in ("jpeg", "tensor", "tables", "result", "workspace", "ring", "program")
+    }
     scalars = {
         "jpeg_bytes": memory.jpeg.nbytes,
         "tensor_capacity": memory.tensor.nbytes,

@@ -1,4 +1,4 @@
-"""image_cu x {C++, RTL} with a program, against the reference of image processors, which is transformers' own output."""
+"""image_cu x {C++, RTL} with a program, against the reference of image processors, which equals transformers."""
 
 import io
 
@@ -8,12 +8,12 @@ import pytest
 import units
 from PIL import Image
 
-from headrace.host.xrt.hw_emu import MemoryModel
 from headrace.host.dpu.hugging_face.reading import from_hf
 from headrace.host.dpu.processors import Engine, Size
 from headrace.host.dpu.reference.processor import process
 from headrace.host.dpu.units import program as programs
 from headrace.host.dpu.units.status import Status
+from headrace.host.xrt.hw_emu import MemoryModel
 
 RNG = np.random.default_rng(0)
 

@@ -157,9 +157,7 @@ def workspace_bytes(words: list[int], max_megapixels: int) -> int:
     return output_bytes(words)
 
 
-def result(
-    words: list[int], output: NDArray[np.uint8], job: Job, counters: Mapping[str, int] | None
-) -> CuResult:
+def result(words: list[int], output: NDArray[np.uint8], job: Job, counters: Mapping[str, int] | None) -> CuResult:
     """Return the result for a record and, if its status is OK, the output bytes, which are copied.
 
     Raises ValueError for an invalid record."""

@@ -55,8 +55,8 @@ class JobSlot:
     def run(self, jpeg: bytes, stage: ImageStage, timeout_s: float) -> CuResult:
         """Run a job, and block until it is done.
 
-        Raises UnsupportedInput if no CU does the job. Raises CuLost if the CU has finished none of its jobs for `timeout_s`, ended in an error state, or a transfer
-        failed. The CU is then lost to all lanes."""
+        Raises UnsupportedInput if no CU does the job. Raises CuLost if the CU has finished none of its jobs for
+        `timeout_s`, ended in an error state, or a transfer failed. The CU is then lost to all lanes."""
         return self._queue.run(self._number - 1, jpeg, stage, timeout_s)
 
 
@@ -271,9 +271,7 @@ class JobQueue(Cu):
             raise CuLost(f"{self.name}: its run ended in {Status(status).name}")
         return True
 
-    def _grow(
-        self, timeout_s: float, *, jpeg: int = 0, tensor: int = 0, workspace: int = 0, program: int = 0
-    ) -> None:
+    def _grow(self, timeout_s: float, *, jpeg: int = 0, tensor: int = 0, workspace: int = 0, program: int = 0) -> None:
         """Make buffers larger, to so many bytes.
 
         A run takes its buffers at its start, so a run that is under way is ended first."""

@@ -67,7 +67,9 @@ def program(spec: ProcessorSpec, source: Size) -> Program:
     """
     plan = spec.plan(source)
     if plan.images != 1 or len(plan.passes) != 1:
-        raise UnsupportedInput(f"{spec.name} makes {plan.images} images in {len(plan.passes)} passes here; the CU makes 1")
+        raise UnsupportedInput(
+            f"{spec.name} makes {plan.images} images in {len(plan.passes)} passes here; the CU makes 1 in 1"
+        )
     step = plan.passes[0]
     assert step.placement is not None
     table, left, top = _placed(spec, source, step.size, step.placement)

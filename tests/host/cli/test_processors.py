@@ -48,7 +48,8 @@ def test_a_file_of_tensors_is_what_transformers_makes():
         "cat.png: tensors/cat.npz pixel_values 1x3x304x464 float32, image_sizes 1x2 int64 by cpu "
         "(not for the DPU: the file is no JPEG file)",
         "turned.jpg: tensors/turned.npz pixel_values 1x3x464x304 float32, image_sizes 1x2 int64 by cpu "
-        "(not for the DPU: the file has the Exif orientation 8, and a CU does not turn an image), turned by Exif orientation 8",
+        "(not for the DPU: the file has the Exif orientation 8, and a CU does not turn an image), turned "
+        "by Exif orientation 8",
     ]
 
 
@@ -106,7 +107,7 @@ def test_a_bad_file_fails_alone():
     assert sorted(path.name for path in Path("tensors").iterdir()) == ["cat.npz", "turned.npz"]
     for file, reason in {
         "text.jpg": "it is no image file of a known format; give one of JPEG, ",
-        "cut.jpg": "TRUNCATED: the file ends before the image or the audio does; it is damaged: Premature end of JPEG file",
+        "cut.jpg": "TRUNCATED: the file ends before the image or the audio does; it is damaged: Premature end of JPEG",
         "line.png": "an image of 1x400 is too long for this processor",
         "missing.jpg": "No such file or directory",
     }.items():

@@ -91,7 +91,7 @@ def test_a_bitstream_whose_kernel_lacks_an_argument_is_refused_by_name(xclbin, t
     assert len(kept) < len(content.connections)
     older = sealed(replace(content, metadata_xml=ElementTree.tostring(description), connections=kept))
     write_xclbin(tmp_path / "older.xclbin", older)
-    told = r"older\.xclbin: image_cu has no argument workspace, workspace_bytes, ring, .*, program_bytes; `headrace build`"
+    told = r"older\.xclbin: image_cu has no argument workspace, .*, ring, .*, program_bytes; `headrace build`"
     with pytest.raises(UsageError, match=told):
         Dpu(tmp_path / "older.xclbin", ImageSpec())
 

@@ -101,7 +101,7 @@ def turned(data: bytes) -> bytes:
     [
         (png(PHOTOS[0]), CLIP, "the file is no JPEG file"),
         (turned(PHOTOS[0]), CLIP, "the Exif orientation 6"),
-        (PHOTOS[0], TILES, "the CU makes 1"),
+        (PHOTOS[0], TILES, "the CU makes 1 in 1"),
     ],
 )
 def test_what_no_cu_does_goes_to_the_cpu_and_is_counted(xclbin, data, spec, reason):

@@ -236,6 +236,26 @@ def test_a_client_may_load_a_model_with_a_processor(server, folder):
     np.testing.assert_allclose(*values, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("launch", ["single", "queue"])
+def test_units_make_the_tensors_of_jpeg_files_and_the_cpu_those_of_others(folder, launch):
+    model = f"{folder}/patches" if launch == "single" else f"{folder}/same.pt2"
+    options = ("--model", model, "--preprocess", "dpu", "--image-cus", "1", "--launch", launch)
+    options += ("--processor", f"{folder}/siglip.json") if launch == "queue" else ()
+    jpeg, png = image_file("JPEG"), image_file("PNG")
+    with (
+        serving(*options, models=()) as running,
+        tritonclient.http.InferenceServerClient(running.url("http")) as client,
+    ):
+        (name,) = (each["name"] for each in client.get_model_repository_index())
+        found = client.infer(name, images("http", jpeg, png, jpeg))
+        config = SIGLIP if launch == "queue" else NAFLEX
+        output = "output" if launch == "queue" else "patches"
+        assert np.array_equal(found.as_numpy(output), theirs(config, jpeg, png, jpeg)["pixel_values"])
+        metrics = running.metrics()
+        assert 'headrace_dpu_fallbacks_total{reason="NO_CU_ASKED"} 1.0' in metrics  # the PNG file
+        assert 'headrace_cu_busy_seconds_total{cu="image_cu_1' in metrics
+
+
 def test_a_processor_that_does_not_fit_is_one_line_at_the_start(folder):
     command = [*COMMAND, "serve", "--model", f"{folder}/vit", "--processor", f"{folder}/siglip.json", "--max-batch=1"]
     command += [f"--{port}=127.0.0.1:0" for port in ("http", "grpc", "metrics")]
