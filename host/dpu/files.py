@@ -12,7 +12,7 @@ from headrace.batching import HeadraceError
 from headrace.bitstreams.whole_file import replacing
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.preprocessor import Fallback, Launch, Preprocessed
-from headrace.host.dpu.processors import ProcessorSpec
+from headrace.host.dpu.processors import ProcessorSpec, type_name
 from headrace.host.dpu.reference import audio_file
 from headrace.host.dpu.specs import MAX_MEGAPIXELS, AudioSpec, AudioStage, Damaged, ImageSpec, ImageStage
 from headrace.host.xrt import Api, emulation
@@ -98,7 +98,7 @@ def _saved(output: Path, done: Preprocessed) -> dict[str, Any]:
         return {"shape": done.tensor.shape, "dtype": str(done.tensor.dtype)}
     save(output, lambda file: np.savez(file, **done.tensors))
     tensors = done.tensors.items()
-    return {"tensors": {name: {"shape": each.shape, "dtype": str(each.dtype)} for name, each in tensors}}
+    return {"tensors": {name: {"shape": each.shape, "dtype": type_name(each.dtype)} for name, each in tensors}}
 
 
 def save(path: Path, write: Callable[[IO[bytes]], None]) -> None:

@@ -123,8 +123,6 @@ def _read(own: ModelSettings, named: str, path: str | Path, advice: str = "") ->
     try:
         _check_files(Path(path))
         return processor(path, own.engine or Engine.TORCHVISION)
-    except RecursionError:
-        raise UsageError(f"{_of(own, named)}: it nests too deep; give a {FILE}{advice}") from None
     except UsageError as error:
         reason = str(error).removeprefix(f"{named}: ")
         raise UsageError(f"{_of(own, named)}: {reason}{advice}") from None

@@ -52,7 +52,8 @@ def ignored() -> str:
 
 def refused() -> str:
     """Return a table of the classes that are refused."""
-    return table(("class", "reason"), ((f"`{name}`", f"{why}.".capitalize()) for name, why in sorted(REFUSED.items())))
+    rows = ((f"`{name}`", f"{why[0].upper()}{why[1:]}.") for name, why in sorted(REFUSED.items()))
+    return table(("class", "reason"), rows)
 
 
 GENERATORS = {

@@ -1,7 +1,6 @@
-"""Make the tensors of an image with an image processor: what `headrace.preprocess` is."""
+"""This module makes the tensors of an image with an image processor, for `headrace.preprocess`."""
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,35 +12,10 @@ from headrace.host.dpu.hugging_face.names import processor
 from headrace.host.dpu.processors import ProcessorSpec
 from headrace.host.dpu.reference import pillow_file
 from headrace.host.dpu.reference.processor import process
-from headrace.host.dpu.specs import MAX_MEGAPIXELS, Damaged, Orientation
+from headrace.host.dpu.specs import MAX_MEGAPIXELS, Damaged
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessedImage:
-    """The tensors of a file by name, and where they were made.
-
-    Args:
-        tensors: What the model takes, by the names of transformers.
-        unit: "cpu". `Dpu` makes the tensors on compute units.
-        damage: Fault of a damaged file that was taken nonetheless, or None.
-        orientation: Orientation in the Exif data of the file. The tensors are of the upright image.
-    """
-
-    tensors: dict[str, NDArray[Any]]
-    unit: str
-    damage: str | None
-    orientation: Orientation
-
-
-def process_file(
-    data: bytes, spec: ProcessorSpec, max_megapixels: int = MAX_MEGAPIXELS, damaged: Damaged = Damaged.STRICT
-) -> ProcessedImage:
-    """Return the tensors of the bytes of a file. Raises CorruptInput, and UsageError for a size that `spec` refuses."""
-    pixels, damage, orientation = pillow_file.read(data, max_megapixels, damaged)
-    return ProcessedImage(process(pixels, spec), "cpu", damage, orientation)
 
 
 def preprocess(
@@ -77,18 +51,22 @@ def preprocess(
             )
         return process(image, found)
     if isinstance(image, bytes):
-        return process_file(image, found, max_megapixels, _rule(damaged)).tensors
+        return _of_file(image, found, max_megapixels, _rule(damaged))
     if not isinstance(image, str | os.PathLike):
         if not hasattr(image, "convert"):
             raise UsageError(f"{type(image).__name__} is no image; give a path, bytes, an array or an image of Pillow")
         return process(pillow_file.pixels(image), found)
     path = Path(image)
     try:
-        return process_file(path.read_bytes(), found, max_megapixels, _rule(damaged)).tensors
+        return _of_file(path.read_bytes(), found, max_megapixels, _rule(damaged))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
     except HeadraceError as error:
         raise type(error)(f"{path}: {error}") from error
+
+
+def _of_file(data: bytes, spec: ProcessorSpec, max_megapixels: int, damaged: Damaged) -> dict[str, NDArray[Any]]:
+    return process(pillow_file.read(data, max_megapixels, damaged)[0], spec)
 
 
 def _rule(damaged: Damaged | str) -> Damaged:

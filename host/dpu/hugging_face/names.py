@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.batching import UsageError
+from headrace.host.dpu.hugging_face.model_types import MODEL_TYPES
 from headrace.host.dpu.hugging_face.reading import from_hf, read, with_path
 from headrace.host.dpu.processors import Engine, ProcessorSpec
 
@@ -52,7 +53,7 @@ def processor(name_or_path: str | Path, engine: Engine | str = Engine.TORCHVISIO
     if path.is_dir():
         return _of_folder(path, by)
     if path.exists() or path.suffix == ".json":
-        return from_hf(path, by)
+        return _of_file(path, by)
     close = difflib.get_close_matches(str(name_or_path).rpartition("/")[2].lower(), names(), n=3)
     hint = (
         f"did you mean {', '.join(close)}? `headrace preprocess processors` lists all"
@@ -73,6 +74,19 @@ def _engine(engine: Engine | str) -> Engine:
         ) from None
 
 
+def _of_file(path: Path, engine: Engine) -> ProcessorSpec:
+    return from_hf(path, engine, _class_of_model(path.with_name("config.json")))
+
+
+def _class_of_model(path: Path) -> str | None:
+    """Return the class for a file that names none, by the model's own settings. None if they do not tell."""
+    try:
+        model_type = read(path).get("model_type")
+    except UsageError:
+        return None
+    return MODEL_TYPES.get(model_type) if isinstance(model_type, str) else None
+
+
 def _of_folder(folder: Path, engine: Engine) -> ProcessorSpec:
     of_all = folder / FILE_OF_ALL
     if of_all.exists():
@@ -80,7 +94,7 @@ def _of_folder(folder: Path, engine: Engine) -> ProcessorSpec:
         if isinstance(settings, dict):
             return with_path(of_all, lambda: from_hf(settings, engine))
     if (folder / FILE).exists():
-        return from_hf(folder / FILE, engine)
+        return _of_file(folder / FILE, engine)
     if of_all.exists():
         raise UsageError(f"{of_all} has no {KEY_OF_ALL}; name a model that takes images")
     raise UsageError(f"{folder} has no {FILE}; name the folder of a model that takes images")

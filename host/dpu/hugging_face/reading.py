@@ -144,6 +144,8 @@ def read(path: Path) -> Config:
     """Return the settings of a file. Raises UsageError for a file that has none."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise UsageError(f"{path}: it nests too deep; give a preprocessor_config.json") from None
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     if not isinstance(values, dict):

@@ -1,4 +1,4 @@
-"""The settings of a class of transformers, and the checks of their values."""
+"""This module has the settings of a class of transformers, and checks their values."""
 
 import json
 import math

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from sounds import int16, speechlike, wav
 
+import headrace
 from headrace.batching import CorruptInput
 from headrace.host.demo.inputs.images import demo_images
-from headrace.host.dpu.hugging_face.front import process_file
 from headrace.host.dpu.hugging_face.names import processor
 from headrace.host.dpu.preprocessor import CpuPreprocessor, PreprocessorUnavailable
 from headrace.host.dpu.reference import audio
@@ -76,9 +76,9 @@ def test_an_image_processor_gives_its_tensors_with_their_names():
     async def body() -> None:
         async with CpuPreprocessor(spec, max_megapixels=1, damaged=Damaged.LENIENT) as cpu:
             done = await cpu.process(photo)
-            expected = process_file(photo, spec)
-            assert done.tensors.keys() == expected.tensors.keys() == {"pixel_values", "image_sizes"}
-            assert all(np.array_equal(done.tensors[name], values) for name, values in expected.tensors.items())
+            expected = headrace.preprocess(photo, spec)
+            assert done.tensors.keys() == expected.keys() == {"pixel_values", "image_sizes"}
+            assert all(np.array_equal(done.tensors[name], values) for name, values in expected.items())
             assert done.tensor is done.tensors["pixel_values"] and done.unit == "cpu" and not done.damage
             assert cpu.damaged == 0
             png = bytearray(cv2.imencode(".png", np.zeros((30, 40, 3), np.uint8))[1].tobytes())

@@ -138,7 +138,7 @@ def test_tensors_that_do_not_fit_the_network_are_refused(name, inputs, text):
         ({"processor": "clip-vit-base-patch32", "mean": (0.5,) * 3}, "and so does --mean; leave out --mean"),
         ({"processor": "clip-vit-base-patch32", "preprocess": "dpu"}, "no compute unit has image processors yet"),
         ({"processor": "qwen2-vl", "engine": "opencv"}, "choose from torchvision, pillow12, pillow13"),
-        ({"processor": "/nowhere.json"}, "processor /nowhere.json: /nowhere.json: No such file or directory"),
+        ({"processor": "/nowhere.json"}, "processor /nowhere.json: No such file or directory"),
     ],
 )
 def test_a_processor_that_cannot_be_is_refused_before_the_network_is_read(given, text):

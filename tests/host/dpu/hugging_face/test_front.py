@@ -90,11 +90,6 @@ def test_an_image_that_the_processor_does_not_take_is_refused(tmp_path):
         headrace.preprocess(tmp_path / "line.png", "qwen2-vl")
 
 
-def test_the_driver_of_the_dpu_says_that_no_unit_has_processors(tmp_path):
-    with pytest.raises(headrace.UsageError, match=r"no compute unit takes ProcessorSpec; headrace\.preprocess makes"):
-        headrace.Dpu(tmp_path / "dpu.xclbin", headrace.processor("qwen2-vl"))
-
-
 def test_the_limit_of_pixels_holds_before_the_file_is_decoded():
     file = io.BytesIO()
     Image.new("L", (2000, 1000)).save(file, "PNG")

@@ -6,10 +6,12 @@ from importlib.resources import files
 import pytest
 import transformers
 from like_transformers import ENGINES, check, engines, picture
+from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES
 
 from headrace.batching import UsageError
+from headrace.host.dpu.hugging_face.model_types import MODEL_TYPES
 from headrace.host.dpu.hugging_face.names import config, names, processor
-from headrace.host.dpu.hugging_face.reading import from_hf
+from headrace.host.dpu.hugging_face.reading import CLASSES, from_hf
 from headrace.host.dpu.processors import Engine, Size
 
 SIZES = [(301, 200), (90, 131)]
@@ -52,6 +54,32 @@ def test_a_folder_may_have_the_settings_of_all_inputs_in_one_file(model):
     (model / "processor_config.json").write_text(json.dumps(all_inputs))
     assert processor(model) == processor("qwen3-vl")
     assert processor(model / "image.json") == processor("pixtral-12b")
+
+
+def test_a_file_that_names_no_class_has_that_of_the_model_as_in_transformers(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "vit"}')
+    old = {"do_normalize": True, "do_resize": True, "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "size": 224}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(old))
+    assert isinstance(transformers.AutoImageProcessor.from_pretrained(tmp_path), transformers.ViTImageProcessor)
+    expected = from_hf({"image_processor_type": "ViTImageProcessor", **old})
+    assert processor(tmp_path) == processor(tmp_path / "preprocessor_config.json") == expected
+
+
+@pytest.mark.parametrize("text", ["nothing", "{}", '{"model_type": ["vit"]}', '{"model_type": "bert"}'])
+def test_a_model_that_does_not_tell_its_class_is_refused(text, tmp_path):
+    (tmp_path / "config.json").write_text(text)
+    (tmp_path / "preprocessor_config.json").write_text('{"size": 224}')
+    with pytest.raises(UsageError, match=r"preprocessor_config\.json: the processor has no image_processor_type"):
+        processor(tmp_path)
+
+
+def test_the_types_of_models_are_those_of_transformers():
+    of_transformers = {}
+    for model_type, each in IMAGE_PROCESSOR_MAPPING_NAMES.items():
+        name = (each.get("torchvision") or each.get("pil") or "").removesuffix("Pil")
+        if name in CLASSES:
+            of_transformers[model_type] = name
+    assert of_transformers == MODEL_TYPES
 
 
 def test_the_settings_of_all_inputs_come_first_as_in_transformers(model):
