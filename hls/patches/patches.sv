@@ -213,8 +213,8 @@ module patches
   (* ram_style = "ultra" *) pixel_t [7:0] memory[BandWords];
   pixel_t [7:0]    read_1, read_2;
   logic [5:1]      valid_q;
-  logic [2:1][1:0] channel_q;
-  logic [2:1][4:0] first_q;
+  logic [1:0]      channel_q;
+  logic [4:0]      first_q;
   logic [5:1][3:0] count_q;
 
   always_ff @(posedge clk_i) begin
@@ -226,8 +226,8 @@ module patches
   always_ff @(posedge clk_i) begin
     if (!rst_ni) valid_q <= '0;
     else valid_q <= {valid_q[4:1], read};
-    channel_q <= {channel_q[1], channel};
-    first_q   <= {first_q[1], first};
+    channel_q <= channel;
+    first_q   <= first;
     count_q   <= {count_q[4:1], count};
   end
 
@@ -244,18 +244,18 @@ module patches
   logic [Lanes-1:0][31:0] value_5;  // 0 behind the last sample
   for (genvar l = 0; l < Lanes; l++) begin : gen_lane
     logic [4:0] sample;
-    logic [2:0] pixel;
-    logic [1:0] of_pixel;
+    logic [2:0] pixel_2;
+    logic [1:0] of_pixel_2;
     logic [9:0] entry_3;
     (* ram_style = "block" *) logic [31:0] entries[1024];
     logic [31:0] value_4;
 
-    assign sample   = first_q[2] + 5'(l);
-    assign pixel    = layout_i.channels_last ? 3'(sample / 5'd3) : sample[2:0];
-    assign of_pixel = layout_i.channels_last ? 2'(sample % 5'd3) : channel_q[2];
+    assign sample = first_q + 5'(l);
 
     always_ff @(posedge clk_i) begin
-      entry_3 <= {of_pixel, planes_2[of_pixel][pixel]};
+      pixel_2    <= layout_i.channels_last ? 3'(sample / 5'd3) : sample[2:0];
+      of_pixel_2 <= layout_i.channels_last ? 2'(sample % 5'd3) : channel_q;
+      entry_3    <= {of_pixel_2, planes_2[of_pixel_2][pixel_2]};
       if (table_we_i) entries[{table_channel_i, table_index_i}] <= table_value_i;
       value_4    <= entries[entry_3];
       value_5[l] <= 4'(l) < count_q[4] ? value_4 : '0;

@@ -30,15 +30,23 @@ module scaler_output
 
   localparam int unsigned Depth = 32;
 
-  // ---- Rounding ----
-  logic        [31:0]      half_q;
-  sums_t       [1:0]       biased_1, shifted_2;
-  pixel_t      [1:0]       pixel_3;
-  logic        [3:1]       valid_q, two_q;
+  // ---- Rounding, and where rows end ----
+  logic  [31:0]      half_q;
+  sums_t [1:0]       biased_1, shifted_2;
+  pixel_t [1:0]      pixel_3;
+  logic  [3:1]       valid_q, two_q, last_q;
+  logic  [15:0]      column_q, next_column;
+
+  assign next_column = column_q + 16'(two_i ? 2 : 1);
 
   always_ff @(posedge clk_i) begin
-    if (!rst_ni) valid_q <= '0;
-    else valid_q <= {valid_q[2:1], valid_i};
+    if (!rst_ni) begin
+      valid_q  <= '0;
+      column_q <= '0;
+    end else begin
+      valid_q <= {valid_q[2:1], valid_i};
+      if (valid_i) column_q <= next_column == width_i ? '0 : next_column;
+    end
   end
 
   function automatic logic [7:0] clamped(logic signed [31:0] value);
@@ -49,6 +57,7 @@ module scaler_output
   always_ff @(posedge clk_i) begin
     half_q <= 32'd1 << (bits_i - 5'd1);
     two_q  <= {two_q[2:1], two_i};
+    last_q <= {last_q[2:1], next_column == width_i};
     for (int i = 0; i < 2; i++) begin
       for (int c = 0; c < 3; c++) begin
         biased_1[i][c]  <= sum_i[i][c] + half_q;
@@ -62,54 +71,47 @@ module scaler_output
 
   // ---- Queue ----
   pixel_t [1:0]           pixel;
-  logic                   two, valid, pop;
+  logic                   two, last, valid, pop;
   logic [$clog2(Depth):0] count;
 
   always_ff @(posedge clk_i) room_o <= count < ($clog2(Depth) + 1)'(Depth / 2);
 
   stream_fifo #(
-    .Width(49),
+    .Width(50),
     .Depth(Depth)
   ) u_pixels (
     .clk_i,
     .rst_ni,
-    .data_i ({pixel_3, two_q[3]}),
+    .data_i ({pixel_3, two_q[3], last_q[3]}),
     .valid_i(valid_q[3]),
     .ready_o(),
-    .data_o ({pixel, two}),
+    .data_o ({pixel, two, last}),
     .valid_o(valid),
     .ready_i(pop),
     .count_o(count)
   );
 
   // ---- Pairs ----
-  pixel_t      waiting_q;     // the left pixel of a pair
+  pixel_t       waiting_q;  // the left pixel of a pair
   pixel_t [1:0] made_pair;
-  logic        waits_q, flush, alone, pair, made, taken;
-  logic [15:0] column_q;      // pixels of the row that have left the queue
-  logic [15:0] next_column;
+  logic         waits_q, flush_q, alone, pair, made, taken;
 
-  assign flush       = waits_q && column_q == width_i;  // it is the row's last one
-  assign next_column = column_q + 16'(two ? 2 : 1);
-  assign pair        = valid && !flush && (waits_q || two);
-  assign alone       = valid && !flush && !waits_q && !two && next_column == width_i;
-
-  assign made       = flush || pair || alone;
-  assign made_pair  = waits_q ? {pixel[0], waiting_q} : pixel;
-  assign pop        = valid && !flush && (!made || taken);
+  assign pair      = valid && !flush_q && (waits_q || two);
+  assign alone     = valid && !flush_q && !waits_q && !two && last;
+  assign made      = flush_q || pair || alone;
+  assign made_pair = waits_q ? {pixel[0], waiting_q} : pixel;
+  assign pop       = valid && !flush_q && (!made || taken);
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
-      waits_q  <= 1'b0;
-      column_q <= '0;
-    end else if (flush) begin
-      if (taken) begin
-        waits_q  <= 1'b0;
-        column_q <= '0;
-      end
+      waits_q <= 1'b0;
+      flush_q <= 1'b0;
+    end else if (flush_q) begin
+      waits_q <= !taken;
+      flush_q <= !taken;
     end else if (pop) begin
-      waits_q  <= pair ? waits_q && two : !alone;
-      column_q <= next_column == width_i && !(waits_q && two) ? '0 : next_column;
+      waits_q <= pair ? waits_q && two : !alone;
+      flush_q <= waits_q && two && last;  // what waits then is the row's last pixel
     end
     if (pop) waiting_q <= two ? pixel[1] : pixel[0];
   end
