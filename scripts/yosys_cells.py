@@ -13,7 +13,7 @@ from pathlib import Path
 from headrace.sim.system.card import DELAY, REPORT, U55C
 
 MODULES = (
-    *("decode", "progressive_decoder", "resize", "crop", "normalize", "image_cu"),
+    *("decode", "progressive_decoder", "resize", "crop", "scaler", "normalize", "patches", "image_cu"),
     *("wav", "resample", "mel", "audio_mel_cu", "mel_normalize", "audio_norm_cu"),
 )
 

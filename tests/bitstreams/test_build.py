@@ -35,6 +35,7 @@ def test_the_image_cus_container_describes_kernels_offsets_and_banks(tmp_path):
             "jpeg": reads,
             "tables": reads,
             "ring": reads,
+            "program": reads,
             "tensor": writes,
             "result": writes,
             "workspace": writes,
@@ -162,7 +163,9 @@ def test_a_container_is_compiled_of_its_own_kernels_only(tmp_path, monkeypatch):
         "progressive",
         "resize",
         "crop",
+        "scaler",
         "normalize",
+        "patches",
     }
 
 
