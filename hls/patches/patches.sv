@@ -50,7 +50,7 @@ module patches
 
   localparam int unsigned Lanes = 8;
   localparam int unsigned Depth = 32;  // of the queue of words
-  localparam int unsigned SizeClocks = 5;
+  localparam int unsigned SizeClocks = 6;
   localparam int unsigned FlushClocks = 12;  // longer than the pipeline
 
   typedef enum logic [3:0] {
@@ -66,17 +66,20 @@ module patches
   } state_e;
   state_e state_q;
 
+  beat_t       beat;
+  logic        beat_valid, register_ready;
   logic [3:0]  clocks_q;  // in the state
   status_e     end_status_q;
   logic        small_q, zero_q, bad, between, room, read_room, pixels, accept, unread;
   logic [31:0] area_q, fill_left_q;
   logic [33:0] three_q;
+  logic [35:0] low_q, high_q;  // samples by the lower and by the upper bits of `frames`
   logic [37:0] samples_q;
   logic [40:0] bytes_q;
 
-  assign pixels       = beat_i.keep != '0 && beat_i.status == StatusOk;
-  assign beat_ready_o = state_q == StTake && room;
-  assign accept       = beat_valid_i && beat_ready_o;
+  assign pixels       = beat.keep != '0 && beat.status == StatusOk;
+  assign accept       = beat_valid && room;
+  assign beat_ready_o = state_q == StTake && register_ready;
   assign idle_o       = state_q == StIdle;
   assign bytes_o      = 64'(bytes_q);
 
@@ -93,7 +96,7 @@ module patches
           if (frame_valid_i) state_q <= frame_i.status == StatusOk ? StSize : StIdle;
         end
         StSize:  if (clocks_q == 4'(SizeClocks)) state_q <= StTake;
-        StTake:  if (accept && beat_i.last) state_q <= StRead;
+        StTake:  if (accept && beat.last) state_q <= StRead;
         StRead: begin
           clocks_q <= '0;
           if (!unread) state_q <= StFlush;
@@ -108,7 +111,7 @@ module patches
           clocks_q <= '0;
           if (fill_left_q == '0) state_q <= StPack;
         end
-        StPack:  if (clocks_q == 4'd4) state_q <= StWords;
+        StPack:  if (clocks_q == 4'd6) state_q <= StWords;
         StWords: if (words_empty) state_q <= StIdle;
         default: state_q <= StIdle;
       endcase
@@ -120,7 +123,11 @@ module patches
   always_ff @(posedge clk_i) begin
     area_q    <= width_o * height_o;
     three_q   <= 34'(area_q) + {1'b0, area_q, 1'b0};
-    samples_q <= three_q * layout_i.frames;
+    low_q     <= (layout_i.frames[0] ? 36'(three_q) : '0) +
+                 (layout_i.frames[1] ? {1'b0, three_q, 1'b0} : '0);
+    high_q    <= (layout_i.frames[2] ? 36'(three_q) : '0) +
+                 (layout_i.frames[3] ? {1'b0, three_q, 1'b0} : '0);
+    samples_q <= 38'(low_q) + {high_q, 2'b00};
     zero_q    <= layout_i.side_width == '0 || layout_i.side_height == '0 ||
                  layout_i.merge == '0 || layout_i.frames == '0;
     if (state_q == StFrame) begin
@@ -130,7 +137,7 @@ module patches
     end
     if (state_q == StSize) bytes_q <= (41'(samples_q) << shift_i) + 41'(layout_i.fill);
     if (state_q == StSize) small_q <= bytes_q > 41'(capacity_i);
-    if (accept && beat_i.last) end_status_q <= beat_i.status;
+    if (accept && beat.last) end_status_q <= beat.status;
   end
 
   always_ff @(posedge clk_i) begin
@@ -143,6 +150,17 @@ module patches
   end
 
   // ---- Pixels to the memory ----
+  stream_register #(.Width($bits(beat_t))) u_beat (
+    .clk_i,
+    .rst_ni,
+    .data_i (beat_i),
+    .valid_i(beat_valid_i && state_q == StTake),
+    .ready_o(register_ready),
+    .data_o (beat),
+    .valid_o(beat_valid),
+    .ready_i(room)
+  );
+
   logic         we, whole, taken;
   address_t     write_index;
   pixel_t [7:0] written;
@@ -158,8 +176,8 @@ module patches
     .write_i  (!small_q && !zero_q),
     .bad_o    (bad),
     .between_o(between),
-    .pixel_i  (beat_i.pixel),
-    .both_i   (beat_i.keep[1]),
+    .pixel_i  (beat.pixel),
+    .both_i   (beat.keep[1]),
     .valid_i  (accept && pixels),
     .room_o   (room),
     .we_o     (we),
@@ -241,6 +259,12 @@ module patches
     end
   end
 
+  // The pixel and the channel of a sample, with channels last: tables, for a divider is slow.
+  function automatic logic [31:0][4:0] thirds();
+    for (int s = 0; s < 32; s++) thirds[s] = {3'(s / 3), 2'(s % 3)};
+  endfunction
+  localparam logic [31:0][4:0] Thirds = thirds();
+
   logic [Lanes-1:0][31:0] value_5;  // 0 behind the last sample
   for (genvar l = 0; l < Lanes; l++) begin : gen_lane
     logic [4:0] sample;
@@ -253,8 +277,8 @@ module patches
     assign sample = first_q + 5'(l);
 
     always_ff @(posedge clk_i) begin
-      pixel_2    <= layout_i.channels_last ? 3'(sample / 5'd3) : sample[2:0];
-      of_pixel_2 <= layout_i.channels_last ? 2'(sample % 5'd3) : channel_q;
+      pixel_2    <= layout_i.channels_last ? Thirds[sample][4:2] : sample[2:0];
+      of_pixel_2 <= layout_i.channels_last ? Thirds[sample][1:0] : channel_q;
       entry_3    <= {of_pixel_2, planes_2[of_pixel_2][pixel_2]};
       if (table_we_i) entries[{table_channel_i, table_index_i}] <= table_value_i;
       value_4    <= entries[entry_3];
@@ -263,42 +287,47 @@ module patches
   end
 
   // ---- Words ----
-  logic [127:0]           bytes, packed_word;
-  logic [4:0]             byte_count, zeros;
+  logic [127:0]           packed_word;
+  logic [4:0]             zeros;
   logic                   packed_valid;
   logic [$clog2(Depth):0] queued;
 
-  always_comb begin
-    bytes = '0;
+  // Samples side by side, a clock before zeros take their place behind the last of them.
+  logic [127:0] bytes_6;
+  logic [4:0]   count_6;
+  logic         valid_6, filling;
+
+  assign filling = state_q == StFill && read_room;
+  assign zeros   = fill_left_q > 32'd16 ? 5'd16 : fill_left_q[4:0];
+
+  always_ff @(posedge clk_i) begin
     for (int l = 0; l < Lanes; l++) begin
       unique case (shift_i)
-        2'd0:    bytes[8*l+:8] = value_5[l][7:0];
-        2'd1:    bytes[16*l+:16] = value_5[l][15:0];
-        default: if (l < 4) bytes[32*l+:32] = value_5[l];
+        2'd0:    bytes_6[8*l+:8] <= value_5[l][7:0];
+        2'd1:    bytes_6[16*l+:16] <= value_5[l][15:0];
+        default: if (l < 4) bytes_6[32*l+:32] <= value_5[l];
       endcase
     end
-    zeros      = fill_left_q > 32'd16 ? 5'd16 : fill_left_q[4:0];
-    byte_count = 5'(count_q[5] << shift_i);
-    if (state_q == StFill) begin
-      bytes      = '0;
-      byte_count = zeros;
-    end
+    if (shift_i == 2'd0) bytes_6[127:64] <= '0;
+    if (filling) bytes_6 <= '0;
+    count_6 <= filling ? zeros : 5'(count_q[5] << shift_i);
+    valid_6 <= rst_ni && (valid_q[5] || filling);
   end
 
   always_ff @(posedge clk_i) begin
     read_room <= queued < ($clog2(Depth) + 1)'(Depth / 2);
     if (state_q == StFrame) fill_left_q <= layout_i.fill;
-    else if (state_q == StFill && read_room) fill_left_q <= fill_left_q - 32'(zeros);
+    else if (filling) fill_left_q <= fill_left_q - 32'(zeros);
   end
 
   patches_pack u_pack (
     .clk_i,
     .rst_ni,
     .start_i(state_q == StFrame),
-    .bytes_i(bytes),
-    .count_i(byte_count),
-    .valid_i(valid_q[5] || (state_q == StFill && read_room)),
-    .flush_i(state_q == StPack && clocks_q == 4'd1),
+    .bytes_i(bytes_6),
+    .count_i(count_6),
+    .valid_i(valid_6),
+    .flush_i(state_q == StPack && clocks_q == 4'd2),
     .word_o (packed_word),
     .valid_o(packed_valid)
   );

@@ -49,7 +49,7 @@ def test_units_together_run_at_the_clock_of_the_slowest(monkeypatch):
 
 
 def test_the_fullest_resource_counts(monkeypatch):
-    assert share_of_card({"image cu": 4}) == ("uram", 80 / 960)
+    assert share_of_card({"image cu": 4}) == ("uram", 180 / 960)
     assert share_of_card({"mel cu": 2, "norm cu": 2}) == ("uram", 76 / 960)
     monkeypatch.setitem(CUS, "image cu", {**CUS["image cu"], "uram": 0})
     assert share_of_card({"image cu": 4}) == ("lut", 4 * CUS["image cu"]["lut"] / U55C["lut"])
@@ -65,6 +65,7 @@ def test_a_unit_has_the_masters_of_its_kernel(name, module):
 
 def test_more_units_than_fit_a_card_are_a_warning(monkeypatch):
     usual = Scenario.of(model="resnet50", accelerator="a100-40gb", requests=100, rate_rps=100)
+    monkeypatch.setitem(CUS, "image cu", {**CUS["image cu"], "uram": 20})  # so that ports are fewer than cells
     for cus, warned in ((HBM_PORTS // 2, False), (HBM_PORTS // 2 + 1, True)):
         _, found = run_scenario(usual.having(preprocess=f"dpu:{cus}"))
         assert any("34 AXI masters, and the HBM of a U55C 32 ports" in warning for warning in found) == warned
