@@ -77,7 +77,6 @@ module patches
   logic [37:0] samples_q;
   logic [40:0] bytes_q;
 
-  assign pixels       = beat.keep != '0 && beat.status == StatusOk;
   assign accept       = beat_valid && room;
   assign beat_ready_o = state_q == StTake && register_ready;
   assign idle_o       = state_q == StIdle;
@@ -150,13 +149,13 @@ module patches
   end
 
   // ---- Pixels to the memory ----
-  stream_register #(.Width($bits(beat_t))) u_beat (
+  stream_register #(.Width($bits(beat_t) + 1)) u_beat (
     .clk_i,
     .rst_ni,
-    .data_i (beat_i),
+    .data_i ({beat_i, beat_i.keep != '0 && beat_i.status == StatusOk}),
     .valid_i(beat_valid_i && state_q == StTake),
     .ready_o(register_ready),
-    .data_o (beat),
+    .data_o ({beat, pixels}),
     .valid_o(beat_valid),
     .ready_i(room)
   );
@@ -288,17 +287,21 @@ module patches
 
   // ---- Words ----
   logic [127:0]           packed_word;
-  logic [4:0]             zeros;
+  logic [4:0]             zeros_q;
   logic                   packed_valid;
   logic [$clog2(Depth):0] queued;
 
   // Samples side by side, a clock before zeros take their place behind the last of them.
   logic [127:0] bytes_6;
   logic [4:0]   count_6;
-  logic         valid_6, filling;
+  logic         valid_6, filling, filled_q;
 
-  assign filling = state_q == StFill && read_room;
-  assign zeros   = fill_left_q > 32'd16 ? 5'd16 : fill_left_q[4:0];
+  // Every other clock, when it is known how many are left.
+  assign filling = state_q == StFill && read_room && !filled_q && fill_left_q != '0;
+  always_ff @(posedge clk_i) begin
+    filled_q <= filling;
+    zeros_q  <= fill_left_q > 32'd16 ? 5'd16 : fill_left_q[4:0];
+  end
 
   always_ff @(posedge clk_i) begin
     for (int l = 0; l < Lanes; l++) begin
@@ -310,14 +313,14 @@ module patches
     end
     if (shift_i == 2'd0) bytes_6[127:64] <= '0;
     if (filling) bytes_6 <= '0;
-    count_6 <= filling ? zeros : 5'(count_q[5] << shift_i);
+    count_6 <= filling ? zeros_q : 5'(count_q[5] << shift_i);
     valid_6 <= rst_ni && (valid_q[5] || filling);
   end
 
   always_ff @(posedge clk_i) begin
     read_room <= queued < ($clog2(Depth) + 1)'(Depth / 2);
     if (state_q == StFrame) fill_left_q <= layout_i.fill;
-    else if (filling) fill_left_q <= fill_left_q - 32'(zeros);
+    else if (filling) fill_left_q <= fill_left_q - 32'(zeros_q);
   end
 
   patches_pack u_pack (

@@ -33,6 +33,8 @@ module patches_read
   logic [3:0]  frames_q;
   logic [1:0]  channels_q;
   logic [3:0]  tail_pixels;
+  band_t       band_q;
+  logic        start;  // nothing is read: the loops begin anew
 
   assign tail_pixels = 4'(3'(layout_i.side_width - 16'd1)) + 4'd1;
 
@@ -41,6 +43,7 @@ module patches_read
   endfunction
 
   always_ff @(posedge clk_i) begin
+    if (start) band_q <= band_i;
     words_q    <= 13'((layout_i.side_width - 16'd1) >> 3) + 13'd1;
     full_q     <= layout_i.channels_last ? 5'd24 : 5'd8;
     tail_q     <= layout_i.channels_last ? 5'(tail_pixels) + {tail_pixels, 1'b0}
@@ -55,7 +58,7 @@ module patches_read
   logic [4:0]  first_q, samples_left;
   logic [12:0] word_q;
   logic [1:0]  channel_q;
-  logic        running_q, fresh_q, start;
+  logic        running_q, fresh_q;
   logic        last_word, last_row, last_frame, last_channel, last_patch, last_part, last_square;
   logic        word_ends, row_ends, plane_ends, frames_end, patch_ends, patches_end, parts_end;
 
@@ -88,11 +91,11 @@ module patches_read
     .clk_i, .start_i(start), .count_i(layout_i.merge), .step_i(patches_end), .last_o(last_part)
   );
   loop_count #(.Width(16)) u_squares (
-    .clk_i, .start_i(start), .count_i(band_i.across), .step_i(parts_end), .last_o(last_square)
+    .clk_i, .start_i(start), .count_i(band_q.across), .step_i(parts_end), .last_o(last_square)
   );
 
   // A band is begun when its counts are those of the loops.
-  localparam int unsigned Settling = 3;
+  localparam int unsigned Settling = 4;
   logic [Settling-1:0] valid_q;
 
   always_ff @(posedge clk_i) begin
@@ -116,10 +119,10 @@ module patches_read
   address_t next_row, next_patch, next_part, next_square;
   logic     first_part_q;
 
-  assign begin_at    = {band_i.upper, (AddressBits - 1)'(0)};
-  assign next_row    = row_base_q + band_i.row_words;
+  assign begin_at    = {band_q.upper, (AddressBits - 1)'(0)};
+  assign next_row    = row_base_q + band_q.row_words;
   assign next_patch  = patch_base_q + address_t'(words_q);
-  assign next_part   = part_base_q + band_i.part_words;
+  assign next_part   = part_base_q + band_q.part_words;
   // The next square begins where the first part's patches end.
   assign next_square = first_part_q ? next_patch : next_square_q;
 
