@@ -45,7 +45,7 @@ from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.verilate import rtl_sources
 from headrace.host.demo.inputs.images import SAMPLINGS, bundled_images
 from headrace.host.dpu.specs import IMAGE_FORMATS, ImageSpec, ImageStage
-from headrace.host.dpu.units.image_cu import table_words
+from headrace.host.dpu.units.jobs import table_words
 from headrace.host.dpu.units.status import Status
 from headrace.host.workers.profiling.batches import machine
 from headrace.host.xrt.engine import MemoryRange
@@ -151,7 +151,7 @@ class Memory:
         self.buffers = {
             "jpeg": jpeg,
             "tensor": np.zeros(TENSOR * len(files), np.uint8),
-            "tables": table_words(IMAGE),
+            "tables": table_words(IMAGE.tables()),
             "result": np.zeros((self.entries + 1) * 32, np.uint8),
             "workspace": np.empty(6 * CUT[0] * (CUT[1] + 16), np.uint8),
             "ring": np.zeros(self.entries * 64, np.uint8),

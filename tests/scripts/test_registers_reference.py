@@ -58,7 +58,7 @@ def test_the_descriptor_is_read_from_the_rtls_struct():
     rows = SCRIPT["descriptor_table"](package).splitlines()[2:]
     assert rows[0].startswith("| 0 | `jpeg` |") and rows[-1].startswith("| 15 | `number` |")
     with pytest.raises(AssertionError):
-        SCRIPT["descriptor_table"](package.replace("logic [95:0] zeros;", "logic [63:0] zeros;"))
+        SCRIPT["descriptor_table"](package.replace("logic [31:0] zeros;", "logic [63:0] zeros;"))
 
 
 def test_the_control_registers_are_those_of_the_rtl():

@@ -561,7 +561,7 @@ def test_every_option_that_takes_a_value_is_tried_here():
     tried |= {("bench", option) for option in ("url", "--model", "--input")}  # in tests/host/bench
     # in tests/host/server
     tried |= {("serve", option) for option in ("--repository", "--otlp", "--access-log", "--allow-host")}
-    tried |= {("serve", option) for option in ("--mean", "--std", "--resize", "--crop")}
+    tried |= {("serve", option) for option in ("--mean", "--std", "--resize", "--crop", "--processor", "--engine")}
     tried |= {
         ("device", option) for option in ("unpacked", "--log", "-ppid", "-port")
     }  # in tests/host/xrt, as the rest
