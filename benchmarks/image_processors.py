@@ -60,9 +60,10 @@ def libraries(name: str) -> dict[str, Callable[[bytes], Any]]:
     """Return what makes the tensors on the CPU: ours, and transformers with the back ends that are installed."""
     found: dict[str, Callable[[bytes], Any]] = {"ours": lambda data: headrace.preprocess(data, name)}
     try:
-        import headrace.host.workers.networks.models  # noqa: F401 (defines operators that torchvision needs)
         import torch
         import transformers
+
+        import headrace.host.workers.networks.models
     except ImportError:
         return found
     torch.set_num_threads(1)
