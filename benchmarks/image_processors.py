@@ -37,8 +37,8 @@ def encoded(size: str) -> bytes:
     except ValueError:
         raise UsageError(f"--sizes: {size} is no size; give WIDTHxHEIGHT") from None
     file = io.BytesIO()
-    with Image.open(IMAGE_FILE) as photo:
-        photo.resize((width, height), Image.Resampling.BICUBIC).save(file, "JPEG", quality=90, subsampling=2)
+    with Image.open(IMAGE_FILE) as image:
+        image.resize((width, height), Image.Resampling.BICUBIC).save(file, "JPEG", quality=90, subsampling=2)
     return file.getvalue()
 
 
