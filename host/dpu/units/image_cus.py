@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from headrace.host.dpu.preprocessor import Launch, Preprocessed
+from headrace.host.dpu.preprocessor import PIXEL_VALUES, Launch, Preprocessed
 from headrace.host.dpu.processors import ProcessorSpec
 from headrace.host.dpu.specs import ImageSpec, ImageStage
 from headrace.host.dpu.units.image_cu import ImageCu
 from headrace.host.dpu.units.job_queue import JobQueue
-from headrace.host.dpu.units.jobs import NO_NAME, PIXEL_VALUES, jobs_of
+from headrace.host.dpu.units.jobs import NO_NAME, jobs_of
 from headrace.host.dpu.units.pool import CuPool, OpenPool
 from headrace.host.dpu.units.run_limits import image_clocks, processor_clocks
 from headrace.host.dpu.units.status import Status

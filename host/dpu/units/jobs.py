@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import CorruptInput, UnsupportedInput
+from headrace.host.dpu.preprocessor import PIXEL_VALUES
 from headrace.host.dpu.processors import ProcessorSpec, Size, tensor
 from headrace.host.dpu.reference import image_file
 from headrace.host.dpu.reference.image import upright
@@ -18,7 +19,6 @@ from headrace.host.dpu.units import program as programs
 CENTRED: Final = -1  # crop offset register: 0xFFFFFFFF centres the window
 NO_PROGRAM: Final = np.empty(0, np.uint8)
 JPEG_SIGNATURE: Final = b"\xff\xd8"
-PIXEL_VALUES: Final = "pixel_values"
 NO_NAME: Final = ""  # of the tensor of an ImageSpec
 
 # Output bytes, width and height to the tensors by name. A stage of an ImageSpec has one tensor without a name.

@@ -112,26 +112,22 @@ def _steps(taps: resampler.Taps, source: int, first: int, count: int, lanes: int
     weights = taps.weights[first : first + count]
     there = weights != 0
     some = there.any(axis=1)
-    # Weights of 0 at both ends of an output's taps are no taps. An output without any is 0, and keeps one.
-    leading = np.where(some, there.argmax(axis=1), 0)
+    # Weights of 0 at the end of an output's taps are no taps. An output without any is 0, and keeps one.
     trailing = np.where(some, there.shape[1] - there[:, ::-1].argmax(axis=1), 1)
-    begin = taps.first[first : first + count] + leading
-    end = taps.first[first : first + count] + trailing
+    begin = taps.first[first : first + count]
     make = _gather if len(taps.first) > source else _scatter
-    return make(weights, taps.first[first : first + count], begin, end, taps.bits, source, lanes)
+    return make(weights, begin, begin + trailing, taps.bits, source, lanes)
 
 
 def _scatter(
     weights: NDArray[np.int32],
-    first: NDArray[np.int32],
     begin: NDArray[np.int32],
     end: NDArray[np.int32],
     bits: int,
     source: int,
     lanes: int,
 ) -> Steps:
-    count = len(first)
-    outputs = np.arange(count)
+    outputs = np.arange(len(begin))
     given = np.maximum.accumulate(end - 1 - outputs) + outputs  # the step of each output: one a step, in order
     steps = max(source, int(given[-1]) + 1)
     flags = np.where(np.arange(steps) < source, TAKE, 0).astype(np.uint8)
@@ -139,16 +135,14 @@ def _scatter(
     open_ = np.searchsorted(given, np.arange(steps))  # the first open output at each step
     spread = np.zeros((steps, lanes), np.int32)
     for tap in range(weights.shape[1]):
-        at = first + tap
-        counts = (begin <= at) & (at < end)
-        at, lane = at[counts], (outputs - open_[np.minimum(at, steps - 1)])[counts]
-        spread[at, lane] = weights[counts, tap]
+        counts = weights[:, tap] != 0
+        at = (begin + tap)[counts]
+        spread[at, outputs[counts] - open_[at]] = weights[counts, tap]
     return Steps(flags, spread, bits, gather=False)
 
 
 def _gather(
     weights: NDArray[np.int32],
-    first: NDArray[np.int32],
     begin: NDArray[np.int32],
     end: NDArray[np.int32],
     bits: int,
@@ -169,10 +163,9 @@ def _gather(
     of = np.array(rows)
     gathered = np.zeros((len(of), lanes), np.int32)
     for lane in range(lanes):
-        tap = newest - lane - first
-        counts = (newest - lane >= begin) & (newest - lane < end)
-        values = np.where(counts, weights[np.arange(len(first)), np.clip(tap, 0, weights.shape[1] - 1)], 0)
-        gathered[of >= 0, lane] = values
+        tap = newest - lane - begin
+        counts = (tap >= 0) & (tap < weights.shape[1])
+        gathered[of >= 0, lane] = np.where(counts, weights[np.arange(len(begin)), np.where(counts, tap, 0)], 0)
     return Steps(np.array(flags, np.uint8), gathered, bits, gather=True)
 
 
