@@ -70,19 +70,37 @@ void crop_stage(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, uint32_t 
     }
 }
 
-constexpr unsigned PROGRAM_WORDS = 4;  // of 16 bytes, before the lists
+constexpr unsigned PASS_WORDS = 4;  // of 16 bytes, before the lists of a pass
 constexpr unsigned ENTRY_WORDS = 2;
+constexpr unsigned KEPT_PIXELS = 4;  // of an image in the workspace, in a word
 
-struct Program {
+// A part of an image in the workspace, in words.
+struct KeptPart {
+    uint32_t first, pitch, width, height;
+};
+
+// A pass of a program.
+struct Pass {
+    bool sound;
     ScalerSetup scaler;
     bool patches;
     PatchLayout layout;
+    bool keeps, more;
+    KeptPart source;
+    uint32_t place;  // of the result in the workspace or in the tensor, in bytes
+    uint32_t words;  // of the pass in the program
 };
 
-// The program, and its lists into a stream. One that does not fit its bytes has no entries, which the scaler refuses.
-Program load_program(const ap_uint<128>* program, uint32_t program_bytes, hls::stream<ap_uint<128>>& lists) {
-    uint32_t words[4 * PROGRAM_WORDS] = {};
-    for (unsigned i = 0; i < PROGRAM_WORDS && 16 * (i + 1) <= program_bytes; i++) {
+uint64_t kept_words(uint32_t width, uint32_t height, uint32_t pitch) {
+    return uint64_t{pitch} * (height - 1) + (width + KEPT_PIXELS - 1) / KEPT_PIXELS;
+}
+
+// The pass that begins with a word of the program. One that does not fit its bytes or buffers has no entries, which the
+// scaler refuses.
+Pass load_pass(const ap_uint<128>* program, uint32_t bytes_left, bool first, uint32_t tensor_capacity,
+               uint32_t workspace_bytes) {
+    uint32_t words[4 * PASS_WORDS] = {};
+    for (unsigned i = 0; i < PASS_WORDS && 16 * (i + 1) <= bytes_left; i++) {
 #pragma HLS PIPELINE II = 1
         const ap_uint<128> word = program[i];
         for (unsigned k = 0; k < 4; k++) words[4 * i + k] = word.range(32 * k + 31, 32 * k).to_uint();
@@ -92,26 +110,53 @@ Program load_program(const ap_uint<128>* program, uint32_t program_bytes, hls::s
     const uint32_t flags = words[3];
     const auto bits = [&](unsigned at) { return static_cast<uint8_t>(flags >> at & 0x1F); };
     const auto flag = [&](unsigned at) { return (flags >> at & 1) != 0; };
-    Program loaded{
+    Pass pass{
+        true,
         {low(0), high(0), {words[1], bits(0), flag(5)}, {words[2], bits(8), flag(13)}, flag(16), flag(17),
          {low(4), high(4), low(5), high(5), {0, 0, 0}}},
         flag(24),
-        {low(7), high(7), words[8] & 0xFF, words[8] >> 8 & 0xF, flag(25), words[9]}};
-    for (unsigned c = 0; c < CHANNELS; c++) loaded.scaler.canvas.colour[c] = words[6] >> (8 * (CHANNELS - 1 - c)) & 0xFF;
-    uint32_t zeros = flags & 0xFCFCC0C0 | words[6] >> 24 | words[8] >> 12;
-    for (unsigned i = 10; i < 16; i++) zeros |= words[i];
+        {low(7), high(7), words[8] & 0xFF, words[8] >> 8 & 0xF, flag(25), words[9]},
+        flag(26),
+        flag(27),
+        {words[10] / WORD_BYTES, low(12), low(11), high(11)},
+        words[13],
+        0};
+    for (unsigned c = 0; c < CHANNELS; c++) pass.scaler.canvas.colour[c] = words[6] >> (8 * (CHANNELS - 1 - c)) & 0xFF;
+    const uint32_t zeros = flags & 0xF0FCC0C0 | words[6] >> 24 | words[8] >> 12 | words[10] % WORD_BYTES |
+                           high(12) | words[13] % WORD_BYTES | words[14] | words[15];
     const uint64_t entries = uint64_t{words[1]} + words[2];
-    if (zeros != 0 || program_bytes != 16 * (PROGRAM_WORDS + ENTRY_WORDS * entries)) {
-        loaded.scaler.rows.entries = loaded.scaler.columns.entries = 0;
-        loaded.patches = false;
-        return loaded;
+    const uint64_t bytes = 16 * (PASS_WORDS + ENTRY_WORDS * entries);
+    const uint64_t workspace_words = workspace_bytes / WORD_BYTES;
+    const Canvas& canvas = pass.scaler.canvas;
+    const KeptPart& source = pass.source;
+    pass.sound = zeros == 0 && (pass.more ? bytes < bytes_left : bytes == bytes_left) && (pass.more || !pass.keeps);
+    if (pass.keeps) {
+        const uint32_t pitch = (canvas.width + KEPT_PIXELS - 1) / KEPT_PIXELS;
+        pass.sound &= !pass.patches && canvas.height != 0 &&
+                      pass.place / WORD_BYTES + kept_words(canvas.width, canvas.height, pitch) <= workspace_words;
+    } else {
+        pass.sound &= pass.place <= tensor_capacity;
     }
-    for (uint32_t i = 0; i < ENTRY_WORDS * entries; i++) {
+    if (!first) {
+        pass.sound &= source.width != 0 && source.height != 0 &&
+                      source.first + kept_words(source.width, source.height, source.pitch) <= workspace_words;
+    }
+    pass.words = static_cast<uint32_t>(bytes / WORD_BYTES);
+    if (!pass.sound) {
+        pass.scaler.rows.entries = pass.scaler.columns.entries = 0;
+        pass.patches = pass.keeps = pass.more = false;
+        pass.place = 0;
+    }
+    return pass;
+}
+
+void load_lists(const ap_uint<128>* program, const Pass& pass, hls::stream<ap_uint<128>>& lists) {
+    const uint64_t words = ENTRY_WORDS * (uint64_t{pass.scaler.rows.entries} + pass.scaler.columns.entries);
+    for (uint64_t i = 0; i < words; i++) {
 #pragma HLS PIPELINE II = 1
 #pragma HLS LOOP_TRIPCOUNT max = 16384
-        lists.write(program[PROGRAM_WORDS + i]);
+        lists.write(program[PASS_WORDS + i]);
     }
-    return loaded;
 }
 
 void load_tables(const ap_uint<128>* tables, bool used, uint32_t table[CHANNELS][256]) {
@@ -357,30 +402,109 @@ void patches_stage(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, hls::s
     outcome = Outcome{end.status, end.width, end.height, source_width, source_height, end.bytes};
 }
 
-// What comes behind decode with a program.
-void program_stage(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, hls::stream<Frame>& noted,
-                   const ap_uint<128>* tables, const ap_uint<128>* program, uint32_t program_bytes, uint32_t format,
-                   uint32_t tensor_capacity, ap_uint<128>* tensor, Outcome& outcome) {
+// An image into the workspace: four pixels a word, each with a zero, and rows that begin with a word.
+void keep_image(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, ap_uint<128>* image, Outcome& outcome) {
+    const Frame frame = frames.read();
+    const uint32_t width = frame.width, height = frame.height;
+    outcome = Outcome{frame.status, width, height, 0, 0, 0};
+    if (frame.status != STATUS_OK) {
+        outcome.out_width = outcome.out_height = 0;
+        return;
+    }
+    ap_uint<128> word = 0;
+    uint32_t column = 0, number = 0;
+    bool last = false;
+    while (!last) {
+#pragma HLS LOOP_TRIPCOUNT max = 67107840
+        const Beat beat = pixels.read();
+        for (unsigned i = beat.begin; i < beat.end; i++) {
+            const unsigned at = 32 * (column % KEPT_PIXELS);
+            for (unsigned c = 0; c < CHANNELS; c++) word.range(at + 8 * c + 7, at + 8 * c) = beat.value[c][i];
+            column++;
+            if (column % KEPT_PIXELS == 0 || column == outcome.out_width) {
+                image[number++] = word;
+                word = 0;
+            }
+            if (column == outcome.out_width) column = 0;
+        }
+        last = beat.last;
+        outcome.status = static_cast<Status>(beat.status);
+    }
+}
+
+// A part of such an image, as a frame and its pixels. The part of a pass that is not sound is not read.
+void read_image(const ap_uint<128>* workspace, const Pass& pass, hls::stream<Frame>& frames, hls::stream<Beat>& pixels) {
+    const KeptPart& part = pass.source;
+    if (!pass.sound) {
+        frames.write(Frame{0, 0, STATUS_BAD_ARGUMENT});
+        return;
+    }
+    frames.write(Frame{part.width, part.height, STATUS_OK});
+    for (uint32_t row = 0; row < part.height; row++) {
+        const ap_uint<128>* words = workspace + part.first + uint64_t{part.pitch} * row;
+        for (uint32_t column = 0; column < part.width; column += BEAT) {
+#pragma HLS PIPELINE II = 4
+            Beat beat = {};
+            beat.end = part.width - column < BEAT ? part.width - column : BEAT;
+            for (unsigned i = 0; i < beat.end; i++) {
+                const ap_uint<128> word = words[(column + i) / KEPT_PIXELS];
+                const unsigned at = 32 * (i % KEPT_PIXELS);
+                for (unsigned c = 0; c < CHANNELS; c++) beat.value[c][i] = word.range(at + 8 * c + 7, at + 8 * c).to_uint();
+            }
+            beat.last = row + 1 == part.height && column + BEAT >= part.width;
+            pixels.write(beat);
+        }
+    }
+}
+
+// What comes behind the source of a pass.
+void pass_stage(hls::stream<Frame>& frames, hls::stream<Beat>& pixels, hls::stream<Frame>& noted,
+                const ap_uint<128>* tables, const ap_uint<128>* program, const Pass& pass, uint32_t format,
+                uint32_t tensor_capacity, ap_uint<128>* tensor, ap_uint<128>* workspace, Outcome& outcome) {
     hls::stream<Frame> scaled_frames("scaled_frames"), out_frames("out_frames");
     hls::stream<Beat> scaled("scaled");
     hls::stream<SampleBeat> samples("samples");
     hls::stream<ap_uint<128>> lists("lists");
 #pragma HLS STREAM variable = scaled depth = 64
 #pragma HLS STREAM variable = samples depth = 64
-    const Program loaded = load_program(program, program_bytes, lists);
-    scaler(frames, pixels, lists, loaded.scaler, scaled_frames, scaled);
-    if (loaded.patches) {
-        patches_stage(scaled_frames, scaled, noted, tables, loaded.layout, format, tensor_capacity, tensor, outcome);
+    load_lists(program, pass, lists);
+    scaler(frames, pixels, lists, pass.scaler, scaled_frames, scaled);
+    if (pass.keeps) {
+        keep_image(scaled_frames, scaled, workspace + pass.place / WORD_BYTES, outcome);
+        const Frame source = noted.read();
+        outcome.src_width = source.width;
+        outcome.src_height = source.height;
+        return;
+    }
+    const uint32_t capacity = tensor_capacity - pass.place;
+    tensor += pass.place / WORD_BYTES;
+    if (pass.patches) {
+        patches_stage(scaled_frames, scaled, noted, tables, pass.layout, format, capacity, tensor, outcome);
     } else {
         normalize_stage(scaled_frames, scaled, STAGE_PROGRAM, tables, out_frames, samples);
-        store(out_frames, samples, noted, STAGE_PROGRAM, format, tensor_capacity, tensor, outcome);
+        store(out_frames, samples, noted, STAGE_PROGRAM, format, capacity, tensor, outcome);
     }
+    if (outcome.bytes != 0) outcome.bytes += pass.place;
+}
+
+// A pass behind the first one.
+void later_pass(const ap_uint<128>* workspace_in, const ap_uint<128>* tables, const ap_uint<128>* program,
+                const Pass& pass, uint32_t format, uint32_t tensor_capacity, ap_uint<128>* tensor,
+                ap_uint<128>* workspace_out, Outcome& outcome) {
+#pragma HLS DATAFLOW
+    hls::stream<Frame> frames("frames"), source_frames("source_frames"), noted("noted");
+    hls::stream<Beat> pixels("pixels");
+#pragma HLS STREAM variable = pixels depth = 64
+    read_image(workspace_in, pass, frames, pixels);
+    note_source(frames, source_frames, noted);
+    pass_stage(source_frames, pixels, noted, tables, program, pass, format, tensor_capacity, tensor, workspace_out,
+               outcome);
 }
 
 void preprocess(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<128>* tensor, uint32_t tensor_capacity,
                 const ap_uint<128>* tables, uint32_t stage, uint32_t format, const Wanted& wanted,
-                const ap_uint<128>* program, uint32_t program_bytes, const ap_uint<128>* workspace_in, ap_uint<128>* workspace_out, uint32_t workspace_bytes,
-                Outcome& outcome, uint32_t& workspace_needed) {
+                const ap_uint<128>* program, const Pass& pass, const ap_uint<128>* workspace_in,
+                ap_uint<128>* workspace_out, uint32_t workspace_bytes, Outcome& outcome, uint32_t& workspace_needed) {
 #pragma HLS DATAFLOW
     WordStream words("words");
     hls::stream<Frame> decoded_frames("decoded_frames"), source_frames("source_frames"), noted("noted");
@@ -398,8 +522,8 @@ void preprocess(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<128>* ten
     resize_stage(source_frames, decoded, stage, wanted, resized_frames, resized);
     crop_stage(resized_frames, resized, stage, wanted.crop, cropped_frames, cropped);
     if (stage == STAGE_PROGRAM) {
-        program_stage(cropped_frames, cropped, noted, tables, program, program_bytes, format, tensor_capacity, tensor,
-                      outcome);
+        pass_stage(cropped_frames, cropped, noted, tables, program, pass, format, tensor_capacity, tensor,
+                   workspace_out, outcome);
         return;
     }
     normalize_stage(cropped_frames, cropped, stage, tables, out_frames, samples);
@@ -425,9 +549,23 @@ Outcome request(const ap_uint<128>* jpeg, ap_uint<128>* tensor, const ap_uint<12
     // What does not fit 16 bits is beyond the limit of resize; 0 is what it refuses for being so.
     const Wanted wanted{asked.resize_short > 65535 ? 0 : asked.resize_short, asked.stage == STAGE_CROP || asked.stage == STAGE_NORMALIZE,
                         asked.crop};
-    uint32_t workspace_needed = 0;
+    uint32_t workspace_needed = 0, words_done = 0;
+    const auto next_pass = [&](bool first) {
+        const uint32_t bytes_left = asked.program_bytes - WORD_BYTES * words_done;
+        return load_pass(program + words_done, bytes_left, first, asked.tensor_capacity, workspace.bytes);
+    };
+    Pass pass = asked.stage == STAGE_PROGRAM ? next_pass(true) : Pass{};
     preprocess(jpeg, asked.jpeg_bytes, tensor, asked.tensor_capacity, tables, asked.stage, asked.format, wanted,
-               program, asked.program_bytes, workspace.words, workspace.words, workspace.bytes, outcome, workspace_needed);
+               program, pass, workspace.words, workspace.words, workspace.bytes, outcome, workspace_needed);
+    const uint32_t src_width = outcome.src_width, src_height = outcome.src_height;
+    while (pass.more && outcome.status == STATUS_OK) {
+        words_done += pass.words;
+        pass = next_pass(false);
+        later_pass(workspace.words, tables, program + words_done, pass, asked.format, asked.tensor_capacity, tensor,
+                   workspace.words, outcome);
+    }
+    outcome.src_width = src_width;
+    outcome.src_height = src_height;
     // There is no frame then, so that nobody takes it for the tensor that is too small.
     if (outcome.status == STATUS_BUFFER_TOO_SMALL && workspace_needed > workspace.bytes) {
         outcome.bytes = workspace_needed;

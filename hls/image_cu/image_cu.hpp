@@ -6,14 +6,26 @@
 //             kernel.xml.
 //             Output: interleaved 8-bit RGB (HWC) up to crop; planar (CHW) float32, float16 or int8 after normalize.
 //             `tables` holds 3 x 256 32-bit words (R, G, B) and is read with stage = NORMALIZE or PROGRAM only.
-// Program     `program_bytes` bytes, read with stage = PROGRAM only: 16 words of 32 bits, and then the scaler's lists, 32
-//             bytes an entry, which fill the rest. The words: out_width | out_height << 16, row_entries, column_entries,
-//             flags, canvas_width | canvas_height << 16, left | top << 16, colour (0xRRGGBB), side_width |
-//             side_height << 16, merge | frames << 8, fill, six zeros. They are those of ScalerSetup and PatchLayout.
+// Program     `program_bytes` bytes, read with stage = PROGRAM only: passes, one behind the other. A pass resizes an image
+//             and puts the result on a canvas. The first pass takes the image from decode; the others take a part of an
+//             image that an earlier pass kept in the workspace. A pass is 16 words of 32 bits, and then the scaler's
+//             lists, 32 bytes an entry. The words: out_width | out_height << 16, row_entries, column_entries, flags,
+//             canvas_width | canvas_height << 16, left | top << 16, colour (0xRRGGBB), side_width | side_height << 16,
+//             merge | frames << 8, fill, source, source_width | source_height << 16, source_pitch, place, two zeros.
+//             Those before `source` are the words of ScalerSetup and PatchLayout.
 //             Flags: row bits (0 to 4), rows gather (5), column bits (8 to 12), columns gather (13), wide (16), columns
-//             first (17), patches (24), channels last (25). Without patches the output is planar (CHW).
-//             `workspace`, 128-byte aligned, is for the coefficients of files of several scans, progressive ones among
-//             them; with 0 `workspace_bytes` these are refused, and it counts for nothing. What lies there is lost.
+//             first (17), patches (24), channels last (25), keeps (26), more (27). With `keeps` the result goes to the
+//             workspace, and it is an image that later passes read. Otherwise it goes to the tensor, planar (CHW) without
+//             patches. All passes but the last one have `more`. The last one does not keep its result.
+//             `place`: where the result begins, in bytes, a multiple of 16, in the workspace or in the tensor. `source`
+//             (bytes, a multiple of 16), the width and the height say which part of the workspace a pass reads, and
+//             `source_pitch` how many words of 16 bytes lie between the beginnings of two rows. The first pass ignores
+//             them. An image in the workspace has four bytes a pixel, R, G, B and 0; its rows begin with a word.
+//             The record has the size of the last pass's result, and the bytes of the tensor up to its end. A pass that
+//             fails is the last one.
+//             `workspace`, 128-byte aligned, is for images between passes, and from its beginning on for the coefficients of
+//             files of several scans, progressive ones among them, while the first pass runs. With 0 `workspace_bytes`
+//             such files and passes are refused, and it counts for nothing. What lies there is lost.
 //             `result` receives the output registers, too: 8 words, status, out_width, out_height, src_width,
 //             src_height, output bytes (low, high), 0.
 // Queue       with `ring_entries`, a power of two up to 65536, not 0, a run takes jobs from a ring of descriptors until one

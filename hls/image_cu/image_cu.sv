@@ -1,12 +1,14 @@
 // Image CU: a JPEG file in device memory to an image or a model's input tensor in device memory, in
 // one pass.
 //
-//   gmem0 -+-> axi_read -> decode -+-> resize -> crop -+-> normalize -> store ------+-> gmem1
-//          |                       +-> scaler ---------+-> patches -> tensor_write -+
-//          +-> axi_read -> program_load -^                             record_write -+
+//   gmem0 -+-> axi_read -> decode -+-> resize -> crop -+-> normalize -> store ----------+-> gmem1
+//          |                       +-> scaler ---------+-> patches ----+-> tensor_write -+
+//          |            image_read -^                  +-> image_keep -+   record_write -+
+//          +-> axi_read -> program_load: scaler
 //          +-> axi_read -> table_load: normalize, patches
 //          +-> job_ring (axi_read): arguments
 //   decode: coefficients of files of several scans <-> gmem1
+//   gmem1 -> image_read: an image that an earlier pass of a program kept
 //
 // Reference   image_cu.hpp; registers: kernel.xml and image_cu_pkg.sv.
 // Interface   AXI4-Lite control with ap_ctrl_chain; two AXI4 masters of 128 bits, one for what is
@@ -34,7 +36,7 @@ module image_cu
 
   `AXI_CONTROL_PORTS(s_axi_control),
   `AXI_READ_PORTS(m_axi_gmem0, 2),
-  `AXI_READ_PORTS(m_axi_gmem1, 1),
+  `AXI_READ_PORTS(m_axi_gmem1, 2),
   `AXI_WRITE_PORTS(m_axi_gmem1, 2)
 );
 
@@ -92,8 +94,32 @@ module image_cu
 
   assign clk = ap_clk;
 
-  // The workspace alone is read from gmem1.
-  assign m_axi_gmem1_arid    = '0;
+  // The workspace alone is read from gmem1: coefficients by decode, and images between passes by
+  // the two readers of image_read.
+  localparam int unsigned WorkspaceReaders = 3;
+  localparam int unsigned CoefficientReader = 2;
+
+  logic [WorkspaceReaders-1:0][63:0] workspace_araddr;
+  logic [WorkspaceReaders-1:0][7:0]  workspace_arlen;
+  logic [WorkspaceReaders-1:0]       workspace_arvalid, workspace_arready, workspace_rvalid;
+
+  axi_read_share #(.Readers(WorkspaceReaders)) u_workspace_read (
+    .clk_i    (clk),
+    .rst_ni   (rst_n),
+    .araddr_i (workspace_araddr),
+    .arlen_i  (workspace_arlen),
+    .arvalid_i(workspace_arvalid),
+    .arready_o(workspace_arready),
+    .rvalid_o (workspace_rvalid),
+    .arid_o   (m_axi_gmem1_arid),
+    .araddr_o (m_axi_gmem1_araddr),
+    .arlen_o  (m_axi_gmem1_arlen),
+    .arvalid_o(m_axi_gmem1_arvalid),
+    .arready_i(m_axi_gmem1_arready),
+    .rid_i    (m_axi_gmem1_rid),
+    .rvalid_i (m_axi_gmem1_rvalid)
+  );
+
   assign m_axi_gmem1_arsize  = 3'd4;
   assign m_axi_gmem1_arburst = 2'b01;
   assign m_axi_gmem1_arcache = AxiCache;
@@ -165,7 +191,7 @@ module image_cu
           counters.wait_rows, counters.wait_output} = event_counts;
 
   // The units that read them, and write the last.
-  logic jpeg_idle, tables_idle, program_idle, workspace_idle;
+  logic jpeg_idle, tables_idle, program_idle, workspace_idle, image_idle;
 
   // ---- Jobs from the ring ----
   assign settled = phase_clocks >= 3'd3;
@@ -257,7 +283,7 @@ module image_cu
   // After a reset units may not be idle. Between runs they are, so a clock later is early enough.
   logic units_idle_q;
   always_ff @(posedge clk) begin
-    units_idle_q <= jpeg_idle && tables_idle && program_idle && workspace_idle;
+    units_idle_q <= jpeg_idle && tables_idle && program_idle && workspace_idle && image_idle;
   end
   assign checked = units_idle_q && ring_idle && (settled || !queue_q);
 
@@ -287,13 +313,47 @@ module image_cu
     shift_q   <= arguments_q.stage[2:0] >= 3'd3 ? 2'd2 - arguments_q.format[1:0] : 2'd0;
   end
 
+  // ---- The passes of a program ----
+  // A run has one pass, or as many as its program. Their units start with each; decode, the tables
+  // and the program's reader with the first.
+  logic        unit_start, next_pass, pass_start, later_q;
+  pass_route_t route;
+
+  assign unit_start = phase == CuStart;
+  assign pass_start = unit_start || next_pass;
+
+  always_ff @(posedge clk) begin
+    if (unit_start) later_q <= 1'b0;
+    else if (next_pass) later_q <= 1'b1;
+  end
+
+  // Where a pass writes and reads. Addresses are added in two parts, a clock each; program_load
+  // leaves the time.
+  logic [63:0] sink_q, image_q, sink_address;
+  logic [31:0] capacity_q, capacity;
+  logic        sink_carry_q, image_carry_q;
+  logic        kept;
+
+  assign kept = route.sink == SinkWorkspace;
+
+  always_ff @(posedge clk) begin
+    {sink_carry_q, sink_q[31:0]} <=
+        {1'b0, kept ? arguments_q.workspace[31:0] : arguments_q.tensor[31:0]} + 33'(route.place);
+    sink_q[63:32] <= (kept ? arguments_q.workspace[63:32] : arguments_q.tensor[63:32]) +
+                     32'(sink_carry_q);
+    {image_carry_q, image_q[31:0]} <= {1'b0, arguments_q.workspace[31:0]} + 33'(route.source);
+    image_q[63:32]                 <= arguments_q.workspace[63:32] + 32'(image_carry_q);
+    capacity_q                     <= arguments_q.tensor_capacity - route.place;
+  end
+  assign sink_address = program_q ? sink_q : arguments_q.tensor;
+  assign capacity     = program_q ? capacity_q : arguments_q.tensor_capacity;
+
   // ---- The file ----
-  logic         unit_start, jpeg_stop, jpeg_error;
+  logic         jpeg_stop, jpeg_error;
   logic [127:0] jpeg_word;
   logic         jpeg_valid, jpeg_ready;
   logic [28:0]  jpeg_words;
 
-  assign unit_start = phase == CuStart;
   assign jpeg_words = {1'b0, arguments_q.jpeg_bytes[31:4]} + 29'(arguments_q.jpeg_bytes[3:0] != '0);
 
   axi_read u_jpeg (
@@ -363,14 +423,14 @@ module image_cu
     .workspace_bytes_i (arguments_q.workspace_bytes),
     .workspace_needed_o(workspace_needed),
     .workspace_idle_o  (workspace_idle),
-    .araddr_o      (m_axi_gmem1_araddr),
-    .arlen_o       (m_axi_gmem1_arlen),
-    .arvalid_o     (m_axi_gmem1_arvalid),
-    .arready_i     (m_axi_gmem1_arready),
+    .araddr_o      (workspace_araddr[CoefficientReader]),
+    .arlen_o       (workspace_arlen[CoefficientReader]),
+    .arvalid_o     (workspace_arvalid[CoefficientReader]),
+    .arready_i     (workspace_arready[CoefficientReader]),
     .rdata_i       (m_axi_gmem1_rdata),
     .rresp_i       (m_axi_gmem1_rresp),
     .rlast_i       (m_axi_gmem1_rlast),
-    .rvalid_i      (m_axi_gmem1_rvalid),
+    .rvalid_i      (workspace_rvalid[CoefficientReader]),
     .awaddr_o      (awaddr[WorkspaceWriter]),
     .awlen_o       (awlen[WorkspaceWriter]),
     .awvalid_o     (awvalid[WorkspaceWriter]),
@@ -384,21 +444,57 @@ module image_cu
     .bvalid_i      (bvalid[WorkspaceWriter])
   );
 
+  // ---- An image of an earlier pass ----
+  frame_t image_frame;
+  beat_t  image;
+  logic   image_frame_valid, image_valid, image_error, program_refused, sink_start;
+  logic   source_frame_free, source_free;
+
+  image_read u_image (
+    .clk_i        (clk),
+    .rst_ni       (rst_n),
+    .start_i      (sink_start && later_q),
+    .refuse_i     (program_refused),
+    .address_i    (image_q),
+    .pitch_i      (route.source_pitch),
+    .width_i      (route.source_width),
+    .height_i     (route.source_height),
+    .idle_o       (image_idle),
+    .error_o      (image_error),
+    .frame_o      (image_frame),
+    .frame_valid_o(image_frame_valid),
+    .frame_ready_i(source_frame_free),
+    .beat_o       (image),
+    .beat_valid_o (image_valid),
+    .beat_ready_i (source_free),
+    .araddr_o     (workspace_araddr[CoefficientReader-1:0]),
+    .arlen_o      (workspace_arlen[CoefficientReader-1:0]),
+    .arvalid_o    (workspace_arvalid[CoefficientReader-1:0]),
+    .arready_i    (workspace_arready[CoefficientReader-1:0]),
+    .rdata_i      (m_axi_gmem1_rdata),
+    .rresp_i      (m_axi_gmem1_rresp),
+    .rlast_i      (m_axi_gmem1_rlast),
+    .rvalid_i     (workspace_rvalid[CoefficientReader-1:0])
+  );
+
   frame_t source_frame;
   beat_t  source;
   logic   source_frame_valid, source_frame_ready, source_valid, source_ready, source_ended;
 
+  assign decoded_frame_ready = source_frame_free && !later_q;
+  assign decoded_ready       = source_free && !later_q;
+
   frame_fifo u_source (
     .clk_i        (clk),
     .rst_ni       (rst_n),
-    .clear_i      (unit_start),
+    .clear_i      (pass_start),
     .ended_o      (source_ended),
-    .frame_i      (decoded_frame),
-    .frame_valid_i(decoded_frame_valid),
-    .frame_ready_o(decoded_frame_ready),
-    .beat_i       (decoded),
-    .beat_valid_i (decoded_valid),
-    .beat_ready_o (decoded_ready),
+    .frame_i      (later_q ? image_frame : decoded_frame),
+    .frame_valid_i(later_q ? image_frame_valid : decoded_frame_valid),
+    .frame_ready_o(source_frame_free),
+    .beat_i       (later_q ? image : decoded),
+    .beat_valid_i (later_q ? image_valid : decoded_valid),
+    .beat_ready_o (source_free),
     .frame_o      (source_frame),
     .frame_valid_o(source_frame_valid),
     .frame_ready_i(source_frame_ready),
@@ -408,16 +504,16 @@ module image_cu
   );
 
   // ---- A program: scaler in place of resize and crop ----
-  logic                   program_refused, program_error, program_valid, program_ready;
+  logic                   program_error, program_valid, program_ready, program_stop;
   logic [127:0]           program_word, list;
   logic                   list_valid, list_ready;
-  logic                   loaded, loaded_q, to_patches, sink_start;
+  logic                   loaded, loaded_q, to_patches, to_workspace;
   scaler_pkg::setup_t     setup;
   patches_pkg::layout_t   layout;
   frame_t                 placed_frame;
   beat_t                  placed;
   logic                   placed_frame_valid, placed_frame_ready, placed_valid, placed_ready;
-  logic                   scaler_frame_ready, scaler_ready, program_patches;
+  logic                   scaler_frame_ready, scaler_ready, scaler_idle;
 
   axi_read #(.BurstWords(16), .Depth(32)) u_program (
     .clk_i       (clk),
@@ -425,7 +521,7 @@ module image_cu
     .start_i     (unit_start && program_q),
     .address_i   (arguments_q.program_at),
     .words_i     ({1'b0, arguments_q.program_bytes[31:4]}),
-    .stop_i      (program_refused && phase == CuRun),
+    .stop_i      (program_stop),
     .idle_o      (program_idle),
     .error_o     (program_error),
     .word_o      (program_word),
@@ -445,32 +541,37 @@ module image_cu
   );
 
   program_load u_program_load (
-    .clk_i       (clk),
-    .rst_ni      (rst_n),
-    .start_i     (unit_start),
-    .bytes_i     (arguments_q.program_bytes),
-    .loaded_o    (loaded),
-    .refused_o   (program_refused),
-    .setup_o     (setup),
-    .patches_o   (program_patches),
-    .layout_o    (layout),
-    .word_i      (program_word),
-    .word_valid_i(program_valid),
-    .word_ready_o(program_ready),
-    .list_o      (list),
-    .list_valid_o(list_valid),
-    .list_ready_i(list_ready)
+    .clk_i            (clk),
+    .rst_ni           (rst_n),
+    .start_i          (unit_start),
+    .next_i           (next_pass),
+    .bytes_i          (arguments_q.program_bytes),
+    .tensor_capacity_i(arguments_q.tensor_capacity),
+    .workspace_bytes_i(arguments_q.workspace_bytes),
+    .loaded_o         (loaded),
+    .refused_o        (program_refused),
+    .setup_o          (setup),
+    .layout_o         (layout),
+    .route_o          (route),
+    .word_i           (program_word),
+    .word_valid_i     (program_valid),
+    .word_ready_o     (program_ready),
+    .list_o           (list),
+    .list_valid_o     (list_valid),
+    .list_ready_i     (list_ready)
   );
 
   // The unit at the end starts when it is known which one it is.
-  always_ff @(posedge clk) loaded_q <= loaded && !unit_start;
-  assign to_patches = program_q && program_patches;
-  assign sink_start = program_q ? phase == CuRun && loaded && !loaded_q : unit_start;
+  always_ff @(posedge clk) loaded_q <= loaded && !pass_start;
+  assign to_patches   = program_q && route.sink == SinkPatches;
+  assign to_workspace = program_q && kept;
+  assign sink_start   = program_q ? phase == CuRun && loaded && !loaded_q : unit_start;
 
   scaler u_scaler (
     .clk_i        (clk),
     .rst_ni       (rst_n),
     .setup_i      (setup),
+    .idle_o       (scaler_idle),
     .word_i       (list),
     .word_valid_i (list_valid),
     .word_ready_o (list_ready),
@@ -535,7 +636,7 @@ module image_cu
   frame_fifo u_scaled (
     .clk_i        (clk),
     .rst_ni       (rst_n),
-    .clear_i      (unit_start),
+    .clear_i      (pass_start),
     .ended_o      (scaled_ended),
     .frame_i      (resizes_q ? resized_frame : source_frame),
     .frame_valid_i(resizes_q ? resized_frame_valid : source_frame_valid && !program_q),
@@ -587,7 +688,7 @@ module image_cu
   frame_fifo u_window (
     .clk_i        (clk),
     .rst_ni       (rst_n),
-    .clear_i      (unit_start),
+    .clear_i      (pass_start),
     .ended_o      (window_ended),
     .frame_i      (program_q ? placed_frame : crops_q ? cropped_frame : scaled_frame),
     .frame_valid_i(program_q ? placed_frame_valid
@@ -654,6 +755,9 @@ module image_cu
 
   sample_beat_t normalized, packed_pixels, sample;
   logic         normalize_ready, normalized_valid, sample_valid, sample_ready, patches_ready;
+  logic         keep_ready, to_store;
+
+  assign to_store = !to_patches && !to_workspace;
 
   normalize u_normalize (
     .clk_i          (clk),
@@ -663,7 +767,7 @@ module image_cu
     .table_index_i  (table_index),
     .table_value_i  (table_value),
     .beat_i         (window),
-    .beat_valid_i   (window_valid && planar_q && tables_done && !to_patches),
+    .beat_valid_i   (window_valid && planar_q && tables_done && to_store),
     .beat_ready_o   (normalize_ready),
     .sample_o       (normalized),
     .sample_valid_o (normalized_valid),
@@ -699,6 +803,7 @@ module image_cu
     sample               = planar_q ? normalized : packed_pixels;
     sample_valid         = planar_q ? normalized_valid : pixels_valid;
     window_ready         = to_patches ? patches_ready && tables_done
+                         : to_workspace ? keep_ready
                          : planar_q ? normalize_ready && tables_done : pixels_ready;
   end
 
@@ -716,7 +821,7 @@ module image_cu
     .start_i        (sink_start && to_patches),
     .layout_i       (layout),
     .shift_i        (shift_q),
-    .capacity_i     (arguments_q.tensor_capacity),
+    .capacity_i     (capacity),
     .idle_o         (patches_idle),
     .status_o       (patches_status),
     .width_o        (patches_width),
@@ -737,7 +842,36 @@ module image_cu
     .word_ready_i   (patches_word_ready)
   );
 
-  // Of the two units that write the tensor one is at rest.
+  // ---- An image for later passes ----
+  logic         keep_idle, keep_frame_ready;
+  status_e      keep_status;
+  logic [15:0]  keep_width, keep_height;
+  logic [127:0] keep_word;
+  logic         keep_word_valid, word_ready, by_words;
+
+  image_keep u_keep (
+    .clk_i        (clk),
+    .rst_ni       (rst_n),
+    .start_i      (sink_start && to_workspace),
+    .idle_o       (keep_idle),
+    .status_o     (keep_status),
+    .width_o      (keep_width),
+    .height_o     (keep_height),
+    .frame_i      (window_frame),
+    .frame_valid_i(window_frame_valid && to_workspace),
+    .frame_ready_o(keep_frame_ready),
+    .beat_i       (window),
+    .beat_valid_i (window_valid && to_workspace),
+    .beat_ready_o (keep_ready),
+    .word_o       (keep_word),
+    .word_valid_o (keep_word_valid),
+    .word_ready_i (word_ready && to_workspace)
+  );
+
+  assign by_words           = to_patches || to_workspace;
+  assign patches_word_ready = word_ready && to_patches;
+
+  // Of the two units that write results one is at rest.
   typedef struct packed {
     logic [63:0]  awaddr;
     logic [7:0]   awlen;
@@ -747,33 +881,33 @@ module image_cu
     logic         wlast;
     logic         wvalid;
   } write_t;
-  write_t by_patches, by_store, tensor_write;
+  write_t by_tensor_write, by_store, tensor_write;
 
   tensor_write u_words (
     .clk_i       (clk),
     .rst_ni      (rst_n),
-    .start_i     (sink_start && to_patches),
-    .address_i   (arguments_q.tensor),
-    .end_i       (patches_idle),
+    .start_i     (sink_start && by_words),
+    .address_i   (sink_address),
+    .end_i       (to_workspace ? keep_idle : patches_idle),
     .idle_o      (words_idle),
     .bus_error_o (words_error),
-    .word_i      (patches_word),
-    .word_valid_i(patches_word_valid),
-    .word_ready_o(patches_word_ready),
-    .awaddr_o    (by_patches.awaddr),
-    .awlen_o     (by_patches.awlen),
-    .awvalid_o   (by_patches.awvalid),
-    .awready_i   (awready[TensorWriter] && to_patches),
-    .wdata_o     (by_patches.wdata),
-    .wstrb_o     (by_patches.wstrb),
-    .wlast_o     (by_patches.wlast),
-    .wvalid_o    (by_patches.wvalid),
-    .wready_i    (wready[TensorWriter] && to_patches),
+    .word_i      (to_workspace ? keep_word : patches_word),
+    .word_valid_i(to_workspace ? keep_word_valid : patches_word_valid),
+    .word_ready_o(word_ready),
+    .awaddr_o    (by_tensor_write.awaddr),
+    .awlen_o     (by_tensor_write.awlen),
+    .awvalid_o   (by_tensor_write.awvalid),
+    .awready_i   (awready[TensorWriter] && by_words),
+    .wdata_o     (by_tensor_write.wdata),
+    .wstrb_o     (by_tensor_write.wstrb),
+    .wlast_o     (by_tensor_write.wlast),
+    .wvalid_o    (by_tensor_write.wvalid),
+    .wready_i    (wready[TensorWriter] && by_words),
     .bresp_i     (m_axi_gmem1_bresp),
-    .bvalid_i    (bvalid[TensorWriter] && to_patches)
+    .bvalid_i    (bvalid[TensorWriter] && by_words)
   );
 
-  assign tensor_write = to_patches ? by_patches : by_store;
+  assign tensor_write = by_words ? by_tensor_write : by_store;
   assign {awaddr[TensorWriter], awlen[TensorWriter], awvalid[TensorWriter], wdata[TensorWriter],
           wstrb[TensorWriter], wlast[TensorWriter], wvalid[TensorWriter]} = tensor_write;
 
@@ -786,9 +920,9 @@ module image_cu
   store u_store (
     .clk_i         (clk),
     .rst_ni        (rst_n),
-    .start_i       (sink_start && !to_patches),
-    .address_i     (arguments_q.tensor),
-    .capacity_i    (arguments_q.tensor_capacity),
+    .start_i       (sink_start && to_store),
+    .address_i     (sink_address),
+    .capacity_i    (capacity),
     .planar_i      (planar_q),
     .shift_i       (shift_q),
     .idle_o        (store_idle),
@@ -798,7 +932,7 @@ module image_cu
     .bytes_o       (bytes),
     .bus_error_o   (store_error),
     .frame_i       (window_frame),
-    .frame_valid_i (window_frame_valid && !to_patches),
+    .frame_valid_i (window_frame_valid && to_store),
     .frame_ready_o (store_frame_ready),
     .sample_i      (sample),
     .sample_valid_i(sample_valid),
@@ -808,44 +942,65 @@ module image_cu
     .awsize_o      (),
     .awburst_o     (),
     .awvalid_o     (by_store.awvalid),
-    .awready_i     (awready[TensorWriter] && !to_patches),
+    .awready_i     (awready[TensorWriter] && to_store),
     .wdata_o       (by_store.wdata),
     .wstrb_o       (by_store.wstrb),
     .wlast_o       (by_store.wlast),
     .wvalid_o      (by_store.wvalid),
-    .wready_i      (wready[TensorWriter] && !to_patches),
+    .wready_i      (wready[TensorWriter] && to_store),
     .bresp_i       (m_axi_gmem1_bresp),
-    .bvalid_i      (bvalid[TensorWriter] && !to_patches),
+    .bvalid_i      (bvalid[TensorWriter] && to_store),
     .bready_o      ()
   );
 
-  assign window_frame_ready = to_patches ? patches_frame_ready : store_frame_ready;
+  assign window_frame_ready = to_patches ? patches_frame_ready
+                            : to_workspace ? keep_frame_ready : store_frame_ready;
 
   // ---- The end of a run ----
   // Every stream has seen its end, so nothing of this run is left when the next one begins. A
   // reader whose words are no longer wanted is stopped: the file may go on behind the image, and an
   // error leaves tables unused.
-  logic ends_idle, started_q;  // the units at the end; they have started
-  always_ff @(posedge clk) begin
-    if (!rst_n || phase == CuCheck) started_q <= 1'b0;
-    else if (sink_start) started_q <= 1'b1;
-  end
-  assign ends_idle    = started_q && store_idle && patches_idle && words_idle;
-  assign jpeg_stop   = phase == CuRun && source_ended && !decode_busy;
-  assign tables_stop = phase == CuRun && ends_idle;
-  assign run_over    = source_ended && (program_q ? window_ended : scaled_ended) &&
-                       !decode_busy && ends_idle && jpeg_idle && tables_idle && program_idle &&
-                       workspace_idle;
-  assign bus_error   = jpeg_error || (to_patches ? words_error : store_error) ||
-                       (planar_q && tables_error) || (program_q && program_error);
-
+  // The next pass begins when the words of this one are written and answered.
   status_e     out_status;
   logic [15:0] end_width, end_height;
   logic [63:0] end_bytes;
-  assign out_status = to_patches ? patches_status : store_status;
-  assign end_width  = to_patches ? patches_width : out_width;
-  assign end_height = to_patches ? patches_height : out_height;
-  assign end_bytes  = to_patches ? patches_bytes : bytes;
+  logic        ends_idle, started_q;  // the units at the end; they have started
+  logic        pass_over, goes_on;
+
+  always_ff @(posedge clk) begin
+    if (!rst_n || phase == CuCheck || next_pass) started_q <= 1'b0;
+    else if (sink_start) started_q <= 1'b1;
+  end
+  assign ends_idle    = started_q && store_idle && patches_idle && keep_idle && words_idle;
+  assign pass_over    = source_ended && (program_q ? window_ended : scaled_ended) &&
+                        !decode_busy && ends_idle && jpeg_idle && tables_idle &&
+                        workspace_idle && image_idle && (scaler_idle || !program_q);
+  assign goes_on      = program_q && route.more && out_status == StatusOk && !bus_error;
+  assign next_pass    = phase == CuRun && pass_over && goes_on;
+  assign run_over     = pass_over && !goes_on && program_idle;
+  assign jpeg_stop    = phase == CuRun && source_ended && !decode_busy;
+  assign tables_stop  = phase == CuRun && ends_idle && !goes_on;
+  assign program_stop = phase == CuRun && (program_refused || (pass_over && !goes_on));
+  assign bus_error    = jpeg_error || image_error || (by_words ? words_error : store_error) ||
+                        (planar_q && tables_error) || (program_q && program_error);
+
+  always_comb begin
+    out_status = store_status;
+    end_width  = out_width;
+    end_height = out_height;
+    end_bytes  = bytes == '0 || !program_q ? bytes : bytes + 64'(route.place);
+    if (to_patches) begin
+      out_status = patches_status;
+      end_width  = patches_width;
+      end_height = patches_height;
+      end_bytes  = patches_bytes == '0 ? '0 : patches_bytes + 64'(route.place);
+    end else if (to_workspace) begin
+      out_status = keep_status;
+      end_width  = keep_width;
+      end_height = keep_height;
+      end_bytes  = '0;
+    end
+  end
 
   logic [15:0] src_width_q, src_height_q;
 

@@ -87,10 +87,16 @@ package image_cu_pkg;
     logic [31:0] program_bytes;
   } job_t;
 
-  // What a program has before the scaler's lists, as image_cu.hpp has it; its last word comes first
-  // here.
+  // What a pass of a program has before the scaler's lists, as image_cu.hpp has it; its last word
+  // comes first here.
   typedef struct packed {
-    logic [5:0][31:0] zeros;
+    logic [63:0] zeros;
+    logic [31:0] place;
+    logic [15:0] zeros_12;
+    logic [15:0] source_pitch;
+    logic [15:0] source_height;
+    logic [15:0] source_width;
+    logic [31:0] source;
     logic [31:0] fill;
     logic [19:0] zeros_8;
     logic [3:0]  frames;
@@ -103,7 +109,9 @@ package image_cu_pkg;
     logic [15:0] left;
     logic [15:0] canvas_height;
     logic [15:0] canvas_width;
-    logic [5:0]  zeros_3d;
+    logic [3:0]  zeros_3d;
+    logic        more;
+    logic        keeps;
     logic        channels_last;
     logic        patches;
     logic [5:0]  zeros_3c;
@@ -119,8 +127,26 @@ package image_cu_pkg;
     logic [31:0] row_entries;
     logic [15:0] out_height;
     logic [15:0] out_width;
-  } program_t;  // 512 bits
-  localparam int unsigned ProgramWords = $bits(program_t) / 128;
+  } pass_words_t;  // 512 bits
+  localparam int unsigned PassWords = $bits(pass_words_t) / 128;
+
+  // The unit that a pass ends in.
+  typedef enum logic [1:0] {
+    SinkPlanes,
+    SinkPatches,
+    SinkWorkspace
+  } sink_e;
+
+  // What a pass has besides what it asks of scaler and patches.
+  typedef struct packed {
+    sink_e       sink;
+    logic        more;           // another one follows
+    logic [31:0] place;          // bytes in the workspace or in the tensor
+    logic [31:0] source;         // bytes in the workspace
+    logic [15:0] source_pitch;
+    logic [15:0] source_width;
+    logic [15:0] source_height;
+  } pass_route_t;
 
   // Clocks of the last run, or of the one that runs; at 0x140, in this order.
   typedef struct packed {

@@ -22,6 +22,7 @@ module scaler
   input  logic         rst_ni,
 
   input  setup_t       setup_i,
+  output logic         idle_o,   // no frame, and all words of the lists are taken
 
   input  logic [127:0] word_i,
   input  logic         word_valid_i,
@@ -118,6 +119,7 @@ module scaler
     end
   end
 
+  assign idle_o        = state_q == StIdle && empty;
   assign frame_ready_o = state_q == StIdle;
   assign frame_valid_o = state_q == StPass || state_q == StRefuse || state_q == StFrame;
   assign frame_o       = status_q == StatusOk

@@ -54,11 +54,31 @@ SPECS = {
     "pixtral": {"image_processor_type": "PixtralImageProcessor", "size": {"longest_edge": 64}},
     "deepseek": {"image_processor_type": "DeepseekVLImageProcessor", "size": {"height": 48, "width": 48}},
 }
+TILE = {"height": 32, "width": 32}
+TILED = {
+    "llava-next": {
+        "image_processor_type": "LlavaNextImageProcessor",
+        "size": {"shortest_edge": 32},
+        "crop_size": TILE,
+        "image_grid_pinpoints": [[32, 64], [64, 32], [64, 64], [96, 32], [32, 96]],
+    },
+    "internvl": {"image_processor_type": "GotOcr2ImageProcessor", "crop_to_patches": True, "size": TILE},
+    "llama 4": {"image_processor_type": "Llama4ImageProcessor", "size": TILE, "max_patches": 6},
+    "mllama": {"image_processor_type": "MllamaImageProcessor", "size": TILE, "max_image_tiles": 4},
+    "idefics3": {
+        "image_processor_type": "Idefics3ImageProcessor",
+        "size": {"longest_edge": 96},
+        "max_image_size": {"longest_edge": 32},
+    },
+    "donut": {"image_processor_type": "DonutImageProcessor", "size": {"height": 60, "width": 48}},
+}
+SPECS |= TILED
+OF_TORCHVISION = {BYTES, "llama 4"}  # classes that have no Pillow path
 SIZES = [(90, 70), (64, 120), (33, 31)]
 
 
-def run(rtl: bool, file: bytes, spec, *, source: Size | None = None, change=None, **more):
-    made = programs.program(spec, source or Size(*reversed(pixels_of(file).shape[:2])))
+def run(rtl: bool, file: bytes, spec, *, source: Size | None = None, used: int = 0, change=None, **more):
+    made = programs.program(spec, source or Size(*reversed(pixels_of(file).shape[:2])), used)
     code = made.data.copy()
     if change is not None:
         code = change(code)
@@ -69,6 +89,7 @@ def run(rtl: bool, file: bytes, spec, *, source: Size | None = None, change=None
         "program": code.tobytes(),
         "memory": -(-made.tensor_bytes // 16) * 16 + 64,
         "capacity": -(-made.tensor_bytes // 16) * 16,
+        "workspace_bytes": max(1 << 20, made.workspace_bytes),
     }
     if rtl:
         return made, cu_rtlsim.image_cu(file, **{**settings, **more})
@@ -80,10 +101,14 @@ def check(rtl: bool, file: bytes, spec, **more) -> None:
     made, done = run(rtl, file, spec, **more)
     assert done.status == Status.OK
     expected = process(pixels_of(file), spec)["pixel_values"]
-    assert (made.shape, made.dtype) == (expected.shape, expected.dtype)
+    values = np.ascontiguousarray(expected).reshape(-1)
+    assert not values[np.prod(made.shape) :].any(), "the CU leaves out images of zeros alone"
+    expected = values[: np.prod(made.shape)]
+    assert made.dtype == expected.dtype
     assert done.bytes == expected.nbytes
+    assert done.src_size == made.plan.source
     assert done.out_size == tuple(made.plan.image)
-    assert np.array_equal(done.memory[: expected.nbytes], np.ascontiguousarray(expected).view(np.uint8).reshape(-1))
+    assert np.array_equal(done.memory[: expected.nbytes], expected.view(np.uint8))
     assert (done.memory[-(-expected.nbytes // 16) * 16 :] == 0xA5).all()
 
 
@@ -96,13 +121,13 @@ CASES = [(engine, size) for engine in Engine for size in SIZES]
 )
 @pytest.mark.parametrize("name", SPECS)
 def test_cpp_gives_the_tensor_of_the_reference(name, engine, size):
-    check(False, jpeg(*size), from_hf(SPECS[name], Engine.TORCHVISION if name == BYTES else engine))
+    check(False, jpeg(*size), from_hf(SPECS[name], Engine.TORCHVISION if name in OF_TORCHVISION else engine))
 
 
 @pytest.mark.parametrize("name", SPECS)
 def test_rtl_gives_the_tensor_of_the_reference(name):
     check(True, jpeg(90, 70), from_hf(SPECS[name], Engine.TORCHVISION))
-    other = Engine.TORCHVISION if name == BYTES else Engine.PILLOW13
+    other = Engine.TORCHVISION if name in OF_TORCHVISION else Engine.PILLOW13
     check(True, jpeg(64, 120), from_hf(SPECS[name], other), behind=MemoryModel(stall=0.3, seed=3))
 
 
@@ -132,6 +157,27 @@ def test_a_damaged_file_ends_in_its_status(rtl, name):
     check(rtl, file, spec)
 
 
+@pytest.mark.parametrize("rtl", [False, True])
+@pytest.mark.parametrize("name", TILED)
+def test_a_workspace_without_room_for_the_images_ends_in_a_status(rtl, name):
+    spec, file = from_hf(SPECS[name]), jpeg(90, 70)
+    made, done = run(rtl, file, spec)
+    assert done.status == Status.OK and made.workspace_bytes > 0
+    room = made.workspace_bytes
+    assert run(rtl, file, spec, workspace_bytes=room)[1].status == Status.OK
+    for bytes_ in (room - 16, 0):
+        assert run(rtl, file, spec, workspace_bytes=bytes_)[1].status == Status.BAD_ARGUMENT
+    check(rtl, file, spec)
+
+
+@pytest.mark.parametrize("rtl", [False, True])
+@pytest.mark.parametrize("name", ["llava-next", "idefics3"])
+def test_coefficients_and_images_share_the_workspace(rtl, name):
+    file = io.BytesIO()
+    Image.open(io.BytesIO(jpeg(90, 70))).save(file, "JPEG", progressive=True)
+    check(rtl, file.getvalue(), from_hf(SPECS[name]), used=6 * 96 * 96)
+
+
 @pytest.mark.parametrize("bytes_", [0, 16, 63, 64])
 def test_a_program_that_is_too_short_ends_in_a_status(bytes_):
     for rtl in (False, True):
@@ -143,12 +189,17 @@ def test_cpp_and_rtl_agree_on_damaged_programs():
     """Programs are bytes of memory. Whatever they say, the CU ends, and writes nothing beside its tensor."""
     rng = np.random.default_rng(5)
     file, seen = jpeg(40, 30), set()
-    for number in range(60):
-        spec = from_hf(SPECS[("qwen", "clip", "siglip2", "deepseek")[number % 4]])
+    for number in range(90):
+        spec = from_hf(SPECS[("qwen", "clip", "siglip2", "idefics3", "llava-next", "internvl")[number % 6]])
 
-        def change(code):
+        passes = programs.program(spec, Size(40, 30)).passes
+        last = sum(64 + len(each.table.packed()) for each in passes[:-1])
+
+        def change(code, last=last):
             for _ in range(rng.integers(1, 4)):
                 place = rng.integers(0, 64) if rng.random() < 0.7 else rng.integers(0, len(code))
+                if rng.random() < 0.3:  # of the last pass
+                    place = last + rng.integers(0, 64)
                 code[place] ^= 1 << rng.integers(0, 8)
             if rng.random() < 0.2:
                 code = code[: rng.integers(0, len(code))]

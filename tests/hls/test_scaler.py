@@ -9,7 +9,8 @@ from units import BROKEN, CSIM, RTLSIM, TIMEOUT, on_both
 from headrace.batching import UnsupportedInput
 from headrace.host.dpu.processors import Engine, Filter, Size
 from headrace.host.dpu.reference import resampler
-from headrace.host.dpu.units.scaler import EMIT, ENTRY_BYTES, MAX_ENTRIES, TAKE, ScalerTable, table
+from headrace.host.dpu.units import scaler
+from headrace.host.dpu.units.scaler import EMIT, ENTRY_BYTES, MAX_ENTRIES, TAKE, Box, ScalerTable, Span, needed, table
 from headrace.host.dpu.units.status import Status
 
 RNG = np.random.default_rng(0)
@@ -31,16 +32,23 @@ def edges(size: Size) -> np.ndarray:
 
 
 def whole(source: Size, target: Size, by: Filter, engine: Engine) -> ScalerTable:
-    return table(source, target, by, engine, (0, 0, *target))
+    return table(source, target, by, engine, scaler.whole(target), scaler.whole(source))
 
 
-def check(units, image: np.ndarray, target: Size, by: Filter, engine: Engine, window=None) -> None:
+def check(units, image: np.ndarray, target: Size, by: Filter, engine: Engine, part: Box | None = None) -> None:
     source = Size(image.shape[1], image.shape[0])
-    left, top, width, height = window or (0, 0, *target)
-    status, out = units.scaler(image, table(source, target, by, engine, (left, top, width, height)))
-    assert status == Status.OK
-    expected = resampler.resize(image, *target, by, engine)
-    assert np.array_equal(out, expected[top : top + height, left : left + width])
+    part = part or scaler.whole(target)
+    expected = cut(resampler.resize(image, *target, by, engine), part)
+    for given_part in {scaler.whole(source), needed(source, target, by, engine, part)}:
+        made = table(source, target, by, engine, part, given_part)
+        status, out = units.scaler(cut(image, given_part), made)
+        assert status == Status.OK
+        assert np.array_equal(out, expected)
+
+
+def cut(image: np.ndarray, part: Box) -> np.ndarray:
+    (left, width), (top, height) = part
+    return image[top : top + height, left : left + width]
 
 
 SIDE = st.integers(1, 160)
@@ -69,12 +77,13 @@ def test_two_thousand_sizes_of_a_filter_are_the_librarys_bit_for_bit(units, how)
 @on_both
 @settings(max_examples=40)
 @given(data=st.data())
-def test_a_window_is_a_part_of_the_whole_image(units, data):
+def test_a_part_is_that_of_the_whole_image_and_needs_a_part_of_the_source(units, data):
     source, target = data.draw(SIZES), data.draw(SIZES)
     left, top = data.draw(st.integers(0, target.width - 1)), data.draw(st.integers(0, target.height - 1))
     width = data.draw(st.integers(1, target.width - left))
     height = data.draw(st.integers(1, target.height - top))
-    check(units, noise(source), target, *data.draw(st.sampled_from(OF_ENGINES)), (left, top, width, height))
+    part = Box(Span(left, width), Span(top, height))
+    check(units, noise(source), target, *data.draw(st.sampled_from(OF_ENGINES)), part)
 
 
 @on_both
@@ -104,7 +113,7 @@ def test_pillow_13_has_columns_first_where_the_height_shrinks_more(units):
     assert whole(Size(60, 300), Size(50, 20), Filter.BICUBIC, Engine.PILLOW13).columns_first
     for by in Filter:
         check(units, edges(Size(61, 300)), Size(51, 21), by, Engine.PILLOW13)
-    check(units, noise(Size(61, 300)), Size(51, 21), Filter.LANCZOS, Engine.PILLOW13, (3, 4, 20, 9))
+    check(units, noise(Size(61, 300)), Size(51, 21), Filter.LANCZOS, Engine.PILLOW13, Box(Span(3, 20), Span(4, 9)))
 
 
 def test_a_list_beyond_the_memory_is_refused_with_the_limit():

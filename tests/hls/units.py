@@ -15,6 +15,7 @@ from headrace.host.dpu.processors import Size
 from headrace.host.dpu.units.status import Status
 
 CENTRED = 0xFFFFFFFF
+GUARD = 1 << 16  # bytes behind a workspace that stay as they are
 BROKEN, TIMEOUT = 255, 254  # the test benches' words for a unit that breaks the stream contract, or does not end
 
 
@@ -263,7 +264,7 @@ def image_cu(
     words = _aligned(3 * 256 * 4, 0).view(np.uint32)
     if tables is not None:
         words[:] = np.asarray(tables).view(f"u{np.asarray(tables).itemsize}").reshape(-1)
-    result, workspace = _aligned(32, 0xA5), _aligned(workspace_bytes, 0xA5)
+    result, workspace = _aligned(32, 0xA5), _aligned(workspace_bytes + GUARD, 0xA5)
     code = _aligned(len(program), 0xEE)
     code[: len(program)] = np.frombuffer(program, np.uint8)
     library().image_cu(
@@ -281,6 +282,7 @@ def image_cu(
         code.ctypes.data_as(ctypes.c_void_p),
         ctypes.c_uint32(len(program)),
     )
+    assert (workspace[workspace_bytes:] == 0xA5).all(), "the unit wrote behind its workspace"
     record = result.view("<u4")
     status, out_width, out_height, src_width, src_height = map(int, record[:5])
     size = int(record[5]) | int(record[6]) << 32

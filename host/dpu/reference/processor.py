@@ -56,15 +56,15 @@ def forms(spec: ProcessorSpec, source: Size) -> dict[str, Form]:
         UsageError: The spec does not take an image of this size.
     """
     plan = spec.plan(source)
-    made = {"pixel_values": Form(_shape(plan, spec.layout), spec.table().dtype)}
+    made = {"pixel_values": Form(shape(plan, spec.layout), spec.table().dtype)}
     for name, what in spec.extras:
         values = tensor(what, plan, spec.layout)
         made[name] = Form(values.shape, values.dtype)
     return made
 
 
-def _shape(plan: Plan, by: Layout) -> tuple[int, ...]:
-    """Return the shape that `laid_out` gives the images of a plan."""
+def shape(plan: Plan, by: Layout) -> tuple[int, ...]:
+    """Return the shape of `pixel_values` for a plan, which `laid_out` gives its images."""
     width, height = plan.image
     match by:
         case Images(axes, slots):

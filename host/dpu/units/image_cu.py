@@ -13,15 +13,12 @@ from numpy.typing import NDArray
 
 from headrace.host.dpu.specs import ImageStage, Orientation
 from headrace.host.dpu.units.cu import Cu, CuLost
-from headrace.host.dpu.units.jobs import NO_NAME, Job, Jobs, Registers
+from headrace.host.dpu.units.jobs import COEFFICIENT_BYTES, NO_NAME, Job, Jobs, Registers
 from headrace.host.dpu.units.status import Status
 
 WORKSPACE = 13  # indices of arguments
 PROGRAM = 19
-# Files of several scans need a workspace: three components without subsampling, 16 bits each, in whole MCUs. It begins
-# with room for a megapixel and grows with the files.
-COEFFICIENT_BYTES = 6  # for each pixel
-FIRST_WORKSPACE = COEFFICIENT_BYTES << 20
+FIRST_WORKSPACE = COEFFICIENT_BYTES << 20  # room for the coefficients of a megapixel; it grows with the files
 
 
 class NoRoom(Exception):
@@ -81,6 +78,13 @@ class ImageCu(Cu):
                 self._jpeg = self._buffer(len(jpeg), argument=0)
             if job.program.nbytes > self._program.size():
                 self._program = self._buffer(job.program.nbytes, argument=PROGRAM)
+            try:
+                if job.workspace_bytes > self._workspace.size():
+                    self._workspace = self._buffer(job.workspace_bytes, argument=WORKSPACE)
+                if job.tensor_bytes > self._tensor.size():
+                    self._tensor = self._buffer(job.tensor_bytes, argument=2)
+            except (RuntimeError, MemoryError):  # XRT raises them if a bank is full
+                return CuResult(Status.TOO_LARGE, {}, 0, None, job.orientation)
             self._send(self._jpeg, jpeg)
             if job.program.nbytes:
                 self._send(self._program, job.program)

@@ -86,11 +86,8 @@ class JobQueue(Cu):
         for buffer in (self._ring, self._result):  # cleared, as old content could look like a job or a record
             self._send(buffer, bytes(buffer.size()))
         self._lock = threading.RLock()  # guards all attributes below
-        self._jpeg_room = 1 << 20  # bytes for each lane
         self._workspace_room = FIRST_WORKSPACE
-        self._tensor_room = _pages(jobs.tensor_bytes)
-        self._program_room = 1 << 16
-        self._allocate()
+        self._allocate(jpeg=1 << 20, tensor=jobs.tensor_bytes, program=1 << 16)
         self._workspace = self._buffer(self._workspace_room, argument=WORKSPACE)  # the CU does one job at a time
         self._run: Any = None
         self._number = 1  # number of the next job; the CU has its low 32 bits
@@ -123,15 +120,20 @@ class JobQueue(Cu):
 
     def _do(self, lane: int, jpeg: bytes, job: Job, timeout_s: float) -> CuResult:
         try:
-            if len(jpeg) > self._jpeg_room or job.program.nbytes > self._program_room:
-                self._grow(timeout_s, jpeg=len(jpeg), program=job.program.nbytes)
-            words, tensor = self._once(lane, jpeg, job, timeout_s)
-            if wants_workspace(words):
-                try:
-                    self._grow(timeout_s, workspace=workspace_bytes(words, self._jobs.max_megapixels))
-                except NoRoom:
-                    return CuResult(Status.TOO_LARGE, {}, 0, None, job.orientation)
+            try:
+                self._grow(
+                    timeout_s,
+                    jpeg=len(jpeg),
+                    program=job.program.nbytes,
+                    tensor=job.tensor_bytes,
+                    workspace=job.workspace_bytes,
+                )
                 words, tensor = self._once(lane, jpeg, job, timeout_s)
+                if wants_workspace(words):
+                    self._grow(timeout_s, workspace=workspace_bytes(words, self._jobs.max_megapixels))
+                    words, tensor = self._once(lane, jpeg, job, timeout_s)
+            except NoRoom:
+                return CuResult(Status.TOO_LARGE, {}, 0, None, job.orientation)
             if words[0] == Status.BUFFER_TOO_SMALL:
                 self._grow(timeout_s, tensor=output_bytes(words))
                 words, tensor = self._once(lane, jpeg, job, timeout_s)
@@ -293,22 +295,25 @@ class JobQueue(Cu):
                 # A run that found no job just before does not take the stop, and its place is the next job's.
                 taken = int(self._fetch_records()[ENTRIES, 2]) == (self._number + 1) & 0xFFFFFFFF
                 self._number = self._undone = self._number + taken
-            self._jpeg_room = max(self._jpeg_room, _pages(jpeg))
-            self._tensor_room = max(self._tensor_room, _pages(tensor))
-            self._program_room = max(self._program_room, _pages(program))
-            if workspace > self._workspace_room:
-                try:
+            try:
+                if workspace > self._workspace_room:
                     self._workspace = self._buffer(_pages(workspace), argument=WORKSPACE)
-                except (RuntimeError, MemoryError) as error:  # XRT raises them if a bank is full
-                    raise NoRoom from error
-                self._workspace_room = _pages(workspace)
-            else:
-                self._allocate()
+                    self._workspace_room = _pages(workspace)
+                self._allocate(
+                    jpeg=max(jpeg, self._jpeg_room),
+                    tensor=max(tensor, self._tensor_room),
+                    program=max(program, self._program_room),
+                )
+            except (RuntimeError, MemoryError) as error:  # XRT raises them if a bank is full
+                raise NoRoom from error
 
-    def _allocate(self) -> None:
-        self._jpeg = self._buffer(LANES * self._jpeg_room, argument=0)
-        self._tensor = self._buffer(LANES * self._tensor_room, argument=2)
-        self._programs = self._buffer(LANES * self._program_room, argument=PROGRAM)
+    def _allocate(self, *, jpeg: int, tensor: int, program: int) -> None:
+        """Make the buffers that each lane has a part of, with so many bytes for each lane."""
+        rooms = _pages(jpeg), _pages(tensor), _pages(program)
+        arguments = (0, 2, PROGRAM)
+        made = [self._buffer(LANES * room, argument=number) for room, number in zip(rooms, arguments, strict=True)]
+        self._jpeg, self._tensor, self._programs = made
+        self._jpeg_room, self._tensor_room, self._program_room = rooms
 
 
 def _pages(size: int) -> int:

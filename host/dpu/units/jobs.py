@@ -13,12 +13,17 @@ from headrace.host.dpu.processors import ProcessorSpec, Size, tensor
 from headrace.host.dpu.reference import image_file
 from headrace.host.dpu.reference.image import upright
 from headrace.host.dpu.reference.orientation import orientation
+from headrace.host.dpu.reference.processor import shape
 from headrace.host.dpu.specs import IMAGE_FORMATS, MAX_MEGAPIXELS, ImageSpec, ImageStage, Orientation
 from headrace.host.dpu.units import program as programs
 
 CENTRED: Final = -1  # crop offset register: 0xFFFFFFFF centres the window
 NO_PROGRAM: Final = np.empty(0, np.uint8)
 JPEG_SIGNATURE: Final = b"\xff\xd8"
+START_OF_SCAN: Final = b"\xff\xda"
+LARGEST_MCU: Final = 32  # pixels on a side of a minimum coded unit, at most
+# Files of several scans need a workspace: three components without subsampling, 16 bits each, in whole MCUs.
+COEFFICIENT_BYTES: Final = 6  # for each pixel
 NO_NAME: Final = ""  # of the tensor of an ImageSpec
 
 # Output bytes, width and height to the tensors by name. A stage of an ImageSpec has one tensor without a name.
@@ -46,12 +51,15 @@ class Job:
         orientation: Orientation of the file.
         finish: Makes the tensors of the output. It copies the bytes.
         program: The program, empty without one.
+        tensor_bytes, workspace_bytes: Room that the program needs. Without a program the CU says what it needs.
     """
 
     registers: Registers
     orientation: Orientation
     finish: Finish
     program: NDArray[np.uint8] = field(default_factory=NO_PROGRAM.copy)
+    tensor_bytes: int = 0
+    workspace_bytes: int = 0
 
 
 class Jobs(Protocol):
@@ -125,13 +133,24 @@ class ProcessorJobs:
             raise UnsupportedInput("the file is no JPEG file")
         if 0 in source:
             raise UnsupportedInput("the size of the image is not in its header")
-        made = programs.program(self._spec, source)
+        made = programs.program(self._spec, source, _coefficient_bytes(jpeg, source))
+        registers = Registers(programs.STAGE, made.format)
 
         def finish(output: NDArray[np.uint8], width: int, height: int) -> Mapping[str, NDArray[Any]]:
-            values = {PIXEL_VALUES: output.view(made.dtype).reshape(made.shape).copy()}
-            return values | {name: tensor(what, made.plan, self._spec.layout) for name, what in self._spec.extras}
+            values = np.zeros(shape(made.plan, self._spec.layout), made.dtype)
+            values.reshape(-1)[: np.prod(made.shape)] = output.view(made.dtype)  # images of zeros come after the others
+            extras = {name: tensor(what, made.plan, self._spec.layout) for name, what in self._spec.extras}
+            return {PIXEL_VALUES: values, **extras}
 
-        return Job(Registers(programs.STAGE, made.format), exif, finish, made.data)
+        return Job(registers, exif, finish, made.data, made.tensor_bytes, made.workspace_bytes)
+
+
+def _coefficient_bytes(jpeg: bytes, source: Size) -> int:
+    """Return the most bytes of coefficients of a file, which are none if it has one scan."""
+    if jpeg.count(START_OF_SCAN) == 1:
+        return 0
+    width, height = (-(-side // LARGEST_MCU) * LARGEST_MCU for side in source)
+    return COEFFICIENT_BYTES * width * height
 
 
 def jobs_of(spec: ImageSpec | ProcessorSpec) -> ImageJobs | ProcessorJobs:

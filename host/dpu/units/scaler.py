@@ -9,12 +9,13 @@ output element or not. There are two kinds of lists:
     gather    A step keeps the taken element with those before it. When it gives an output, that is the weighted sum of
               the last LANES elements. So an image grows.
 
-A crop is a list that gives a part of the outputs only.
+A crop is a list that gives a part of the outputs only. Such a list may also do without the elements of the source that
+no output of the part needs.
 """
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,23 +83,64 @@ class ScalerTable:
         return np.concatenate([rows, _packed(self.columns, paired=False)]).reshape(-1)
 
 
-@lru_cache(maxsize=64)
-def table(source: Size, target: Size, by: Filter, engine: Engine, window: tuple[int, int, int, int]) -> ScalerTable:
-    """Return the table for a resize from `source` to `target`, of which only a window is wanted.
+_ONE: Final = Steps(np.array([TAKE | EMIT], np.uint8), np.zeros((1, WIDE_LANES), np.int32), bits=1, gather=False)
+BLACK: Final = ScalerTable(Size(1, 1), Size(1, 1), _ONE, _ONE, wide=True, columns_first=False)  # makes a black pixel
+_taps = lru_cache(maxsize=64)(resampler.taps)
+
+
+class Span(NamedTuple):
+    """Elements from `first` on, `count` of them."""
+
+    first: int
+    count: int
+
+
+class Box(NamedTuple):
+    """A part of an image: spans of its columns and of its rows."""
+
+    columns: Span
+    rows: Span
+
+    @property
+    def size(self) -> Size:
+        return Size(self.columns.count, self.rows.count)
+
+
+def whole(image: Size) -> Box:
+    """Return all of an image."""
+    return Box(Span(0, image.width), Span(0, image.height))
+
+
+@lru_cache(maxsize=256)
+def needed(source: Size, target: Size, by: Filter, engine: Engine, part: Box) -> Box:
+    """Return the part of the source that a part of the result is made of."""
+    spans = []
+    for there, side, span in zip(source, target, part, strict=True):
+        begin, end = _ends(_taps(there, side, by, engine), span)
+        first = int(begin.min())
+        spans.append(Span(first, int(end.max()) - first))
+    return Box(*spans)
+
+
+@lru_cache(maxsize=256)
+def table(source: Size, target: Size, by: Filter, engine: Engine, part: Box, given: Box) -> ScalerTable:
+    """Return the table for a resize from `source` to `target`, of which only a part is wanted.
 
     Args:
-        window: First column, first row, width and height of the part.
+        part: The part of the result.
+        given: The part of the source that the unit is given. It has all that `part` needs.
 
     Raises:
         UnsupportedInput: The unit has no room for the list along rows.
     """
     wide = by in WIDE_FILTERS
     lanes = WIDE_LANES if wide else NARROW_LANES
-    left, top, width, height = window
-    rows = _steps(resampler.taps(source.width, target.width, by, engine), source.width, left, width, lanes)
-    columns = _steps(resampler.taps(source.height, target.height, by, engine), source.height, top, height, lanes)
+    rows, columns = (
+        _steps(_taps(there, side, by, engine), there, span, taken, lanes)
+        for there, side, span, taken in zip(source, target, part, given, strict=True)
+    )
     columns_first = resampler.columns_first(*source, *target, engine)
-    made = ScalerTable(source, Size(width, height), rows, columns, wide, columns_first)
+    made = ScalerTable(given.size, part.size, rows, columns, wide, columns_first)
     if made.row_entries > MAX_ENTRIES:
         raise UnsupportedInput(
             f"a resize from {source.width} to {target.width} pixels needs {made.row_entries} entries of a list; "
@@ -107,16 +149,21 @@ def table(source: Size, target: Size, by: Filter, engine: Engine, window: tuple[
     return made
 
 
-def _steps(taps: resampler.Taps, source: int, first: int, count: int, lanes: int) -> Steps:
-    """Return the steps that give outputs `first` to `first + count`."""
-    weights = taps.weights[first : first + count]
-    there = weights != 0
-    some = there.any(axis=1)
-    # Weights of 0 at the end of an output's taps are no taps. An output without any is 0, and keeps one.
-    trailing = np.where(some, there.shape[1] - there[:, ::-1].argmax(axis=1), 1)
-    begin = taps.first[first : first + count]
+def _ends(taps: resampler.Taps, span: Span) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return the first tap of each output and the one after its last. Weights of 0 at the end are no taps."""
+    there = taps.weights[span.first : span.first + span.count] != 0
+    # An output without any tap is 0, and keeps one.
+    trailing = np.where(there.any(axis=1), there.shape[1] - there[:, ::-1].argmax(axis=1), 1)
+    begin = taps.first[span.first : span.first + span.count]
+    return begin, begin + trailing
+
+
+def _steps(taps: resampler.Taps, source: int, span: Span, taken: Span, lanes: int) -> Steps:
+    """Return the steps that give the outputs of a span from the elements of another."""
+    begin, end = _ends(taps, span)
     make = _gather if len(taps.first) > source else _scatter
-    return make(weights, begin, begin + trailing, taps.bits, source, lanes)
+    weights = taps.weights[span.first : span.first + span.count]
+    return make(weights, begin - taken.first, end - taken.first, taps.bits, taken.count, lanes)
 
 
 def _scatter(

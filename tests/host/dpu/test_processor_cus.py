@@ -23,7 +23,16 @@ from headrace.host.dpu.units.status import Status
 PHOTOS = [image.jpeg for image in demo_images()[:6]]  # of several sizes
 QWEN = from_hf({"image_processor_type": "Qwen2VLImageProcessor", "max_pixels": 28 * 28 * 60})
 CLIP = from_hf({"image_processor_type": "CLIPImageProcessor"})
-TILES = from_hf({"image_processor_type": "GotOcr2ImageProcessor", "crop_to_patches": True})
+INTERNVL = {"image_processor_type": "GotOcr2ImageProcessor", "crop_to_patches": True}
+TILES = from_hf(INTERNVL | {"size": {"height": 64, "width": 64}})
+ODD_TILES = from_hf(INTERNVL | {"size": {"height": 27, "width": 27}})
+MLLAMA = from_hf(
+    {
+        "image_processor_type": "MllamaImageProcessor",
+        "size": {"height": 64, "width": 64},
+        "max_image_tiles": 4,
+    }
+)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +61,7 @@ def assert_equal(found, wanted) -> None:
 
 
 @pytest.mark.parametrize("launch", Launch)
-@pytest.mark.parametrize("spec", [QWEN, CLIP], ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", [QWEN, CLIP, TILES, MLLAMA], ids=lambda spec: spec.name)
 def test_images_of_many_sizes_at_once_get_the_tensors_of_the_cpu(xclbin, spec, launch):
     files = PHOTOS * 3
 
@@ -83,6 +92,19 @@ def test_the_queue_grows_with_files_and_programs_and_tensors(xclbin):
         assert_equal(done.tensors, expected(data, spec))
 
 
+@pytest.mark.parametrize("launch", Launch)
+def test_a_progressive_file_keeps_its_coefficients_beside_the_images(xclbin, launch):
+    file = io.BytesIO()
+    Image.open(io.BytesIO(PHOTOS[0])).resize((1700, 1300)).save(file, "JPEG", progressive=True)
+
+    async def body(dpu):
+        return await dpu.process(file.getvalue())
+
+    done = with_dpu(xclbin, TILES, body, launch=launch)
+    assert done.unit.startswith("image_cu_")
+    assert_equal(done.tensors, expected(file.getvalue(), TILES))
+
+
 def png(data: bytes) -> bytes:
     file = io.BytesIO()
     Image.open(io.BytesIO(data)).save(file, "PNG")
@@ -101,7 +123,7 @@ def turned(data: bytes) -> bytes:
     [
         (png(PHOTOS[0]), CLIP, "the file is no JPEG file"),
         (turned(PHOTOS[0]), CLIP, "the Exif orientation 6"),
-        (PHOTOS[0], TILES, "the CU makes 1 in 1"),
+        (PHOTOS[0], ODD_TILES, "27x27 in float32 do not begin with a word"),
     ],
 )
 def test_what_no_cu_does_goes_to_the_cpu_and_is_counted(xclbin, data, spec, reason):
