@@ -12,6 +12,7 @@ from headrace.host.dpu.hugging_face.reading import from_hf
 from headrace.host.dpu.processors import Engine, Size
 from headrace.host.dpu.reference.processor import process
 from headrace.host.dpu.units import program as programs
+from headrace.host.dpu.units.run_limits import processor_clocks
 from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.hw_emu import MemoryModel
 
@@ -110,6 +111,8 @@ def check(rtl: bool, file: bytes, spec, **more) -> None:
     assert done.out_size == tuple(made.plan.image)
     assert np.array_equal(done.memory[: expected.nbytes], expected.view(np.uint8))
     assert (done.memory[-(-expected.nbytes // 16) * 16 :] == 0xA5).all()
+    if rtl and "behind" not in more:
+        assert done.counters["cycles"] < processor_clocks(file, spec), "a run would look like a hang"
 
 
 CASES = [(engine, size) for engine in Engine for size in SIZES]

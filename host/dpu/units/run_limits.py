@@ -8,11 +8,12 @@ times what usual images take.
 import math
 from typing import Final
 
-from headrace.batching import CorruptInput
+from headrace.batching import CorruptInput, UnsupportedInput
 from headrace.bitstreams.xclbin import Mode
-from headrace.host.dpu.processors import ProcessorSpec, Size
+from headrace.host.dpu.processors import MergedPatches, PatchImages, ProcessorSpec, Size
 from headrace.host.dpu.reference import image_file
 from headrace.host.dpu.specs import ImageSpec, ImageStage
+from headrace.host.dpu.units.program import program
 
 # The least clocks that a CU does in a second. It is less than any clock rate of a card, and than the speed as software
 # (500x375 pixels at quality 90 in 10 ms) or emulated clock by clock (0.6 million real clocks a second).
@@ -21,6 +22,7 @@ CARD_CLOCKS_PER_S: Final = 100e6
 A_JPEG_BYTE: Final = 24  # clocks: eight symbols of one bit, three clocks for each in files of several scans
 A_PIXEL: Final = 1  # clocks, for each scan (words of its coefficients) and for the image (transform, rows, filters)
 AN_OUTPUT_PIXEL: Final = 2
+A_PASS: Final = 1000  # clocks from a pass of a program to the next one: memory answers a few times
 A_ROW: Final = 16  # clocks between two rows of a resize, and pixels of a row that its lists add
 A_WAV_BYTE: Final = 24  # at 8 kHz and two bytes a sample, each CU takes 2.2 clocks for one; room for any filter
 SOS: Final = b"\xff\xda"
@@ -40,20 +42,25 @@ def image_clocks(jpeg: bytes, spec: ImageSpec, stage: ImageStage) -> int:
 
 
 def processor_clocks(jpeg: bytes, spec: ProcessorSpec) -> int:
-    """Return the most clocks of one run with a program. Raises UsageError for a size that the spec does not take."""
+    """Return the most clocks of one run with a program.
+
+    Only the bytes of the file count if there is no program for it. Raises UsageError for a size that the spec does not
+    take."""
+    clocks = A_JPEG_BYTE * len(jpeg)
     try:
         source = Size(*image_file.size(jpeg))
-    except CorruptInput:
-        return A_JPEG_BYTE * len(jpeg)
-    clocks = A_JPEG_BYTE * len(jpeg) + A_PIXEL * source.width * source.height * (2 + jpeg.count(SOS))
-    if 0 in source:
+        passes = program(spec, source).passes if 0 not in source else ()
+    except (CorruptInput, UnsupportedInput):
         return clocks
-    for step in spec.plan(source).passes:
-        # Between its passes, a resize has the width of one image and the height of the other.
-        rows, columns = max(source.height, step.size.height), max(source.width, step.size.width)
-        clocks += AN_OUTPUT_PIXEL * (rows + A_ROW) * (columns + A_ROW)
-        if step.placement is not None:  # a word of the tensor takes a clock, and a pixel has at most two words
-            clocks += AN_OUTPUT_PIXEL * step.placement.canvas.width * step.placement.canvas.height
+    clocks += A_PIXEL * source.width * source.height * (2 + jpeg.count(SOS))
+    frames = spec.layout.frames if isinstance(spec.layout, MergedPatches | PatchImages) else 1
+    for each in passes:
+        # Between its directions, a resize has the width of one image and the height of the other.
+        rows = max(each.given.rows.count, each.table.out.height)
+        columns = max(each.given.columns.count, each.table.out.width)
+        clocks += A_PASS + AN_OUTPUT_PIXEL * (rows + A_ROW) * (columns + A_ROW)
+        # A word of the tensor takes a clock, and a pixel has at most two words.
+        clocks += AN_OUTPUT_PIXEL * each.canvas.width * each.canvas.height * frames
     return clocks
 
 
