@@ -515,7 +515,7 @@ module image_cu
   logic                   placed_frame_valid, placed_frame_ready, placed_valid, placed_ready;
   logic                   scaler_frame_ready, scaler_ready, scaler_idle;
 
-  axi_read #(.BurstWords(16), .Depth(32)) u_program (
+  axi_read #(.Depth(256)) u_program (
     .clk_i       (clk),
     .rst_ni      (rst_n),
     .start_i     (unit_start && program_q),

@@ -4,7 +4,8 @@
 // Interface   `start_i` for a clock while `idle_o`, with the address of the part's first word, and
 //             its size; all stay. `pitch_i` is the number of words from one row to the next. With
 //             `refuse_i` nothing is read, and the frame is StatusBadArgument.
-// Memory      two readers take rows in turn, so that one waits for memory while the other gives.
+// Memory      two readers with 256 words each take rows in turn, so that one waits for memory while
+//             the other gives.
 // Throughput  two pixels a clock.
 // Latency     memory's.
 // Bad input   an error response sets `error_o` until the next start; pixels are zeros then.
@@ -84,7 +85,7 @@ module image_read
                                   : '{width: width_i, height: height_i, status: StatusOk};
 
   for (genvar r = 0; r < 2; r++) begin : gen_reader
-    axi_read #(.BurstWords(16), .Depth(64)) u_read (
+    axi_read #(.Depth(256)) u_read (
       .clk_i,
       .rst_ni,
       .start_i     (begin_row[r]),

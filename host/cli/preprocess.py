@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from headrace.host.dpu.processors import ProcessorSpec
     from headrace.host.dpu.specs import AudioSpec, AudioStage, ImageSpec, ImageStage
 
-OF_IMAGE_SPEC = ("stage", "resize_short", "crop", "orient", "dtype")  # parameters that --processor stands for
+OF_IMAGE_SPEC = ("stage", "resize_short", "crop", "orient")  # parameters that --processor stands for
 SHOWN = (2048, 1536)  # width and height of the image in the list of processors
 
 app = typer.Typer(
@@ -95,6 +95,7 @@ class ImageTensorType(StrEnum):
 
     FLOAT32 = "float32"
     FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
     INT8 = "int8"
 
 
@@ -147,7 +148,17 @@ def preprocess_image(
     resize_short: Annotated[int, typer.Option(help="Length of the shorter side after resize (pixels).")] = 256,
     crop: Annotated[tuple[int, int], typer.Option(help="Width and height of the crop (pixels).")] = (224, 224),
     orient: Orient = False,
-    dtype: Annotated[ImageTensorType, typer.Option(help="Type of the normalized tensor.")] = ImageTensorType.FLOAT32,
+    dtype: Annotated[
+        ImageTensorType | None,
+        typer.Option(
+            help="Type of the normalized tensor. bfloat16 is for --processor, and int8 is not "
+            "[float32, or that of the processor].",
+            show_default=False,
+        ),
+    ] = None,
+    channels_last: Annotated[
+        bool, typer.Option("--channels-last", help="With --processor: images have the axes height, width, channel.")
+    ] = False,
     fallback: OnUnsupported = FallbackName.CPU,
     launch: LaunchOption = LaunchName.SINGLE,
     xrt: XrtOption = None,
@@ -178,7 +189,7 @@ def preprocess_image(
 
         _check_options_of_processor(ctx)
         how = (engine or EngineName.TORCHVISION).value
-        of_model = processor_spec(processor, how)
+        of_model = processor_spec(processor, how, dtype=dtype and dtype.value, channels_last=channels_last)
         outcomes = _preprocess(
             files,
             out_folder,
@@ -198,11 +209,13 @@ def preprocess_image(
         return
     if engine is not None:
         raise UsageError("--engine: it says how an image processor computes; give --processor too")
+    if channels_last:
+        raise UsageError("--channels-last: it is for an image processor; give --processor too")
     spec = ImageSpec(
         resize_short=resize_short,
         crop_width=crop[0],
         crop_height=crop[1],
-        dtype=dtype.value,
+        dtype=(dtype or ImageTensorType.FLOAT32).value,
         orient=orient,
         max_megapixels=max_megapixels,
         damaged=Damaged(damaged.value),

@@ -135,6 +135,22 @@ def test_rtl_gives_the_tensor_of_the_reference(name):
 
 
 @pytest.mark.parametrize("rtl", [False, True])
+@pytest.mark.parametrize(
+    ("name", "dtype", "channels_last"),
+    [
+        ("siglip", "float16", False),
+        ("siglip", None, True),
+        ("qwen", "bfloat16", False),
+        ("llava-next", "float16", True),
+        ("llama 4", "float32", True),
+        ("bytes", "float16", True),
+    ],
+)
+def test_values_may_have_another_type_and_their_channels_last(rtl, name, dtype, channels_last):
+    check(rtl, jpeg(90, 70), from_hf(SPECS[name]).cast(dtype, channels_last))
+
+
+@pytest.mark.parametrize("rtl", [False, True])
 def test_an_image_of_another_size_than_the_program_ends_in_a_status(rtl):
     spec = from_hf(SPECS["clip"])
     for size in (Size(89, 70), Size(90, 71), Size(10, 10)):

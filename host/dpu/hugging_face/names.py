@@ -32,7 +32,13 @@ def config(name: str) -> Mapping[str, Any]:
     return found
 
 
-def processor(name_or_path: str | Path, engine: Engine | str = Engine.TORCHVISION) -> ProcessorSpec:
+def processor(
+    name_or_path: str | Path,
+    engine: Engine | str = Engine.TORCHVISION,
+    *,
+    dtype: str | None = None,
+    channels_last: bool = False,
+) -> ProcessorSpec:
     """Return the image processor of a model.
 
     A known name takes precedence over a path; `./NAME` names the path.
@@ -42,11 +48,18 @@ def processor(name_or_path: str | Path, engine: Engine | str = Engine.TORCHVISIO
             `preprocessor_config.json`, or the folder of a model, which has that file beside its weights.
         engine: The library whose bits the tensors have: "torchvision", as transformers 5 has it, "pillow12" (up to
             12.1) or "pillow13".
+        dtype: Type to which the values are cast at the end: "float32", "float16" or "bfloat16", whose bits come. None
+            keeps that of the processor.
+        channels_last: Whether images have the layout (rows, columns, channels).
 
     Raises:
-        UsageError: There is no such name, file or engine, or the file is of a processor that Headrace does not have.
+        UsageError: There is no such name, file, engine or type. Headrace does not have the processor. Or
+            `channels_last` is given for a tensor of patches.
     """
-    by = _engine(engine)
+    return _found(name_or_path, _engine(engine)).cast(dtype, channels_last)
+
+
+def _found(name_or_path: str | Path, by: Engine) -> ProcessorSpec:
     if isinstance(name_or_path, str) and name_or_path in names():
         return from_hf(config(name_or_path), by)
     path = Path(name_or_path)

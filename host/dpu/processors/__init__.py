@@ -37,6 +37,7 @@ from headrace.host.dpu.processors.sizes import (
 )
 from headrace.host.dpu.processors.spec import (
     BFLOAT16,
+    DTYPES,
     MAX_PIXELS,
     MAX_SIDE,
     Crop,
@@ -51,6 +52,7 @@ from headrace.host.dpu.processors.tensors import tensor
 
 __all__ = [
     "BFLOAT16",
+    "DTYPES",
     "IMAGES",
     "MAX_PIXELS",
     "MAX_SIDE",

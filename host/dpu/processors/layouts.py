@@ -10,15 +10,17 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """The layout (images, channels, rows, columns).
+    """The layout (images, channels, rows, columns), or (images, rows, columns, channels) with the channels last.
 
     Args:
         axes: The number of axes of length 1 before it.
         slots: The number of images of the tensor. Images of zeros fill it up. None adds no image.
+        channels_last: Whether the channels come last.
     """
 
     axes: int = 0
     slots: int | None = None
+    channels_last: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 `reference/processor.py` defines the results. `hugging_face/` reads a spec from a `preprocessor_config.json`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from headrace.host.dpu.processors.sizes import Size, SizeRule
 MAX_SIDE: Final = 65535  # pixels of an image, before and after a resize
 MAX_PIXELS: Final = 1 << 26  # of a resized image, of a canvas and of a tensor: 8192x8192, or the same in another form
 
+DTYPES: Final = ("float32", "float16", "bfloat16")  # to which values can be cast
 BFLOAT16: Final = np.dtype([("bfloat16", np.uint16)])  # numpy has no bfloat16: these are its 16 bits
 
 
@@ -127,6 +128,7 @@ class ProcessorSpec:
         mean, std: One value for each RGB channel, of the rescaled values. None leaves out the normalization.
         bfloat16: Whether the values are bfloat16, and each step of their formula rounds to it. They come as their bits,
             in the dtype BFLOAT16.
+        dtype: Type to which the values are cast at the end, one of DTYPES. None keeps that of the processor.
         layout: Order of the values in the tensor.
         extras: The other tensors, with their names.
 
@@ -144,6 +146,7 @@ class ProcessorSpec:
     mean: tuple[float, float, float] | None = None
     std: tuple[float, float, float] | None = None
     bfloat16: bool = False
+    dtype: str | None = None
     layout: Layout = IMAGES
     extras: tuple[tuple[str, Extra], ...] = ()
 
@@ -154,6 +157,8 @@ class ProcessorSpec:
             raise UsageError(f"{self.name}: give both image_mean and image_std, or neither")
         if self.std is not None and not all(value > 0 for value in self.std):
             raise UsageError(f"{self.name}: image_std is {list(self.std)}; each value must be above 0")
+        if self.dtype not in (None, *DTYPES):
+            raise UsageError(f"{self.name}: there is no dtype {self.dtype!r}; choose from {', '.join(DTYPES)}")
         if self.place is not None and self.tiles is not None:
             raise UsageError(f"{self.name}: tiles have a canvas of their own; give no crop or pad with them")
         if isinstance(self.place, Crop | Pad) and self.place.size.width * self.place.size.height > MAX_PIXELS:
@@ -226,19 +231,44 @@ class ProcessorSpec:
             case _:
                 return pixels
 
-    def table(self) -> NDArray[Any]:
-        """Return the output value of each pixel value, shape (3, 256): float32, or uint8 without a change of values.
+    def cast(self, dtype: str | None = None, channels_last: bool = False) -> "ProcessorSpec":
+        """Return the spec with values of another type, and with the channels last.
 
-        The dtype is BFLOAT16 for a spec with bfloat16. Each library has an order of its own for the same formula, which
-        shows in the last bit."""
+        Raises:
+            UsageError: There is no such type, or the tensor has patches instead of images.
+        """
+        layout = self.layout
+        if channels_last:
+            if not isinstance(layout, Images):
+                raise UsageError(f"{self.name} makes patches, whose channels have their place; leave out channels_last")
+            layout = replace(layout, channels_last=True)
+        return replace(self, dtype=dtype or self.dtype, layout=layout)
+
+    def table(self) -> NDArray[Any]:
+        """Return the output value of each pixel value, shape (3, 256).
+
+        Without a dtype of the spec they are float32, BFLOAT16 for a spec with bfloat16, or uint8 without a change of
+        values."""
+        values = self._values()
+        if self.dtype is None:
+            return values
+        if values.dtype == BFLOAT16:
+            values = (values["bfloat16"].astype(np.uint32) << 16).view(np.float32)
+        values = values.astype(np.float32)
+        if self.dtype == "bfloat16":
+            return _bits_of_bfloat16(_bfloat16(values))
+        return values.astype(self.dtype)
+
+    def _values(self) -> NDArray[Any]:
+        """Return the table before the cast. Each library has an order of its own for the same formula, which shows in
+        the last bit."""
         pixels = np.broadcast_to(np.arange(256, dtype=np.uint8), (3, 256))
         if self.rescale is None and self.mean is None:
             return pixels.copy()
         mean, std = (np.array(value or 0, np.float32).reshape(-1, 1) for value in (self.mean, self.std))
         if self.bfloat16:
             values = _bfloat16(pixels.astype(np.float32) * np.float32(self.rescale or 1))
-            bits = _bfloat16(_bfloat16(values - _bfloat16(mean)) / _bfloat16(std)).view(np.uint32) >> 16
-            return bits.astype(np.uint16).view(BFLOAT16)
+            return _bits_of_bfloat16(_bfloat16(_bfloat16(values - _bfloat16(mean)) / _bfloat16(std)))
         if self.engine is not Engine.TORCHVISION:
             values = pixels.astype(np.float32)
             if self.rescale is not None:
@@ -250,6 +280,10 @@ class ProcessorSpec:
         if self.rescale is not None:  # torchvision scales the constants, not the pixels
             mean, std = mean * np.float32(1.0 / self.rescale), std * np.float32(1.0 / self.rescale)
         return (values - mean) / std
+
+
+def _bits_of_bfloat16(rounded: NDArray[np.float32]) -> NDArray[Any]:
+    return (rounded.view(np.uint32) >> 16).astype(np.uint16).view(BFLOAT16)
 
 
 def _bfloat16(values: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -67,8 +67,9 @@ def shape(plan: Plan, by: Layout) -> tuple[int, ...]:
     """Return the shape of `pixel_values` for a plan, which `laid_out` gives its images."""
     width, height = plan.image
     match by:
-        case Images(axes, slots):
-            return (*(1,) * axes, slots or plan.images, 3, height, width)
+        case Images(axes, slots, channels_last):
+            sides = (height, width, 3) if channels_last else (3, height, width)
+            return (*(1,) * axes, slots or plan.images, *sides)
         case MergedPatches(side, _, frames):
             return (height // side * (width // side), 3 * frames * side**2)
         case PatchImages(side, frames):
@@ -93,9 +94,10 @@ def laid_out(images: NDArray[Any], by: Layout) -> NDArray[Any]:
     """Return images (number, channels, rows, columns) in a layout. A layout in patches takes one image."""
     planes = images[0]
     match by:
-        case Images(axes, slots):
+        case Images(axes, slots, channels_last):
             filled = images if slots is None else _filled(images, slots)
-            return filled.reshape((1,) * axes + filled.shape)
+            ordered = np.ascontiguousarray(np.moveaxis(filled, 1, -1)) if channels_last else filled
+            return ordered.reshape((1,) * axes + ordered.shape)
         case MergedPatches(side, merge, frames):
             squares = _split(planes, side, merge)  # down, across, the patch of a square, channel, row, column
             rows = np.repeat(squares[..., None, :, :], frames, axis=-3)

@@ -281,25 +281,31 @@ def _layout(layout: Layout, plan: Plan, dtype: np.dtype[Any]) -> tuple[int, tupl
     """Return flags, the words of a pass about patches, and the shape of what the CU writes."""
     image = plan.image
     match layout:
-        case Images(axes):
+        case Images(axes, channels_last=False):
             return 0, (0, 0, 0), (*[1] * axes, plan.images, 3, image.height, image.width)
+        case Images(axes):  # with its channels last, a row of the image is a patch
+            _patches(image, Size(image.width, 1), 1)
+            words = (_pair(image.width, 1), 1 | 1 << 8, 0)
+            return PATCHES | CHANNELS_LAST, words, (*[1] * axes, plan.images, image.height, image.width, 3)
         case MergedPatches(side, merge, frames):
-            number = _patches(image, side, merge)
+            number = _patches(image, Size(side, side), merge)
             return PATCHES, (_pair(side, side), merge | frames << 8, 0), (number, 3 * frames * side * side)
         case PatchImages(side, frames):
-            number = _patches(image, side, 1)
+            number = _patches(image, Size(side, side), 1)
             return PATCHES, (_pair(side, side), 1 | frames << 8, 0), (number, 3 * frames, side, side)
         case PaddedPatches(side, rows):
             values = 3 * side * side
-            fill = (rows - _patches(image, side, 1)) * values * dtype.itemsize
+            fill = (rows - _patches(image, Size(side, side), 1)) * values * dtype.itemsize
             return PATCHES | CHANNELS_LAST, (_pair(side, side), 1 | 1 << 8, fill), (1, rows, values)
 
 
-def _patches(image: Size, side: int, merge: int) -> int:
+def _patches(image: Size, patch: Size, merge: int) -> int:
     """Return the number of patches, if the unit has room for a row of squares of them."""
-    across, down = image.width // side, image.height // side
-    if side % 2 or side * merge * across * -(-side // 8) > PATCH_WORDS:
-        raise UnsupportedInput(f"patches of {side} pixels of an image {image.width} pixels wide do not fit into the CU")
+    across, down = image.width // patch.width, image.height // patch.height
+    if patch.width % 2 or patch.height * merge * across * -(-patch.width // 8) > PATCH_WORDS:
+        raise UnsupportedInput(
+            f"patches of {patch.width}x{patch.height} of an image {image.width} pixels wide do not fit into the CU"
+        )
     return across * down
 
 

@@ -10,6 +10,7 @@ from headrace.batching import UsageError
 from headrace.host.dpu.hugging_face.reading import CLASSES, from_hf
 from headrace.host.dpu.processors import (
     BFLOAT16,
+    DTYPES,
     MAX_PIXELS,
     MAX_SIDE,
     Crop,
@@ -149,6 +150,34 @@ def test_a_plan_reads_earlier_passes_and_every_tensor_has_its_shape(name, width,
 def test_a_tensor_that_a_layout_does_not_have_is_an_error(what, layout):
     with pytest.raises(ValueError, match="has no tensor with"):
         tensor(what, spec_with().plan(Size(1, 1)), layout)
+
+
+@given(
+    factor=st.floats(2**-20, 8, width=32),
+    mean=st.tuples(*[st.floats(-2, 2, width=32)] * 3),
+    std=st.tuples(*[st.floats(2**-7, 4, width=32)] * 3),
+    bfloat16=st.booleans(),
+    dtype=st.sampled_from(DTYPES),
+)
+def test_a_cast_table_rounds_as_torch_does(factor, mean, std, bfloat16, dtype):
+    spec = ProcessorSpec(
+        "a processor", Filter.BICUBIC, Engine.TORCHVISION, rescale=factor, mean=mean, std=std, bfloat16=bfloat16
+    )
+    values = spec.table()
+    if bfloat16:
+        values = (values["bfloat16"].astype(np.uint32) << 16).view(np.float32)
+    expected = torch.from_numpy(values.copy()).to(getattr(torch, dtype))
+    found = spec.cast(dtype).table()
+    if dtype == "bfloat16":
+        found, expected = found["bfloat16"], expected.view(torch.uint16)
+    assert found.dtype == expected.numpy().dtype and np.array_equal(found, expected.numpy())
+
+
+def test_a_cast_that_is_none_is_refused():
+    with pytest.raises(UsageError, match="there is no dtype 'int8'; choose from float32, float16, bfloat16"):
+        spec_with().cast("int8")
+    with pytest.raises(UsageError, match="makes patches, whose channels have their place; leave out channels_last"):
+        spec_with(layout=MergedPatches(14, 2, 2)).cast(channels_last=True)
 
 
 @given(
