@@ -56,16 +56,27 @@ class Orientation(IntEnum):
     def exchanges_sides(self) -> bool:
         return self >= Orientation.TRANSPOSE
 
-    def turned(self, image: NDArray[Any], rows: int) -> NDArray[Any]:
-        """Return the image upright. Axis `rows` of `image` holds its rows, and the next axis its columns."""
+    @property
+    def mirrors(self) -> tuple[bool, bool]:
+        """Whether the step mirrors the columns, and whether it mirrors the rows, of the upright image."""
+        return (
+            self in (self.MIRROR, self.HALF_TURN, self.QUARTER_TURN, self.TRANSVERSE),
+            self in (self.HALF_TURN, self.FLIP, self.TRANSVERSE, self.BACK_QUARTER_TURN),
+        )
+
+    def view(self, image: NDArray[Any], rows: int) -> NDArray[Any]:
+        """Return a view of the image upright. Axis `rows` of `image` holds its rows, and the next axis its columns."""
         columns = rows + 1
         if self.exchanges_sides:
             image = image.swapaxes(rows, columns)
-        if self in (self.MIRROR, self.HALF_TURN, self.QUARTER_TURN, self.TRANSVERSE):
-            image = np.flip(image, columns)
-        if self in (self.HALF_TURN, self.FLIP, self.TRANSVERSE, self.BACK_QUARTER_TURN):
-            image = np.flip(image, rows)
-        return np.ascontiguousarray(image)
+        for axis, mirrored in zip((columns, rows), self.mirrors, strict=True):
+            if mirrored:
+                image = np.flip(image, axis)
+        return image
+
+    def turned(self, image: NDArray[Any], rows: int) -> NDArray[Any]:
+        """Return the same as a copy."""
+        return np.ascontiguousarray(self.view(image, rows))
 
 
 @dataclass(frozen=True, slots=True)

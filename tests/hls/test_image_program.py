@@ -11,6 +11,7 @@ from PIL import Image
 from headrace.host.dpu.hugging_face.reading import from_hf
 from headrace.host.dpu.processors import Engine, Size
 from headrace.host.dpu.reference.processor import process
+from headrace.host.dpu.specs import Orientation
 from headrace.host.dpu.units import program as programs
 from headrace.host.dpu.units.run_limits import processor_clocks
 from headrace.host.dpu.units.status import Status
@@ -78,8 +79,8 @@ OF_TORCHVISION = {BYTES, "llama 4"}  # classes that have no Pillow path
 SIZES = [(90, 70), (64, 120), (33, 31)]
 
 
-def run(rtl: bool, file: bytes, spec, *, source: Size | None = None, used: int = 0, change=None, **more):
-    made = programs.program(spec, source or Size(*reversed(pixels_of(file).shape[:2])), used)
+def run(rtl: bool, file: bytes, spec, *, source=None, used: int = 0, turn=Orientation.NONE, change=None, **more):
+    made = programs.program(spec, source or Size(*reversed(pixels_of(file).shape[:2])), used, turn)
     code = made.data.copy()
     if change is not None:
         code = change(code)
@@ -103,8 +104,8 @@ def check(rtl: bool, file: bytes, spec, **more) -> None:
     assert done.status == Status.OK
     expected = process(pixels_of(file), spec)["pixel_values"]
     values = np.ascontiguousarray(expected).reshape(-1)
-    assert not values[np.prod(made.shape) :].any(), "the CU leaves out images of zeros alone"
-    expected = values[: np.prod(made.shape)]
+    assert not values[made.values :].any(), "the CU leaves out images of zeros alone"
+    expected = values[: made.values]
     assert made.dtype == expected.dtype
     assert done.bytes == expected.nbytes
     assert done.src_size == made.plan.source
@@ -148,6 +149,21 @@ def test_rtl_gives_the_tensor_of_the_reference(name):
 )
 def test_values_may_have_another_type_and_their_channels_last(rtl, name, dtype, channels_last):
     check(rtl, jpeg(90, 70), from_hf(SPECS[name]).cast(dtype, channels_last))
+
+
+@pytest.mark.parametrize("turn", Orientation)
+@pytest.mark.parametrize("name", ["clip", "chameleon", "siglip", BYTES, "paddle", "siglip2", *TILED])
+def test_a_turned_file_gives_the_tensor_of_the_upright_image(name, turn):
+    """The CU makes the tensor of the stored image, with the lists of the upright one, and the host turns it."""
+    stored = jpeg(61, 117)
+    upright = turn.turned(pixels_of(stored), 0)
+    for engine in Engine if name not in OF_TORCHVISION else [Engine.TORCHVISION]:
+        for channels_last in (False, True) if name == "siglip" else (False,):
+            spec = from_hf(SPECS[name], engine).cast(channels_last=channels_last)
+            made, done = run(False, stored, spec, source=Size(*reversed(upright.shape[:2])), turn=turn)
+            assert done.status == Status.OK
+            found = made.pixel_values(done.memory[: made.tensor_bytes])
+            assert np.array_equal(found, process(upright, spec)["pixel_values"])
 
 
 @pytest.mark.parametrize("rtl", [False, True])

@@ -9,6 +9,7 @@ from units import BROKEN, CSIM, RTLSIM, TIMEOUT, on_both
 from headrace.batching import UnsupportedInput
 from headrace.host.dpu.processors import Engine, Filter, Size
 from headrace.host.dpu.reference import resampler
+from headrace.host.dpu.specs import Orientation
 from headrace.host.dpu.units import scaler
 from headrace.host.dpu.units.scaler import EMIT, ENTRY_BYTES, MAX_ENTRIES, TAKE, Box, ScalerTable, Span, needed, table
 from headrace.host.dpu.units.status import Status
@@ -72,6 +73,18 @@ def test_two_thousand_sizes_of_a_filter_are_the_librarys_bit_for_bit(units, how)
         sides = [int(2 ** rng.uniform(0, 8)) for _ in range(4)]
         image = (noise, edges)[number % 2](Size(*sides[:2]))
         check(units, image, Size(*sides[2:]), *how)
+
+
+@on_both
+@settings(max_examples=40)
+@given(source=SIZES, target=SIZES, how=st.sampled_from(OF_ENGINES), turn=st.sampled_from(Orientation))
+def test_a_stored_image_gives_the_result_of_the_upright_one(units, source, target, how, turn):
+    upright = noise(source)
+    back = {6: Orientation(8), 8: Orientation(6)}.get(turn, turn)  # the others undo themselves
+    made = table(source, target, *how, scaler.whole(target), scaler.whole(source), turn)
+    status, out = units.scaler(back.turned(upright, 0), made)
+    assert status == Status.OK
+    assert np.array_equal(turn.turned(out, 0), resampler.resize(upright, *target, *how))
 
 
 @on_both

@@ -17,6 +17,10 @@ class Size(NamedTuple):
     width: int
     height: int
 
+    @property
+    def exchanged(self) -> "Size":
+        return Size(self.height, self.width)
+
 
 class SizeRule(Protocol):
     """The size of the resized image by that of the source."""

@@ -13,7 +13,6 @@ from headrace.host.dpu.processors import ProcessorSpec, Size, tensor
 from headrace.host.dpu.reference import image_file
 from headrace.host.dpu.reference.image import upright
 from headrace.host.dpu.reference.orientation import orientation
-from headrace.host.dpu.reference.processor import shape
 from headrace.host.dpu.specs import IMAGE_FORMATS, MAX_MEGAPIXELS, ImageSpec, ImageStage, Orientation
 from headrace.host.dpu.units import program as programs
 
@@ -122,27 +121,29 @@ class ProcessorJobs:
         self.max_megapixels = max_megapixels
 
     def job(self, jpeg: bytes, stage: ImageStage) -> Job:
-        exif = orientation(jpeg)
-        if exif is not Orientation.NONE:
-            raise UnsupportedInput(f"the file has the Exif orientation {int(exif)}, and a CU does not turn an image")
-        try:
-            source = Size(*image_file.size(jpeg))
-        except CorruptInput as error:  # the CPU path says what is wrong
-            raise UnsupportedInput(f"no program for a file without a size: {error}") from error
-        if not jpeg.startswith(JPEG_SIGNATURE):
-            raise UnsupportedInput("the file is no JPEG file")
-        if 0 in source:
-            raise UnsupportedInput("the size of the image is not in its header")
-        made = programs.program(self._spec, source, _coefficient_bytes(jpeg, source))
-        registers = Registers(programs.STAGE, made.format)
+        made = program_of(jpeg, self._spec)
 
         def finish(output: NDArray[np.uint8], width: int, height: int) -> Mapping[str, NDArray[Any]]:
-            values = np.zeros(shape(made.plan, self._spec.layout), made.dtype)
-            values.reshape(-1)[: np.prod(made.shape)] = output.view(made.dtype)  # images of zeros come after the others
             extras = {name: tensor(what, made.plan, self._spec.layout) for name, what in self._spec.extras}
-            return {PIXEL_VALUES: values, **extras}
+            return {PIXEL_VALUES: made.pixel_values(output), **extras}
 
-        return Job(registers, exif, finish, made.data, made.tensor_bytes, made.workspace_bytes)
+        registers = Registers(programs.STAGE, made.format)
+        return Job(registers, made.turn, finish, made.data, made.tensor_bytes, made.workspace_bytes)
+
+
+def program_of(jpeg: bytes, spec: ProcessorSpec) -> programs.Program:
+    """Return the program for a file. Raises UnsupportedInput if no CU takes it, and UsageError for its size."""
+    try:
+        stored = Size(*image_file.size(jpeg))
+    except CorruptInput as error:  # the CPU path says what is wrong
+        raise UnsupportedInput(f"no program for a file without a size: {error}") from error
+    if not jpeg.startswith(JPEG_SIGNATURE):
+        raise UnsupportedInput("the file is no JPEG file")
+    if 0 in stored:
+        raise UnsupportedInput("the size of the image is not in its header")
+    turn = orientation(jpeg)
+    source = stored.exchanged if turn.exchanges_sides else stored
+    return programs.program(spec, source, _coefficient_bytes(jpeg, stored), turn)
 
 
 def _coefficient_bytes(jpeg: bytes, source: Size) -> int:

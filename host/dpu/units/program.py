@@ -2,6 +2,9 @@
 
 hls/image_cu/image_cu.hpp defines the program. It is a list of passes. The first pass reads the decoded image, and the
 others read images that earlier passes kept in the workspace.
+
+A file with an Exif orientation is not turned by the CU. Its lists and canvases are those of the upright image, with
+rows and columns exchanged or mirrored, so the CU makes the tensor of the stored image. The host turns that.
 """
 
 import struct
@@ -27,7 +30,10 @@ from headrace.host.dpu.processors import (
     Plan,
     ProcessorSpec,
     Size,
+    type_name,
 )
+from headrace.host.dpu.reference.processor import shape
+from headrace.host.dpu.specs import Orientation
 from headrace.host.dpu.units import scaler
 from headrace.host.dpu.units.scaler import Box, ScalerTable, Span
 
@@ -68,7 +74,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class CuPass:
-    """A pass of the CU.
+    """A pass of the CU, as the image is stored.
 
     Attributes:
         source: The image that it reads. None is the decoded image.
@@ -99,34 +105,75 @@ class Program:
     Attributes:
         data: The bytes of the program.
         passes: Its passes.
-        shape, dtype: Of what the CU writes of `pixel_values`. Images of zeros that fill it up are not in it.
+        dtype: Of the values.
+        values: Their number, without those of the images of zeros that fill the tensor up.
+        layout: Their order.
         plan: The passes of the processor, from which the other tensors follow.
+        turn: The step that turns the image upright.
         workspace_bytes: Bytes of the workspace that it needs.
     """
 
     data: NDArray[np.uint8]
     passes: tuple[CuPass, ...]
-    shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    values: int
+    layout: Layout
     plan: Plan
+    turn: Orientation
     workspace_bytes: int
 
     @property
     def tensor_bytes(self) -> int:
-        return int(np.prod(self.shape)) * self.dtype.itemsize
+        """The bytes that the CU writes."""
+        return self.values * self.dtype.itemsize
 
     @property
     def format(self) -> int:
         """The value of the `format` register."""
         return FORMATS[self.dtype.itemsize]
 
+    def pixel_values(self, written: NDArray[np.uint8]) -> NDArray[Any]:
+        """Return the tensor of the bytes that the CU wrote, as a copy."""
+        values = np.zeros(shape(self.plan, self.layout), self.dtype)
+        values.reshape(-1)[: self.values] = self._upright(written.view(self.dtype))
+        return values
+
+    def _upright(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return values of the stored image in the order of the upright one."""
+        if self.turn is Orientation.NONE:
+            return values
+        stored = _stored(self.plan.image, self.turn)
+        match self.layout:
+            case Images(channels_last=last):
+                axes = (-1, *stored[::-1], 3) if last else (-1, 3, *stored[::-1])
+                rows = (1,) if last else (2,)
+            case MergedPatches(side, merge, frames):
+                down, across = stored.height // side // merge, stored.width // side // merge
+                axes, rows = (down, across, merge, merge, 3 * frames, side, side), (0, 2, 5)
+            case PatchImages(side, frames):
+                axes, rows = (stored.height // side, stored.width // side, 3 * frames, side, side), (0, 3)
+            case PaddedPatches(side):
+                down, across = stored.height // side, stored.width // side
+                values = values.copy()
+                image = values[: down * across * side * side * 3].reshape(down, across, side, side, 3)
+                image[...] = self.turn.turned(self.turn.view(image, 0), 2).reshape(image.shape)
+                return values
+        found = values.reshape(axes)
+        for each in rows:
+            found = self.turn.view(found, each)
+        return found.reshape(-1)
+
 
 @lru_cache(maxsize=64)
-def program(spec: ProcessorSpec, source: Size, workspace_used: int = 0) -> Program:
+def program(
+    spec: ProcessorSpec, source: Size, workspace_used: int = 0, turn: Orientation = Orientation.NONE
+) -> Program:
     """Return the program for images of a size.
 
     Args:
+        source: Size of the upright image.
         workspace_used: Bytes at the beginning of the workspace that the decoder needs.
+        turn: The step that turns the stored image upright.
 
     Raises:
         UnsupportedInput: The compute unit does not do what the spec wants for this size.
@@ -134,29 +181,44 @@ def program(spec: ProcessorSpec, source: Size, workspace_used: int = 0) -> Progr
     """
     plan = spec.plan(source)
     dtype = spec.table().dtype
-    flags, layout, shape = _layout(spec.layout, plan, dtype)
-    image_bytes = 3 * plan.image.width * plan.image.height * dtype.itemsize
-    if plan.images > 1 and image_bytes % WORD_BYTES:
+    stored = _stored(plan.image, turn)
+    flags, words = _layout(spec.layout, stored, dtype)
+    image_values = 3 * plan.image.width * plan.image.height
+    if plan.images > 1 and image_values * dtype.itemsize % WORD_BYTES:
         raise UnsupportedInput(
-            f"images of {plan.image.width}x{plan.image.height} in {dtype} do not begin with a word of the CU's memory"
+            f"images of {plan.image.width}x{plan.image.height} in {type_name(dtype)} do not begin with a word of the "
+            "CU's memory"
         )
-    passes = _Passes(spec, plan, image_bytes, -(-workspace_used // WORD_BYTES) * WORD_BYTES)
+    values = image_values * plan.images
+    match spec.layout:
+        case MergedPatches(frames=frames) | PatchImages(frames=frames):
+            values *= frames
+        case PaddedPatches(side, rows):
+            values = 3 * side * side * rows
+    passes = _Passes(spec, plan, turn, image_values * dtype.itemsize, -(-workspace_used // WORD_BYTES) * WORD_BYTES)
     done = tuple(passes.all())
     parts: list[NDArray[np.uint8]] = []
     for number, each in enumerate(done):
         more = MORE if number + 1 < len(done) else 0
-        parts += [_header(each, more | (KEEPS if each.keeps else flags), layout), each.table.packed()]
-    return Program(np.concatenate(parts), done, shape, dtype, plan, passes.workspace_bytes)
+        parts += [_header(each, more | (KEEPS if each.keeps else flags), words), each.table.packed()]
+    return Program(np.concatenate(parts), done, dtype, values, spec.layout, plan, turn, passes.workspace_bytes)
+
+
+def _stored(size: Size, turn: Orientation) -> Size:
+    return size.exchanged if turn.exchanges_sides else size
 
 
 class _Passes:
     """The passes of the CU for a plan.
 
     An image that several passes read lies in the workspace. A tile is a pass of its own, which reads the part of the
-    image that the tile needs."""
+    image that the tile needs. All sizes and parts here are those of the upright image, and `_pass` makes them those of
+    the stored one."""
 
-    def __init__(self, spec: ProcessorSpec, plan: Plan, image_bytes: int, workspace_used: int) -> None:
-        self._spec, self._plan, self._image_bytes = spec, plan, image_bytes
+    def __init__(
+        self, spec: ProcessorSpec, plan: Plan, turn: Orientation, image_bytes: int, workspace_used: int
+    ) -> None:
+        self._spec, self._plan, self._turn, self._image_bytes = spec, plan, turn, image_bytes
         self._kept: dict[int | None, Kept] = {}  # by the number of the plan's pass that made the image
         self.workspace_bytes = workspace_used
 
@@ -168,59 +230,88 @@ class _Passes:
             1 if number in read_later else tiles[number] for number, each in enumerate(plan.passes) if each.of is None
         ]
         if sum(of_source) > 1:
-            yield self._copy(plan.source)
+            yield self._keep(None, plan.source, None, plan.source, COPY)
         place = 0
         for number, step in enumerate(plan.passes):
             if number in read_later:
-                yield self._keep(number, step)
+                yield self._keep(step.of, self._size(step.of), number, step.size, self._how)
             if step.placement is not None:
-                for part in _tiles(step.placement):
-                    yield self._tile(number, step, part, place)
+                for tile in _tiles(step.placement):
+                    yield self._tile(number, step, step.placement, tile, place)
                     place += self._image_bytes
 
-    def _copy(self, source: Size) -> CuPass:
-        box = scaler.whole(source)
-        kept = self._room(None, source)
-        return CuPass(None, box, scaler.table(source, source, *COPY, box, box), source, keeps=True, place=kept.place)
+    @property
+    def _how(self) -> tuple[Filter, Engine]:
+        return self._spec.filter, self._spec.engine
 
-    def _keep(self, number: int, step: Pass) -> CuPass:
-        given, table = self._resize(step, scaler.whole(step.size))
-        source = self._kept.get(step.of)
-        kept = self._room(number, step.size)
-        return CuPass(source, given, table, step.size, keeps=True, place=kept.place)
+    def _size(self, number: int | None) -> Size:
+        """Return the size of the result of a pass, or of the source."""
+        return self._plan.source if number is None else self._plan.passes[number].size
 
-    def _tile(self, number: int, step: Pass, tile: Box, place: int) -> CuPass:
+    def _keep(self, of: int | None, source: Size, number: int | None, size: Size, how: tuple[Filter, Engine]) -> CuPass:
+        """Return the pass that makes an image for later passes."""
+        part = scaler.whole(size)
+        kept = Kept(self.workspace_bytes, _stored(size, self._turn))
+        self.workspace_bytes = kept.end
+        done = self._pass(of, source, size, part, how, Placement(size, size), keeps=True, place=kept.place)
+        self._kept[number] = kept
+        return done
+
+    def _tile(self, number: int, step: Pass, by: Placement, tile: Box, place: int) -> CuPass:
         """Return the pass that makes a tile of a canvas."""
-        assert step.placement is not None
-        by = step.placement
         part, left, top = _part_on_tile(step.size, by, tile)
-        where = dict(canvas=tile.size, left=left, top=top, colour=by.colour, place=place)
+        on_tile = Placement(tile.size, tile.size, left, top, by.colour)
         if 0 in part.size:  # a tile without a pixel of the image
             if by.colour != (0, 0, 0):
                 raise UnsupportedInput(f"{self._spec.name}: a tile without the image has a colour of its own")
             one = Span(0, 1)
-            return CuPass(next(iter(self._kept.values())), Box(one, one), scaler.BLACK, **where | {"left": 0, "top": 0})
+            canvas = _stored(tile.size, self._turn)
+            return CuPass(next(iter(self._kept.values())), Box(one, one), scaler.BLACK, canvas, place=place)
         if number in self._kept:
-            kept = self._kept[number]
-            given = _aligned(part)
-            return CuPass(kept, given, scaler.table(kept.size, kept.size, *COPY, part, given), **where)
-        given, table = self._resize(step, part)
-        return CuPass(self._kept.get(step.of), given, table, **where)
+            return self._pass(number, step.size, step.size, part, COPY, on_tile, place=place)
+        return self._pass(step.of, self._size(step.of), step.size, part, self._how, on_tile, place=place)
 
-    def _resize(self, step: Pass, part: Box) -> tuple[Box, ScalerTable]:
-        """Return the part of the source that makes a part of a result, and the table."""
-        spec = self._spec
-        source = self._plan.source if step.of is None else self._plan.passes[step.of].size
-        given = scaler.whole(source)
-        if step.of in self._kept:
-            given = _aligned(scaler.needed(source, step.size, spec.filter, spec.engine, part))
-        return given, scaler.table(source, step.size, spec.filter, spec.engine, part, given)
+    def _pass(
+        self,
+        of: int | None,
+        source: Size,
+        size: Size,
+        part: Box,
+        how: tuple[Filter, Engine],
+        on: Placement,
+        *,
+        keeps: bool = False,
+        place: int,
+    ) -> CuPass:
+        """Return the pass that puts a part of a resized image on a canvas."""
+        turn = self._turn
+        kept = self._kept.get(of)
+        given = scaler.whole(source) if kept is None else self._aligned(scaler.needed(source, size, *how, part), source)
+        table = scaler.table(source, size, *how, part, given, turn)
+        mirrors = turn.mirrors
+        spans = [_mirrored(*each) for each in zip(given, source, mirrors, strict=True)]
+        places = [
+            _mirrored(Span(at, count), side, mirror).first
+            for at, count, side, mirror in zip((on.left, on.top), part.size, on.canvas, mirrors, strict=True)
+        ]
+        if turn.exchanges_sides:
+            spans.reverse()
+            places.reverse()
+        return CuPass(kept, Box(*spans), table, _stored(on.canvas, turn), *places, on.colour, keeps, place)
 
-    def _room(self, number: int | None, size: Size) -> Kept:
-        kept = Kept(self.workspace_bytes, size)
-        self._kept[number] = kept
-        self.workspace_bytes = kept.end
-        return kept
+    def _aligned(self, part: Box, image: Size) -> Box:
+        """Return the part with those columns of the stored image before it that are in the same word."""
+        spans = list(part)
+        axis = int(self._turn.exchanges_sides)  # the one that the columns of the stored image lie along
+        mirror = self._turn.mirrors[axis]
+        extra = _mirrored(spans[axis], image[axis], mirror).first % KEPT_PIXELS
+        first, count = spans[axis]
+        spans[axis] = Span(first if mirror else first - extra, count + extra)
+        return Box(*spans)
+
+
+def _mirrored(span: Span, side: int, mirror: bool) -> Span:
+    return Span(side - span.first - span.count, span.count) if mirror else span
 
 
 def _tiles(by: Placement) -> Iterator[Box]:
@@ -239,12 +330,6 @@ def _part_on_tile(image: Size, by: Placement, tile: Box) -> tuple[Box, int, int]
         spans.append(Span(first, max(0, last - first)))
         places.append(at + first - span.first)
     return Box(*spans), places[0], places[1]
-
-
-def _aligned(part: Box) -> Box:
-    """Return the part with the columns before it that are in the same word of the workspace."""
-    extra = part.columns.first % KEPT_PIXELS
-    return Box(Span(part.columns.first - extra, part.columns.count + extra), part.rows)
 
 
 def _area(size: Size) -> int:
@@ -277,26 +362,23 @@ def _header(each: CuPass, flags: int, layout: tuple[int, int, int]) -> NDArray[n
     return np.frombuffer(WORDS.pack(*words), np.uint8)
 
 
-def _layout(layout: Layout, plan: Plan, dtype: np.dtype[Any]) -> tuple[int, tuple[int, int, int], tuple[int, ...]]:
-    """Return flags, the words of a pass about patches, and the shape of what the CU writes."""
-    image = plan.image
+def _layout(layout: Layout, image: Size, dtype: np.dtype[Any]) -> tuple[int, tuple[int, int, int]]:
+    """Return the flags and the words of a pass about patches, for an image as it is stored."""
     match layout:
-        case Images(axes, channels_last=False):
-            return 0, (0, 0, 0), (*[1] * axes, plan.images, 3, image.height, image.width)
-        case Images(axes):  # with its channels last, a row of the image is a patch
+        case Images(channels_last=False):
+            return 0, (0, 0, 0)
+        case Images():  # with its channels last, a row of the image is a patch
             _patches(image, Size(image.width, 1), 1)
-            words = (_pair(image.width, 1), 1 | 1 << 8, 0)
-            return PATCHES | CHANNELS_LAST, words, (*[1] * axes, plan.images, image.height, image.width, 3)
+            return PATCHES | CHANNELS_LAST, (_pair(image.width, 1), 1 | 1 << 8, 0)
         case MergedPatches(side, merge, frames):
-            number = _patches(image, Size(side, side), merge)
-            return PATCHES, (_pair(side, side), merge | frames << 8, 0), (number, 3 * frames * side * side)
+            _patches(image, Size(side, side), merge)
+            return PATCHES, (_pair(side, side), merge | frames << 8, 0)
         case PatchImages(side, frames):
-            number = _patches(image, Size(side, side), 1)
-            return PATCHES, (_pair(side, side), 1 | frames << 8, 0), (number, 3 * frames, side, side)
+            _patches(image, Size(side, side), 1)
+            return PATCHES, (_pair(side, side), 1 | frames << 8, 0)
         case PaddedPatches(side, rows):
-            values = 3 * side * side
-            fill = (rows - _patches(image, Size(side, side), 1)) * values * dtype.itemsize
-            return PATCHES | CHANNELS_LAST, (_pair(side, side), 1 | 1 << 8, fill), (1, rows, values)
+            fill = (rows - _patches(image, Size(side, side), 1)) * 3 * side * side * dtype.itemsize
+            return PATCHES | CHANNELS_LAST, (_pair(side, side), 1 | 1 << 8, fill)
 
 
 def _patches(image: Size, patch: Size, merge: int) -> int:

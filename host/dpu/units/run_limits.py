@@ -10,10 +10,10 @@ from typing import Final
 
 from headrace.batching import CorruptInput, UnsupportedInput
 from headrace.bitstreams.xclbin import Mode
-from headrace.host.dpu.processors import MergedPatches, PatchImages, ProcessorSpec, Size
+from headrace.host.dpu.processors import MergedPatches, PatchImages, ProcessorSpec
 from headrace.host.dpu.reference import image_file
 from headrace.host.dpu.specs import ImageSpec, ImageStage
-from headrace.host.dpu.units.program import program
+from headrace.host.dpu.units.jobs import program_of
 
 # The least clocks that a CU does in a second. It is less than any clock rate of a card, and than the speed as software
 # (500x375 pixels at quality 90 in 10 ms) or emulated clock by clock (0.6 million real clocks a second).
@@ -48,13 +48,12 @@ def processor_clocks(jpeg: bytes, spec: ProcessorSpec) -> int:
     take."""
     clocks = A_JPEG_BYTE * len(jpeg)
     try:
-        source = Size(*image_file.size(jpeg))
-        passes = program(spec, source).passes if 0 not in source else ()
-    except (CorruptInput, UnsupportedInput):
+        made = program_of(jpeg, spec)
+    except UnsupportedInput:
         return clocks
-    clocks += A_PIXEL * source.width * source.height * (2 + jpeg.count(SOS))
+    clocks += A_PIXEL * made.plan.source.width * made.plan.source.height * (2 + jpeg.count(SOS))
     frames = spec.layout.frames if isinstance(spec.layout, MergedPatches | PatchImages) else 1
-    for each in passes:
+    for each in made.passes:
         # Between its directions, a resize has the width of one image and the height of the other.
         rows = max(each.given.rows.count, each.table.out.height)
         columns = max(each.given.columns.count, each.table.out.width)

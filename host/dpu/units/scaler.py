@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from headrace.batching import UnsupportedInput
 from headrace.host.dpu.processors import Engine, Filter, Size
 from headrace.host.dpu.reference import resampler
+from headrace.host.dpu.specs import Orientation
 
 NARROW_LANES: Final = 8  # weights of a step
 WIDE_LANES: Final = 4  # weights of a step where two steps run in a clock
@@ -123,28 +124,42 @@ def needed(source: Size, target: Size, by: Filter, engine: Engine, part: Box) ->
 
 
 @lru_cache(maxsize=256)
-def table(source: Size, target: Size, by: Filter, engine: Engine, part: Box, given: Box) -> ScalerTable:
+def table(
+    source: Size,
+    target: Size,
+    by: Filter,
+    engine: Engine,
+    part: Box,
+    given: Box,
+    turn: Orientation = Orientation.NONE,
+) -> ScalerTable:
     """Return the table for a resize from `source` to `target`, of which only a part is wanted.
 
     Args:
         part: The part of the result.
         given: The part of the source that the unit is given. It has all that `part` needs.
+        turn: The step that turns the image that the unit is given upright. All sizes are those of the upright image.
 
     Raises:
         UnsupportedInput: The unit has no room for the list along rows.
     """
     wide = by in WIDE_FILTERS
     lanes = WIDE_LANES if wide else NARROW_LANES
-    rows, columns = (
-        _steps(_taps(there, side, by, engine), there, span, taken, lanes)
-        for there, side, span, taken in zip(source, target, part, given, strict=True)
-    )
+    steps = [
+        _steps(_taps(there, side, by, engine), there, span, taken, lanes, mirrored)
+        for there, side, span, taken, mirrored in zip(source, target, part, given, turn.mirrors, strict=True)
+    ]
     columns_first = resampler.columns_first(*source, *target, engine)
-    made = ScalerTable(given.size, part.size, rows, columns, wide, columns_first)
+    out, taken_size = part.size, given.size
+    if turn.exchanges_sides:
+        steps.reverse()
+        columns_first = not columns_first
+        out, taken_size = out.exchanged, taken_size.exchanged
+    made = ScalerTable(taken_size, out, *steps, wide, columns_first)
     if made.row_entries > MAX_ENTRIES:
         raise UnsupportedInput(
-            f"a resize from {source.width} to {target.width} pixels needs {made.row_entries} entries of a list; "
-            f"the scaler has room for {MAX_ENTRIES}"
+            f"a resize from {source.width}x{source.height} to {target.width}x{target.height} needs {made.row_entries} "
+            f"entries of a list; the scaler has room for {MAX_ENTRIES}"
         )
     return made
 
@@ -158,12 +173,20 @@ def _ends(taps: resampler.Taps, span: Span) -> tuple[NDArray[np.int32], NDArray[
     return begin, begin + trailing
 
 
-def _steps(taps: resampler.Taps, source: int, span: Span, taken: Span, lanes: int) -> Steps:
-    """Return the steps that give the outputs of a span from the elements of another."""
+def _steps(taps: resampler.Taps, source: int, span: Span, taken: Span, lanes: int, mirrored: bool) -> Steps:
+    """Return the steps that give the outputs of a span from the elements of another.
+
+    With `mirrored`, the last element comes first, and the last output leaves first."""
     begin, end = _ends(taps, span)
-    make = _gather if len(taps.first) > source else _scatter
+    begin, end = begin - taken.first, end - taken.first
     weights = taps.weights[span.first : span.first + span.count]
-    return make(weights, begin - taken.first, end - taken.first, taps.bits, taken.count, lanes)
+    if mirrored:
+        leading = (weights != 0).argmax(axis=1)  # weights of 0, which are at the end then
+        places = end[:, None] - begin[:, None] - 1 - np.arange(weights.shape[1])
+        weights = np.where(places >= 0, np.take_along_axis(weights, np.maximum(places, 0), axis=1), 0)[::-1]
+        begin, end = taken.count - end[::-1], taken.count - (begin + leading)[::-1]
+    make = _gather if len(taps.first) > source else _scatter
+    return make(weights, begin, end, taps.bits, taken.count, lanes)
 
 
 def _scatter(
