@@ -6,21 +6,24 @@ import math
 
 import numpy as np
 import pytest
+from like_transformers import tensors, theirs
 from PIL import Image
 
 from headrace.batching import CorruptInput, UnsupportedInput, UsageError
 from headrace.bitstreams.build import build_sw_emu
 from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu.driver import Dpu
+from headrace.host.dpu.hugging_face.names import config, names, processor
 from headrace.host.dpu.hugging_face.reading import from_hf
 from headrace.host.dpu.preprocessor import Fallback, Launch
-from headrace.host.dpu.processors import ProcessorSpec
+from headrace.host.dpu.processors import Engine, ProcessorSpec
 from headrace.host.dpu.reference import pillow_file
 from headrace.host.dpu.reference.processor import process
 from headrace.host.dpu.specs import MAX_MEGAPIXELS, Damaged
 from headrace.host.dpu.units.status import Status
 
 PHOTOS = [image.jpeg for image in demo_images()[:6]]  # of several sizes
+EIGHT = [image.jpeg for image in demo_images()[:8]]
 QWEN = from_hf({"image_processor_type": "Qwen2VLImageProcessor", "max_pixels": 28 * 28 * 60})
 CLIP = from_hf({"image_processor_type": "CLIPImageProcessor"})
 INTERNVL = {"image_processor_type": "GotOcr2ImageProcessor", "crop_to_patches": True}
@@ -169,3 +172,20 @@ def test_a_size_that_the_processor_refuses_is_the_callers_error(xclbin):
     Image.new("RGB", (2, 500)).save(file, "JPEG")
     with pytest.raises(UsageError, match="too long for this processor"):
         with_dpu(xclbin, QWEN, lambda dpu: dpu.process(file.getvalue()))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", names())
+def test_each_known_model_gets_the_tensors_of_transformers(xclbin, name):
+    settings = dict(config(name))
+    of_class = settings.pop("image_processor_type")
+    expected_of = theirs(of_class, settings, Engine.TORCHVISION)
+
+    async def body(dpu):
+        done = await asyncio.gather(*(dpu.process(data) for data in EIGHT))
+        assert dpu.counters.done == len(EIGHT)
+        return done
+
+    for data, done in zip(EIGHT, with_dpu(xclbin, processor(name), body), strict=True):
+        assert_equal(done.tensors, tensors(expected_of, pillow_file.read(data, MAX_MEGAPIXELS, Damaged.STRICT)[0]))
