@@ -108,18 +108,25 @@ def image_unit(style: str) -> str:
     """Return the drawing of image_cu."""
     drawing = Drawing(
         style,
-        "The image compute unit: one JPEG file to one tensor, in one pass",
+        "The image compute unit: one JPEG file to one tensor",
         "A file goes from device memory through parse, entropy decoder, transform and render, then through resize, "
-        "crop, normalize and store back to device memory. Files of several scans take a way through a workspace.",
-        456,
+        "crop, normalize and store back to device memory. Files of several scans take a way through a workspace. A program "
+        "takes the scaler in place of resize and crop. It ends in normalize, in patches, or in the workspace.",
+        604,
     )
-    drawing.box(16, 52, 104, 316, [], "memory")
+    drawing.box(16, 52, 104, 466, [], "memory")
     drawing.text(68, 44, "memory", "name")
-    for y, port, what in ((110, "gmem0", "file"), (230, "gmem1", "workspace"), (322, "gmem1", "tensor")):
+    for y, port, what in (
+        (110, "gmem0", "file"),
+        (230, "gmem1", "workspace"),
+        (322, "gmem1", "tensor"),
+        (440, "gmem1", "tensor"),
+        (490, "gmem1", "images"),
+    ):
         drawing.text(68, y, port, "name")
         drawing.text(68, y + 17, what)
     drawing.frame(142, 48, 650, 222, "decode")
-    top, middle, low, high = 80, 186, 292, 68
+    top, middle, low, lowest, high = 80, 186, 292, 406, 68
     for x, lines in zip(
         COLUMNS,
         (
@@ -143,7 +150,42 @@ def image_unit(style: str) -> str:
         strict=True,
     ):
         drawing.box(x, low, BOX, high, lines, "image")
-    line = top + high // 2
+    for x, lines in zip(
+        COLUMNS,
+        (
+            ("tensor_write", "words in a row", "16 bytes a clock"),
+            ("image_keep", "images for later", "passes, image_read"),
+            ("patches", "256-entry tables", "2 pixels a clock"),
+            ("scaler", "any filter, a canvas", "2 pixels a clock"),
+        ),
+        strict=True,
+    ):
+        drawing.box(x, lowest, BOX, high, lines, "image")
+    line, last = top + high // 2, lowest + high // 2
+    drawing.arrow((COLUMNS[3] + BOX, line), (788, line), (788, last), (COLUMNS[3] + BOX, last))
+    drawing.arrow(
+        (COLUMNS[3] + 48, lowest),
+        (COLUMNS[3] + 48, low + high + 14),
+        (COLUMNS[1] + 69, low + high + 14),
+        (COLUMNS[1] + 69, low + high),
+    )
+    drawing.arrow((COLUMNS[3], last), (COLUMNS[2] + BOX, last))
+    drawing.arrow(
+        (COLUMNS[2] + 69, lowest),
+        (COLUMNS[2] + 69, lowest - 16),
+        (COLUMNS[0] + 69, lowest - 16),
+        (COLUMNS[0] + 69, lowest),
+    )
+    drawing.arrow((COLUMNS[1], last), (COLUMNS[0] + BOX, last))
+    drawing.arrow((COLUMNS[0], last), (120, last))
+    drawing.arrow((120, lowest + high + 18), (COLUMNS[1] + 40, lowest + high + 18), (COLUMNS[1] + 40, lowest + high))
+    drawing.arrow(
+        (COLUMNS[1] + 98, lowest + high),
+        (COLUMNS[1] + 98, lowest + high + 18),
+        (COLUMNS[3] + 69, lowest + high + 18),
+        (COLUMNS[3] + 69, lowest + high),
+        both=True,
+    )
     drawing.arrow((120, line), (COLUMNS[0], line))
     for left, right in pairwise(COLUMNS):
         drawing.arrow((left + BOX, line), (right, line))
@@ -157,7 +199,7 @@ def image_unit(style: str) -> str:
     drawing.text(COLUMNS[3] + 26, middle + 20, "which pixels", "note", anchor="end")
     drawing.text(COLUMNS[3] + 26, middle + 36, "the crop needs", "note", anchor="end")
     drawing.box(
-        16, 388, 776, 48, ["cu_shell", "registers (AXI4-Lite), start and done, result record, counters, ring of jobs"]
+        16, 536, 776, 48, ["cu_shell", "registers (AXI4-Lite), start and done, result record, counters, ring of jobs"]
     )
     return drawing.svg()
 

@@ -46,6 +46,7 @@ def test_both_themes_colour_the_same_kinds_otherwise():
     ("name", "units"),
     [
         ("image_unit", ("resize", "crop", "normalize", "band_decoder", "entropy_decoder", "cu_shell", "store")),
+        ("image_unit", ("scaler", "patches", "image_keep", "image_read", "tensor_write")),
         ("audio_units", ("wav", "resample", "mel", "sound_store", "tensor_rows", "audio_mel_cu", "audio_norm_cu")),
     ],
 )
