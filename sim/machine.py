@@ -103,13 +103,13 @@ def _system(scenario: Scenario) -> System | None:
     if not isinstance(scenario.hardware, MigGpu):
         return None
     hardware, preprocess, models = scenario.hardware, scenario.preprocess, scenario.workload.models()
-    images = _images(preprocess)
     others = [name for name in models if len(traced(name).graphs) > 1]
-    if others and (images is not None or preprocess.processor is not None):
-        named = next(name for name in ("images", "image_sizes", "processor") if getattr(preprocess, name) is not None)
-        raise UsageError(f"{option(named)}: {others[0]} takes inputs of other kinds")
+    told = [name for name in ("images", "image_sizes", "processor") if getattr(preprocess, name) is not None]
+    if others and told:
+        raise UsageError(f"{option(told[0])}: {others[0]} takes inputs of other kinds")
     if preprocess.processor is not None and preprocess.cpu_costs is not None:
         raise UsageError("--cpu-costs has no costs of image processors; leave out --processor or --cpu-costs")
+    images = _images(preprocess)
     return System.of(
         hardware.gpu,
         models,
