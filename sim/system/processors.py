@@ -30,7 +30,7 @@ MAX_SIZES: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class ProcessorWork:
-    """What a processor makes of an image of one size.
+    """The work of a processor for an image of one size.
 
     Attributes:
         tensor_bytes: Bytes of all tensors.

@@ -115,7 +115,7 @@ Layout = Planes | Patches | Workspace
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScalerPass:
-    """What the clocks of a pass depend on.
+    """The sizes and steps on which the clocks of a pass depend.
 
     Args:
         source: Width and height of the image that it reads.
