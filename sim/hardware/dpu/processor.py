@@ -228,7 +228,7 @@ class _Scaler:
         self._second = run
         self._sent = run + CANVAS
         for _ in range(each.top):
-            self._row(self._sent, self._sent)
+            self._empty_row()
 
     def take(self, clock: int) -> int:
         """Take a row after `clock`, and return the clock of its last beat."""
@@ -281,10 +281,14 @@ class _Scaler:
         self._sent = self._sink.row(begun, max(begun + self._canvas_words, end + CANVAS))
         return self._sent - CANVAS - QUEUED
 
+    def _empty_row(self) -> None:
+        """Send a row of the canvas that has no part of the image. It follows the row before without a pause."""
+        self._row(self._sent - CANVAS, self._sent - CANVAS)
+
     def end(self) -> int:
         """Return the clock of the tensor's last word."""
         for _ in range(self._pass.canvas[1] - self._pass.top - self._pass.out[1]):
-            self._row(self._sent, self._sent)
+            self._empty_row()
         return self._sink.end(self._sent + FIFO + TO_NORMALIZED)
 
 
