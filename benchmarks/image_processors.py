@@ -1,16 +1,24 @@
 """Image processors of Hugging Face: clocks of the image CU in the simulated RTL, and times of CPU libraries.
 
-    .venv/bin/python -m benchmarks.image_processors [--sizes 500x375 2048x2048] [--rounds 3] [--json [FILE]]
+    .venv/bin/python -m benchmarks.image_processors [--sizes 500x375 2048x2048] [--rounds 5] [--json [FILE]]
+    .venv/bin/python -m benchmarks.image_processors --costs  # writes sim/system/processor_costs.csv, too
 
 The image is the example photo, resized and encoded at 4:2:0 and quality 90. A run of the CU decodes it, resizes it and
-writes the tensor. Its clocks follow from the file alone, and the tensor must equal that of the CPU path. Images a
-second are those of one CU at 250 MHz, without the host's share and without PCIe. The CPU times are of one thread: our
-CPU path, and the processors of transformers, all from the bytes of the file to the tensor. They take turns, and the
-least of the rounds counts.
+writes the tensor, which must equal that of the CPU path. Its clocks follow from the file alone. "model" is the
+deviation of the cycle model (sim/hardware/dpu/processor.py) from them. "estimate" is that of the model where only the
+size and the bytes of the file are known, as in `headrace simulate`.
+
+Images/s are at the clock that the estimate of the delays supports (sim/system/card.py). Those of a CU have neither the
+host's share nor PCIe. Those of a card are the least of its limits (sim/system/limits.py): its CUs, and PCIe each way.
+
+The CPU times are those of one core, from the bytes of the file to the tensor: our CPU path, and the processors of
+transformers with torchvision and with Pillow. They take turns, and the least of the rounds counts. It is processor
+time, which other work on the machine still makes longer.
 """
 
 import argparse
 import asyncio
+import csv
 import io
 import time
 from collections.abc import Callable
@@ -25,9 +33,18 @@ from headrace.batching import HeadraceError, UsageError
 from headrace.bitstreams.cache import build
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.hugging_face.names import config, processor
+from headrace.host.dpu.processor_work import processor_work, scaler_passes
+from headrace.host.dpu.processors import Size
+from headrace.sim.hardware.dpu.jpeg import read_jpeg_work
+from headrace.sim.hardware.dpu.processor import DecodeEstimate, processor_cycles
+from headrace.sim.hardware.inputs import decode_clocks
+from headrace.sim.system.card import CUS, MASTERS, estimated_mhz
+from headrace.sim.system.limits import Cu, limits
+from headrace.sim.system.processors import COSTS
 
-MHZ = 250
+MHZ = estimated_mhz("image cu")
 MODELS = ("clip-vit-base-patch32", "siglip2-base-patch16-naflex", "qwen2-vl", "pixtral-12b")
+WAYS = {"ours": "", "torchvision": "", "pillow": "Pil"}  # and how the class of transformers ends
 
 
 def encoded(size: str) -> bytes:
@@ -69,10 +86,10 @@ def libraries(name: str) -> dict[str, Callable[[bytes], Any]]:
     torch.set_num_threads(1)
     settings = dict(config(name))
     stem = settings.pop("image_processor_type")
-    for label, ending in (("torchvision", ""), ("Pillow", "Pil")):
+    for way, ending in list(WAYS.items())[1:]:
         if (of := getattr(transformers, stem + ending, None)) is not None:
             made = of(**settings)
-            found[label] = lambda data, made=made: made(_opened(data), return_tensors="np")
+            found[way] = lambda data, made=made: made(_opened(data), return_tensors="np")
     return found
 
 
@@ -80,33 +97,94 @@ def _opened(data: bytes) -> Image.Image:
     return Image.open(io.BytesIO(data)).convert("RGB")
 
 
+def predicted(name: str, data: bytes) -> tuple[int, int]:
+    """Return the clocks of the cycle model: for the file, and for its size and its bytes alone."""
+    work = read_jpeg_work(data)
+    passes = scaler_passes(processor(name), Size(work.width, work.height))
+    estimate = DecodeEstimate(work.width, work.height, decode_clocks(work.width * work.height, len(data)))
+    return processor_cycles(work, passes), processor_cycles(estimate, passes)
+
+
+def of_card(taken: int, file_bytes: int, tensor_bytes: int) -> tuple[float, str]:
+    """Return the images/s of a card and the limit that they reach first. Starts are queued on the card."""
+    cu = Cu(CUS["image cu"], MASTERS["image cu"], taken, MHZ * 1e6)
+    first = limits(cu, 0.0, file_bytes, tensor_bytes)[0]
+    return first.images_s, first.name if first.cus is None else f"{first.cus} CUs"
+
+
+def least_ms(name: str, data: bytes, rounds: int) -> dict[str, float]:
+    """Return the least processor time of each library."""
+    ways = libraries(name)
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    for number in range(-1, rounds):  # the first one warms up
+        for way, function in ways.items():
+            began = time.process_time()
+            function(data)
+            if number >= 0:
+                times[way].append(1e3 * (time.process_time() - began))
+    return {way: min(each) for way, each in times.items()}
+
+
 def run(options: argparse.Namespace) -> Report:
     progress("building the RTL: minutes the first time")
-    xclbin = build(target="hw_emu", image_cus=1)
-    figures, rows = [], []
-    for size in options.sizes:
-        data = encoded(size)
-        pixels = np.prod([int(side) for side in size.split("x")])
-        for name in options.models:
+    xclbin = build(target="hw_emu", image_cus=1, mel_cus=0, norm_cus=0)
+    figures, rows, times = [], [], []
+    for name in options.models:
+        for size in options.sizes:
             progress(f"{name}, {size}")
+            data = encoded(size)
+            width, height = (int(side) for side in size.split("x"))
             taken = clocks(xclbin, name, data)
-            ways = libraries(name)
-            times: dict[str, list[float]] = {way: [] for way in ways}
-            for _ in range(options.rounds):
-                for way, function in ways.items():
-                    began = time.thread_time()
-                    function(data)
-                    times[way].append(time.thread_time() - began)
-            least = {way: 1e3 * min(each) for way, each in times.items()}
-            figures.append({"size": size, "model": name, "clocks": taken, "cpu_ms": least})
-            cpu = " | ".join(f"{least[way]:.1f}" if way in least else "-" for way in ("ours", "torchvision", "Pillow"))
-            rows.append(f"{size} | {name} | {taken:,} | {taken / pixels:.2f} | {MHZ * 1e6 / taken:,.0f} | {cpu}")
-    head = f"image | model | clocks | clocks a pixel | images/s of a CU at {MHZ} MHz"
-    return Report({"rows": figures}, table(f"{head} | ours, ms | torchvision, ms | Pillow, ms", rows))
+            by_file, by_size = predicted(name, data)
+            tensor_bytes = processor_work(name)(width, height).tensor_bytes
+            card, limit = of_card(taken, len(data), tensor_bytes)
+            cpu = least_ms(name, data, options.rounds)
+            figures.append(
+                {
+                    "model": name,
+                    "size": size,
+                    "file_bytes": len(data),
+                    "tensor_bytes": tensor_bytes,
+                    "clocks": taken,
+                    "model_deviation": by_file / taken - 1,
+                    "estimate_deviation": by_size / taken - 1,
+                    "cpu_ms": cpu,
+                    "card_images_s": card,
+                    "card_limit": limit,
+                }
+            )
+            rows.append(
+                f"{name} | {size} | {tensor_bytes / 1e6:.2f} | {taken / width / height:.3f}"
+                f" | {100 * (by_file / taken - 1):+.2f} % | {100 * (by_size / taken - 1):+.1f} %"
+                f" | {MHZ * 1e6 / taken:,.0f} | {card:,.0f} | {limit}"
+            )
+            shown = " | ".join(f"{cpu[way]:.1f}" if way in cpu else "-" for way in WAYS)
+            cores = card * min(value for way, value in cpu.items() if way != "ours") / 1e3 if len(cpu) > 1 else None
+            times.append(f"{name} | {size} | {shown} | {'-' if cores is None else f'{cores:.1f}'}")
+    if options.costs:
+        write_costs(figures)
+    head = "processor | image | tensor, MB | clocks a pixel | model | estimate | images/s of a CU | images/s of a card"
+    text = (
+        f"Clocks of the RTL, and images/s at {MHZ} MHz\n\n{table(f'{head} | its limit', rows)}\n\n"
+        "Processor time of one core, in ms, and how many cores with the faster library give the images/s of a card\n\n"
+        f"{table('processor | image | ours | torchvision | Pillow | cores', times)}"
+    )
+    return Report({"rows": figures}, text)
+
+
+def write_costs(figures: list[dict[str, Any]]) -> None:
+    """Write the times of a core to the file that `headrace simulate` reads."""
+    with COSTS.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["processor", "library", "width", "height", "ms"])
+        for each in figures:
+            for way, value in each["cpu_ms"].items():
+                writer.writerow([each["model"], way, *each["size"].split("x"), f"{value:.3g}"])
 
 
 if __name__ == "__main__":
-    parser = arguments(__doc__, rounds=3)
+    parser = arguments(__doc__, rounds=5)
     parser.add_argument("--sizes", nargs="+", default=["500x375", "1024x768", "2048x2048"], help="widths and heights")
     parser.add_argument("--models", nargs="+", default=list(MODELS), help="names of `headrace preprocess processors`")
+    parser.add_argument("--costs", action="store_true", help="also write the times of a core for `headrace simulate`")
     main(parser, run)

@@ -75,7 +75,15 @@ ORDER = {
     },
     "results": {
         "Papers": ["preba", "lazybatching", "batchmaker", "smdp", "parvagpu"],
-        "Studies of this project": ["goodput", "slices", "gpu", "gpu_check", "measured/h100", "benchmarks"],
+        "Studies of this project": [
+            "goodput",
+            "slices",
+            "gpu",
+            "gpu_check",
+            "measured/h100",
+            "image_processors",
+            "benchmarks",
+        ],
     },
     "project": {"": ["contributing", "changelog", "release", "limits", "glossary"]},
 }

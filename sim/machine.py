@@ -18,17 +18,20 @@ from headrace.batching.graphs.model_graph import NodeKind
 from headrace.batching.graphs.profile import Profile
 from headrace.batching.graphs.traced import Traced
 from headrace.batching.policies.shared.settings import MAX_BATCH
+from headrace.batching.settings import option
 from headrace.sim.engine import Arrivals
 from headrace.sim.hardware.gpu.measured import NodeShare, laid_out, measured_times, node_shares
 from headrace.sim.hardware.gpu.mig import GPUS
+from headrace.sim.hardware.inputs import TYPICAL_SIZE
 from headrace.sim.hardware.npu import npu_times
 from headrace.sim.hardware.profiles import read_profile
 from headrace.sim.hardware.settings import MEASURED_GPUS, V100, Measured, MeasuredGpu, MigGpu, Npu, accelerator_name
 from headrace.sim.hardware.v100 import padded_times
 from headrace.sim.scenario import Scenario
+from headrace.sim.system.settings import Preprocess
 from headrace.sim.system.system import System
 from headrace.sim.workload import replay
-from headrace.sim.workload.images import Pixels, read_images
+from headrace.sim.workload.images import ImageSizes, one_size, parse_sizes, read_images
 from headrace.sim.workload.lengths import (
     LENGTHS,
     LIBRISPEECH,
@@ -82,15 +85,31 @@ def _cells(scenario: Scenario) -> dict[str, tuple[CellModel, NodeTimes]]:
     return {name: cell_network(name, max_batch_of(scenario), trees) for name in scenario.workload.models()}
 
 
+def _images(preprocess: Preprocess) -> ImageSizes | None:
+    """Return the sizes of images that the settings tell, or None if they tell pixels only."""
+    if preprocess.images is not None:
+        path = Path(preprocess.images)
+        return _read_images(path, _written_ns(path))
+    if preprocess.image_sizes is not None:
+        try:
+            return parse_sizes(preprocess.image_sizes)
+        except UsageError as error:
+            raise UsageError(f"--image-sizes: {error}") from error
+    return None if preprocess.processor is None else one_size(*TYPICAL_SIZE)
+
+
 def _system(scenario: Scenario) -> System | None:
     """Return the server with a GPU cut into slices, or None if the hardware is none."""
     if not isinstance(scenario.hardware, MigGpu):
         return None
     hardware, preprocess, models = scenario.hardware, scenario.preprocess, scenario.workload.models()
-    images = None if preprocess.images is None else Path(preprocess.images)
     others = [name for name in models if len(traced(name).graphs) > 1]
-    if images is not None and others:
-        raise UsageError(f"--images: {others[0]} takes inputs of other kinds")
+    told = [name for name in ("images", "image_sizes", "processor") if getattr(preprocess, name) is not None]
+    if others and told:
+        raise UsageError(f"{option(told[0])}: {others[0]} takes inputs of other kinds")
+    if preprocess.processor is not None and preprocess.cpu_costs is not None:
+        raise UsageError("--cpu-costs has no costs of image processors; leave out --processor or --cpu-costs")
+    images = _images(preprocess)
     return System.of(
         hardware.gpu,
         models,
@@ -98,7 +117,8 @@ def _system(scenario: Scenario) -> System | None:
         preprocess=preprocess.preprocess,
         active_slices=hardware.active_slices,
         cpu_costs=None if preprocess.cpu_costs is None else Path(preprocess.cpu_costs),
-        image_pixels=preprocess.image_pixels if images is None else _read_images(images, _written_ns(images)),
+        image_sizes=preprocess.image_pixels if images is None else images,
+        processor=preprocess.processor,
         precision=hardware.precision,
         prices=hardware.prices,
     )
@@ -189,7 +209,7 @@ def _written_ns(path: Path) -> int:
 
 
 @lru_cache(maxsize=4)  # a search asks for the same ones again and again
-def _read_images(path: Path, written_ns: int) -> Pixels:
+def _read_images(path: Path, written_ns: int) -> ImageSizes:
     return read_images(path)
 
 

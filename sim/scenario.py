@@ -23,7 +23,7 @@ from headrace.batching.registry import (
 from headrace.batching.settings import FORMER, Setting, option, read_settings, setting, settings, settings_of
 from headrace.sim.fleet.settings import FleetSettings
 from headrace.sim.hardware.settings import ACCELERATORS, Hardware, MeasuredGpu, MigGpu, Npu, accelerator_name
-from headrace.sim.system.settings import IDEAL, Preprocess
+from headrace.sim.system.settings import IDEAL, SIZE_SETTINGS, Preprocess, check_sizes
 from headrace.sim.workload.settings import (
     TRAFFICS,
     Bursty,
@@ -237,8 +237,7 @@ def _refuse_useless(
             )
     elif late := [name for name in ("replay_every", "replay_speed") if name in useless]:
         raise UsageError(f"{option(late[0])} is for --replay; leave it out")
-    if given.get("images") is not None and given.get("image_pixels") is not None:
-        raise UsageError("--images and --image-pixels both tell sizes; give one of them")
+    check_sizes([name for name in SIZE_SETTINGS if given.get(name) is not None])
     if "stream" in useless and given["stream"]:
         raise UsageError("--stream is for --traffic poisson")
     fleet = {each.name for each in settings_of(FleetSettings)}
@@ -260,7 +259,7 @@ def _without_effect(scenario: Scenario, given: Mapping[str, Any]) -> list[str]:
         if not scenario.preprocess.preprocess.startswith("cpu"):
             found.append("cpu_costs")
         if scenario.preprocess.preprocess == IDEAL:
-            found += ["image_pixels", "images"]
+            found += [*SIZE_SETTINGS, "processor"]
         if not getattr(scenario.policy, "w2", 0.0):
             found.append("busy_w")
     return [name for name in found if name in given]

@@ -77,6 +77,9 @@ class CpuCosts:
     def seconds(self, inputs: Inputs, sizes: Values) -> Values:
         """Return the seconds of a core for each request, with every core at work. At low load this is too much."""
         if inputs.kind == "image":
+            known = inputs.core_seconds(sizes, self.label)
+            if known is not None:
+                return self.image.contention * known
             work = self.image.pixel_s * inputs.pixels(sizes) + self.image.byte_s * inputs.file_bytes(sizes)
             return self.image.contention * (self.image.image_s + work)
         return self.audio.contention * (self.audio.clip_s + self.audio.second_s * inputs.seconds(sizes))

@@ -4,7 +4,7 @@ A size is the seconds of a clip, or the pixels of an image. For images at hand m
 number of the image among them, from 0.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +19,8 @@ Values = NDArray[np.float64]
 KINDS: Final = ("image", "audio")
 
 # ILSVRC-2012's training set has 1,281,167 files in 138 GB, 108 KB a file. This is its most frequent size.
-TYPICAL_PIXELS: Final = 500 * 375
+TYPICAL_SIZE: Final = (500, 375)
+TYPICAL_PIXELS: Final = TYPICAL_SIZE[0] * TYPICAL_SIZE[1]
 TYPICAL_FILE_BYTES: Final = 110_000
 # The clocks of image_cu for an image of which only pixels and bytes are known. The units take two pixels a clock of
 # those that the crop needs (resized to 256, cropped to 224: 329 rows of 336 columns of TYPICAL_PIXELS, in whole blocks
@@ -46,17 +47,27 @@ ROW_BYTES: Final = 16  # the rows of the tensor have whole words of device memor
 
 @dataclass(frozen=True, slots=True)
 class KnownImage:
-    """An image at hand. `clocks` are those of image_cu, from start to done. Raises UsageError for numbers below 1."""
+    """An image at hand. Raises UsageError for numbers below 1.
+
+    Attributes:
+        pixels: Of the image.
+        file_bytes: Of its file.
+        clocks: Of image_cu, from start to done.
+        tensor_bytes: Of all its tensors.
+        core_s: Seconds of a core by the label of the costs. None stands for those that follow from pixels and bytes.
+    """
 
     pixels: int
     file_bytes: int
     clocks: int
+    tensor_bytes: int = IMAGE_TENSOR_BYTES
+    core_s: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
-        if min(self.pixels, self.file_bytes, self.clocks) < 1:
+        if min(self.pixels, self.file_bytes, self.clocks, self.tensor_bytes) < 1:
             raise UsageError(
-                f"an image of {self.pixels} pixels and {self.file_bytes} bytes that takes {self.clocks} clocks: each "
-                "must be at least 1"
+                f"an image of {self.pixels} pixels and {self.file_bytes} bytes that takes {self.clocks} clocks and has "
+                f"tensors of {self.tensor_bytes} bytes: each must be at least 1"
             )
 
 
@@ -64,6 +75,16 @@ def image_of(jpeg: bytes) -> KnownImage:
     """Return what the cycle model says of a JPEG file. Raises UsageError for a file that the image CU does not take."""
     work = read_jpeg_work(jpeg)
     return KnownImage(work.width * work.height, len(jpeg), image_cu_cycles(work))
+
+
+def usual_file_bytes(pixels: Values) -> Values:
+    """Return the bytes of files with as many bytes a pixel as the typical image."""
+    return pixels * (TYPICAL_FILE_BYTES / TYPICAL_PIXELS)
+
+
+def decode_clocks(pixels: float, file_bytes: float) -> float:
+    """Return the clocks of decode after the headers for a whole image, by pixels and bytes alone."""
+    return max(pixels / PIXELS_A_CLOCK, SYMBOLS_A_BYTE * file_bytes)
 
 
 def estimated_clocks(pixels: Values, file_bytes: Values) -> Values:
@@ -95,10 +116,12 @@ class Inputs:
         if self.kind == "audio":
             return WAV_HEADER_BYTES + SAMPLE_BYTES * self.samples(sizes)
         if not self.images:
-            return self._checked(sizes) * (TYPICAL_FILE_BYTES / TYPICAL_PIXELS)
+            return usual_file_bytes(self._checked(sizes))
         return self._of_images(sizes, [image.file_bytes for image in self.images])
 
     def tensor_bytes(self, sizes: Values) -> Values:
+        if self.images:
+            return self._of_images(sizes, [image.tensor_bytes for image in self.images])
         if self.kind == "image":
             return np.full(len(sizes), float(IMAGE_TENSOR_BYTES))
         return MELS * ROW_BYTES * np.ceil(self.frames(sizes) * MEL_BYTES / ROW_BYTES)
@@ -107,6 +130,17 @@ class Inputs:
         if self.images:
             return self._of_images(sizes, [image.clocks for image in self.images])
         return estimated_clocks(sizes, self.file_bytes(sizes))
+
+    def core_seconds(self, sizes: Values, label: str) -> Values | None:
+        """Return the seconds of a core by these costs, if they are known of each image at hand.
+
+        Raises UsageError if only other costs are."""
+        known = [image.core_s for image in self.images if image.core_s is not None]
+        if not known or len(known) < len(self.images):
+            return None
+        if label not in known[0]:
+            raise UsageError(f"there are no costs {label!r} of these images; choose from {', '.join(known[0])}")
+        return self._of_images(sizes, [seconds[label] for seconds in known])
 
     def seconds(self, sizes: Values) -> Values:
         """Return the seconds of audio of each request."""
@@ -124,7 +158,7 @@ class Inputs:
             raise UsageError(f"sizes of requests are {what}, each above 0")
         return sizes
 
-    def _of_images(self, sizes: Values, values: Sequence[int]) -> Values:
+    def _of_images(self, sizes: Values, values: Sequence[float]) -> Values:
         numbers = sizes.astype(np.int64)
         if not ((numbers == sizes).all() and (numbers >= 0).all() and (numbers < len(values)).all()):
             raise UsageError(f"sizes of requests are numbers of images, 0 to {len(values) - 1}")

@@ -6,6 +6,7 @@ from headrace.sim.hardware.inputs import TYPICAL_PIXELS
 from headrace.sim.workload.images import MAX_PIXELS
 
 IDEAL = "ideal"
+SIZE_SETTINGS = ("images", "image_sizes", "image_pixels")  # the settings that tell sizes of images, of which one counts
 
 
 @settings()
@@ -15,6 +16,15 @@ class Preprocess:
     preprocess: str = setting(
         default=IDEAL, help="What prepares inputs: ideal, cpu:32, dpu:4, dpu:4:queue:p2p, nvjpg, and others."
     )
+    processor: str | None = setting(
+        default=None,
+        help="An image processor of Hugging Face that makes the tensors: a name that `headrace preprocess processors` "
+        "lists, or the folder of a model.",
+    )
+    image_sizes: str | None = setting(
+        default=None,
+        help="Sizes of the images with weights, such as 500x375,1024x768:2, from which those of requests are drawn.",
+    )
     cpu_costs: str | None = setting(
         default=None, help="From `headrace profile --cpu-preprocessing`, for --preprocess cpu.", advanced=True
     )
@@ -22,10 +32,32 @@ class Preprocess:
         default=TYPICAL_PIXELS, help="Pixels of each image.", ge=1, le=MAX_PIXELS, advanced=True
     )
     images: str | None = setting(
-        default=None, help="A file with the sizes of images, from which those of requests are drawn.", advanced=True
+        default=None,
+        help="A CSV file with the sizes of images, from which those of requests are drawn: width, height, and maybe "
+        "weight and file_bytes.",
+        advanced=True,
     )
 
     def check(self) -> None:
         """Refuse values that contradict each other."""
-        if self.images is not None and self.image_pixels != TYPICAL_PIXELS:
-            raise UsageError("--images and --image-pixels both tell sizes; give one of them")
+        pixels = self.image_pixels != TYPICAL_PIXELS
+        check_sizes(
+            [
+                name
+                for name, given in zip(
+                    SIZE_SETTINGS, (self.images is not None, self.image_sizes is not None, pixels), strict=True
+                )
+                if given
+            ]
+        )
+        if pixels and self.processor is not None:
+            raise UsageError(
+                "--processor works by width and height, which --image-pixels does not tell; give --image-sizes"
+            )
+
+
+def check_sizes(given: list[str]) -> None:
+    """Raise UsageError if more than one of SIZE_SETTINGS is given."""
+    if len(given) > 1:
+        first, second = (f"--{name.replace('_', '-')}" for name in given[:2])
+        raise UsageError(f"{first} and {second} both tell sizes; give one of them")

@@ -28,12 +28,14 @@ from headrace.sim.hardware import cpu
 from headrace.sim.hardware.gpu import power
 from headrace.sim.hardware.gpu.mig import Gpu, Instance, InstanceProfile, gpu_named, partition
 from headrace.sim.hardware.gpu.slice import PREBA, PRECISIONS, check_fits, slice_of, slice_profile, slice_times
+from headrace.sim.hardware.inputs import KnownImage
 from headrace.sim.preprocessing import Preprocessor, Sizes, Times
 from headrace.sim.simulation import Simulation
 from headrace.sim.system import cost
 from headrace.sim.system.dpu_server import UNITS
 from headrace.sim.system.preprocessors import COSTS, Host, parse, read_costs
-from headrace.sim.workload.images import Pixels, draw
+from headrace.sim.system.processors import known_images
+from headrace.sim.workload.images import ImageSizes, Pixels, draw
 from headrace.sim.zoo.traced import traced
 
 CORES: Final = 32  # the cores of a CPU, EPYC 7502
@@ -45,7 +47,8 @@ class System:
     """A server with its networks.
 
     `slices` are the instances that serve, each a worker, of a GPU with all its `instances`. The image of a request is
-    one of `image_pixels`, each equally likely. `precision` is one of PRECISIONS."""
+    one of `images`, by `image_weights` if there are any. `images` has pixels, or numbers of images that are known.
+    `precision` is one of PRECISIONS."""
 
     gpu: Gpu
     instances: tuple[Instance, ...]
@@ -53,7 +56,8 @@ class System:
     networks: tuple[Traced, ...]
     preprocessor: Preprocessor
     cores: int
-    image_pixels: Pixels
+    images: Pixels
+    image_weights: Pixels | None
     precision: str
     prices_usd: Mapping[str, float]
 
@@ -67,7 +71,8 @@ class System:
         preprocess: str = "ideal",
         active_slices: int | None = None,
         cpu_costs: Path | None = None,
-        image_pixels: int | Pixels,
+        image_sizes: int | ImageSizes,
+        processor: str | None = None,
         precision: str,
         prices: str | None = None,
     ) -> "System":
@@ -80,7 +85,8 @@ class System:
             preprocess: The preprocessor, as `preprocessors.parse` takes it.
             active_slices: How many slices serve; None for all.
             cpu_costs: A file with costs of the CPU.
-            image_pixels: The pixels of all images, or of each of several.
+            image_sizes: The pixels of all images, or sizes of several.
+            processor: The image processor, as `processors.known_images` takes it. It needs sizes.
             precision: One of PRECISIONS.
             prices: The prices of parts, as `cost.given_prices` takes them.
 
@@ -104,11 +110,22 @@ class System:
         tokens = [network.name for network in networks if network.step_s is None and len(network.graphs) > 1]
         if tokens and preprocess != "ideal":
             raise UsageError(f"--preprocess {preprocess}: {tokens[0]} takes text; give ideal")
+        if audio and processor is not None:
+            raise UsageError(f"--processor {processor}: {audio[0]} takes audio; leave it out")
+        sizes = None if isinstance(image_sizes, int) else image_sizes
+        images = np.array([image_sizes], np.float64) if sizes is None else sizes.pixels
+        known: tuple[KnownImage, ...] = ()
+        if processor is not None and preprocess != "ideal":
+            if sizes is None:
+                raise UsageError(f"--processor {processor} works by width and height; give --image-sizes")
+            known = known_images(processor, sizes, preprocess)
+            images = np.arange(len(known), dtype=np.float64)
         host = Host(
             "audio" if audio else "image",
             gpu,
             instances[:active],
             taken=active,
+            images=known,
             costs=COSTS if cpu_costs is None else (read_costs(cpu_costs), *COSTS),
         )
         try:
@@ -128,7 +145,8 @@ class System:
             networks,
             preprocessor,
             cores,
-            np.atleast_1d(np.asarray(image_pixels, np.float64)),
+            images,
+            None if sizes is None else sizes.weight,
             precision,
             prices_usd,
         )
@@ -174,7 +192,7 @@ class System:
             return found
 
         def pixels(arrivals: Arrivals) -> Times:
-            return draw(self.image_pixels, len(arrivals.models), rng)
+            return draw(self.images, len(arrivals.models), rng, self.image_weights)
 
         return seconds if step_s else pixels
 
@@ -194,10 +212,10 @@ class System:
             shares: The probability of each model.
         """
         weights = [shares[model] for model in typical]
-        sizes, of = self.image_pixels, None
+        sizes, of = self.images, self.image_weights
         if self._step_s:
             sizes = np.array([length * self._step_s[model] for model, (length, _) in typical.items()])
-            of = weights
+            of = np.array(weights)
         rates = {
             f"{step.name!r} of {self.preprocessor.name}": step.servers
             / float(np.average(step.service_s(sizes), weights=of))

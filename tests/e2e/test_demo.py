@@ -88,6 +88,9 @@ def test_the_demo_reports_every_policy_and_every_tensor_equals_opencvs(policies,
     assert [run["name"] for run in report["runs"]] == [*(f"beforehand + {each}" for each in policies), *takes_files]
     assert report["equality"]["equal"] == report["equality"]["on_dpu"] == 2 * report["photos"]
     assert report["equality"]["max_difference"] == 0
+    checked = report["processor"]
+    assert (checked["model"], checked["equal"], checked["on_dpu"]) == ("qwen2-vl", 2, 2)
+    assert [shape[1] for shape in checked["shapes"]] == [1176, 1176]
     for run in report["runs"]:
         assert (run["requests"], run["finished"], run["failed"], run["shed"]) == (60, 60, 0, 0)
         made_here = not run["name"].startswith("beforehand")
@@ -408,6 +411,7 @@ def test_photos_that_the_dpu_takes_none_of_are_served_by_the_cpu(tmp_path):
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["equality"]["unsupported"] == {"TOO_LARGE": 1} and report["equality"]["on_dpu"] == 0
+    assert report["processor"]["on_dpu"] == 0
     assert report["runs"][0]["preprocessed_on_cpu"] == report["runs"][0]["finished"] == 5
     assert report["simulated"]["dpu"]["for_cpu"] == 1 and report["simulated"]["dpu"]["clocks_from"] == {}
 

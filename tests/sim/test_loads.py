@@ -86,7 +86,7 @@ def test_photos_are_the_same_streamed_or_not_and_take_their_time_on_average(tmp_
     whole, streamed = (run_scenario(Scenario.of(stream=stream, **given))[0].result for stream in (False, True))
     assert streamed["preprocess_ms"]["mean"] == pytest.approx(whole["preprocess_ms"]["mean"])
     system, _ = server_of(Scenario.of(photos=photos, **SERVER))
-    mean_s = sum(float(np.mean(step.service_s(system.image_pixels))) for step in system.preprocessor.steps)
+    mean_s = sum(float(np.mean(step.service_s(system.images))) for step in system.preprocessor.steps)
     assert whole["preprocess_ms"]["mean"] == pytest.approx(1e3 * mean_s, rel=0.1)
     typical = server_of(Scenario.of(**SERVER))[0].capacity_rps({"resnet50": (1.0, 1)}, {"resnet50": 1.0})
     drawn = system.capacity_rps({"resnet50": (1.0, 1)}, {"resnet50": 1.0})

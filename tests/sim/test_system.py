@@ -43,7 +43,7 @@ def test_every_policy_serves_every_partition(scenario, partition, policy):
 def test_saturated_slices_serve_what_their_profiles_say(partition):
     scenario = SERVER.having(partition=partition, rate_rps=60_000.0, requests=60_000)
     done, warnings = run_scenario(scenario)
-    slices = System.of("a100-40gb", ["mobilenet_v3_small"], parts=partition, image_pixels=1, precision="tf32")
+    slices = System.of("a100-40gb", ["mobilenet_v3_small"], parts=partition, image_sizes=1, precision="tf32")
     profiles = slices.profiles()
     known = [profiles] if isinstance(profiles, dict) else profiles
     knees = sum(each["mobilenet_v3_small"].knee().throughput_rps for each in known)
@@ -104,7 +104,7 @@ def test_fewer_active_slices_serve_less_and_leave_the_others_idle():
 
 
 def mixed(model: str = "swin_t") -> System:
-    return System.of("a100-40gb", [model], parts="1g.5gb:3,4g.20gb", image_pixels=1, precision="tf32")
+    return System.of("a100-40gb", [model], parts="1g.5gb:3,4g.20gb", image_sizes=1, precision="tf32")
 
 
 def test_an_idle_large_slice_is_offered_work_before_small_ones():

@@ -33,7 +33,7 @@ READERS = {
         lambda path: read_trace(path, ["a"], 1.0).arrival,
         "arrival_s,model,input_len,output_len\n0,a,1,1\n0.5,a,2,2\n",
     ),
-    "photos": (lambda path: read_images(path).tolist(), "width,height\n640,480\n32,32\n"),
+    "photos": (lambda path: read_images(path).pixels.tolist(), "width,height\n640,480\n32,32\n"),
     "day": (lambda path: read_day(path, ["a"]), "hour,a\n0,10\n12.5,20\n"),
     "corpus": (lambda path: read_corpus(path).inputs.tolist(), "a b c\tein zwei\n12\t34\n"),
     "trees": (lambda path: len(read_trees(path)), "(3 (2 good) (2 film))\n(2 fine)\n"),

@@ -1,6 +1,7 @@
 """Report the image demo as sentences, JSON, tables, a page and files."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ from headrace.host.demo.report.simulated import (
 )
 from headrace.host.demo.runs.images import ImageReport
 from headrace.host.demo.runs.labels import RANDOM_NOTE, Label, surest
+from headrace.host.demo.runs.processor import ProcessorCheck
 from headrace.host.demo.runs.simulated import Simulated
 
 THUMBNAIL = 320  # pixels of the longer side
@@ -60,6 +62,7 @@ def as_json(report: ImageReport) -> dict[str, Any]:
         "image_cus": report.cus,
         **live_json(report, shows(report), f"{note} {NPU_NOTE}" if report.options.npus else note),
         "equality": _equality_json(report.equality),
+        "processor": asdict(report.processor),
         "dpu_clocks": _clocks_json(report.clocks),
         "runs": [run_json(run, report.rates_rps[run.preprocessor]) for run in report.runs],
         "simulated": simulated_json(report.simulated),
@@ -113,6 +116,7 @@ def look(report: ImageReport) -> list[str]:
         late_line(report, "photos"),
         f"Preprocessing: of {equality.on_dpu} tensors that the DPU made, {equality.equal} equal those of OpenCV and "
         "numpy bit for bit.",
+        *processor_line(report.processor),
     ]
     if named := _labels(report):
         labels = ", ".join(f"{label.label} in {_pictures(report)[name]}" for name, label in named.items())
@@ -122,6 +126,17 @@ def look(report: ImageReport) -> list[str]:
     if isinstance(report.simulated, Simulated):
         lines += server_lines(report.simulated)
     return lines
+
+
+def processor_line(check: ProcessorCheck) -> list[str]:
+    """Return a sentence about the image processor, or none if the DPU took no photo for it."""
+    if not check.on_dpu:
+        return []
+    shapes = " and ".join("x".join(map(str, shape)) for shape in dict.fromkeys(check.shapes))
+    return [
+        f"Image processor of {check.model}: the DPU made patches of {check.on_dpu} photos ({shapes}), and "
+        f"{check.equal} of these tensors equal those of the CPU path bit for bit."
+    ]
 
 
 def shows(report: ImageReport) -> list[str]:
@@ -155,6 +170,8 @@ def print_report(report: ImageReport, console: Console) -> None:
         f"max difference {equality.max_difference:g}."
         + (f" Not taken by the DPU: {equality.unsupported}." if equality.unsupported else ""),
     )
+    for line in processor_line(report.processor):
+        print_line(console, line)
     if (clocks := data["dpu_clocks"]) is not None:
         print_line(
             console,

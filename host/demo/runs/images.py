@@ -1,6 +1,7 @@
 """Run the image demo: images go through CPU or DPU into networks, under each policy.
 
     photos -> DPU tensors, compared with OpenCV's -> a profile of each network -> the loads
+           -> tensors of an image processor of Hugging Face, compared with those of the CPU path
            -> a live run for each policy, with these tensors -> a live run from files, which names what photos show
            -> the same photos on a simulated server of PREBA's size, and speech on its slices
 
@@ -27,6 +28,7 @@ from headrace.host.demo.runs.live import (
     take_profiles,
 )
 from headrace.host.demo.runs.load import Capacity, run_rates, slo_s
+from headrace.host.demo.runs.processor import COUNT, MODEL, ProcessorCheck, check_processor
 from headrace.host.demo.runs.serving import Progress
 from headrace.host.demo.runs.simulated import SIMULATING, simulate_images
 from headrace.host.demo.runs.slices import SpeechOnSlices, speech_on_slices
@@ -43,6 +45,7 @@ class ImageReport(LiveReport):
     networks: Mapping[str, ImageNetwork]
     prepared: Mapping[str, PreparedImages]
     labels: Mapping[str, Mapping[str, Label]]
+    processor: ProcessorCheck
     speech: SpeechOnSlices | None = None
 
     @property
@@ -88,6 +91,8 @@ async def _demo(options: DemoOptions, loaded: Sequence[ImageNetwork], xclbin: Pa
             progress.stage(title, len(options.images))
             by_spec[spec] = await prepare_images(dpu, options.images, progress.step)
             cus = len(dpu.cus)
+        progress.stage(f"DPU tensors of {MODEL} against those of the CPU path", min(COUNT, len(options.images)))
+        checked = await check_processor(xclbin, options.images, options.api, progress.step)
         prepared = {name: by_spec[network.spec] for name, network in networks.items()}
         profiles = await take_profiles(
             options,
@@ -128,4 +133,5 @@ async def _demo(options: DemoOptions, loaded: Sequence[ImageNetwork], xclbin: Pa
         networks=networks,
         prepared=prepared,
         labels=labels.by_image,
+        processor=checked,
     )

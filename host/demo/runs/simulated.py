@@ -144,7 +144,7 @@ def _simulated_or_reason(
 def _simulated(options: DemoOptions, inputs: Inputs, run: Run, emulated: tuple[int, ...]) -> Simulated:
     """Simulate both loads with each server. `emulated` counts the CUs by kind. Raises HeadraceError."""
     names = inputs.traced_names
-    system = System.of(GPU, list(names.values()), parts=SEVENTHS, image_pixels=1, precision=PRECISION)
+    system = System.of(GPU, list(names.values()), parts=SEVENTHS, image_sizes=1, precision=PRECISION)
     name = "preba" if "preba" in options.policies else options.policies[-1]
     times, profiles = system.slowest_times(), system.profiles()
     assert isinstance(profiles, dict)  # all slices are equal

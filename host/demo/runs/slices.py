@@ -50,7 +50,7 @@ class SpeechOnSlices:
 
 def speech_on_slices(options: DemoOptions, policies: Sequence[str] = POLICIES) -> SpeechOnSlices:
     """Simulate each policy with the same clips and arrivals. `options` have the seed."""
-    system = System.of(GPU, [NETWORK], parts=SEVENTHS, image_pixels=1, precision=PRECISION)
+    system = System.of(GPU, [NETWORK], parts=SEVENTHS, image_sizes=1, precision=PRECISION)
     profiles, times, count = system.profiles(), system.slowest_times(), len(system.slices)
     assert isinstance(profiles, dict)  # all slices are equal
     profile, step_s = profiles[NETWORK], traced(NETWORK).step_s

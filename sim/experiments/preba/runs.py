@@ -195,7 +195,7 @@ def points(job: Curves) -> Iterable[Point]:
 
 
 def slices_of(model: str, parts: str, precision: str = PRECISION) -> System:
-    return System.of(GPU, [model], parts=parts, image_pixels=TYPICAL_PIXELS, precision=precision)
+    return System.of(GPU, [model], parts=parts, image_sizes=TYPICAL_PIXELS, precision=precision)
 
 
 # ---- simulated servers ----

@@ -125,7 +125,7 @@ def system(server: Server) -> System:
         [server.model],
         parts=server.partition,
         preprocess=server.preprocess,
-        image_pixels=TYPICAL_PIXELS,
+        image_sizes=TYPICAL_PIXELS,
         precision=PRECISION,
     )
 

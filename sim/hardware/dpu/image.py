@@ -121,7 +121,7 @@ class _Render:
         self._held_back = 1 if 1 in halved or (2 in halved and width > 4) else 0
         # The triangle filter between rows may need the row below.
         self.mcu_rows = min(rows.stop - 1 + self._held_back, height - 1) // (8 * v_factor) + 1
-        self._lead = min(LEAD, _beats(len(columns)))
+        self._lead = min(LEAD, beats_of(len(columns)))
         self._send = send
         self._next = 0  # the number of the next MCU row
         self._y = 0
@@ -159,7 +159,7 @@ def render_cycles(
 
     MCU rows are written into the ring at a word a clock and read at two pixels a clock."""
     render = _Render(
-        width, height, (h_factor, v_factor), chroma, range(height), range(width), lambda clock: clock + _beats(width)
+        width, height, (h_factor, v_factor), chroma, range(height), range(width), lambda clock: clock + beats_of(width)
     )
     blocks = h_factor * v_factor + sum(h * v for h, v in chroma) if components == 3 else 1
     words = 8 * blocks * -(-width // (8 * h_factor))
@@ -176,18 +176,18 @@ def decode_cycles(work: JpegWork, latency: int = 120) -> int:
     `latency` is that of the workspace. In files of one scan, many symbols of many bits in a row cause clocks without
     data. They are left out (less than 0.1 % in photos). The model is not meant for images below 32 x 32 pixels, where
     single clocks count."""
-    return _decode(
+    return decode_rows(
         work,
         FIRST_BYTE,
         range(work.height),
         range(work.width),
         0,
-        lambda frame: lambda clock: clock + _beats(work.width),
+        lambda frame: lambda clock: clock + beats_of(work.width),
         latency,
     )
 
 
-def _decode(
+def decode_rows(
     work: JpegWork,
     first_byte: int,
     rows: Range,
@@ -278,7 +278,7 @@ TO_ROOM: Final = 2  # from the last word read of a row to room for another
 Window = Callable[[int, int], int]
 
 
-def _beats(width: int) -> int:
+def beats_of(width: int) -> int:
     """Return the beats of a row. Streams carry two pixels a beat, and a row starts with a new beat."""
     return -(-width // 2)
 
@@ -323,11 +323,11 @@ class _Resize:
         source rows."""
         (width, height), (out_width, out_height) = size, out_size
         self._read = [frame + TO_READ + rows.start]  # the clocks of the output rows' last words, and one before
-        self._beats = _beats(len(come))
+        self._beats = beats_of(len(come))
         alone = len(columns) == out_width and _last_pixel_alone(width, out_width)
         self._row = self._beats + alone
-        self._taps = _beats(columns.stop)  # taps left of the window need no data, and no room in their queue
-        self._wanted = self._taps - _beats(columns.start)
+        self._taps = beats_of(columns.stop)  # taps left of the window need no data, and no room in their queue
+        self._wanted = self._taps - beats_of(columns.start)
         self._tapped = frame + TO_READ  # the clock in which the last row's last tap came
         self._of = _sources(height, out_height)[rows.start : rows.stop]
         self._send = send
@@ -375,12 +375,12 @@ def resize_cycles(width: int, height: int, out_width: int, out_height: int) -> i
 
 def crop_cycles(width: int, height: int) -> int:
     """Return the clocks from the frame to the last beat of a window of a `width` x `height` image, at any place."""
-    return _beats(width) * height + 5
+    return beats_of(width) * height + 5
 
 
 def normalize_cycles(width: int, height: int) -> int:
     """Return the clocks from the first to the last beat."""
-    return _beats(width) * height + 2
+    return beats_of(width) * height + 2
 
 
 # ---- image_cu ----
@@ -411,7 +411,7 @@ TO_STORED: Final = 10  # from the last pixels to the first word of the bursts th
 TO_DONE: Final = 7
 
 
-class _Store:
+class Store:
     """Rows of the window on their way into the FIFOs, and words of 16 bytes, one a clock, out of them."""
 
     def __init__(self, row_bytes: int, rows: int, planes: int, ready: int) -> None:
@@ -434,7 +434,7 @@ class _Store:
         return max(last + TO_STORED + self._last_words, ceil(self._written))
 
 
-def _arrival(word: int) -> int:
+def file_arrival(word: int) -> int:
     """Return the clock, from the first byte's, of a word of the file where the tables come through the same port.
 
     Memory sends the tables' first two bursts in turn with the file's, and two more after each 512 words of it, which
@@ -444,7 +444,7 @@ def _arrival(word: int) -> int:
     return word + TABLE_BURST_WORDS * bursts + TO_WORD
 
 
-def _tables_loaded(latency: int) -> int:
+def tables_loaded(latency: int) -> int:
     loaded = [0] * TABLE_BURSTS_AHEAD
     for burst in range(TABLE_BURSTS):
         asked = 0 if burst < TABLE_BURSTS_AHEAD else loaded[-TABLE_BURSTS_AHEAD] + TO_NEXT_BURST - TO_FIRST_ENTRY
@@ -486,21 +486,21 @@ def image_cu_cycles(
         of = _sources(work.width, width)
         first, last = of[columns.start][0], of[columns.stop - 1][1]
         source_columns = range(max(first - 1, 0) // 8 * 8, min((last + 1) // 8 * 8 + 8, work.width))
-        taps = max(rows.stop, _beats(columns.stop))
+        taps = max(rows.stop, beats_of(columns.stop))
     known = _window_cycles(size, (width, height), taps) if stage >= 1 else 0
-    tables = _tables_loaded(latency) if stage == 3 else 0
+    tables = tables_loaded(latency) if stage == 3 else 0
     planes = 3 if stage == 3 else 1
-    store = _Store(3 * window_width * (element_bytes if stage == 3 else 1), window_height, planes, tables)
+    store = Store(3 * window_width * (element_bytes if stage == 3 else 1), window_height, planes, tables)
     resize: list[_Resize] = []
 
     def begin(frame: int) -> Send:
         if stage == 0:
-            return lambda clock: store.row(clock, clock + _beats(width))
+            return lambda clock: store.row(clock, clock + beats_of(width))
         resize.append(_Resize(frame + FIFO, size, (width, height), rows, columns, source_columns, store.row))
         return lambda clock: resize[0].take(clock + FIFO) - FIFO
 
-    arrival = _arrival if stage == 3 else lambda word: 0
-    last = _decode(work, TO_FIRST_BYTE + latency, source_rows, source_columns, known, begin, latency, arrival)
+    arrival = file_arrival if stage == 3 else lambda word: 0
+    last = decode_rows(work, TO_FIRST_BYTE + latency, source_rows, source_columns, known, begin, latency, arrival)
     if resize:
         last = resize[0].sent
     else:

@@ -356,7 +356,7 @@ def test_the_dpu_has_as_many_units_as_the_papers_pcie_traffic_implies():
             ["mobilenet_v3_small"],
             parts=WHOLE,
             preprocess=f"dpu:{count}",
-            image_pixels=TYPICAL_PIXELS,
+            image_sizes=TYPICAL_PIXELS,
             precision=PRECISION,
         )
         (step,) = (step for step in system.preprocessor.steps if step.name == "image cu")
