@@ -110,8 +110,8 @@ def image_unit(style: str) -> str:
         style,
         "The image compute unit: one JPEG file to one tensor",
         "A file goes from device memory through parse, entropy decoder, transform and render, then through resize, "
-        "crop, normalize and store back to device memory. Files of several scans take a way through a workspace. A program "
-        "takes the scaler in place of resize and crop. It ends in normalize, in patches, or in the workspace.",
+        "crop, normalize and store back to device memory. Files of several scans take a way through a workspace. A "
+        "program takes the scaler in place of resize and crop. It ends in normalize, in patches, or in the workspace.",
         604,
     )
     drawing.box(16, 52, 104, 466, [], "memory")

@@ -153,16 +153,31 @@ module scaler
   );
 
   // ---- Input ----
-  // Its beats are counted, so that an end that comes too early is one.
+  // It comes from registers, as what a beat has decides whether it is taken. Beats are counted, so
+  // that an end that comes too early is one.
+  beat_t       beat;
+  logic        beat_valid, beat_ready;
+
+  stream_register #(.Width($bits(beat_t))) u_input (
+    .clk_i,
+    .rst_ni,
+    .data_i (beat_i),
+    .valid_i(beat_valid_i),
+    .ready_o(beat_ready_o),
+    .data_o (beat),
+    .valid_o(beat_valid),
+    .ready_i(beat_ready)
+  );
+
   logic        taking_q, first_ready, accept, pixels;
   logic [14:0] word_q, last_word;
   logic [15:0] row_q;
   logic        whole;
 
-  assign pixels       = beat_i.keep != '0;
+  assign pixels       = beat.keep != '0;
   assign drains       = state_q == StDrain || state_q == StTail || state_q == StAbort;
-  assign beat_ready_o = taking_q && (drains || (run && (!pixels || first_ready)));
-  assign accept       = beat_ready_o && beat_valid_i;
+  assign beat_ready   = taking_q && (drains || (run && (!pixels || first_ready)));
+  assign accept       = beat_ready && beat_valid;
   assign last_word    = 15'((source_q.width - 16'd1) >> 1);
   assign whole        = row_q == source_q.height;
 
@@ -170,7 +185,7 @@ module scaler
     if (!rst_ni) begin
       taking_q <= 1'b0;
       ended_q  <= 1'b0;
-    end else if (accept && beat_i.last) begin
+    end else if (accept && beat.last) begin
       taking_q <= 1'b0;
       ended_q  <= 1'b1;
     end else if ((state_q == StFrame || state_q == StRefuse) && frame_ready_i) begin
@@ -189,7 +204,7 @@ module scaler
       word_q <= word_q == last_word ? '0 : word_q + 15'd1;
       if (word_q == last_word) row_q <= row_q + 16'd1;
     end
-    if (accept && beat_i.last) end_status_q <= beat_i.status;
+    if (accept && beat.last) end_status_q <= beat.status;
   end
   assign failed = end_status_q != StatusOk || !whole;
 
@@ -204,8 +219,8 @@ module scaler
   logic  swap;
   assign swap = setup_i.columns_first;
 
-  assign source = '{pixel: beat_i.pixel, both: beat_i.keep[1],
-                    valid: beat_valid_i && pixels && taking_q && run};
+  assign source = '{pixel: beat.pixel, both: beat.keep[1],
+                    valid: beat_valid && pixels && taking_q && run};
   assign rows_in           = swap ? columns_out : source;
   assign columns_in        = swap ? source : rows_out;
   assign result            = swap ? rows_out : columns_out;

@@ -9,15 +9,12 @@ from headrace.host.dpu.processors import (
     Images,
     MergedPatches,
     PaddedPatches,
-    Pass,
     PatchImages,
-    Placement,
     ProcessorSpec,
     Size,
 )
 from headrace.host.dpu.reference.processor import forms
-from headrace.host.dpu.units import scaler
-from headrace.host.dpu.units.program import Program, program
+from headrace.host.dpu.units.program import CuPass, Program, program
 from headrace.sim.hardware.dpu.processor import Layout, Patches, Planes, ScalerPass, Workspace
 from headrace.sim.system.processors import ProcessorWork
 
@@ -48,34 +45,31 @@ def scaler_passes(spec: ProcessorSpec, source: Size) -> tuple[ScalerPass, ...]:
         UsageError: The spec does not take this size.
     """
     made = program(spec, source)
-    passes = made.plan.passes
-    return tuple(_pass(spec, source if each.of is None else passes[each.of].size, each, made) for each in passes)
+    return tuple(_pass(spec, each, made) for each in made.passes)
 
 
-def _pass(spec: ProcessorSpec, source: Size, each: Pass, made: Program) -> ScalerPass:
-    by = each.placement or Placement(each.size, each.size)
-    left, top = max(0, -by.left), max(0, -by.top)
-    width = min(each.size.width - left, by.canvas.width - max(0, by.left))
-    height = min(each.size.height - top, by.canvas.height - max(0, by.top))
-    table = scaler.table(source, each.size, spec.filter, spec.engine, (left, top, width, height))
+def _pass(spec: ProcessorSpec, each: CuPass, made: Program) -> ScalerPass:
+    table = each.table
     return ScalerPass(
-        source,
+        table.source,
         table.out,
         table.row_entries,
         table.columns.flags.tolist(),
         table.wide,
         table.columns_first,
-        by.canvas,
-        max(0, by.top),
-        Workspace() if each.placement is None else _layout(spec, by.canvas, made),
+        each.canvas,
+        each.top,
+        Workspace() if each.keeps else _layout(spec, each.canvas, made),
     )
 
 
 def _layout(spec: ProcessorSpec, canvas: Size, made: Program) -> Layout:
     value_bytes = made.dtype.itemsize
     match spec.layout:
-        case Images():
+        case Images(channels_last=False):
             return Planes(value_bytes)
+        case Images():  # a row of the image is a patch
+            return Patches(canvas.width, value_bytes, channels_last=True, height=1)
         case MergedPatches(side, merge, frames):
             return Patches(side, value_bytes, merge=merge, frames=frames)
         case PatchImages(side, frames):

@@ -58,6 +58,28 @@ CASES = {  # the processor, the source's size, the engine
     "odd sizes": (to(223, 225), (401, 277)),
     "rows shorter than a turn of the memory": (to(16, 16), (400, 300)),
     "columns first": (to(100, 200), (200, 1200), Engine.PILLOW13),
+    "tiles": (
+        {
+            "image_processor_type": "LlavaNextImageProcessor",
+            "size": {"shortest_edge": 224},
+            "crop_size": {"height": 224, "width": 224},
+            "image_grid_pinpoints": [[224, 448], [448, 224], [448, 448]],
+        },
+        (500, 375),
+    ),
+    "tiles of a resized image": (
+        {
+            "image_processor_type": "Idefics3ImageProcessor",
+            "size": {"longest_edge": 400},
+            "max_image_size": {"longest_edge": 200},
+        },
+        (320, 240),
+    ),
+    "resized twice": (
+        {"image_processor_type": "DonutImageProcessor", "size": {"height": 320, "width": 240}},
+        (500, 375),
+    ),
+    "channels last of images": (to(224, 224), (400, 300)),
     "columns first, Lanczos": (to(200, 60, **LANCZOS), (200, 450), Engine.PILLOW13),
 }
 BOTH_WAYS = {"growing along columns only", "Lanczos, growing along columns only"}
@@ -70,6 +92,7 @@ QUICK = {
     "Lanczos",
     "growing along columns only",
     "columns first",
+    "tiles",
 }
 JPEGS = {"4:2:0": {"quality": 90, "subsampling": 2}, "4:4:4": {"quality": 95, "subsampling": 0}}
 
@@ -84,6 +107,7 @@ def jpeg(width: int, height: int, **how) -> bytes:
 def check(name: str, latency: int = 120, **how) -> None:
     config, size, *engine = CASES[name]
     spec, file = from_hf(config, *(engine or [Engine.TORCHVISION])), jpeg(*size, **how)
+    spec = spec.cast(channels_last=name == "channels last of images")
     made, passes = programs.program(spec, Size(*size)), scaler_passes(spec, Size(*size))
     room = -(-made.tensor_bytes // 16) * 16
     done = cu_rtlsim.image_cu(

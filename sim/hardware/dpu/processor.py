@@ -44,8 +44,8 @@ HELD_BACK: Final = 1  # the last row of an MCU row waits for the next one (image
 
 # ---- scaler ----
 
-# image_cu.sv, u_program: the lists come in bursts, of which two fit the FIFO. An entry has two words.
-LIST_BURST_WORDS, LIST_BURSTS_AHEAD, ENTRY_WORDS = 16, 2, 2
+# image_cu.sv, u_program: the lists come in bursts, of which four fit the FIFO. An entry has two words.
+LIST_BURST_WORDS, LIST_BURSTS_AHEAD, ENTRY_WORDS = 64, 4, 2
 # scaler.sv: from the last entry along rows to the first step, by StCheck, StFrame and the reading of the table
 TO_RUN: Final = 6
 ROWS: Final = 14  # scaler_rows.sv: from a pixel to an output that it completes
@@ -80,12 +80,13 @@ class Patches:
     """A tensor in patches.
 
     Args:
-        side: Of a patch, in pixels.
+        side: Width of a patch, in pixels.
         value_bytes: Bytes of a value.
         merge: Patches on a side of a square that stays together.
         frames: How often each patch is there.
         channels_last: The channels of a pixel lie side by side.
         fill_bytes: Bytes of zeros after the last patch.
+        height: Height of a patch, if it is not `side`.
     """
 
     side: int
@@ -94,6 +95,7 @@ class Patches:
     frames: int = 1
     channels_last: bool = False
     fill_bytes: int = 0
+    height: int | None = None
 
     def row_reads(self) -> int:
         """Return the clocks for a row of a patch: of one channel, or of all with channels last.
@@ -161,13 +163,14 @@ class _Bands:
     def __init__(self, layout: Patches, canvas: Size, ready: int) -> None:
         width, _ = canvas
         side, merge = layout.side, layout.merge
+        height = layout.height or side
         across = width // side
-        words = -(-side // WORD_PIXELS) * across * side * merge
-        rows = across * merge * side * (1 if layout.channels_last else 3 * layout.frames)
-        values = 3 * width * side * merge * layout.frames * layout.value_bytes
+        words = -(-side // WORD_PIXELS) * across * height * merge
+        rows = across * merge * height * (1 if layout.channels_last else 3 * layout.frames)
+        values = 3 * width * height * merge * layout.frames * layout.value_bytes
         self._read = max(rows * layout.row_reads(), -(-values // STORE_WORD))
         self._places = 2 if words <= BAND_WORDS // 2 else 1
-        self._rows = side * merge
+        self._rows = height * merge
         self._fill = -(-layout.fill_bytes // STORE_WORD) * FILL_CLOCKS
         self._ready = ready
         self._row = 0
@@ -200,12 +203,11 @@ def _sink(each: ScalerPass, tables: int) -> _Sink:
 
 def list_cycles(words: int, latency: int) -> int:
     """Return the clocks in which the first words of the lists come. Those of the FIFO are there already."""
-    loaded = [0, 0]
+    loaded = [burst * LIST_BURST_WORDS for burst in range(1, LIST_BURSTS_AHEAD + 1)]
     for _ in range(-(-words // LIST_BURST_WORDS) - LIST_BURSTS_AHEAD):
-        # A burst is asked for when one has left the FIFO; the first two leave it a word a clock.
-        asked = loaded[-LIST_BURSTS_AHEAD] or (len(loaded) - 1) * LIST_BURST_WORDS
+        asked = loaded[-LIST_BURSTS_AHEAD]  # when a burst has left the FIFO
         loaded.append(max(asked + TO_NEXT_BURST + latency - 1, loaded[-1]) + LIST_BURST_WORDS)
-    return max(loaded[-1], words)
+    return max(loaded[-1], words) if words > LIST_BURST_WORDS * LIST_BURSTS_AHEAD else words
 
 
 class _Scaler:
