@@ -82,8 +82,10 @@ class Fifo:
 
     def full(self, max_count: int) -> bool:
         """Return whether a batch would gain nothing by waiting: it has `max_count` requests, or all tokens."""
-        if self.size() >= max_count:
-            return True
+        return self.size() >= max_count or self.full_of_tokens()
+
+    def full_of_tokens(self) -> bool:
+        """Return whether all tokens of a batch wait."""
         if self.max_tokens == math.inf:
             return False
         tokens = 0.0

@@ -111,8 +111,8 @@ class QueueLengthBatching:
             if waiting == 0 or queue.oldest() >= oldest:
                 continue
             batch = queue.rule.batch(waiting, now)
-            filled = batch == 0 and queue.full(queue.rule.largest)
-            if filled:  # by its tokens, so it cannot grow to the size that the rule waits for
+            filled = batch == 0 and queue.full_of_tokens()
+            if filled:  # so it may not grow to the size that the rule waits for
                 batch = min(waiting, queue.rule.largest)
             waited = batch == 0 and queue.oldest() + self._max_wait_s <= now
             if waited:
