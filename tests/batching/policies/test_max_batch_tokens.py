@@ -65,6 +65,23 @@ def policy(name, workers, max_batch, max_tokens, joined=False, **more):
     )
 
 
+class Watched:
+    """A policy that notes the tokens, the requests and the padded length of its tasks, and keeps no request."""
+
+    def __init__(self, policy, tasks):
+        self._policy = policy
+        self._tasks = tasks
+
+    def __getattr__(self, name):
+        return getattr(self._policy, name)
+
+    def next_task(self, worker, now):
+        task = self._policy.next_task(worker, now)
+        if task is not None:
+            self._tasks.append((tokens_of(task), len(task.requests), task.padded_to))
+        return task
+
+
 def tokens_of(task):
     return sum(request.input_len for request in task.requests)
 
@@ -80,13 +97,14 @@ def test_policies_of_whole_requests_have_the_bound():
 def test_no_batch_has_more_tokens_and_every_rule_holds(name, joined, seed, max_batch, max_tokens):
     """Requests come, are withdrawn, run and are lost. All of them run to their end, as the contract says."""
     history = random_history(random.Random(seed), {"a": max_batch, "b": max_batch})
-    bench = Bench(name, lambda workers: policy(name, workers, max_batch, max_tokens, joined), times(joined), {})
+    tasks = []
+    bench = Bench(
+        name, lambda workers: Watched(policy(name, workers, max_batch, max_tokens, joined), tasks), times(joined), {}
+    )
     played = play(bench, history)
     assert played.broken is None, "\n".join([played.broken.message, *played.broken.timeline])
-    for task in played.tasks:
-        assert tokens_of(task) <= max_tokens
-        if name == "bucketed-graph" and len(task.requests) > 1:
-            assert len(task.requests) * task.padded_to <= max_tokens
+    for tokens, requests, padded_to in tasks:
+        assert tokens <= max_tokens and (requests == 1 or requests * padded_to <= max_tokens)
 
 
 @pytest.mark.parametrize("name", IN_ORDER)
@@ -182,21 +200,10 @@ def test_the_simulator_keeps_the_bound_and_serves_all(name):
     arrivals = [0.05 * number for number in range(count)]
     load = Arrivals(["a"] * count, arrivals, [math.inf] * count, lengths, [1] * count)
     made = policy(name, 2, 6, 7, joined=True)
-    seen = []
-
-    class Watched:
-        def __getattr__(self, attribute):
-            return getattr(made, attribute)
-
-        def next_task(self, worker, now):
-            task = made.next_task(worker, now)
-            if task is not None:
-                seen.append(tokens_of(task))
-            return task
-
-    done = simulate(Watched(), load, times(joined=True), 2)
+    tasks = []
+    done = simulate(Watched(made, tasks), load, times(joined=True), 2)
     assert all(at < math.inf for at in done.finished) and len(done.finished) == count
-    assert 4 < max(seen) <= 7
+    assert 4 < max(tokens for tokens, _, _ in tasks) <= 7
 
 
 def test_buckets_are_limited_by_their_padded_length():

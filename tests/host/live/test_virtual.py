@@ -62,14 +62,14 @@ class ByTokens:
     """Latency grows with the tokens of the batch."""
 
     def latency(self, node, batch, length):
-        return (0.4 + 0.05 * batch * length) * 1e-3
+        return (1.0 + 0.8 * batch * length) * 1e-3
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("times", [NodeTimes(TRANSLATOR, Sublinear()), NodeTimes(OPAQUE, ByTokens(), joined=True)])
 @pytest.mark.parametrize("name", sorted({*POLICIES} - {"serial"}))
 def test_it_is_also_with_a_bound_on_the_tokens_of_a_batch(name, times, workers):
-    served = compare(name, times, workers, False, max_batch_tokens=12)
+    served = compare(name, times, workers, False, max_batch_tokens=12, bucket_width=2)
     tokens = [sum(lengths) for lengths in served]
     assert max(tokens) <= 12 and max(tokens) > 6 and max(map(len, served)) > 1
 

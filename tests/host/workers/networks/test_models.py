@@ -320,7 +320,7 @@ def test_outputs_of_a_network_with_joined_inputs_have_a_row_a_request_or_for_som
     if longest < 8:
         body = body.replace("k=4", "k=1")
     merged = 1 if longest < 8 else 4
-    model = load_model(users(body), input_shape=JOINED.replace("64", str(longest)))
+    model = load_model(users(body), input_shape=JOINED.replace("64+", f"{longest}+"))
     assert model.outputs == (
         TensorSpec("all", "float32", (-1, 4), longest, 1),
         TensorSpec("images", "int64", (3,)),
