@@ -180,7 +180,7 @@ def _fitted(spec: ProcessorSpec, network: NetworkDescription) -> dict[str, str]:
             raise UsageError(
                 f"{spec.name} makes tensors whose shape depends on the image: {name} is "
                 f"{_text(made[first][name])} of {_by(first)} pixels and {_text(made[other][name])} of {_by(other)}; "
-                f"the input {each.name!r} takes {_taken(each)}; {_advice(made, name)}"
+                f"the input {each.name!r} takes {_taken(each)}; {_advice(made, name, network)}"
             )
         if not any(_fits(forms[name], each) for forms in made.values()):
             raise UsageError(
@@ -194,8 +194,10 @@ def _unbounded(spec: TensorSpec) -> TensorSpec:
     return spec if spec.variable is None else replace(spec, longest=sys.maxsize)
 
 
-def _advice(made: Mapping[Size, Mapping[str, Form]], name: str) -> str:
+def _advice(made: Mapping[Size, Mapping[str, Form]], name: str, network: NetworkDescription) -> str:
     """Return the advice for a tensor whose shape depends on the image: the --input-shape that takes it."""
+    if network.name.endswith(EXPORTED):
+        return f"a {EXPORTED} file cannot take such tensors; serve the network as module:function, or send tensors"
     shapes = [forms[name].shape for forms in made.values()]
     if len({len(shape) for shape in shapes}) > 1:
         return "send tensors"

@@ -139,7 +139,7 @@ class ModelSettings:
 
     @property
     def max_batch_tokens(self) -> int | None:
-        """Return the most tokens of a batch, which is a setting of most policies. None if there is no limit."""
+        """Return the largest number of tokens of a batch, a setting of most policies. None if there is no limit."""
         tokens: int | None = getattr(self.chosen, "max_batch_tokens", None)
         return tokens
 

@@ -21,7 +21,7 @@ class TokenLimit:
 
     max_batch_tokens: int | None = setting(
         default=None,
-        help="Most tokens of a batch: the sum of the lengths of its inputs, such as patches of images [no limit].",
+        help="Largest number of tokens of a batch: the sum of its input lengths, such as patches of images [no limit].",
         ge=1,
         le=1 << 40,
         kw_only=True,

@@ -102,10 +102,11 @@ class WindowBatching:
         longest: WindowQueue | None = None
         oldest = math.inf
         for queue in self.all_queues:
+            since = queue.oldest()
             # `wakeup` returns the value of `due`. At that time, to the last bit, the batch is ready.
-            if queue.oldest() < oldest and (queue.due() <= now or queue.full(queue.max_batch_for(worker))):
+            if since < oldest and (since + queue.window_s <= now or queue.full(queue.max_batch_for(worker))):
                 longest = queue
-                oldest = queue.oldest()
+                oldest = since
         return longest
 
     def next_task(self, worker: int, now: float) -> Task | None:

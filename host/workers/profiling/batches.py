@@ -100,8 +100,8 @@ async def measure_curve(
     audio, sizes = network.audio_spec, _lengths(network, lengths)
     joined = any(spec.joined for spec in network.inputs)
     if joined:
-        most = max_batch_tokens or max_batch * max(sizes)
-        sizes = sorted({math.prod(example_grid(min(size, most))) for size in sizes})
+        max_tokens = max_batch_tokens or max_batch * max(sizes)
+        sizes = sorted({math.prod(example_grid(min(size, max_tokens))) for size in sizes})
     varies = any(spec.variable is not None for spec in network.inputs)
     devices = worker_devices(workers)
     arena = SlotArena({model: (network.inputs, network.outputs)}, len(devices) * max_batch)
@@ -127,7 +127,7 @@ async def measure_curve(
                 points += await _measure_points(
                     running,
                     batch_of,
-                    doubling(min(max_batch, most // length) if joined else max_batch),
+                    doubling(min(max_batch, max_tokens // length) if joined else max_batch),
                     on_point,
                     to_the_knee=True,
                     length=length,
