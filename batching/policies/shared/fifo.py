@@ -33,6 +33,7 @@ class Fifo:
         self.since: list[float] = []
         self.head: int = 0
         self.max_tokens: float = max_tokens
+        self._bounded: bool = max_tokens < math.inf  # kept, because compiled code looks `math.inf` up each time
         self._gone: int = 0  # the number of removed entries after `head`
         self._places: dict[int, int] | None = None  # by request id; places count from before `_given_up`
         self._given_up: int = 0  # entries deleted at the front since `_places` was made
@@ -64,7 +65,7 @@ class Fifo:
         """Return how many of the first requests one batch may have: at most `max_count`, and no more tokens than
         `max_tokens` together with `used` tokens of other requests."""
         count = min(max_count, self.size())
-        if self.max_tokens == math.inf:
+        if not self._bounded:
             return count
         tokens = used
         fit = 0
@@ -86,7 +87,7 @@ class Fifo:
 
     def full_of_tokens(self) -> bool:
         """Return whether all tokens of a batch wait."""
-        if self.max_tokens == math.inf:
+        if not self._bounded:
             return False
         tokens = 0.0
         for place in range(self.head, len(self.requests)):
@@ -105,7 +106,7 @@ class Fifo:
 
     def take(self, max_count: int, used: float = 0.0) -> tuple[Request, ...]:
         """Remove and return the first requests that `fits` counts."""
-        if self.max_tokens < math.inf:
+        if self._bounded:
             max_count = self.fits(max_count, used)
         if self._places is not None:
             return self._take_looked_up(max_count)
