@@ -61,6 +61,14 @@ class PolicyError(HeadraceError):
 class BadInput(UsageError):
     """The network cannot take this input."""
 
+    @classmethod
+    def too_many_tokens(cls, id: int, tokens: float, max_tokens: float) -> "BadInput":
+        """Return the error for a request that is longer than a batch may be."""
+        return cls(
+            f"request {id} has {tokens:g} tokens, and a batch has at most {max_tokens:g}; send a shorter input, or "
+            "give --max-batch-tokens a larger number"
+        )
+
 
 class UnsupportedInput(HeadraceError):
     """The DPU cannot take this input, for example a CMYK JPEG. The CPU path may still take it."""

@@ -44,7 +44,10 @@ class Policy(Protocol):
         ...
 
     def submit(self, request: Request, now: float) -> None:
-        """Add a request to the policy. If this raises UnknownModel, the policy keeps nothing of the request."""
+        """Add a request to the policy.
+
+        Raises UnknownModel, and BadInput for a request with more tokens than a batch may have. The policy then keeps
+        nothing of the request."""
         ...
 
     def next_task(self, worker: int, now: float) -> Task | None:

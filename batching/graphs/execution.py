@@ -78,11 +78,15 @@ class NodeTimes:
     """The latencies of a graph's nodes on one kind of hardware, in sums. Times are in seconds, lengths in the model's
     unit.
 
-    With `copying`, the nodes are the cells of a network of chains, and the simulator adds what their states cost to
-    bring together (sim/cell_memory.py)."""
+    With `joined`, a batch joins its inputs without padding. Its `length` is then the mean of its inputs, not the
+    longest. With `copying`, the nodes are the cells of a network of chains, and the simulator adds what their states
+    cost to bring together (sim/cell_memory.py)."""
 
-    def __init__(self, graph: ModelGraph, latency: LatencyModel, copying: Copying | None = None) -> None:
+    def __init__(
+        self, graph: ModelGraph, latency: LatencyModel, copying: Copying | None = None, joined: bool = False
+    ) -> None:
         self.graph = graph
+        self.joined: Final[bool] = joined
         self.copying: Final[Copying | None] = copying
         self.sections = Sections(graph)
         self._latency = latency
@@ -183,14 +187,18 @@ class NodeTimes:
 
     def whole_task(self, task: Task) -> float:
         """Return the time (s) of a whole-graph task, padded to its longest input and output, or to its graph's
-        length."""
+        length, or with joined inputs."""
         if self.plain:
             return self.sums(len(task.requests), 1.0)[self._nodes]
         input_len = max(1.0, task.padded_to)
         output_len = 1
+        tokens = 0.0
         for request in task.requests:
             input_len = max(input_len, request.input_len)
             output_len = max(output_len, request.output_len)
+            tokens += request.input_len
+        if self.joined:
+            input_len = tokens / len(task.requests)
         return self.whole(len(task.requests), input_len, output_len)
 
     def task_length(self, task: Task) -> float:

@@ -64,6 +64,7 @@ class Profile:
         nodes: The latencies of the model's nodes, if they were measured.
         step_s: The duration (s) of one unit of length, for audio inputs; else None.
         knee_growth: The factor of the knee rule, at least KNEE_GROWTH.
+        joined: Whether a batch joins its inputs, without padding. Its time then depends on the mean length.
 
     Raises:
         UsageError: There are no points, they are not in order, or a value is impossible.
@@ -76,6 +77,7 @@ class Profile:
     nodes: NodeLatencies | None = None
     step_s: float | None = None
     knee_growth: float = KNEE_GROWTH
+    joined: bool = False
 
     def __post_init__(self) -> None:
         if not self.points:
@@ -152,7 +154,7 @@ class Profile:
         """Return the times of the model's nodes if they were measured, else of the whole network as one node."""
         if self.nodes is not None:
             return NodeTimes(self.nodes.graph(self.model), self.nodes)
-        return NodeTimes(ModelGraph.opaque(self.model), self)
+        return NodeTimes(ModelGraph.opaque(self.model), self, joined=self.joined)
 
     @classmethod
     def of(
@@ -221,6 +223,7 @@ class Profile:
                 None if nodes is None else NodeLatencies.from_body(nodes),
                 None if step_s is None else float(step_s),
                 float(body.get("knee_growth", KNEE_GROWTH)),
+                body.get("joined", False) is True,
             )
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             raise UsageError(f"this is not a profile that `headrace profile` wrote: {error!r}") from error

@@ -28,7 +28,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from headrace.batching.context import PolicyContext
-from headrace.batching.errors import UnknownModel, UsageError, check_max_batch
+from headrace.batching.errors import BadInput, UnknownModel, UsageError, check_max_batch
 from headrace.batching.graphs.execution import steps
 from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.batching.policies.shared.fifo import Fifo
@@ -46,11 +46,14 @@ def bucket_end(input_len: float, bucket_width: int = BUCKET_WIDTH) -> int:
 
 
 class _Bucket(Fifo):
-    """The queue of one bucket. `end` is the longest input (steps) that it can hold."""
+    """The queue of one bucket. `end` is the longest input (steps) that it can hold.
 
-    def __init__(self, graph: ModelGraph, end: int) -> None:
-        super().__init__(graph)
+    All inputs of a batch are padded to `end`, so its `max_batch` follows from the most tokens of a batch."""
+
+    def __init__(self, graph: ModelGraph, end: int, max_batch: int, max_tokens: float) -> None:
+        super().__init__(graph, max_tokens)
         self.end: int = end
+        self.max_batch: int = max_batch if max_tokens >= max_batch * end else max(1, int(max_tokens // end))
 
 
 class BucketedGraphBatching:
@@ -60,12 +63,19 @@ class BucketedGraphBatching:
         graphs: The graphs of the models.
         max_batch: The largest batch, in requests.
         bucket_width: The width of a bucket, in steps of the input.
+        max_tokens: The most tokens of a batch, the sum of its input lengths with padding.
 
     Raises:
         UsageError: A limit is below 1.
     """
 
-    def __init__(self, graphs: Iterable[ModelGraph], max_batch: int, bucket_width: int = BUCKET_WIDTH) -> None:
+    def __init__(
+        self,
+        graphs: Iterable[ModelGraph],
+        max_batch: int,
+        bucket_width: int = BUCKET_WIDTH,
+        max_tokens: float = math.inf,
+    ) -> None:
         check_max_batch(max_batch)
         if bucket_width < 1:
             raise UsageError(f"bucket_width is {bucket_width}: give buckets a width of 1 step or more")
@@ -73,6 +83,7 @@ class BucketedGraphBatching:
         self.ahead: Final[int] = 1
         self._max_batch: int = max_batch
         self._bucket_width: int = bucket_width
+        self._max_tokens: float = max_tokens
         self._buckets: dict[
             tuple[str, int], _Bucket
         ] = {}  # only those that are not empty, because there are as many as lengths
@@ -84,13 +95,13 @@ class BucketedGraphBatching:
 
     def _batches(self, bucket: _Bucket) -> int:
         """Return the number of batches that wait in the bucket. The bucket has as many turns."""
-        return -(-bucket.size() // self._max_batch)
+        return -(-bucket.size() // bucket.max_batch)
 
     def _open(self, key: tuple[str, int]) -> _Bucket:
         """Return the bucket. A new bucket has no turn yet."""
         bucket = self._buckets.get(key)
         if bucket is None:
-            bucket = _Bucket(self._graphs[key[0]], key[1])
+            bucket = _Bucket(self._graphs[key[0]], key[1], self._max_batch, self._max_tokens)
             self._buckets[key] = bucket
         return bucket
 
@@ -101,20 +112,22 @@ class BucketedGraphBatching:
     def submit(self, request: Request, now: float) -> None:
         if request.model not in self._graphs:
             raise UnknownModel.asked_for(request.id, request.model, self._graphs)
+        if request.input_len > self._max_tokens:
+            raise BadInput.too_many_tokens(request.id, request.input_len, self._max_tokens)
         bucket = self._open(self._key(request))
         bucket.append(request, now)
-        if bucket.size() % self._max_batch == 1 or self._max_batch == 1:
+        if bucket.size() % bucket.max_batch == 1 or bucket.max_batch == 1:
             self._turns.append(bucket)
 
     def next_task(self, worker: int, now: float) -> Task | None:
         if not self._turns:
             return None
         bucket = self._turns.popleft()
-        reason = FULL if bucket.size() >= self._max_batch else IDLE
+        reason = FULL if bucket.size() >= bucket.max_batch else IDLE
         task = Task(
             self._tasks,
             bucket.model,
-            bucket.take(self._max_batch),
+            bucket.take(bucket.max_batch),
             0,
             bucket.nodes,
             reason=reason,
@@ -181,4 +194,4 @@ class BucketedGraph(BatchLimit):
 
     def build(self, context: PolicyContext) -> Policy:
         """Return the policy for one run."""
-        return BucketedGraphBatching(context.graphs, self.max_batch, self.bucket_width)
+        return BucketedGraphBatching(context.graphs, self.max_batch, self.bucket_width, self.token_limit)

@@ -59,7 +59,7 @@ from typing import Final
 from headrace.batching.context import PolicyContext
 from headrace.batching.errors import UnknownModel, UsageError, check_workers
 from headrace.batching.graphs.cell_graph import CellModel, CellType, Subgraph
-from headrace.batching.policies.shared.settings import BatchLimit, PaperStrict
+from headrace.batching.policies.shared.settings import MaxBatch, PaperStrict
 from headrace.batching.policy import Policy
 from headrace.batching.request import FULL, IDLE, Request, Task
 from headrace.batching.settings import setting, settings
@@ -504,7 +504,7 @@ class CellularBatching:
 
 
 @settings(tasks="cells")
-class Cellular(BatchLimit, PaperStrict):
+class Cellular(MaxBatch, PaperStrict):
     """Batch cells of recurrent networks, so that requests join and leave at every step (BatchMaker).
 
     The setting `max_batch` limits the cells of a batch. It takes effect where the networks are made."""

@@ -10,7 +10,8 @@ Rules
 -----
 1. The queue is ordered by deadline. A batch of size b has to leave by (its earliest deadline) - (predicted time of a
    batch of b + 1).
-2. A batch leaves at once if one more request would exceed `max_batch` or the target size.
+2. A batch leaves at once if one more request would exceed `max_batch`, the tokens of a batch or the
+   target size.
 3. Batches of several models are planned backwards from their deadlines, the last one first. Each is planned on the
    worker that leaves it the most time. So a batch leaves early enough for the batches after it.
 4. While a worker is idle, no request waits longer than `MAX_WAIT_S`. A request without a deadline does not wait at all,
@@ -56,11 +57,7 @@ class DeferredBatching(DeadlineBatching):
         before = [math.inf] * self.workers  # by worker: the time by which it must be free again
         for (deadline, longest), queue in waiting:
             joined = queue.size() + 1
-            if (
-                deadline == math.inf
-                or joined > queue.max_batch
-                or queue.too_large(joined, longest, queue.budget_s(queue.head))
-            ):
+            if deadline == math.inf or queue.full() or queue.too_large(joined, longest, queue.budget_s(queue.head)):
                 queue.leaves = queue.oldest()
                 continue
             worker = before.index(max(before))
@@ -72,7 +69,7 @@ class DeferredBatching(DeadlineBatching):
         return queue.due[queue.head] - queue.predicted_s(queue.count, queue.tightest()[1])
 
     def reason(self, queue: DeadlineQueue) -> str:
-        return FULL if queue.count == queue.max_batch else DEADLINE
+        return FULL if queue.at_limit() else DEADLINE
 
 
 @settings()
@@ -82,4 +79,6 @@ class Deferred(LimitAndPrediction):
     def build(self, context: PolicyContext) -> Policy:
         """Return the policy for one run."""
         steps = context.decoder_steps(self.dec_timesteps, self.coverage)
-        return DeferredBatching(context.slowest(self.max_batch), context.workers, self.max_batch, steps)
+        return DeferredBatching(
+            context.slowest(self.max_batch), context.workers, self.max_batch, steps, self.token_limit
+        )

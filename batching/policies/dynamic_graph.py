@@ -28,7 +28,7 @@ from headrace.batching.context import PolicyContext
 from headrace.batching.errors import UnknownModel, UsageError, check_max_batch, check_workers
 from headrace.batching.graphs.cell_graph import CellGraph, CellModel
 from headrace.batching.policies.shared.fifo import Fifo
-from headrace.batching.policies.shared.settings import BatchLimit
+from headrace.batching.policies.shared.settings import MaxBatch
 from headrace.batching.policy import Policy
 from headrace.batching.request import IDLE, MERGE, Request, Task
 from headrace.batching.settings import settings
@@ -261,7 +261,7 @@ MERGE_S = 1e-6 * 10  # for each cell, on the host; an assumption that `headrace 
 
 
 @settings(tasks="cells")
-class DynamicGraph(BatchLimit):
+class DynamicGraph(MaxBatch):
     """Merge the dataflow graphs of waiting requests, level by level (TensorFlow Fold, DyNet; BatchMaker's baseline)."""
 
     def build(self, context: PolicyContext) -> Policy:

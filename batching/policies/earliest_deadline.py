@@ -32,4 +32,6 @@ class EarliestDeadline(LimitAndPrediction):
     def build(self, context: PolicyContext) -> Policy:
         """Return the policy for one run."""
         steps = context.decoder_steps(self.dec_timesteps, self.coverage)
-        return EarliestDeadlineBatching(context.slowest(self.max_batch), context.workers, self.max_batch, steps)
+        return EarliestDeadlineBatching(
+            context.slowest(self.max_batch), context.workers, self.max_batch, steps, self.token_limit
+        )

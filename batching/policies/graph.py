@@ -7,6 +7,7 @@ Source: LazyBatching (HPCA 2021), Section III-A, where it is the baseline `Graph
 rules.
 """
 
+import math
 from collections.abc import Iterable
 
 from headrace.batching.context import PolicyContext
@@ -24,13 +25,16 @@ class GraphBatching(WindowBatching):
         graphs: The graphs of the models.
         window_s: The longest time (s) that the oldest request waits for others.
         max_batch: The largest batch, in requests.
+        max_tokens: The most tokens of a batch, the sum of its input lengths.
 
     Raises:
         UsageError: A limit is out of range.
     """
 
-    def __init__(self, graphs: Iterable[ModelGraph], window_s: float, max_batch: int = 64) -> None:
-        limits = BatchLimits(max_batch=max_batch, window_s=window_s)
+    def __init__(
+        self, graphs: Iterable[ModelGraph], window_s: float, max_batch: int = 64, max_tokens: float = math.inf
+    ) -> None:
+        limits = BatchLimits(max_batch=max_batch, window_s=window_s, max_tokens=max_tokens)
         super().__init__([WindowQueue(graph, limits) for graph in graphs])
 
 
@@ -42,4 +46,4 @@ class Graph(BatchLimit):
 
     def build(self, context: PolicyContext) -> Policy:
         """Return the policy for one run."""
-        return GraphBatching(context.graphs, self.window_ms / 1e3, self.max_batch)
+        return GraphBatching(context.graphs, self.window_ms / 1e3, self.max_batch, self.token_limit)

@@ -44,7 +44,7 @@ Rules of entry
    request that is left out would only wait longer.
 2. Table with requests. At a node boundary, waiting requests of the running model enter, oldest first. Each of them must
    pass three checks:
-    a. The table has room. It holds at most `max_batch` requests.
+    a. The table has room. It holds at most `max_batch` requests, and at most `max_batch_tokens` tokens.
     b. The sum of single-input times, with the newcomer, is at most the smallest budget in the table. The newcomer's own
        budget counts after it has entered.
     c. The first waiting request of each other model keeps its slack, if this worker is busy for that sum from now on.
@@ -258,6 +258,7 @@ class WorkerTable:
         self.table: BatchTable = BatchTable(queue.times.sections, equal_timesteps)
         self.by_request: bool = by_request  # if False, `inside` stays empty
         self.room: int = max_batch  # the number of requests that may still enter
+        self.tokens: float = 0.0  # sum of the input lengths of the requests in the table
         # With `strict`, a worker has tables of other models too, the last one to go on first.
         self.others: list[WorkerTable] = []
         self.others_s: float = 0.0  # sum of the single-input times of all requests in them
@@ -276,6 +277,7 @@ class WorkerTable:
     def clear(self) -> None:
         """Reset the sums, because the table is empty."""
         self.room = self.max_batch
+        self.tokens = 0.0
         self.single_s = 0.0
         self.budget_s = math.inf
         if self.by_request:
@@ -297,6 +299,10 @@ class WorkerTable:
             self.scope_s += single_s
             self.scope_budget_s = min(self.scope_budget_s, budget_s)
 
+    def fits(self, request: Request) -> bool:
+        """Return whether the table may have the tokens of this request, too."""
+        return self.tokens + request.input_len <= self.queue.fifo.max_tokens
+
     def enter(self, request: Request, single_s: float, budget_s: float) -> None:
         """Add a request with its single-input time (s) and its budget (s)."""
         if self.by_request:
@@ -304,6 +310,7 @@ class WorkerTable:
         if self._ordered:
             insort(self._ordered, (budget_s, request.id))
         self.room -= 1
+        self.tokens += request.input_len
         self.single_s += single_s
         self.budget_s = min(self.budget_s, budget_s)
         self.scope_s += single_s
@@ -317,6 +324,7 @@ class WorkerTable:
         if not self._ordered:
             self._ordered = sorted([(budget_s, number) for number, (_, budget_s) in self.inside.items()])
         single_s, budget_s = self.inside.pop(request.id)
+        self.tokens -= request.input_len
         self.single_s -= single_s
         del self._ordered[bisect_left(self._ordered, (budget_s, request.id))]
         self.budget_s = self._ordered[0][0]
@@ -339,6 +347,7 @@ class LazyBatching:
         slack_scope: One of SLACK_SCOPES. It is "table" except for Eq. 2.
         equal_timesteps: Whether sub-batches merge only in the same step of a section.
         strict: Whether models share a worker as in the paper; see the head of this file.
+        max_tokens: The most tokens in a table, the sum of the input lengths of its requests.
 
     Raises:
         UsageError: An argument is out of range, or a model with a decoder has no `dec_timesteps`.
@@ -356,6 +365,7 @@ class LazyBatching:
         equal_timesteps: bool = False,
         strict: bool = False,
         slack: str = EQ2,
+        max_tokens: float = math.inf,
     ) -> None:
         check_workers(workers)
         check_slack_scope(slack_scope)
@@ -373,7 +383,8 @@ class LazyBatching:
         for model, node_times in times.items():
             single = SingleInputTimes(node_times, assumed[model])
             if queues is None:
-                self._queues[model] = InfQueue(node_times, single, Fifo(node_times.graph), [max_batch] * workers)
+                waiting = Fifo(node_times.graph, max_tokens)
+                self._queues[model] = InfQueue(node_times, single, waiting, [max_batch] * workers)
                 continue
             for fifo in queues:
                 if fifo.model == model:
@@ -412,12 +423,18 @@ class LazyBatching:
         else:
             if not self._others_wait(own):
                 own.room = own.max_batch - own.table.size
-            if own.room > 0 and (own.queue.fifo.size() > 0 or own.queue.late.size() > 0):
+            if own.room > 0 and self._fits_first(own):
                 if self._slack == LEAST_DELAY:
                     reason = self._take_if_worth(own, now)
                 else:
                     reason = SLACK if self._take(own, now) else DEADLINE
         return self._run_top(worker, own, reason)
+
+    def _fits_first(self, own: WorkerTable) -> bool:
+        """Return whether a request of the table's model waits, and the table may have the tokens of the first one."""
+        if own.queue.fifo.size() > 0:
+            return own.fits(own.queue.fifo.first())
+        return own.queue.late.size() > 0 and own.fits(own.queue.late.first())
 
     def _take_any(self, worker: int, own: WorkerTable, now: float) -> WorkerTable | None:
         """Let waiting requests of one model enter, and put their table on top of this worker's others. Return that
@@ -545,6 +562,8 @@ class LazyBatching:
             own.longest = max([part.longest for part in own.table.stack], default=0.0)
         while own.room > 0 and fifo.size() > 0:
             request = fifo.first()
+            if not own.fits(request):
+                break
             single_s = self.single_s(queue, request)
             if joining and not self._keep_slack(own, newcomers, request, single_s, now):
                 break
@@ -569,7 +588,7 @@ class LazyBatching:
         fifo = own.queue.fifo
         newcomers = [
             request
-            for request in fifo.peek(own.room)
+            for request in fifo.peek(fifo.fits(own.room, own.tokens))
             if not (self._defer_late and self._is_late(own.queue, request, now))
         ]
         if not newcomers:
@@ -781,6 +800,7 @@ class Lazy(Preemption):
             self.defer_late,
             strict=self.strict,
             slack=self.slack or (EQ2 if self.strict else LEAST_DELAY),
+            max_tokens=self.token_limit,
         )
 
 
@@ -792,5 +812,11 @@ class Oracle(Preemption):
         """Return the policy for one run."""
         steps = context.decoder_steps(self.dec_timesteps, self.coverage)
         return OracleLazyBatching(
-            context.slowest(), context.workers, self.max_batch, steps, self.defer_late, strict=self.strict
+            context.slowest(),
+            context.workers,
+            self.max_batch,
+            steps,
+            self.defer_late,
+            strict=self.strict,
+            max_tokens=self.token_limit,
         )

@@ -17,6 +17,9 @@ Rules
    can hold.
 5. The window of a bucket may be over before the batch is full. Then the batch also takes requests from the two
    neighbouring buckets, first from the shorter one. No batch exceeds the Batch_max of its longest input.
+6. A network that joins its inputs, such as the patches of images, pads nothing, so it has one bucket. Its Batch_max is
+   a number of tokens: those of the knee at the typical length, or of the longest input if that has more. Time_queue is
+   that of the typical length. This is an addition to the paper.
 
 Example
 -------
@@ -49,6 +52,7 @@ Beyond the paper
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from headrace.batching.context import PolicyContext, Profiles
@@ -56,7 +60,7 @@ from headrace.batching.errors import UnknownModel, UsageError, check_workers
 from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.batching.graphs.profile import KNEE_GROWTH, Profile
 from headrace.batching.policies.bucketed_graph import BUCKET_WIDTH
-from headrace.batching.policies.shared.settings import PaperStrict
+from headrace.batching.policies.shared.settings import PaperStrict, TokenLimit
 from headrace.batching.policies.shared.window import BatchLimits, WindowBatching, WindowQueue
 from headrace.batching.policy import Policy
 from headrace.batching.request import KNEE, Request
@@ -94,6 +98,17 @@ def slice_limits(profiles: Sequence[Profile], length: float | None = None) -> Ba
         [first_s / knee.latency_s for knee in knees]
     )  # batches of all slices in the time of one batch of the first: n if the slices are equal
     return BatchLimits(max(batches), first_s / turns, batches if min(batches) < max(batches) else ())
+
+
+def joined_limits(profiles: Sequence[Profile], max_tokens: float) -> BatchLimits:
+    """Return the limits for a network that joins its inputs, by rule 6 at the head of this file."""
+    shortest = max([profile.lengths[0] for profile in profiles])
+    knees = [profile.knee() for profile in profiles]
+    longest = max([profile.lengths[-1] for profile in profiles])
+    knee_tokens = max([knee.batch * knee.length for knee in knees])
+    small = slice_limits(profiles, shortest)
+    window_s = slice_limits(profiles).window_s
+    return BatchLimits(small.max_batch, window_s, small.by_worker, min(max_tokens, max(knee_tokens, longest)))
 
 
 def profiles_of(graphs: Sequence[ModelGraph], profiles: Profiles, workers: int) -> dict[str, list[Profile]]:
@@ -137,6 +152,7 @@ class PrebaBatching(WindowBatching):
         bucket_width: The width of buckets in the model's unit, for other profiles. Infinity makes one bucket.
         merge: Whether a batch takes requests from neighbouring buckets (rule 5).
         strict: Whether a length at the border of two buckets belongs to the shorter one, as in the paper.
+        max_tokens: The most tokens of a batch, the sum of its input lengths.
 
     Raises:
         UsageError: An argument is out of range, or a profile is missing.
@@ -151,6 +167,7 @@ class PrebaBatching(WindowBatching):
         bucket_width: float = BUCKET_WIDTH,
         merge: bool = True,
         strict: bool = False,
+        max_tokens: float = math.inf,
     ) -> None:
         graphs = tuple(graphs)
         curves = profiles_of(graphs, profiles, workers)
@@ -163,7 +180,7 @@ class PrebaBatching(WindowBatching):
             step_s = of_each[0].step_s
             width = bucket_width if step_s is None else bucket_s / step_s
             self._widths[graph.name] = width
-            self._buckets[graph.name] = _buckets(graph, of_each, width, strict)
+            self._buckets[graph.name] = _buckets(graph, of_each, width, strict, max_tokens)
         super().__init__([bucket for buckets in self._buckets.values() for bucket in buckets], KNEE)
 
     def queue_of(self, request: Request) -> WindowQueue | None:
@@ -181,13 +198,13 @@ class PrebaBatching(WindowBatching):
     def short_batch(self, queue: WindowQueue, worker: int) -> tuple[Request, ...]:
         assert isinstance(queue, Bucket)
         batch = queue.take(queue.max_batch_for(worker))
-        if not self._merge:
+        if not self._merge or (queue.shorter is None and queue.longer is None):
             return batch
         shorter, longer = queue.shorter, queue.longer
         if shorter is not None and shorter.size() > 0:
-            batch += shorter.take(queue.max_batch_for(worker) - len(batch))
+            batch += shorter.take(queue.max_batch_for(worker) - len(batch), _tokens(batch))
         if longer is not None and longer.size() > 0 and len(batch) < longer.max_batch_for(worker):
-            batch += longer.take(longer.max_batch_for(worker) - len(batch))
+            batch += longer.take(longer.max_batch_for(worker) - len(batch), _tokens(batch))
         return batch
 
     def largest_batch(self, model: str) -> int:
@@ -197,10 +214,18 @@ class PrebaBatching(WindowBatching):
         return max(bucket.max_batch for bucket in buckets)
 
 
-def _buckets(graph: ModelGraph, profiles: Sequence[Profile], width: float, strict: bool) -> list[Bucket]:
+def _tokens(batch: tuple[Request, ...]) -> float:
+    return sum([request.input_len for request in batch])
+
+
+def _buckets(
+    graph: ModelGraph, profiles: Sequence[Profile], width: float, strict: bool, max_tokens: float
+) -> list[Bucket]:
     """Return the buckets of a model by rising length. Raises UsageError.
 
     `profiles` has the model's profile on each worker. `width` is in the model's unit."""
+    if profiles[0].joined:
+        return [Bucket(graph, joined_limits(profiles, max_tokens))]
     longest = max([profile.lengths[-1] for profile in profiles])
     if all([len(profile.lengths) == 1 for profile in profiles]):
         width = math.inf
@@ -213,7 +238,7 @@ def _buckets(graph: ModelGraph, profiles: Sequence[Profile], width: float, stric
         )
     count = max(math.ceil(longest / width - ON_THE_EDGE), 1) if strict else int(longest / width) + 1
     ends = [min(longest, (number + 1) * width) for number in range(count)]
-    buckets = [Bucket(graph, slice_limits(profiles, end)) for end in ends]
+    buckets = [Bucket(graph, replace(slice_limits(profiles, end), max_tokens=max_tokens)) for end in ends]
     for shorter, longer in pairwise(buckets):
         shorter.longer = longer
         longer.shorter = shorter
@@ -221,7 +246,7 @@ def _buckets(graph: ModelGraph, profiles: Sequence[Profile], width: float, stric
 
 
 @settings(limits_from_profile=True)
-class Buckets:
+class Buckets(TokenLimit):
     """Settings of policies that use PREBA's batch limits, by buckets of the input length."""
 
     bucket_s: float = setting(default=BUCKET_S, help="Width of a bucket of audio, in seconds.", gt=0, le=86_400)
@@ -250,4 +275,5 @@ class Preba(Buckets, PaperStrict):
             self.bucket_width,
             self.merge_buckets,
             self.strict,
+            self.token_limit,
         )

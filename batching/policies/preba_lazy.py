@@ -43,6 +43,7 @@ Time_queue is 3 ms. R1 to R4 arrive at 0, 3.5, 5.5 and 6.5 ms, each with an slo 
 - R4 finds no room at 7 ms. Its own window is over at 9.5 ms.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -66,7 +67,7 @@ class PrebaLazyBatching:
         profiles: By model, its profile: one mapping for all workers, or one for each.
         workers: The number of workers.
         dec_timesteps: By model that has a decoder, the number of decoder steps that is assumed for every output.
-        bucket_s, bucket_width, merge: See `PrebaBatching`.
+        bucket_s, bucket_width, merge, max_tokens: See `PrebaBatching`.
 
     Raises:
         UsageError: An argument is out of range, or a profile or `dec_timesteps` is missing.
@@ -81,10 +82,13 @@ class PrebaLazyBatching:
         bucket_s: float = BUCKET_S,
         bucket_width: float = BUCKET_WIDTH,
         merge: bool = True,
+        max_tokens: float = math.inf,
     ) -> None:
         self.ahead: Final[int] = 1
         graphs = [known.graph for known in times.values()]
-        self._preba: PrebaBatching = PrebaBatching(graphs, profiles, workers, bucket_s, bucket_width, merge)
+        self._preba: PrebaBatching = PrebaBatching(
+            graphs, profiles, workers, bucket_s, bucket_width, merge, max_tokens=max_tokens
+        )
         # All requests wait in the queues of `preba`. `lazy` takes newcomers from the same queues.
         self._lazy: LazyBatching = LazyBatching(
             times, workers, dec_timesteps=dec_timesteps, queues=self._preba.all_queues
@@ -144,4 +148,5 @@ class PrebaLazy(Buckets, Prediction):
             self.bucket_s,
             self.bucket_width,
             self.merge_buckets,
+            self.token_limit,
         )

@@ -162,6 +162,7 @@ class SmdpBatching(QueueLengthBatching):
             `work-conserving`.
         max_batch: The largest batch of a model without tables.
         max_wait_s: The longest time (s) that a request waits while a worker is idle.
+        max_tokens: The most tokens of a batch, the sum of its input lengths.
 
     Raises:
         UsageError: `max_wait_s` is below 0.
@@ -174,6 +175,7 @@ class SmdpBatching(QueueLengthBatching):
         tables: Mapping[str, RateTables | PhaseTables | MixedTables],
         max_batch: int,
         max_wait_s: float = MAX_WAIT_S,
+        max_tokens: float = math.inf,
     ) -> None:
         graphs = tuple(graphs)
         self._by_rate: dict[str, ByRate] = {}
@@ -191,7 +193,7 @@ class SmdpBatching(QueueLengthBatching):
         for model in tables:
             if model not in rules:
                 raise UnknownModel(f"there are tables for {model!r}; this server has {', '.join(sorted(rules))}")
-        super().__init__(graphs, rules, max_wait_s)
+        super().__init__(graphs, rules, max_wait_s, max_tokens)
 
     @property
     def models(self) -> list[str]:
@@ -224,4 +226,4 @@ class Smdp(BatchLimit):
             from headrace.batching.smdp.tables import tables_for  # imported here, because the solvers load slowly
 
             tables = tables_for(context, self.max_batch, self.w2, self.by_phase)
-        return SmdpBatching(context.graphs, tables, self.max_batch)
+        return SmdpBatching(context.graphs, tables, self.max_batch, max_tokens=self.token_limit)

@@ -7,6 +7,7 @@ Source: Xu, Sun, Zhou, Niu, "SMDP-Based Dynamic Batching for Efficient Inference
 Section V-B, where it is a baseline.
 """
 
+import math
 from collections.abc import Iterable
 
 from headrace.batching.context import PolicyContext
@@ -31,11 +32,14 @@ class StaticBatching(QueueLengthBatching):
         graphs: The graphs of the models.
         batch: The batch size, in requests.
         max_wait_s: The longest time (s) that a request waits while a worker is idle.
+        max_tokens: The most tokens of a batch, the sum of its input lengths.
     """
 
-    def __init__(self, graphs: Iterable[ModelGraph], batch: int, max_wait_s: float = MAX_WAIT_S) -> None:
+    def __init__(
+        self, graphs: Iterable[ModelGraph], batch: int, max_wait_s: float = MAX_WAIT_S, max_tokens: float = math.inf
+    ) -> None:
         graphs = tuple(graphs)
-        super().__init__(graphs, {graph.name: FullBatches(batch) for graph in graphs}, max_wait_s)
+        super().__init__(graphs, {graph.name: FullBatches(batch) for graph in graphs}, max_wait_s, max_tokens)
 
 
 @settings()
@@ -44,4 +48,4 @@ class Static(BatchLimit):
 
     def build(self, context: PolicyContext) -> Policy:
         """Return the policy for one run."""
-        return StaticBatching(context.graphs, self.max_batch)
+        return StaticBatching(context.graphs, self.max_batch, max_tokens=self.token_limit)

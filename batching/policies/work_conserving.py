@@ -6,6 +6,7 @@ Source: Xu, Sun, Zhou, Niu, "SMDP-Based Dynamic Batching for Efficient Inference
 Section V-B, where it is a baseline.
 """
 
+import math
 from collections.abc import Iterable
 
 from headrace.batching.context import PolicyContext
@@ -24,11 +25,11 @@ class WhatWaits(Rule):
 
 
 class WorkConservingBatching(QueueLengthBatching):
-    """A `Policy` that never waits. `max_batch` is in requests."""
+    """A `Policy` that never waits. `max_batch` is in requests, `max_tokens` the sum of their input lengths."""
 
-    def __init__(self, graphs: Iterable[ModelGraph], max_batch: int) -> None:
+    def __init__(self, graphs: Iterable[ModelGraph], max_batch: int, max_tokens: float = math.inf) -> None:
         graphs = tuple(graphs)
-        super().__init__(graphs, {graph.name: WhatWaits(max_batch) for graph in graphs})
+        super().__init__(graphs, {graph.name: WhatWaits(max_batch) for graph in graphs}, max_tokens=max_tokens)
 
 
 @settings()
@@ -37,4 +38,4 @@ class WorkConserving(BatchLimit):
 
     def build(self, context: PolicyContext) -> Policy:
         """Return the policy for one run."""
-        return WorkConservingBatching(context.graphs, self.max_batch)
+        return WorkConservingBatching(context.graphs, self.max_batch, self.token_limit)

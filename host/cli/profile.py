@@ -66,7 +66,8 @@ def profile(
     input_shape: Annotated[
         str | None,
         typer.Option(
-            help="Shape of the input, as in 3x299x299 or ids=1..128:int64 [the shape that the network states]."
+            help="Shape of the input, as in 3x299x299, ids=1..128:int64 or patches=1..4096+x1176 [the shape that the "
+            "network states]."
         ),
     ] = None,
     nodes: Annotated[
@@ -77,6 +78,14 @@ def profile(
         int | None, typer.Option(min=1, max=64, help="Number of workers [one for each MIG device or core].")
     ] = None,
     max_batch: Annotated[int, typer.Option(min=1, max=1024, help="Largest batch to measure.")] = 128,
+    max_batch_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Largest sum of the input lengths of a batch to measure, for a network that joins its inputs, such as "
+            "patches of images [no limit].",
+        ),
+    ] = None,
     lengths: Annotated[
         str | None,
         typer.Option(
@@ -170,6 +179,7 @@ def profile(
                 limit_s=limit_s,
                 on_point=on_point,
                 rules=rules,
+                max_batch_tokens=max_batch_tokens,
             )
         else:
             measuring = measure_cell(
@@ -301,7 +311,7 @@ group_options(
             "allow_nonfinite_weights",
             "read_memory_mib",
         ],
-        "Measurement": ["nodes", "workers", "max_batch", "lengths", "limit_s", "cpu_preprocessing"],
+        "Measurement": ["nodes", "workers", "max_batch", "max_batch_tokens", "lengths", "limit_s", "cpu_preprocessing"],
     },
     first=(
         "model",

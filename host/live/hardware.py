@@ -60,8 +60,8 @@ class Hardware(Protocol):
     kind: str
     count: int
 
-    async def profile(self, name: str, max_batch: int) -> Profile:
-        """Return the latency of the network `name` for batches up to `max_batch`: measured, or modelled."""
+    async def profile(self, name: str, max_batch: int, max_batch_tokens: int | None = None) -> Profile:
+        """Return the latency of the network `name` for batches up to these limits: measured, or modelled."""
         ...
 
     def times(self, profile: Profile) -> NodeTimes:
@@ -88,7 +88,7 @@ class RealWorkers:
         self._devices = devices
         self.count = len(devices)
 
-    async def profile(self, name: str, max_batch: int) -> Profile:
+    async def profile(self, name: str, max_batch: int, max_batch_tokens: int | None = None) -> Profile:
         network = self._networks[name]
         profile = await measure_curve(
             network.source,
@@ -98,6 +98,7 @@ class RealWorkers:
             max_batch=max_batch,
             limit_s=START_LIMIT_S,
             rules=network.rules,
+            max_batch_tokens=max_batch_tokens,
         )
         return replace(profile, model=name)
 
@@ -161,7 +162,7 @@ class NodeWorkers:
         self._graphs = {name: graph for name, (_, graph) in (self._models | self._steps).items()}
         self.count = len(devices)
 
-    async def profile(self, name: str, max_batch: int) -> Profile:
+    async def profile(self, name: str, max_batch: int, max_batch_tokens: int | None = None) -> Profile:
         graph = self._graphs[name]
         if name in self._steps:
             step_model = replace(self._steps[name][0], max_batch=max_batch)
@@ -199,7 +200,7 @@ class SimulatedNpus:
         }
         self.count = count
 
-    async def profile(self, name: str, max_batch: int) -> Profile:
+    async def profile(self, name: str, max_batch: int, max_batch_tokens: int | None = None) -> Profile:
         return Profile.of(name, self._times[name], self.count, max_batch)
 
     def times(self, profile: Profile) -> NodeTimes:

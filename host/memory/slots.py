@@ -17,6 +17,7 @@ from headrace.batching import UsageError
 from headrace.host.memory.layout import TensorSpec
 
 PAGE = 4096
+KEPT_BYTES = 1 << 20  # of a free slot; the memory of joined tensors beyond it goes back to the system
 
 
 def _pages(size: int) -> int:
@@ -57,15 +58,25 @@ class SlotViews:
             for spec in specs:
                 tensors.append(SlotTensors(spec, memory, offset, layout.stride, layout.slots))
                 offset += _pages(spec.nbytes)
+        self._large = [
+            each for each in (*self.inputs, *self.outputs) if each.spec.joined and each.spec.nbytes > KEPT_BYTES
+        ]
 
-    def write_outputs(self, slots: Sequence[int], outputs: Sequence[NDArray[Any]]) -> tuple[int, list[int]]:
+    def spare(self, slot: int) -> list[tuple[int, int]]:
+        """Return the parts of a free slot, as offsets and sizes, that need not keep their memory."""
+        return [tensors.spare(slot) for tensors in self._large]
+
+    def write_outputs(
+        self, slots: Sequence[int], outputs: Sequence[NDArray[Any]], tokens: Sequence[int] = ()
+    ) -> tuple[int, list[int]]:
         """Copy batched outputs into the slots of their requests.
 
         Args:
             slots: the slot of each request in the batch.
-            outputs: one array per output, with the batch as first dimension and one row per slot.
+            outputs: one array per output. A stacked output has the batch as first dimension and one row per slot.
+            tokens: the tokens of each request, by which joined outputs are split.
 
-        Returns the number of requests with NaN in an output, and the length of each output that has a variable
+        Returns the number of requests with NaN in an output, and the length of each stacked output that has a variable
         dimension.
 
         Raises ValueError for an output of the wrong shape or type."""
@@ -73,6 +84,9 @@ class SlotViews:
         lengths = []
         for tensors, output in zip(self.outputs, outputs, strict=True):
             spec = tensors.spec
+            if spec.joined:
+                missing |= tensors.split(slots, output, tokens)
+                continue
             length = (
                 output.shape[1 + spec.variable] if spec.variable is not None and spec.variable + 1 < output.ndim else 0
             )
@@ -109,6 +123,30 @@ class SlotTensors:
     def at(self, slot: int, length: int = 0) -> NDArray[Any]:
         """Return the tensor in `slot`, with `length` elements in its variable dimension."""
         return self._arrays[slot] if self._arrays is not None else self._array(slot, length)
+
+    def spare(self, slot: int) -> tuple[int, int]:
+        """Return the offset and the size of the pages of a slot that lie beyond KEPT_BYTES."""
+        return self._offset + slot * self._stride + KEPT_BYTES, _pages(self.spec.nbytes) - KEPT_BYTES
+
+    def split(self, slots: Sequence[int], output: NDArray[Any], tokens: Sequence[int]) -> NDArray[np.bool_]:
+        """Copy the rows of a joined output into the slots of their requests. Return which requests have NaN in it.
+
+        Raises ValueError for an output of the wrong shape or type."""
+        lengths = [each // self.spec.tokens_per_row for each in tokens]
+        shape = self.spec.sized(sum(lengths))
+        if output.shape != shape or output.dtype != self.spec.dtype:
+            raise ValueError(
+                f"output {self.spec.name!r} of a batch of {sum(tokens)} tokens is {output.dtype}{output.shape}; "
+                f"expected {self.spec.dtype}{shape}"
+            )
+        missing = np.zeros(len(slots), bool)
+        first = 0
+        for row, (slot, length) in enumerate(zip(slots, lengths, strict=True)):
+            rows = output[first : first + length]
+            self.at(slot, length)[...] = rows
+            missing[row] = output.dtype.kind == "f" and np.isnan(rows).any()
+            first += length
+        return missing
 
 
 Specs = tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]  # a model's inputs and outputs
@@ -158,7 +196,13 @@ class SlotArena:
         return free.pop() if free else None
 
     def release(self, model: str, slot: int) -> None:
-        """Return a slot to the free slots of the model."""
+        """Return a slot to the free slots of the model.
+
+        A slot has room for the longest tensors. Most requests with joined tensors take a small part of it, and a few
+        take all. So the pages of a large one do not stay with its slot."""
+        if self._memory is not None:
+            for start, size in self.views[model].spare(slot):
+                self._memory.madvise(mmap.MADV_REMOVE, start, size)
         self._free[model].append(slot)
 
     def close(self) -> None:

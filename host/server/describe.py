@@ -3,7 +3,7 @@
 from importlib.metadata import version
 from typing import Any
 
-from headrace.host.memory.layout import TensorSpec
+from headrace.host.memory.layout import VARIABLE, TensorSpec
 from headrace.host.server.group import ServedModel
 from headrace.host.server.protocol.messages import BYTES, DATATYPE_OF, EXTENSIONS, SERVER, VERSION
 from headrace.host.server.service import Service
@@ -18,7 +18,7 @@ def server_metadata(shared_memory: bool) -> dict[str, Any]:
 
 
 def model_metadata(model: ServedModel) -> dict[str, Any]:
-    """Return the metadata of a model. The first dimension of each tensor is the batch.
+    """Return the metadata of a model. The first dimension of each tensor is the batch, or the tokens of the batch.
 
     A model of images or audio takes either files, as IMAGE or AUDIO, or its own inputs."""
     inputs = [_tensor(spec) for spec in model.rows.inputs]
@@ -111,4 +111,4 @@ def repository_index(service: Service, only_ready: bool) -> list[dict[str, Any]]
 
 
 def _tensor(spec: TensorSpec) -> dict[str, Any]:
-    return {"name": spec.name, "datatype": DATATYPE_OF[spec.dtype], "shape": [-1, *spec.shape]}
+    return {"name": spec.name, "datatype": DATATYPE_OF[spec.dtype], "shape": list(spec.batched(-1, VARIABLE))}

@@ -7,9 +7,11 @@ The first of these counts:
 3. the network's own transform, with the options --resize, --crop, --mean and --std in it;
 4. a guess: ImageNet's transform.
 
-Workers run batches of tensors of one shape. So the tensors of a processor must have the same shape for every image.
+The tensors of a processor must have the shapes that the network's inputs have. Where a shape depends on the image, as
+that of patches does, one dimension of the input must be variable (memory/layout.py).
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,7 +30,7 @@ from headrace.host.workers.networks.description import NetworkDescription
 from headrace.host.workers.networks.foreign.rules import EXPORTED
 
 RANDOM = "RANDOM weights, so its answers mean nothing; give --weights FILE"
-# Images of usual, small and extreme sizes, for which a processor must make tensors of one shape.
+# Images of usual, small and extreme sizes, which show what depends on the size.
 SIZES = tuple(
     Size(*sides)
     for sides in ((640, 480), (480, 640), (32, 32), (97, 61), (224, 224), (1000, 100), (90, 1100), (2048, 1536))
@@ -77,9 +79,11 @@ def check_processor(own: ModelSettings) -> None:
 
 
 def tensors_text(spec: ProcessorSpec) -> str:
-    """Return the tensor of a processor and its name in words, for a processor whose tensors have one shape."""
-    made = next(iter(_forms_by_size(spec).values()))
-    return f"{_text(made[PIXEL_VALUES])} by {spec.name}"
+    """Return the tensor of a processor and its name in words. N stands for a size that depends on the image."""
+    made = [forms[PIXEL_VALUES] for forms in _forms_by_size(spec).values()]
+    sizes = zip(*(form.shape for form in made), strict=False)
+    shape = "x".join(str(size[0]) if len(set(size)) == 1 else "N" for size in sizes)
+    return f"{shape} {type_name(made[0].dtype)} by {spec.name}"
 
 
 def refuse_images(own: ModelSettings) -> None:
@@ -160,7 +164,7 @@ def _fitted(spec: ProcessorSpec, network: NetworkDescription) -> dict[str, str]:
     """Return the names of the processor's tensors by the names of the network's inputs.
 
     A network with one input takes `pixel_values`, whatever the name of the input. Raises UsageError if the tensors do
-    not fit the network, or if their shape depends on the image."""
+    not fit the network. Tensors of some images may be longer than the input, but not those of all."""
     inputs = network.inputs
     taken = {inputs[0].name: PIXEL_VALUES} if len(inputs) == 1 else {each.name: each.name for each in inputs}
     made = _forms_by_size(spec)
@@ -172,18 +176,37 @@ def _fitted(spec: ProcessorSpec, network: NetworkDescription) -> dict[str, str]:
                 f"{spec.name} makes {', '.join(made[first])}, and the network has an input {each.name!r}; send tensors"
             )
         other = next((size for size in others if made[size][name] != made[first][name]), None)
-        if other is not None:
+        if other is not None and not all(_fits(forms[name], _unbounded(each)) for forms in made.values()):
             raise UsageError(
                 f"{spec.name} makes tensors whose shape depends on the image: {name} is "
                 f"{_text(made[first][name])} of {_by(first)} pixels and {_text(made[other][name])} of {_by(other)}; "
-                f"the input {each.name!r} takes {_taken(each)}, and workers run batches of one shape; send tensors"
+                f"the input {each.name!r} takes {_taken(each)}; {_advice(made, name, network)}"
             )
-        if not _fits(made[first][name], each):
+        if not any(_fits(forms[name], each) for forms in made.values()):
             raise UsageError(
                 f"{spec.name} makes {name} of {_text(made[first][name])}, and the input {each.name!r} takes "
                 f"{_taken(each)}; give the processor of this network"
             )
     return taken
+
+
+def _unbounded(spec: TensorSpec) -> TensorSpec:
+    return spec if spec.variable is None else replace(spec, longest=sys.maxsize)
+
+
+def _advice(made: Mapping[Size, Mapping[str, Form]], name: str, network: NetworkDescription) -> str:
+    """Return the advice for a tensor whose shape depends on the image: the --input-shape that takes it."""
+    if network.name.endswith(EXPORTED):
+        return f"a {EXPORTED} file cannot take such tensors; serve the network as module:function, or send tensors"
+    shapes = [forms[name].shape for forms in made.values()]
+    if len({len(shape) for shape in shapes}) > 1:
+        return "send tensors"
+    varying = [place for place, sizes in enumerate(zip(*shapes, strict=True)) if len(set(sizes)) > 1]
+    if len(varying) > 1:
+        return f"{len(varying)} of its sizes vary, and one may; send tensors"
+    joined = varying == [0]  # otherwise the first size is 1, the batch of transformers
+    sizes = ["1..LONGEST" + "+" * joined if place in varying else str(size) for place, size in enumerate(shapes[0])]
+    return f"give --input-shape with {name}={'x'.join(sizes if joined else sizes[1:])}"
 
 
 def _forms_by_size(spec: ProcessorSpec) -> dict[Size, dict[str, Form]]:
@@ -201,9 +224,9 @@ def _forms_by_size(spec: ProcessorSpec) -> dict[Size, dict[str, Form]]:
 
 
 def _fits(made: Form, taken: TensorSpec) -> bool:
-    """Tell whether an input takes a tensor without its first axis, which transformers has for the batch."""
+    """Tell whether an input takes a tensor as transformers makes it, for a batch of one image."""
     types = CASTS.get(str(made.dtype), (str(made.dtype),))
-    return made.shape == (1, *taken.shape) and taken.dtype in types
+    return taken.holds(made.shape) and taken.dtype in types
 
 
 def _text(form: Form) -> str:
@@ -211,8 +234,9 @@ def _text(form: Form) -> str:
 
 
 def _taken(spec: TensorSpec) -> str:
-    sizes = (f"1..{spec.longest}" if number == spec.variable else str(size) for number, size in enumerate(spec.shape))
-    return f"{'x'.join(('N', *sizes))} {spec.dtype}"
+    varying = f"1..{spec.longest}{'+' if spec.joined else ''}"
+    sizes = [varying if number == spec.variable else str(size) for number, size in enumerate(spec.shape)]
+    return f"{'x'.join(sizes if spec.joined else ('N', *sizes))} {spec.dtype}"
 
 
 def _by(size: Size) -> str:

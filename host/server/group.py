@@ -234,7 +234,7 @@ async def open_group(
             own, network, files = each.settings, each.network, each.files
             on_stage(files.text)
             preprocessor = None if files.spec is None else await preprocessors.of(own.preprocess, files.spec)
-            rows = _rows(own.name, network.description.inputs, files)
+            rows = _rows(own, network.description.inputs, files)
             models.append(
                 ServedModel(
                     own,
@@ -259,13 +259,13 @@ async def open_group(
         return Group(parts.kind, runtime, workers, parts.tasks, models, stack.pop_all())
 
 
-def _rows(model: str, inputs: Sequence[TensorSpec], files: FileInput) -> Rows:
+def _rows(own: ModelSettings, inputs: Sequence[TensorSpec], files: FileInput) -> Rows:
     """Return what converts requests for a network that takes tensors into rows."""
     if isinstance(files.spec, ProcessorSpec):
-        return ProcessorRows(model, inputs, files.tensors)
+        return ProcessorRows(own.name, inputs, files.spec, files.tensors, own.max_batch_tokens)
     if isinstance(files.spec, AudioSpec):
-        return AudioRows(model, inputs, files.spec)
-    return TensorRows(model, inputs, None if files.spec is None else IMAGE)
+        return AudioRows(own.name, inputs, files.spec)
+    return TensorRows(own.name, inputs, None if files.spec is None else IMAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +375,7 @@ async def _networks(models: _Models, on_stage: OnStage) -> _Parts:
         name = each.settings.name
         if name not in given:
             on_stage(f"profile of {name} on {hardware.count} {hardware.kind}")
-        profile = given.get(name) or await hardware.profile(name, own.max_batch)
+        profile = given.get(name) or await hardware.profile(name, own.max_batch, own.max_batch_tokens)
         profiles[name] = profile
     times = {name: hardware.times(profile) for name, profile in profiles.items()}
 

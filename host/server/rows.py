@@ -9,12 +9,17 @@ from numpy.typing import NDArray
 
 from headrace.batching import BadInput, CorruptInput
 from headrace.host.dpu.preprocessor import Preprocessed
+from headrace.host.dpu.processors import ProcessorSpec, Size
+from headrace.host.dpu.reference import image_file
 from headrace.host.dpu.reference.audio_file import is_audio
+from headrace.host.dpu.reference.orientation import orientation
+from headrace.host.dpu.reference.processor import forms
 from headrace.host.dpu.specs import AudioSpec
-from headrace.host.memory.layout import TensorSpec
+from headrace.host.memory.layout import VARIABLE, TensorSpec
 from headrace.host.server.protocol.messages import BYTES, MAX_NUMBERS, InferRequest
 from headrace.host.workers.networks.sequence_networks import tree_of
 from headrace.host.workers.networks.steps import Signature
+from headrace.host.workers.networks.tokens import is_grid
 
 IMAGE, AUDIO = "IMAGE", "AUDIO"  # names of the inputs that take image and audio files
 TOKENS, WORDS, PARENTS = "tokens", "words", "parents"
@@ -39,6 +44,10 @@ class Rows(ABC):
     inputs: Sequence[TensorSpec]
     encoded: str | None = None
 
+    def count(self, inputs: Tensors) -> int:
+        """Return the number of rows that these inputs claim to have."""
+        return max((len(array) for array in inputs.values() if array.ndim), default=0)
+
     @abstractmethod
     def of(self, request: InferRequest) -> list[Row]:
         """Return the rows of a request. Raises BadInput and CorruptInput."""
@@ -51,20 +60,51 @@ class Rows(ABC):
 class TensorRows(Rows):
     """Make rows for a network that takes `inputs`, or files in their place.
 
-    `encoded` is the kind of these files, IMAGE or AUDIO. The network has one input if these are images."""
+    `encoded` is the kind of these files, IMAGE or AUDIO. Joined inputs (memory/layout.py) have the tokens of all rows
+    as their first dimension, and the grids in the request split them."""
 
     def __init__(self, model: str, inputs: Sequence[TensorSpec], encoded: str | None) -> None:
         self.inputs = tuple(inputs)
         self.encoded = None if any(spec.name == encoded for spec in inputs) else encoded
         self._model = model
+        self._joined = {spec.name for spec in self.inputs if spec.joined}
+
+    def count(self, inputs: Tensors) -> int:
+        return super().count({name: array for name, array in inputs.items() if name not in self._joined}) or 1
 
     def of(self, request: InferRequest) -> list[Row]:
         inputs = request.inputs
         if self.encoded is not None and self.encoded in inputs:
             return [Row(file) for file in _files(self.encoded, inputs)]
         self._check_names(inputs)
+        if self._joined:
+            return self._split(inputs)
         count = _batch(self._model, inputs)
         return [Row({name: array[row] for name, array in inputs.items()}) for row in range(count)]
+
+    def _split(self, inputs: Tensors) -> list[Row]:
+        """Return the rows of joined tensors: one for each grid, or a single one without grids."""
+        stacked = {name: array for name, array in inputs.items() if name not in self._joined}
+        joined = {name: array for name, array in inputs.items() if name in self._joined}
+        count = _batch(self._model, stacked) if stacked else 1
+        grids = next((inputs[spec.name] for spec in self.inputs if is_grid(spec) and spec.name in inputs), None)
+        if grids is None:
+            if count > 1:
+                raise BadInput(f"model {self._model!r} has no grids that split {count} rows; send them one at a time")
+            return [Row({**joined, **{name: array[0] for name, array in stacked.items()}})]
+        ends = np.cumsum(grids.prod(1)).tolist() if grids.ndim == 2 and grids.dtype.kind in "iu" else []
+        for name, array in joined.items():
+            if array.ndim == 0 or not ends or len(array) != ends[-1] or grids.min() < 1:
+                shown = grids.tolist() if grids.size < 64 else f"of shape {list(grids.shape)}"
+                raise BadInput(
+                    f"{name} of model {self._model!r} has shape {list(array.shape)}, and the grids are {shown}; give a "
+                    "row for each patch of the grids"
+                )
+        rows = []
+        for row, (first, end) in enumerate(zip([0, *ends], ends, strict=False)):
+            tokens = {name: array[first:end] for name, array in joined.items()}
+            rows.append(Row({**tokens, **{name: array[row] for name, array in stacked.items()}}))
+        return rows
 
     def _check_names(self, inputs: Tensors) -> None:
         """Raise BadInput for an input that the model does not have. The error also names the input for files."""
@@ -91,23 +131,71 @@ class AudioRows(TensorRows):
 class ProcessorRows(TensorRows):
     """Make rows for a network that takes tensors of an image processor of Hugging Face, or image files in their place.
 
-    `tensors` are the names of the processor's tensors by the names of the inputs."""
+    Args:
+        spec: The processor.
+        tensors: The names of the processor's tensors by the names of the inputs.
+        max_tokens: The most tokens of a batch, if there is a limit.
+    """
 
-    def __init__(self, model: str, inputs: Sequence[TensorSpec], tensors: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        model: str,
+        inputs: Sequence[TensorSpec],
+        spec: ProcessorSpec,
+        tensors: Mapping[str, str],
+        max_tokens: int | None = None,
+    ) -> None:
         super().__init__(model, inputs, IMAGE)
+        self._spec = spec
         self._tensors = tensors
+        self._max_tokens = max_tokens
+        self._varies = any(each.variable is not None for each in self.inputs)
+
+    def of(self, request: InferRequest) -> list[Row]:
+        rows = super().of(request)
+        if self._varies:
+            for row in rows:
+                if isinstance(row.value, bytes):
+                    self._check_header(row.value)
+        return rows
+
+    def _check_header(self, file: bytes) -> None:
+        """Refuse an image whose tensors the model does not take, by the size in its header.
+
+        Raises BadInput. A header that cannot be read is reported when the image is decoded."""
+        try:
+            size = Size(*image_file.size(file))
+        except CorruptInput:
+            return
+        if orientation(file).exchanges_sides:
+            size = Size(size.height, size.width)
+        made = forms(self._spec, size)
+        for each in self.inputs:
+            self._check(each, made[self._tensors[each.name]].shape, f" of {size.width}x{size.height} pixels")
+
+    def _check(self, spec: TensorSpec, shape: tuple[int, ...], size: str) -> None:
+        """Raise BadInput if an input does not take a tensor of this shape."""
+        if not spec.holds(shape):
+            longest = f", at most {spec.longest} in place of -1" if spec.variable is not None else ""
+            change = " or give --input-shape a longer size" if longest else ""
+            raise BadInput(
+                f"the image{size} gives {self._tensors[spec.name]} of shape {list(shape)}, and model {self._model!r} "
+                f"takes {list(spec.batched(1, VARIABLE))}{longest}; send an image of another size{change}"
+            )
+        if spec.joined and self._max_tokens is not None and shape[0] > self._max_tokens:
+            raise BadInput(
+                f"the image{size} gives {shape[0]} rows of {self._tensors[spec.name]}, and a batch of model "
+                f"{self._model!r} has at most {self._max_tokens}; send a smaller image or give --max-batch-tokens a "
+                "larger number"
+            )
 
     def preprocessed(self, made: Preprocessed) -> Any:
-        """Return the inputs: the tensors without the batch of 1 that transformers has."""
+        """Return the inputs. A stacked one comes without the batch of 1 that transformers has."""
         values = {}
         for spec in self.inputs:
             tensor = made.tensors[self._tensors[spec.name]]
-            if tensor.shape != (1, *spec.shape):
-                raise BadInput(
-                    f"the image gives {self._tensors[spec.name]} of shape {list(tensor.shape)}, and model "
-                    f"{self._model!r} takes {[1, *spec.shape]}; send an image of another size"
-                )
-            values[spec.name] = tensor[0].astype(spec.dtype, copy=False)
+            self._check(spec, tensor.shape, "")
+            values[spec.name] = (tensor if spec.joined else tensor[0]).astype(spec.dtype, copy=False)
         return values
 
 

@@ -489,7 +489,7 @@ def _rows(model: ServedModel, request: InferRequest, limits: Limits) -> list[Row
     """Return the rows of a request. The number of rows is checked first, because few bytes can claim any number.
 
     Raises BadInput and CorruptInput."""
-    rows = max((len(array) for array in request.inputs.values() if array.ndim), default=0)
+    rows = model.rows.count(request.inputs)
     max_rows = model.settings.max_queue
     if rows > max_rows:
         raise BadInput(f"the request has {rows} rows; send model {model.name!r} at most {max_rows} at a time")
@@ -527,13 +527,17 @@ def _joined(model: ServedModel, requested: Sequence[RequestedOutput], rows: Sequ
 
 def _output(model: ServedModel, requested: RequestedOutput, arrays: list[NDArray[Any]]) -> Output:
     """Join one output of all rows. Raises BadInput for rows that do not fit together."""
-    if len({array.shape for array in arrays}) > 1:
+    joined = any(spec.joined for spec in model.outputs if spec.name == requested.name)
+    if not joined and len({array.shape for array in arrays}) > 1:
         if model.rows.encoded != AUDIO:
             raise BadInput(
                 f"output {requested.name!r} has another length for each row; send rows of one length together"
             )
         arrays = _padded(arrays)  # another output of such a model has the length of each row
-    array = np.stack(arrays) if len(arrays) > 1 else arrays[0][None]
+    if joined:
+        array = np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
+    else:
+        array = np.stack(arrays) if len(arrays) > 1 else arrays[0][None]
     if requested.classes:
         return Output(requested, BYTES, classification(array, requested.classes, model.categories))
     return Output(requested, DATATYPE_OF[str(array.dtype)], array)

@@ -138,6 +138,12 @@ class ModelSettings:
         return policy_with(self.policy, **{"max_batch": self.max_batch, **dict(self.policy_values)})
 
     @property
+    def max_batch_tokens(self) -> int | None:
+        """Return the largest number of tokens of a batch, a setting of most policies. None if there is no limit."""
+        tokens: int | None = getattr(self.chosen, "max_batch_tokens", None)
+        return tokens
+
+    @property
     def of_cells(self) -> bool:
         """Tell whether the policy's tasks are of cells, which are programs of their own."""
         return find_policy(self.policy).tasks == "cells"

@@ -28,7 +28,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from headrace.batching.errors import UnknownModel, check_max_batch, check_workers
+from headrace.batching.errors import BadInput, UnknownModel, check_max_batch, check_workers
 from headrace.batching.graphs.execution import NodeTimes, steps
 from headrace.batching.policies.shared.fifo import Fifo
 from headrace.batching.policies.shared.queue_length import MAX_WAIT_S
@@ -58,13 +58,17 @@ class DeadlineQueue:
         dec_timesteps: The number of decoder steps that is assumed for every output.
         max_batch: The largest batch.
         workers: The number of workers.
+        max_tokens: The most tokens of a batch, the sum of its input lengths.
     """
 
-    def __init__(self, times: NodeTimes, dec_timesteps: int, max_batch: int, workers: int) -> None:
+    def __init__(
+        self, times: NodeTimes, dec_timesteps: int, max_batch: int, workers: int, max_tokens: float = math.inf
+    ) -> None:
         check_max_batch(max_batch)
         self.model: str = times.graph.name
         self.nodes: int = len(times.graph.nodes)
         self.max_batch: int = max_batch
+        self.max_tokens: float = max_tokens
         self.passed: Fifo = Fifo(times.graph)
         self.requests: list[Request] = []
         self.due: list[float] = []
@@ -135,7 +139,7 @@ class DeadlineQueue:
         self.head = 0
 
     def predicted_s(self, count: int, length: float) -> float:
-        """Return the predicted time (s) of a batch with this longest input, MARGIN included."""
+        """Return the predicted time (s) of a batch of inputs of this length, MARGIN included."""
         length_steps = steps(length)
         known = self._by_steps.get(length_steps)
         if known is None:
@@ -144,6 +148,34 @@ class DeadlineQueue:
         while len(known) <= count:
             known.append((1.0 + MARGIN) * self._times.whole(len(known), float(length_steps), self._dec_timesteps))
         return known[count]
+
+    def full(self) -> bool:
+        """Return whether the next batch can have no more requests, or no more tokens."""
+        return self.size() >= self.max_batch or self._tokens(self.head, self.size()) >= self.max_tokens
+
+    def at_limit(self) -> bool:
+        """Return whether the batch of the last decision has all requests or tokens that a batch may have."""
+        if self.count == self.max_batch:
+            return True
+        if self.max_tokens == math.inf:
+            return False
+        return (
+            self._tokens(self.head, self.count) >= self.max_tokens
+            or self._tokens(self.head, self.count + 1) > self.max_tokens
+        )
+
+    def _tokens(self, place: int, count: int) -> float:
+        """Return the tokens of `count` requests from `place` on. Without a limit it does not count them."""
+        if self.max_tokens == math.inf:
+            return 0.0
+        tokens = 0.0
+        for request in self.requests[place : place + count]:
+            tokens += request.input_len
+        return tokens
+
+    def _length(self, longest: float, tokens: float, count: int) -> float:
+        """Return the length that decides the time of a batch: the longest, or the mean where a batch joins inputs."""
+        return tokens / count if self._times.joined else longest
 
     def budget_s(self, place: int) -> float:
         """Return the time (s) that the request at `place` had left when it entered."""
@@ -160,12 +192,17 @@ class DeadlineQueue:
         alone."""
         budget_s = self.budget_s(self.head)
         deadline = math.inf
-        length = 1.0
+        longest = 1.0
+        tokens = 0.0
         count = 0
         while count < self.size():
             request = self.requests[self.head + count]
             deadline = min(deadline, request.deadline)
-            length = max(length, request.input_len)
+            longest = max(longest, request.input_len)
+            tokens += request.input_len
+            if tokens > self.max_tokens:
+                break
+            length = self._length(longest, tokens, count + 1)
             # `Deferred` computes the same difference, so a batch that leaves at its last moment fits to the last bit.
             if self.too_large(count + 1, length, budget_s) or now > deadline - self.predicted_s(count + 1, length):
                 break
@@ -180,7 +217,11 @@ class DeadlineQueue:
         while lower < upper:
             count = (lower + upper + 1) // 2
             place = bisect_left(self.due, now + self.predicted_s(count, length), self.head)
-            if place + count <= len(self.due) and not self.too_large(count, length, self.budget_s(place)):
+            if (
+                place + count <= len(self.due)
+                and not self.too_large(count, length, self.budget_s(place))
+                and self._tokens(place, count) <= self.max_tokens
+            ):
                 lower = count
             else:
                 upper = count - 1
@@ -224,23 +265,31 @@ class DeadlineQueue:
         self.take(first - self.head)
 
     def tightest(self) -> tuple[float, float]:
-        """Return the earliest deadline (s) and the longest input length of all requests that may be in the next
-        batch."""
+        """Return the earliest deadline (s) and the input length of all requests that may be in the next batch."""
         deadline = math.inf
-        length = 1.0
+        longest = 1.0
+        tokens = 0.0
+        count = 0
         for request in self.requests[self.head : self.head + self.max_batch]:
+            if count > 0 and tokens + request.input_len > self.max_tokens:
+                break
             deadline = min(deadline, request.deadline)
-            length = max(length, request.input_len)
-        return deadline, length
+            longest = max(longest, request.input_len)
+            tokens += request.input_len
+            count += 1
+        return deadline, self._length(longest, tokens, max(count, 1))
 
     def take_passed(self, now: float, until: float) -> tuple[Request, ...]:
         """Remove and return a batch of passed-over requests that ends by `until` (s). It is empty if there is none."""
         passed = self.passed
-        length = 1.0
+        longest = 1.0
+        tokens = 0.0
         count = 0
         for request in passed.peek(self.max_batch):
-            length = max(length, request.input_len)
-            if now + self.predicted_s(count + 1, length) > until:
+            longest = max(longest, request.input_len)
+            tokens += request.input_len
+            length = self._length(longest, tokens, count + 1)
+            if tokens > self.max_tokens or now + self.predicted_s(count + 1, length) > until:
                 break
             count += 1
         return passed.take(count) if count > 0 else ()
@@ -254,6 +303,7 @@ class DeadlineBatching(ABC):
         workers: The number of workers.
         max_batch: The largest batch.
         dec_timesteps: By model that has a decoder, the number of decoder steps that is assumed for every output.
+        max_tokens: The most tokens of a batch, the sum of its input lengths.
 
     Raises:
         UsageError: An argument is out of range, or a model with a decoder has no `dec_timesteps`.
@@ -265,12 +315,14 @@ class DeadlineBatching(ABC):
         workers: int,
         max_batch: int = 64,
         dec_timesteps: Mapping[str, int] | None = None,
+        max_tokens: float = math.inf,
     ) -> None:
         check_workers(workers)
         assumed = assumed_steps(times, dec_timesteps)
         self.ahead: Final[int] = 1
         self._queues: dict[str, DeadlineQueue] = {
-            model: DeadlineQueue(known, assumed[model], max_batch, workers) for model, known in times.items()
+            model: DeadlineQueue(known, assumed[model], max_batch, workers, max_tokens)
+            for model, known in times.items()
         }
         self.queue_list: Final[list[DeadlineQueue]] = list(self._queues.values())
         self.workers: Final[int] = workers
@@ -289,6 +341,8 @@ class DeadlineBatching(ABC):
         queue = self._queues.get(request.model)
         if queue is None:
             raise UnknownModel.asked_for(request.id, request.model, self._queues)
+        if request.input_len > queue.max_tokens:
+            raise BadInput.too_many_tokens(request.id, request.input_len, queue.max_tokens)
         queue.insert(request, now)
 
     def next_task(self, worker: int, now: float) -> Task | None:
@@ -314,7 +368,7 @@ class DeadlineBatching(ABC):
 
     def reason(self, queue: DeadlineQueue) -> str:
         """Return the reason why the queue's batch leaves now."""
-        if queue.count == queue.max_batch:
+        if queue.at_limit():
             return FULL
         return DEADLINE if queue.count < queue.size() else IDLE
 

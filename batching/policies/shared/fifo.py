@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
+from headrace.batching.errors import BadInput
 from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.batching.request import Request
 
@@ -18,16 +19,21 @@ class Fifo:
     request entered. That can be later than its arrival, because preprocessing lies between. The lists have a head index
     because compiled code reads lists much faster than a deque.
 
-    Each call takes constant time on average, except `put_back` and `peek`. To remove a request, the queue needs the
-    places of all requests by id. It makes this look-up at the first removal and keeps it until the queue is empty. Most
-    queues never need it."""
+    The requests of one batch have at most `max_tokens` tokens together: the sum of their input lengths. A request that
+    has more alone is refused. This is where the bound is applied for all policies with such queues.
 
-    def __init__(self, graph: ModelGraph) -> None:
+    Each call takes constant time on average, except `put_back` and `peek`, and `fits` and `full` with such a bound. To
+    remove a request, the queue needs the places of all requests by id. It makes this look-up at the first removal and
+    keeps it until the queue is empty. Most queues never need it."""
+
+    def __init__(self, graph: ModelGraph, max_tokens: float = math.inf) -> None:
         self.model: str = graph.name
         self.nodes: int = len(graph.nodes)
         self.requests: list[Request] = []
         self.since: list[float] = []
         self.head: int = 0
+        self.max_tokens: float = max_tokens
+        self._bounded: bool = max_tokens < math.inf  # kept, because compiled code looks `math.inf` up each time
         self._gone: int = 0  # the number of removed entries after `head`
         self._places: dict[int, int] | None = None  # by request id; places count from before `_given_up`
         self._given_up: int = 0  # entries deleted at the front since `_places` was made
@@ -55,15 +61,53 @@ class Fifo:
             place += 1
         return first_requests
 
+    def fits(self, max_count: int, used: float = 0.0) -> int:
+        """Return how many of the first requests one batch may have: at most `max_count`, and no more tokens than
+        `max_tokens` together with `used` tokens of other requests."""
+        count = min(max_count, self.size())
+        if not self._bounded:
+            return count
+        tokens = used
+        fit = 0
+        place = self.head
+        while fit < count:
+            request = self.requests[place]
+            place += 1
+            if request is _GONE:
+                continue
+            tokens += request.input_len
+            if tokens > self.max_tokens:
+                break
+            fit += 1
+        return fit
+
+    def full(self, max_count: int) -> bool:
+        """Return whether a batch would gain nothing by waiting: it has `max_count` requests, or all tokens."""
+        return self.size() >= max_count or self.full_of_tokens()
+
+    def full_of_tokens(self) -> bool:
+        """Return whether all tokens of a batch wait."""
+        if not self._bounded:
+            return False
+        tokens = 0.0
+        for place in range(self.head, len(self.requests)):
+            if self.requests[place] is not _GONE:
+                tokens += self.requests[place].input_len
+        return tokens >= self.max_tokens
+
     def append(self, request: Request, now: float) -> None:
-        """Add a request that enters at `now` (s)."""
+        """Add a request that enters at `now` (s). Raises BadInput if no batch may have it."""
+        if request.input_len > self.max_tokens:
+            raise BadInput.too_many_tokens(request.id, request.input_len, self.max_tokens)
         if self._places is not None:
             self._places[request.id] = self._given_up + len(self.requests)
         self.requests.append(request)
         self.since.append(now)
 
-    def take(self, max_count: int) -> tuple[Request, ...]:
-        """Remove and return the first `max_count` requests, or all if there are fewer."""
+    def take(self, max_count: int, used: float = 0.0) -> tuple[Request, ...]:
+        """Remove and return the first requests that `fits` counts."""
+        if self._bounded:
+            max_count = self.fits(max_count, used)
         if self._places is not None:
             return self._take_looked_up(max_count)
         stop = min(self.head + max_count, len(self.requests))
@@ -71,10 +115,14 @@ class Fifo:
             batch: tuple[Request, ...] = (self.requests[self.head],)
         else:
             batch = tuple(self.requests[self.head : stop])
+        self._leave(stop)
+        return batch
+
+    def _leave(self, stop: int) -> None:
+        """Let the entries before `stop` leave."""
         self.head = stop
         if stop >= _KEEP and 2 * stop >= len(self.requests):
             self._give_up()
-        return batch
 
     def drop_first(self) -> None:
         """Remove the first request, which another queue may get. Nothing of it stays here, not even before `head`."""
@@ -82,7 +130,7 @@ class Fifo:
             self._forget(self.requests[self.head])
         else:
             self.requests[self.head] = _GONE
-            self.take(1)
+            self._leave(self.head + 1)
 
     def _take_looked_up(self, max_count: int) -> tuple[Request, ...]:
         batch: list[Request] = []

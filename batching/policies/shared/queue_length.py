@@ -6,7 +6,7 @@ batch, and at the time that the rule gave for a change of its answer.
 
 In theory requests arrive for ever. In practice they may stop while some requests wait for others. So no request waits
 longer than `max_wait_s` while a worker is idle. After that time the policy serves all waiting requests, up to the
-rule's largest batch.
+rule's largest batch. It also serves as soon as the waiting requests have the most tokens that a batch may have.
 """
 
 import math
@@ -56,8 +56,8 @@ class Rule(ABC):
 
 
 class _RuleQueue(Fifo):
-    def __init__(self, graph: ModelGraph, rule: Rule) -> None:
-        super().__init__(graph)
+    def __init__(self, graph: ModelGraph, rule: Rule, max_tokens: float) -> None:
+        super().__init__(graph, max_tokens)
         self.rule: Rule = rule
 
 
@@ -68,15 +68,24 @@ class QueueLengthBatching:
         graphs: The graphs of the models.
         rules: The rule of each model.
         max_wait_s: The longest time (s) that a request waits while a worker is idle.
+        max_tokens: The most tokens of a batch, the sum of its input lengths.
 
     Raises:
         UsageError: `max_wait_s` is below 0.
     """
 
-    def __init__(self, graphs: Iterable[ModelGraph], rules: Mapping[str, Rule], max_wait_s: float = MAX_WAIT_S) -> None:
+    def __init__(
+        self,
+        graphs: Iterable[ModelGraph],
+        rules: Mapping[str, Rule],
+        max_wait_s: float = MAX_WAIT_S,
+        max_tokens: float = math.inf,
+    ) -> None:
         if not max_wait_s >= 0:
             raise UsageError(f"max_wait_s is {max_wait_s}: give a longest wait of 0 s or more")
-        self._queues: dict[str, _RuleQueue] = {graph.name: _RuleQueue(graph, rules[graph.name]) for graph in graphs}
+        self._queues: dict[str, _RuleQueue] = {
+            graph.name: _RuleQueue(graph, rules[graph.name], max_tokens) for graph in graphs
+        }
         self._queue_list: list[_RuleQueue] = list(self._queues.values())
         self.ahead: Final[int] = 1
         self._max_wait_s: float = max_wait_s
@@ -102,13 +111,16 @@ class QueueLengthBatching:
             if waiting == 0 or queue.oldest() >= oldest:
                 continue
             batch = queue.rule.batch(waiting, now)
+            filled = batch == 0 and queue.full_of_tokens()
+            if filled:  # so it may not grow to the size that the rule waits for
+                batch = min(waiting, queue.rule.largest)
             waited = batch == 0 and queue.oldest() + self._max_wait_s <= now
             if waited:
                 batch = min(waiting, queue.rule.largest)
             if batch > 0:
                 ready = queue
                 count = batch
-                reason = WINDOW if waited else queue.rule.reason(batch)
+                reason = WINDOW if waited else FULL if filled else queue.rule.reason(batch)
                 oldest = queue.oldest()
         if ready is None:
             return None

@@ -2,7 +2,7 @@
 
 Each model has a first-in-first-out queue; `preba` has several for a model. The rules:
 
-1. A batch is ready when `max_batch` requests wait, or when the oldest has waited `window_s`.
+1. A batch is ready when `max_batch` requests or `max_tokens` tokens wait, or when the oldest has waited `window_s`.
 2. An idle worker gets the ready batch whose oldest request has waited longest, and runs every node of the graph.
 
 The policies differ in how they choose the two limits.
@@ -31,6 +31,7 @@ class BatchLimits:
         max_batch: The largest batch, in requests. Where workers differ, this is the largest of all.
         window_s: The longest time (s) that the oldest request waits for others.
         by_worker: The largest batch of each worker; empty if they are equal.
+        max_tokens: The most tokens of a batch, the sum of its input lengths.
 
     Raises:
         UsageError: A limit is out of range.
@@ -39,6 +40,7 @@ class BatchLimits:
     max_batch: int
     window_s: float
     by_worker: tuple[int, ...] = ()
+    max_tokens: float = math.inf
 
     def __post_init__(self) -> None:
         for max_batch in (self.max_batch, *self.by_worker):
@@ -51,7 +53,7 @@ class WindowQueue(Fifo):
     """A queue with a size limit and a time window."""
 
     def __init__(self, graph: ModelGraph, limits: BatchLimits) -> None:
-        super().__init__(graph)
+        super().__init__(graph, limits.max_tokens)
         self.max_batch: int = limits.max_batch
         self.window_s: float = limits.window_s
         self._by_worker: list[int] = list(limits.by_worker)
@@ -100,11 +102,11 @@ class WindowBatching:
         longest: WindowQueue | None = None
         oldest = math.inf
         for queue in self.all_queues:
-            size = queue.size()
+            since = queue.oldest()
             # `wakeup` returns the value of `due`. At that time, to the last bit, the batch is ready.
-            if size > 0 and (size >= queue.max_batch_for(worker) or queue.due() <= now) and queue.oldest() < oldest:
+            if since < oldest and (since + queue.window_s <= now or queue.full(queue.max_batch_for(worker))):
                 longest = queue
-                oldest = queue.oldest()
+                oldest = since
         return longest
 
     def next_task(self, worker: int, now: float) -> Task | None:
@@ -112,7 +114,7 @@ class WindowBatching:
         if ready is None:
             return None
         max_batch = ready.max_batch_for(worker)
-        full = ready.size() >= max_batch
+        full = ready.full(max_batch)
         batch = ready.take(max_batch) if full else self.short_batch(ready, worker)
         task = Task(self._tasks, ready.model, batch, 0, ready.nodes, reason=self._at_limit if full else WINDOW)
         self._tasks += 1

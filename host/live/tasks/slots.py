@@ -14,6 +14,7 @@ from headrace.batching import BadInput, Request, Task, UnknownModel
 from headrace.host.live.results import Overloaded
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.memory.slots import SlotArena, Specs
+from headrace.host.workers.networks.tokens import checked_tokens
 
 Tensors = NDArray[Any] | Mapping[str, NDArray[Any]]
 
@@ -36,7 +37,8 @@ class SlotTasks:
         """Copy the inputs of a request into a free slot.
 
         Returns:
-            The input length: that of the first variable dimension, or 1 if no input has one.
+            The input length: that of the first variable dimension, or 1 if no input has one. It is the number of tokens
+            for a network with joined inputs.
 
         Raises:
             UnknownModel, BadInput, Overloaded: No slot is taken.
@@ -49,6 +51,7 @@ class SlotTasks:
         lengths = [
             array.shape[spec.variable] for spec, array in zip(specs, arrays, strict=True) if spec.variable is not None
         ]
+        checked_tokens(model, specs, arrays, [tensors.spec for tensors in views.outputs])
         slot = self.arena.acquire(model)
         if slot is None:
             raise Overloaded(
@@ -70,10 +73,16 @@ class SlotTasks:
 
     def result(self, request: Request) -> dict[str, NDArray[Any]]:
         """Return copies of the outputs, because the slot goes to another request."""
-        model, slot, _ = self._places[request.id]
+        model, slot, input_lengths = self._places[request.id]
         lengths = iter(self.output_lengths.get(request.id, ()))
+
+        def length(spec: TensorSpec) -> int:
+            if spec.joined:
+                return input_lengths[0] // spec.tokens_per_row
+            return 0 if spec.variable is None else next(lengths)
+
         return {
-            tensors.spec.name: tensors.at(slot, 0 if tensors.spec.variable is None else next(lengths)).copy()
+            tensors.spec.name: tensors.at(slot, length(tensors.spec)).copy()
             for tensors in self.arena.views[model].outputs
         }
 

@@ -1,9 +1,10 @@
 """The executor of whole networks, in a worker process.
 
 A task is a batch of requests of one model, in slots. Inputs that differ in length are padded with zeros to the longest
-of the batch.
+of the batch, or joined (memory/layout.py).
 """
 
+import math
 import mmap
 import time
 from collections.abc import Callable, Sequence
@@ -14,11 +15,12 @@ import torch
 from numpy.typing import NDArray
 
 from headrace.host.memory.layout import TensorSpec
-from headrace.host.memory.slots import SlotViews
+from headrace.host.memory.slots import SlotTensors, SlotViews
 from headrace.host.workers.executors.serving import Interrupts, TaskRecord, check_batch, work
 from headrace.host.workers.messages import answer_whole, read_whole
 from headrace.host.workers.networks.models import load_model
 from headrace.host.workers.networks.program import WholeModel, WholeSettings, read_model
+from headrace.host.workers.networks.tokens import example_batch, example_grid
 
 
 class _Network:
@@ -42,6 +44,10 @@ class _Network:
 
         Where lengths vary, the batch has as much input as the longest request. A larger one may exceed any batch of a
         policy."""
+        if joined := [spec for spec in self.model.inputs if spec.joined]:
+            tokens = math.prod(example_grid(max(1, joined[0].longest // size)))
+            self.forward(example_batch(self.model.inputs, [tokens] * size))
+            return
         inputs = [
             _batch(spec, size, max(1, spec.longest // size), self._device) if batch is None else batch
             for spec, batch in zip(self.model.inputs, self._batches, strict=True)
@@ -59,13 +65,17 @@ class _Network:
         count = len(slots)
         check_batch(count, self.model.max_batch)
         lengths = dict(zip(self._variable, variable, strict=True))
-        inputs = []
+        inputs, tokens = [], []
         for place, tensors in enumerate(self._views.inputs):
             batch = self._batches[place]
             if batch is not None:
                 for row, slot in enumerate(slots):
                     batch[row] = tensors.at(slot)
                 inputs.append(batch[:count])
+                continue
+            if tensors.spec.joined:
+                tokens = lengths[place]
+                inputs.append(self._joined(tensors, slots, tokens))
                 continue
             longest = max(lengths[place])
             padded = _batch(tensors.spec, count, longest, self._device)
@@ -74,13 +84,22 @@ class _Network:
                 padded[row][(*where, slice(length))] = tensors.at(slot, length)
             inputs.append(padded)
         gathered = time.monotonic()
-        nans, written = self._views.write_outputs(slots, self.forward(inputs))
+        nans, written = self._views.write_outputs(slots, self.forward(inputs), tokens)
         return TaskRecord(gathered, answer_whole(nans, written))
+
+    def _joined(self, tensors: SlotTensors, slots: list[int], lengths: list[int]) -> NDArray[Any]:
+        """Return the rows of all requests, one request after another."""
+        rows = _batch(tensors.spec, len(slots), sum(lengths), self._device)
+        first = 0
+        for slot, length in zip(slots, lengths, strict=True):
+            rows[first : first + length] = tensors.at(slot, length)
+            first += length
+        return rows
 
 
 def _batch(spec: TensorSpec, size: int, length: int, device: torch.device) -> NDArray[Any]:
     """Return zeros, in memory that a GPU can read directly if there is one."""
-    shape = (size, *spec.sized(length))
+    shape = spec.batched(size, length)
     kind = getattr(torch, np.dtype(spec.dtype).name)
     return torch.zeros(shape, dtype=kind, pin_memory=device.type == "cuda").numpy()
 

@@ -21,6 +21,7 @@ from headrace.batching import UsageError
 from headrace.batching.errors import one_line
 from headrace.host.dpu.specs import AUDIO_FORMATS, IMAGE_FORMATS, AudioSpec, ImageSpec
 from headrace.host.memory.layout import VARIABLE, TensorSpec
+from headrace.host.workers.networks import tokens as tokens_of
 from headrace.host.workers.networks.description import MAX_BATCH, WITH_WEIGHTS, NetworkDescription
 from headrace.host.workers.networks.foreign.limits import box_of
 from headrace.host.workers.networks.foreign.rules import ANY_FILE, EXPORTED, FileRules
@@ -291,12 +292,18 @@ def _outputs(
     """Return the outputs for one request, from a batch of 2 of the longest inputs and a batch of 1 of half of them.
 
     The batch of 1 shows an output that has no batch dimension, or loses it. The two lengths show which dimension
-    varies."""
+    varies. A network with joined inputs runs two requests of few tokens, and then the smaller one."""
+    joined = next((spec for spec in inputs if spec.joined), None)
+    tokens = (0, 0) if joined is None else tokens_of.example_tokens(joined.longest)
 
     def run(batch: int, part: int) -> dict[str, torch.Tensor]:
-        tensors = [
-            torch.zeros(batch, *spec.sized(spec.longest // part), dtype=getattr(torch, spec.dtype)) for spec in inputs
-        ]
+        if joined is not None:
+            tensors = [torch.from_numpy(array) for array in tokens_of.example_batch(inputs, tokens[:batch])]
+        else:
+            tensors = [
+                torch.zeros(batch, *spec.sized(spec.longest // part), dtype=getattr(torch, spec.dtype))
+                for spec in inputs
+            ]
         shown = ", ".join(
             f"{spec.name} {spec.dtype} {tuple(tensor.shape)}" for spec, tensor in zip(inputs, tensors, strict=True)
         )
@@ -313,7 +320,7 @@ def _outputs(
                 )
             if (dtype := str(tensor.dtype).removeprefix("torch.")) not in DTYPES:
                 raise UsageError(f"model {name!r}: output {output!r} is {dtype}; convert it to {', '.join(DTYPES)}")
-            if tensor.shape[:1] != (batch,):
+            if tensor.shape[:1] != (batch,) and (joined is None or not tensor.shape):
                 raise UsageError(
                     f"model {name!r}: output {output!r} of a batch of {batch} has shape {tuple(tensor.shape)}; its "
                     "first dimension must be the batch"
@@ -325,10 +332,33 @@ def _outputs(
         raise UsageError(f"model {name!r} returns no tensors")
     if two.keys() != one.keys():
         raise UsageError(f"model {name!r} returns other outputs for a batch of 1; return the same for every batch")
+    if joined is not None:
+        return tuple(
+            _joined_output_spec(name, output, tensor, one[output], joined.longest, tokens)
+            for output, tensor in two.items()
+        )
     return tuple(
         _output_spec(name, output, tensor, one[output], any(spec.longest for spec in inputs))
         for output, tensor in two.items()
     )
+
+
+def _joined_output_spec(
+    name: str, output: str, two: torch.Tensor, one: torch.Tensor, longest: int, tokens: tuple[int, int]
+) -> TensorSpec:
+    """Return one output of a network with joined inputs, from two requests with these tokens and the smaller one
+    alone. Raises UsageError unless it has one row a request, or one row for some tokens."""
+    per_row = tokens_of.tokens_per_row(len(two), len(one), tokens)
+    dtype, shape = str(two.dtype).removeprefix("torch."), tuple(two.shape[1:])
+    if per_row is None or one.dtype != two.dtype or tuple(one.shape[1:]) != shape:
+        raise UsageError(
+            f"model {name!r}: output {output!r} is {two.dtype} {tuple(two.shape)} for requests of {tokens[0]} and "
+            f"{tokens[1]} tokens, and {one.dtype} {tuple(one.shape)} for the first one alone; its first dimension must "
+            "have one row for each request, or one for each token or for as many tokens as it merges"
+        )
+    if per_row == 0:
+        return TensorSpec(output, dtype, shape)
+    return TensorSpec(output, dtype, (VARIABLE, *shape), longest // per_row, per_row)
 
 
 def _output_spec(name: str, output: str, two: torch.Tensor, one: torch.Tensor, may_vary: bool) -> TensorSpec:

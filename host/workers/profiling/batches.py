@@ -22,6 +22,7 @@ from headrace.host.workers.messages import write_whole
 from headrace.host.workers.networks.description import NetworkDescription
 from headrace.host.workers.networks.foreign.rules import ANY_FILE, FileRules
 from headrace.host.workers.networks.program import WholeModel, whole_program
+from headrace.host.workers.networks.tokens import example_grid, is_grid
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import RunTimes, WorkerProcess, processes
 
@@ -80,6 +81,7 @@ async def measure_curve(
     limit_s: float = LIMIT_S,
     on_point: OnPoint = lambda _: None,
     rules: FileRules = ANY_FILE,
+    max_batch_tokens: int | None = None,
 ) -> Profile:
     """Measure a whole network with batches of 1, 2, 4 ... up to `max_batch`, until throughput grows by less than 5 %.
 
@@ -89,16 +91,22 @@ async def measure_curve(
     Args:
         lengths: Seconds for a network that takes audio, else the lengths of its inputs. None means some lengths up to
             its longest.
+        max_batch_tokens: The most tokens of a batch of a network with joined inputs.
 
     Raises:
         UsageError, WorkerLost: The network cannot be loaded, or a worker died.
     """
     network = describe(model, weights, input_shape, rules)
     audio, sizes = network.audio_spec, _lengths(network, lengths)
+    joined = any(spec.joined for spec in network.inputs)
+    if joined:
+        max_tokens = max_batch_tokens or max_batch * max(sizes)
+        sizes = sorted({math.prod(example_grid(min(size, max_tokens))) for size in sizes})
     varies = any(spec.variable is not None for spec in network.inputs)
     devices = worker_devices(workers)
     arena = SlotArena({model: (network.inputs, network.outputs)}, len(devices) * max_batch)
-    fill_with_noise(arena.views[model].inputs)
+    if not joined:  # zeros take as long, and the longest patches of all slots would fill the memory
+        fill_with_noise(arena.views[model].inputs)
     spec = WholeModel(model, model, network.inputs, network.outputs, max_batch, weights, input_shape, rules)
     points: list[ProfilePoint] = []
     try:
@@ -108,6 +116,8 @@ async def measure_curve(
             for place, length in enumerate(sizes, 1):
                 if audio is not None:
                     _say_length(arena.views[model].inputs, length)
+                elif joined:
+                    _write_grids(arena.views[model].inputs, length)
 
                 def batch_of(number: int, batch: int, length: int = length) -> list[bytes]:
                     slots = range(number * max_batch, number * max_batch + batch)
@@ -117,7 +127,7 @@ async def measure_curve(
                 points += await _measure_points(
                     running,
                     batch_of,
-                    doubling(max_batch),
+                    doubling(min(max_batch, max_tokens // length) if joined else max_batch),
                     on_point,
                     to_the_knee=True,
                     length=length,
@@ -126,7 +136,7 @@ async def measure_curve(
     finally:
         arena.close()
     step_s = None if audio is None else audio.hop / audio.rate
-    return Profile(model, len(devices), tuple(points), described(devices), step_s=step_s)
+    return Profile(model, len(devices), tuple(points), described(devices), step_s=step_s, joined=joined)
 
 
 def _lengths(network: NetworkDescription, given: Sequence[float] | None) -> list[int]:
@@ -153,6 +163,14 @@ def _say_length(tensors: Iterable[SlotTensors], frames: int) -> None:
         if each.spec.variable is None:
             for slot in range(each.slots):
                 each.at(slot)[...] = frames
+
+
+def _write_grids(tensors: Iterable[SlotTensors], tokens: int) -> None:
+    """Write the grid of a request with so many tokens into every slot."""
+    for each in tensors:
+        if is_grid(each.spec):
+            for slot in range(each.slots):
+                each.at(slot)[...] = example_grid(tokens)
 
 
 def doubling(max_batch: int) -> list[int]:

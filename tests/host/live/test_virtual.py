@@ -8,7 +8,7 @@ import random
 
 import pytest
 from make_policy import make_policy
-from virtual_worker import STRAIGHT, TRANSLATOR, serve, value
+from virtual_worker import OPAQUE, STRAIGHT, TRANSLATOR, serve, value
 
 from headrace.batching import NodeTimes
 from headrace.sim.engine import Arrivals, run
@@ -55,13 +55,34 @@ def load(graph, workers, seed):
 @pytest.mark.parametrize("graph", [STRAIGHT, TRANSLATOR], ids=["straight", "translator"])
 @pytest.mark.parametrize("name", POLICIES)
 def test_what_is_simulated_is_what_is_served(name, graph, workers, drop_late):
-    times = {"net": NodeTimes(graph, Sublinear())}
+    compare(name, NodeTimes(graph, Sublinear()), workers, drop_late)
+
+
+class ByTokens:
+    """Latency grows with the tokens of the batch."""
+
+    def latency(self, node, batch, length):
+        return (1.0 + 0.8 * batch * length) * 1e-3
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("times", [NodeTimes(TRANSLATOR, Sublinear()), NodeTimes(OPAQUE, ByTokens(), joined=True)])
+@pytest.mark.parametrize("name", sorted({*POLICIES} - {"serial"}))
+def test_it_is_also_with_a_bound_on_the_tokens_of_a_batch(name, times, workers):
+    served = compare(name, times, workers, False, max_batch_tokens=12, bucket_width=2)
+    tokens = [sum(lengths) for lengths in served]
+    assert max(tokens) <= 12 and max(tokens) > 6 and max(map(len, served)) > 1
+
+
+def compare(name, known, workers, drop_late, **more):
+    """Assert that the simulator and the runtime do the same, and return the input lengths of each task."""
+    graph, times = known.graph, {"net": known}
     at, deadlines, lengths = load(graph, workers, f"{name}{workers}")
 
     policy_name, *slack = name.split()
 
     def policy():
-        settings = {"slack": slack[0]} if slack else {}
+        settings = {**more, **({"slack": slack[0]} if slack else {})}
         return make_policy(
             policy_name, times, workers=workers, window_s=0.01, max_batch=8, dec_timesteps={"net": 4}, **settings
         )
@@ -92,3 +113,4 @@ def test_what_is_simulated_is_what_is_served(name, graph, workers, drop_late):
     assert statistics.node_runs == simulated.node_runs
     assert statistics.busy_s == pytest.approx(simulated.busy_s)
     assert math.fsum(e.ended - e.started for e in served.executions) == pytest.approx(simulated.busy_s)
+    return [[request.input_len for request in execution.task.requests] for execution in served.executions]

@@ -82,3 +82,52 @@ def test_an_arena_that_is_closed_has_given_its_memory_back_whoever_holds_an_arra
     arena.close()
     assert os.fstat(file).st_blocks == 0 and not array.any()
     os.close(file)
+
+
+VISION = (
+    (TensorSpec("patches", "float32", (-1, 1024), 1024, 1), TensorSpec("grid", "int64", (3,))),
+    (TensorSpec("merged", "float32", (-1, 4), 256, 4), TensorSpec("mean", "float32", (4,))),
+)
+
+
+def test_a_joined_output_is_split_by_the_tokens_of_each_request():
+    arena = SlotArena({"vision": VISION}, 4)
+    views, tokens = arena.views["vision"], [8, 4, 12]
+    merged = np.arange(24, dtype=np.float32).reshape(6, 4)
+    merged[2, 1] = np.nan
+    mean = np.ones((3, 4), np.float32)
+    assert views.write_outputs([3, 0, 2], [merged, mean], tokens) == (1, [])
+    for slot, rows in ((3, merged[:2]), (0, merged[2:3]), (2, merged[3:])):
+        np.testing.assert_array_equal(views.outputs[0].at(slot, len(rows)), rows)
+    for wrong in (merged[:5], merged.astype(np.float64), merged[:, :3]):
+        with pytest.raises(
+            ValueError, match=r"output 'merged' of a batch of 24 tokens is .*; expected float32\(6, 4\)"
+        ):
+            views.write_outputs([3, 0, 2], [wrong, mean], tokens)
+    arena.close()
+
+
+def test_a_free_slot_keeps_little_of_the_memory_of_long_joined_tensors():
+    arena = SlotArena({"vision": VISION}, 2)
+
+    def held() -> int:
+        return os.fstat(arena.fd).st_blocks * 512
+
+    slot = arena.acquire("vision")
+    patches = arena.views["vision"].inputs[0].at(slot, 1024)
+    patches[...] = 1.0
+    assert held() >= patches.nbytes == 4 << 20
+    arena.release("vision", slot)
+    assert held() <= 1 << 20
+    assert arena.acquire("vision") == slot and not patches[512:].any()
+    arena.close()
+
+
+def test_a_tensor_that_a_batch_joins_varies_in_its_first_dimension():
+    for shape, tokens_per_row in (((4, -1), 1), ((4,), 1), ((-1,), -1)):
+        with pytest.raises(UsageError, match="the variable dimension of a joined tensor must be the first one"):
+            TensorSpec("x", "float32", shape, 4 if -1 in shape else 0, tokens_per_row)
+    patches, stacked = VISION[0][0], TensorSpec("x", "float32", (-1, 3), 5)
+    assert patches.holds((1024, 1024)) and not patches.holds((1025, 1024)) and not patches.holds((1, 1024, 1024))
+    assert stacked.holds((1, 5, 3)) and not any(stacked.holds(shape) for shape in ((5, 3), (1, 6, 3), (2, 5, 3), (1,)))
+    assert patches.batched(2, 7) == (7, 1024) and stacked.batched(2, 4) == (2, 4, 3)

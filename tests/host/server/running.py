@@ -168,9 +168,12 @@ def write_profile(folder: Path, name: str) -> Path:
 
 
 @contextlib.contextmanager
-def serving(*options: str, models: tuple[str, ...] = MODELS, profiled: bool = True) -> Iterator[Server]:
-    """Run a server on free ports with one worker. With `profiled` it measures no profile."""
-    with tempfile.TemporaryDirectory() as folder:
+def serving(
+    *options: str, models: tuple[str, ...] = MODELS, profiled: bool = True, within: Path | None = None
+) -> Iterator[Server]:
+    """Run a server on free ports with one worker, in the folder `within` or one of its own. With `profiled` it measures
+    no profile."""
+    with contextlib.nullcontext(str(within)) if within else tempfile.TemporaryDirectory() as folder:
         Path(folder, "served.py").write_text(SOURCE)
         command = [*COMMAND, "serve", "--json", "--workers", "1", "--max-batch", "4"]
         if not {"--policy", "--config"} & set(options):

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -23,7 +24,10 @@ NAFLEX = (
     TensorSpec("pixel_values", "float32", (256, 768)),
     TensorSpec("pixel_attention_mask", "int32", (256,)),
 )
-QWEN = (TensorSpec("pixel_values", "float32", (VARIABLE, 1176), 16384), TensorSpec("image_grid_thw", "int64", (3,)))
+GRID = TensorSpec("image_grid_thw", "int64", (3,))
+PADDED = (TensorSpec("pixel_values", "float32", (VARIABLE, 1176), 16384), GRID)
+QWEN = (TensorSpec("pixel_values", "float32", (VARIABLE, 1176), 16384, 1), GRID)
+SHORT = (TensorSpec("pixel_values", "float32", (VARIABLE, 1176), 8, 1), GRID)
 
 
 def network(*inputs: TensorSpec, source: str = "nets:own", **more) -> Network:
@@ -97,6 +101,21 @@ def test_patches_with_padding_have_one_shape_and_are_served():
 @pytest.mark.parametrize(
     "name, inputs, text",
     [
+        ("qwen2-vl", QWEN, "Nx1176 float32 by Qwen2VLImageProcessor"),
+        ("qwen2-vl", (replace(QWEN[0], longest=256), GRID), "Nx1176 float32 by Qwen2VL"),  # small images fit
+        ("paddleocr-vl", (TensorSpec("pixel_values", "float32", (-1, 3, 14, 14), 4096, 1), GRID), "Nx3x14x14 float32"),
+        ("internvl3", (TensorSpec("x", "float32", (-1, 3, 448, 448), 13, 1),), "Nx3x448x448 float32 by GotOcr2"),
+        ("llava-next", (TensorSpec("x", "float32", (-1, 3, 336, 336), 5),), "1xNx3x336x336 float32 by LlavaNext"),
+    ],
+)
+def test_tensors_whose_shape_depends_on_the_image_fit_an_input_that_varies(name, inputs, text):
+    found = file_input(settings(processor=name), network(*inputs))
+    assert next(iter(found.tensors.values())) == "pixel_values" and f"images become {text}" in found.text
+
+
+@pytest.mark.parametrize(
+    "name, inputs, text",
+    [
         (
             "clip-vit-large-patch14-336",
             (IMAGE,),
@@ -105,13 +124,21 @@ def test_patches_with_padding_have_one_shape_and_are_served():
         ),
         (
             "qwen2-vl",
-            QWEN,
+            PADDED,
             "Qwen2VLImageProcessor makes tensors whose shape depends on the image: pixel_values is 1564x1176 float32 "
             "of 640x480 pixels and ",
         ),
-        ("qwen2-vl", QWEN, "takes Nx1..16384x1176 float32, and workers run batches of one shape; send tensors"),
+        (
+            "qwen2-vl",
+            PADDED,
+            "takes Nx1..16384x1176 float32; give --input-shape with pixel_values=1..LONGEST+x1176",
+        ),
+        ("qwen2-vl", SHORT, "makes pixel_values of 1564x1176 float32, and the input 'pixel_values' takes 1..8+x1176 "),
+        ("qwen3-vl", QWEN, "whose shape depends on the image: pixel_values is 1200x1536 float32 of 640x480 pixels"),
         ("pixtral-12b", (IMAGE,), "whose shape depends on the image: pixel_values is 1x3x480x640 float32 of 640x480"),
-        ("internvl3", (IMAGE,), "whose shape depends on the image"),
+        ("pixtral-12b", (IMAGE,), "2 of its sizes vary, and one may; send tensors"),
+        ("internvl3", (IMAGE,), "give --input-shape with pixel_values=1..LONGEST+x3x448x448"),
+        ("llava-next", (IMAGE,), "give --input-shape with pixel_values=1..LONGESTx3x336x336"),
         ("clip-vit-base-patch32", (IMAGE, TensorSpec("ids", "int64", (8,))), "the network has an input 'image'"),
         ("clip-vit-base-patch32", (TensorSpec("image", "uint8", (3, 224, 224)),), "takes Nx3x224x224 uint8"),
         ("clip-vit-base-patch32", (TensorSpec("ids", "int64", ()),), "the input 'ids' takes N int64"),

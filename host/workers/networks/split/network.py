@@ -151,6 +151,11 @@ def node_model(
         UsageError: The network cannot be split. The text is the reason.
     """
     loaded = load_model(source, weights, input_shape, rules)
+    if any(spec.joined for spec in loaded.inputs):
+        raise UsageError(
+            f"model {loaded.name!r}: a batch joins its inputs, so it cannot run node by node; choose a policy that "
+            "batches whole graphs, and a profile without nodes"
+        )
     name = name or source
     nodes: tuple[str, ...] = ()
     graph = ModelGraph.opaque(name)

@@ -167,6 +167,11 @@ def test_torchvisions_resize_differs_by_as_much_as_is_told(filter_name, mean, rm
             [TensorSpec("ids", "int64", (-1,), 16), TensorSpec("mask", "bool", (-1,), 16)],
         ),
         ("step=scalar:int64", [TensorSpec("step", "int64", ())]),
+        (
+            "patches=1..64+x12, image_grid_thw=3:int64",
+            [TensorSpec("patches", "float32", (-1, 12), 64, 1), TensorSpec("image_grid_thw", "int64", (3,))],
+        ),
+        ("1..8+", [TensorSpec("", "float32", (-1,), 8, 1)]),
     ],
 )
 def test_a_shape_in_text(text, specs):
@@ -190,6 +195,9 @@ def test_a_shape_in_text(text, specs):
         ("a=3,a=4", "two inputs have one name"),
         ("a b=3", "'a b' is no name"),
         ("=3", "'' is no name"),
+        ("3x1..8+", r"'1\.\.8\+' must be the first size, along which a batch joins its requests"),
+        ("a=1..8+,b=1..9+", r"if one variable size has a \+, each must have it and the same longest size"),
+        ("a=1..8+,b=1..8", r"if one variable size has a \+, each must have it and the same longest size"),
     ],
 )
 def test_a_shape_that_makes_no_sense_says_what_to_write(text, message):
@@ -293,6 +301,47 @@ def test_the_variable_dimension_of_an_output_is_found(users):
     )
     hidden, twice, pooled = model.forward([torch.tensor([[1, 2, 3]])])
     assert hidden.shape == (1, 3, 8) and twice.shape == (1, 6) and pooled.shape == (1, 8)
+
+
+JOINED = "x=1..64+x4,image_grid_thw=3:int64"
+
+
+@pytest.mark.parametrize("longest", [2, 5, 9, 64])
+def test_outputs_of_a_network_with_joined_inputs_have_a_row_a_request_or_for_some_tokens(users, longest):
+    body = (
+        network(
+            "{'all': x, 'images': grid + 0, 'fours': x[: len(x) // k * k].reshape(-1, k, 4).half().sum(1),"
+            " 'means': torch.stack([each.mean(0) for each in x.split(grid.prod(1).tolist())])}",
+            parameters="x, image_grid_thw, k=4",
+        )
+        .replace("grid +", "image_grid_thw +")
+        .replace("grid.prod", "image_grid_thw.prod")
+    )
+    if longest < 8:
+        body = body.replace("k=4", "k=1")
+    merged = 1 if longest < 8 else 4
+    model = load_model(users(body), input_shape=JOINED.replace("64+", f"{longest}+"))
+    assert model.outputs == (
+        TensorSpec("all", "float32", (-1, 4), longest, 1),
+        TensorSpec("images", "int64", (3,)),
+        TensorSpec("fours", "float16", (-1, 4), longest // merged, merged),
+        TensorSpec("means", "float32", (4,)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("forward", "message"),
+    [
+        ("x[1:]", r"output 'output' is torch.float32 \(47, 4\) for requests of 16 and 32 tokens, and torch.float32 \("),
+        ("x.sum()", "its first dimension must have one row for each request|has shape"),
+        ("x[None]", "must have one row for each request, or one for each token or for as many tokens as it merges"),
+        ("x.T", "must have one row for each request"),
+        ("torch.cat((x, x))", "must have one row for each request"),
+    ],
+)
+def test_other_outputs_of_a_network_with_joined_inputs_are_refused(users, forward, message):
+    with pytest.raises(UsageError, match=message):
+        load_model(users(network(forward, parameters="x, image_grid_thw")), input_shape=JOINED)
 
 
 def test_an_output_that_varies_in_two_dimensions_is_refused(users):

@@ -159,3 +159,43 @@ def test_lengths_that_the_network_does_not_take_are_refused(by_length, lengths):
 def test_lengths_of_a_network_of_one_length_are_refused(one_length):
     with pytest.raises(UsageError, match="leave --lengths out"):
         asyncio.run(measure_curve(one_length, workers=1, lengths=(1.0,)))
+
+
+JOINED = """
+import torch
+
+class Net(torch.nn.Module):
+    input_shape = {"pixel_values": "1..256+x12", "image_grid_thw": "3:int64"}
+
+    def forward(self, pixel_values, image_grid_thw):
+        assert image_grid_thw.prod(1).sum() == len(pixel_values), "grids of other patches"
+        return torch.stack([each.mean(0) for each in pixel_values.split(image_grid_thw.prod(1).tolist())])
+
+def net():
+    return Net()
+"""
+
+
+@pytest.fixture
+def joined(tmp_path, monkeypatch):
+    (tmp_path / "joined.py").write_text(JOINED)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "joined", raising=False)
+    return "joined:net"
+
+
+def test_a_network_with_joined_inputs_is_measured_up_to_the_tokens_of_a_batch(joined, stand_ins):
+    stand_ins(lambda batch, tokens: 0.01 + 0.0001 * batch * tokens)
+    profile = run(measure_curve(joined, workers=1, max_batch=16, max_batch_tokens=300))
+    assert profile.joined and profile.lengths == (16.0, 64.0, 256.0)
+    assert max(point.batch * point.length for point in profile.points) == 256
+    assert [len(profile.curve(length)) for length in profile.lengths] == [5, 3, 1]
+    assert Profile.from_json(profile.to_json()) == profile
+    short = run(measure_curve(joined, workers=1, max_batch=16, max_batch_tokens=50))
+    assert short.lengths == (16.0, 48.0)
+
+
+def test_workers_run_joined_batches_with_their_grids(joined, monkeypatch):
+    monkeypatch.setattr(batches, "TIME_PER_POINT_S", 0.01)
+    profile = asyncio.run(measure_curve(joined, workers=1, max_batch=4, max_batch_tokens=64))
+    assert profile.lengths == (16.0, 64.0) and all(point.latency_s > 0 for point in profile.points)
