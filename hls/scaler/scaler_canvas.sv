@@ -27,17 +27,26 @@ module scaler_canvas
 );
 
   // ---- The next pair's place ----
-  logic [15:0] x_q, y_q, last_x, last_y;
+  logic [15:0] x_q, y_q;
   logic [1:0]  inside_q;  // of the image
   logic        more_q, valid_q, pair_q, last_q, step, go, row_ends;
 
-  assign last_x   = (setup_i.canvas_width - 16'd1) & ~16'd1;
-  assign last_y   = setup_i.canvas_height - 16'd1;
-  assign row_ends = x_q == last_x;
+  // What follows from the setup is known clocks before the first pixel.
+  logic [15:0] last_x_q, last_y_q;
+  logic [16:0] right_q, bottom_q;  // of the image
+
+  always_ff @(posedge clk_i) begin
+    last_x_q <= (setup_i.canvas_width - 16'd1) & ~16'd1;
+    last_y_q <= setup_i.canvas_height - 16'd1;
+    right_q  <= 17'(setup_i.left) + 17'(setup_i.out_width);
+    bottom_q <= 17'(setup_i.top) + 17'(setup_i.out_height);
+  end
+
+  assign row_ends = x_q == last_x_q;
   assign step     = !valid_q || go;
 
-  function automatic logic lies_in(logic [15:0] place, logic [15:0] first, logic [15:0] count);
-    return place >= first && 17'(place) < 17'(first) + 17'(count);
+  function automatic logic lies_in(logic [15:0] place, logic [15:0] first, logic [16:0] behind);
+    return place >= first && 17'(place) < behind;
   endfunction
 
   always_ff @(posedge clk_i) begin
@@ -50,18 +59,18 @@ module scaler_canvas
       valid_q <= more_q;
       x_q     <= row_ends ? '0 : x_q + 16'd2;
       if (row_ends) y_q <= y_q + 16'd1;
-      if (row_ends && y_q == last_y) more_q <= 1'b0;
+      if (row_ends && y_q == last_y_q) more_q <= 1'b0;
     end
   end
 
   always_ff @(posedge clk_i) begin
     if (step) begin
       for (int l = 0; l < 2; l++) begin
-        inside_q[l] <= lies_in(x_q | 16'(l), setup_i.left, setup_i.out_width) &&
-                       lies_in(y_q, setup_i.top, setup_i.out_height);
+        inside_q[l] <= lies_in(x_q | 16'(l), setup_i.left, right_q) &&
+                       lies_in(y_q, setup_i.top, bottom_q);
       end
       pair_q <= !row_ends || !setup_i.canvas_width[0];
-      last_q <= row_ends && y_q == last_y;
+      last_q <= row_ends && y_q == last_y_q;
     end
   end
 

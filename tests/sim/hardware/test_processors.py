@@ -132,7 +132,10 @@ def test_sizes_count_without_a_processor_too():
     ("settings", "message"),
     [
         ({"processor": "qwen9"}, "there is no processor 'qwen9'; did you mean"),
-        ({"processor": "internvl3"}, "--processor internvl3: the image CU does not take 500x375: .* 13 images"),
+        (
+            {"processor": "idefics3-8b", "image_sizes": "8000x6000"},
+            "--processor idefics3-8b: the image CU does not take 8000x6000: .* 8002 entries",
+        ),
         ({"processor": "qwen2-vl", "preprocess": "nvjpg"}, "nvjpg only decodes; give --preprocess dpu or cpu"),
         ({"processor": "gemma-3", "preprocess": "cpu:32"}, "time of a core is not measured for it, only for clip"),
         ({"processor": "qwen2-vl", "preprocess": "cpu:32:opencv"}, "no costs 'opencv' of these images; choose from"),
