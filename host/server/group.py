@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from headrace.batching import NodeTimes, Policy, PolicyContext, Profile, UsageError
@@ -360,10 +360,25 @@ async def _cells(models: _Models) -> _Parts:
     return _Parts("workers", len(devices), tasks, WorkerPool(processes(tasks.program(), devices)), policy, {}, {})
 
 
+def _with_token_limit(own: ModelSettings, models: _Models) -> ModelSettings:
+    """Return the settings with a limit on the tokens of a batch, if the user gave none and all inputs are joined.
+
+    A batch then has at most as many tokens as the longest input, so that memory does not grow with `max_batch`."""
+    longest = [max(map(_joined_length, each.network.description.inputs), default=0) for each in models.networks]
+    known = any(each.name == "max_batch_tokens" for each in fields(own.chosen))
+    if models.steps or 0 in longest or not known or own.max_batch_tokens is not None:
+        return own
+    return own.with_policy_values({"max_batch_tokens": max(longest)})
+
+
+def _joined_length(spec: TensorSpec) -> int:
+    return spec.longest if spec.joined else 0
+
+
 async def _networks(models: _Models, on_stage: OnStage) -> _Parts:
     """Prepare the serving of all other models: profiles, times, policy, tasks and workers. Raises UsageError."""
     every: list[_Loaded | _Steps] = [*models.networks, *models.steps]
-    own = every[0].settings
+    own = _with_token_limit(every[0].settings, models)
     given = {
         each.settings.name: replace(read_profile(each.settings.profile), model=each.settings.name)
         for each in every

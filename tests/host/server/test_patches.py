@@ -130,6 +130,18 @@ def batches(server) -> dict[int, int]:
     return {each["batch_size"]: each["compute_infer"]["count"] for each in statistics["batch_stats"]}
 
 
+def test_without_a_limit_a_batch_has_the_tokens_of_the_longest_input(folder):
+    files = FILES * 2
+    counts = [len(made_of(file)["pixel_values"]) for file in files]
+    assert sum(counts) > 400 >= max(counts), "the images would fit into one batch, or into none"
+    with started(folder, "--policy", "graph", "--window-ms", "500", "--max-batch", str(len(files))) as running:
+        with ThreadPoolExecutor(len(files)) as threads:
+            answers = list(threads.map(lambda file: infer(running, "http", images(file)), files))
+        assert max(batches(running)) < len(files)
+    for file, found in zip(files, answers, strict=True):
+        assert_same(found, file)
+
+
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_images_of_any_sizes_run_in_one_batch_and_each_gets_its_own_answer(server, transport):
     before = batches(server).get(8, 0)
