@@ -43,7 +43,14 @@ from headrace.sim.system.limits import Cu, limits
 from headrace.sim.system.processors import COSTS
 
 MHZ = estimated_mhz("image cu")
-MODELS = ("clip-vit-base-patch32", "siglip2-base-patch16-naflex", "qwen2-vl", "pixtral-12b")
+MODELS = (
+    "clip-vit-base-patch32",
+    "siglip2-base-patch16-naflex",
+    "qwen2-vl",
+    "pixtral-12b",
+    "llava-next",
+    "internvl3",
+)
 WAYS = {"ours": "", "torchvision": "", "pillow": "Pil"}  # and how the class of transformers ends
 
 

@@ -960,27 +960,33 @@ module image_cu
   // Every stream has seen its end, so nothing of this run is left when the next one begins. A
   // reader whose words are no longer wanted is stopped: the file may go on behind the image, and an
   // error leaves tables unused.
-  // The next pass begins when the words of this one are written and answered.
+  // The next pass begins when the words of this one are written and answered. What follows from the
+  // end of a pass comes from registers, because the end is a long condition.
   status_e     out_status;
   logic [15:0] end_width, end_height;
-  logic [63:0] end_bytes;
+  logic [63:0] end_bytes, end_bytes_q;
   logic        ends_idle, started_q;  // the units at the end; they have started
-  logic        pass_over, goes_on;
+  logic        ends_idle_q, pass_over_q, goes_on_q;
 
   always_ff @(posedge clk) begin
     if (!rst_n || phase == CuCheck || next_pass) started_q <= 1'b0;
     else if (sink_start) started_q <= 1'b1;
   end
-  assign ends_idle    = started_q && store_idle && patches_idle && keep_idle && words_idle;
-  assign pass_over    = source_ended && (program_q ? window_ended : scaled_ended) &&
-                        !decode_busy && ends_idle && jpeg_idle && tables_idle &&
-                        workspace_idle && image_idle && (scaler_idle || !program_q);
-  assign goes_on      = program_q && route.more && out_status == StatusOk && !bus_error;
-  assign next_pass    = phase == CuRun && pass_over && goes_on;
-  assign run_over     = pass_over && !goes_on && program_idle;
+  assign ends_idle = started_q && store_idle && patches_idle && keep_idle && words_idle;
+
+  always_ff @(posedge clk) begin
+    ends_idle_q <= ends_idle && !pass_start;
+    pass_over_q <= !pass_start && source_ended && (program_q ? window_ended : scaled_ended) &&
+                   !decode_busy && ends_idle && jpeg_idle && tables_idle &&
+                   workspace_idle && image_idle && (scaler_idle || !program_q);
+    goes_on_q   <= program_q && route.more && out_status == StatusOk && !bus_error;
+    end_bytes_q <= end_bytes;
+  end
+  assign next_pass    = phase == CuRun && pass_over_q && goes_on_q;
+  assign run_over     = pass_over_q && !goes_on_q && program_idle;
   assign jpeg_stop    = phase == CuRun && source_ended && !decode_busy;
-  assign tables_stop  = phase == CuRun && ends_idle && !goes_on;
-  assign program_stop = phase == CuRun && (program_refused || (pass_over && !goes_on));
+  assign tables_stop  = phase == CuRun && ends_idle_q && !goes_on_q;
+  assign program_stop = phase == CuRun && (program_refused || (pass_over_q && !goes_on_q));
   assign bus_error    = jpeg_error || image_error || (by_words ? words_error : store_error) ||
                         (planar_q && tables_error) || (program_q && program_error);
 
@@ -1023,7 +1029,7 @@ module image_cu
       outputs_q.src_height <= 32'(src_height_q);
       // Without a frame it is the workspace that is too small.
       bytes_q              <= out_status == StatusBufferTooSmall && end_width == '0
-                            ? 64'(workspace_needed) : end_bytes;
+                            ? 64'(workspace_needed) : end_bytes_q;
     // Of a run from the ring: status, jobs, the next one's number, whether one said stop.
     end else if (ends) begin
       outputs_q.status     <= 32'(ring_error || failed_q ? StatusBusError : StatusOk);
