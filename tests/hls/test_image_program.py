@@ -183,8 +183,22 @@ def test_a_tensor_that_is_too_small_is_told_with_its_bytes(rtl, name):
     assert (done.memory == 0xA5).all()
 
 
+@pytest.mark.parametrize("name", ["tensor", "tables", "program", "workspace"])
+def test_a_pointer_to_nowhere_ends_in_bus_error_and_the_next_run_is_right(name):
+    spec, file = from_hf(SPECS["llava-next"]), jpeg(90, 70)
+    done = run(True, file, spec, addresses={name: 0xDEAD_0000_0000})[1]
+    assert done.status == Status.BUS_ERROR
+    check(True, file, spec)
+
+
+# The last 4 KiB below 4 GiB, so that the addresses of each buffer in turn pass 4 GiB.
+@pytest.mark.parametrize("place", [2, 5, 6])
+def test_addresses_may_pass_4_gib(place):
+    check(True, jpeg(90, 70), from_hf(SPECS["llava-next"]), high=0xFFFF_F000 - place * cu_rtlsim.BANK)
+
+
 @pytest.mark.parametrize("rtl", [False, True])
-@pytest.mark.parametrize("name", ["clip", "qwen"])
+@pytest.mark.parametrize("name", ["clip", "qwen", "llava-next"])
 def test_a_damaged_file_ends_in_its_status(rtl, name):
     spec, file = from_hf(SPECS[name]), jpeg(90, 70)
     for data, status in ((file[: len(file) // 2], Status.TRUNCATED), (b"\x00" * 40, Status.NOT_JPEG)):
