@@ -8,7 +8,9 @@ import pytest
 import units
 from PIL import Image
 
-from headrace.host.dpu.hugging_face.reading import from_hf
+from headrace.host.demo.inputs.images import demo_images
+from headrace.host.dpu.hugging_face.names import config, names
+from headrace.host.dpu.hugging_face.reading import CLASSES, from_hf
 from headrace.host.dpu.processors import Engine, Size
 from headrace.host.dpu.reference.processor import process
 from headrace.host.dpu.specs import Orientation
@@ -149,6 +151,19 @@ def test_rtl_gives_the_tensor_of_the_reference(name):
 )
 def test_values_may_have_another_type_and_their_channels_last(rtl, name, dtype, channels_last):
     check(rtl, jpeg(90, 70), from_hf(SPECS[name]).cast(dtype, channels_last))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", CLASSES)
+def test_rtl_gives_the_tensor_of_each_class_with_the_settings_of_a_model(name):
+    known = [settings for settings in map(config, names()) if settings["image_processor_type"] == name]
+    spec = from_hf(known[0] if known else {"image_processor_type": name})
+    for photo in demo_images()[:2]:
+        made, done = run(True, photo.jpeg, spec, max_cycles=80_000_000)
+        assert done.status == Status.OK
+        found = made.pixel_values(done.memory[: made.tensor_bytes])
+        assert np.array_equal(found, process(pixels_of(photo.jpeg), spec)["pixel_values"])
 
 
 @pytest.mark.parametrize("turn", Orientation)

@@ -13,8 +13,8 @@ from headrace.batching import CorruptInput, UnsupportedInput, UsageError
 from headrace.bitstreams.build import build_sw_emu
 from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.hugging_face.names import config, names, processor
-from headrace.host.dpu.hugging_face.reading import from_hf
+from headrace.host.dpu.hugging_face.names import config, names
+from headrace.host.dpu.hugging_face.reading import CLASSES, from_hf
 from headrace.host.dpu.preprocessor import Fallback, Launch
 from headrace.host.dpu.processors import Engine, ProcessorSpec
 from headrace.host.dpu.reference import pillow_file
@@ -174,18 +174,22 @@ def test_a_size_that_the_processor_refuses_is_the_callers_error(xclbin):
         with_dpu(xclbin, QWEN, lambda dpu: dpu.process(file.getvalue()))
 
 
+OF_NAMED = {str(config(name)["image_processor_type"]) for name in names()}
+DEFAULTS = sorted(set(CLASSES) - OF_NAMED)  # with the settings of a class where no known model has it
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", names())
-def test_each_known_model_gets_the_tensors_of_transformers(xclbin, name):
-    settings = dict(config(name))
-    of_class = settings.pop("image_processor_type")
-    expected_of = theirs(of_class, settings, Engine.TORCHVISION)
+@pytest.mark.parametrize("name", [*names(), *DEFAULTS])
+def test_each_known_model_and_class_gets_the_tensors_of_transformers(xclbin, name):
+    settings = dict(config(name)) if name in names() else {"image_processor_type": name}
+    spec = from_hf(settings)
+    expected_of = theirs(settings.pop("image_processor_type"), settings, Engine.TORCHVISION)
 
     async def body(dpu):
         done = await asyncio.gather(*(dpu.process(data) for data in EIGHT))
         assert dpu.counters.done == len(EIGHT)
         return done
 
-    for data, done in zip(EIGHT, with_dpu(xclbin, processor(name), body), strict=True):
+    for data, done in zip(EIGHT, with_dpu(xclbin, spec, body), strict=True):
         assert_equal(done.tensors, tensors(expected_of, pillow_file.read(data, MAX_MEGAPIXELS, Damaged.STRICT)[0]))
