@@ -20,10 +20,12 @@ class Preprocess:
         default=None,
         help="An image processor of Hugging Face that makes the tensors: a name that `headrace preprocess processors` "
         "lists, or the folder of a model.",
+        advanced=True,
     )
     image_sizes: str | None = setting(
         default=None,
         help="Sizes of the images with weights, such as 500x375,1024x768:2, from which those of requests are drawn.",
+        advanced=True,
     )
     cpu_costs: str | None = setting(
         default=None, help="From `headrace profile --cpu-preprocessing`, for --preprocess cpu.", advanced=True
