@@ -29,7 +29,7 @@ def test_limits_have_the_commands_defaults(defaults):
 
 
 def test_every_limit_of_the_command_is_on_the_page(defaults):
-    of_policies = {"--max-batch", "--max-tasks"}
+    of_policies = {"--max-batch", "--max-batch-tokens", "--max-tasks"}
     bounds = {option for option in defaults if option.startswith("--max-")} - of_policies
     assert bounds <= LIMITS.keys()
 
