@@ -453,7 +453,7 @@ module image_cu
   image_read u_image (
     .clk_i        (clk),
     .rst_ni       (rst_n),
-    .start_i      (sink_start && later_q),
+    .start_i      (sink_start && program_q && later_q),  // before a run, later_q is the last one's
     .refuse_i     (program_refused),
     .address_i    (image_q),
     .pitch_i      (route.source_pitch),
@@ -987,8 +987,9 @@ module image_cu
   assign jpeg_stop    = phase == CuRun && source_ended && !decode_busy;
   assign tables_stop  = phase == CuRun && ends_idle_q && !goes_on_q;
   assign program_stop = phase == CuRun && (program_refused || (pass_over_q && !goes_on_q));
-  assign bus_error    = jpeg_error || image_error || (by_words ? words_error : store_error) ||
-                        (planar_q && tables_error) || (program_q && program_error);
+  assign bus_error    = jpeg_error || (by_words ? words_error : store_error) ||
+                        (planar_q && tables_error) || (program_q && program_error) ||
+                        (later_q && image_error);
 
   always_comb begin
     out_status = store_status;

@@ -116,6 +116,7 @@ module image_read
   logic [15:0] row_q;
   logic [14:0] pair_q;  // of a row
   logic [63:0] half;
+  logic [1:0]  begun_q;  // readers that have read a row of this image
 
   assign last_pair     = pair_q == 15'((width_i - 16'd1) >> 1);
   assign last_row      = row_q == height_i - 16'd1;
@@ -147,10 +148,12 @@ module image_read
         from_q <= !from_q;
       end
     end
-    failed_q <= rst_ni && !start_i && (failed_q || error != '0);  // a reader forgets at a new row
+    // A reader forgets its error at a new row only, so that of an earlier image may still be there.
+    begun_q  <= !rst_ni || start_i ? '0 : begun_q | begin_row;
+    failed_q <= rst_ni && !start_i && error_o;
   end
 
   assign idle_o  = idle == '1 && asked_q == '0 && !frame_q;
-  assign error_o = failed_q || error != '0;
+  assign error_o = failed_q || (error & begun_q) != '0;
 
 endmodule

@@ -206,6 +206,22 @@ def test_a_pointer_to_nowhere_ends_in_bus_error_and_the_next_run_is_right(name):
     check(True, file, spec)
 
 
+def test_an_image_that_cannot_be_read_ends_in_bus_error_and_the_next_run_is_right():
+    """The second pass reads where the workspace has no memory any more."""
+    spec, file, room = from_hf(SPECS["llava-next"]), jpeg(90, 70), 1 << 16
+    second = 64 + len(programs.program(spec, Size(90, 70)).passes[0].table.packed())
+
+    def elsewhere(code):
+        code[second + 40 : second + 44] = np.array([1 << 19], "<u4").view(np.uint8)
+        return code
+
+    end = 5 * cu_rtlsim.BANK + (1 << 20)  # of the workspace, which is the fifth buffer
+    done = run(True, file, spec, change=elsewhere, stagger=0, addresses={"workspace": end - room})[1]
+    assert done.status == Status.BUS_ERROR
+    assert cu_rtlsim.image_cu(file, stage=0).status == Status.OK
+    check(True, file, spec)
+
+
 # The last 4 KiB below 4 GiB, so that the addresses of each buffer in turn pass 4 GiB.
 @pytest.mark.parametrize("place", [2, 5, 6])
 def test_addresses_may_pass_4_gib(place):
@@ -232,6 +248,16 @@ def test_a_workspace_without_room_for_the_images_ends_in_a_status(rtl, name):
     for bytes_ in (room - 16, 0):
         assert run(rtl, file, spec, workspace_bytes=bytes_)[1].status == Status.BAD_ARGUMENT
     check(rtl, file, spec)
+
+
+def test_a_run_without_a_program_follows_one_of_several_passes():
+    """The reader of the workspace stays at rest, also where the workspace has no memory behind it."""
+    file = jpeg(90, 70)
+    for _ in range(2):
+        check(True, file, from_hf(SPECS["llava-next"]))
+        done = cu_rtlsim.image_cu(file, stage=0, addresses={"workspace": 0xDEAD_0000_0000}, workspace_bytes=0)
+        assert (done.status, done.bytes) == (Status.OK, 3 * 90 * 70)
+        assert np.array_equal(done.memory[: done.bytes].reshape(70, 90, 3), pixels_of(file))
 
 
 @pytest.mark.parametrize("rtl", [False, True])
