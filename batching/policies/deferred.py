@@ -10,8 +10,8 @@ Rules
 -----
 1. The queue is ordered by deadline. A batch of size b has to leave by (its earliest deadline) - (predicted time of a
    batch of b + 1).
-2. A batch leaves at once if one more request would exceed `max_batch`, the tokens of a batch or the
-   target size.
+2. A batch leaves at once if one more request would exceed `max_batch`, the tokens of a batch or the target
+   size.
 3. Batches of several models are planned backwards from their deadlines, the last one first. Each is planned on the
    worker that leaves it the most time. So a batch leaves early enough for the batches after it.
 4. While a worker is idle, no request waits longer than `MAX_WAIT_S`. A request without a deadline does not wait at all,

@@ -141,7 +141,14 @@ class Dpu(Generic[Spec]):
             rate = clocks_per_s(container.mode)
             if kind is ImageCus:
                 polls = POLLS.get(container.mode, CARD_POLLS)
-                self._cus: ImageCus | AudioCus = ImageCus(spec, open_pool, launch, polls, rate)  # type: ignore[arg-type]
+                self._cus: ImageCus | AudioCus = ImageCus(
+                    spec,  # type: ignore[arg-type]
+                    open_pool,
+                    launch,
+                    polls,
+                    rate,
+                    max_megapixels,
+                )
             else:
                 self._cus = AudioCus(spec, open_pool, rate)  # type: ignore[arg-type]
         except (IndexError, RuntimeError) as error:  # XRT raises both; IndexError if the kernel lacks an argument

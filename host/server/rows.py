@@ -168,7 +168,7 @@ class ProcessorRows(TensorRows):
         except CorruptInput:
             return
         if orientation(file).exchanges_sides:
-            size = Size(size.height, size.width)
+            size = size.exchanged
         made = forms(self._spec, size)
         for each in self.inputs:
             self._check(each, made[self._tensors[each.name]].shape, f" of {size.width}x{size.height} pixels")

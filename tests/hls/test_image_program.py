@@ -15,6 +15,7 @@ from headrace.host.dpu.processors import Engine, Size
 from headrace.host.dpu.reference.processor import process
 from headrace.host.dpu.specs import Orientation
 from headrace.host.dpu.units import program as programs
+from headrace.host.dpu.units.jobs import program_of
 from headrace.host.dpu.units.run_limits import processor_clocks
 from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.hw_emu import MemoryModel
@@ -248,6 +249,18 @@ def test_a_workspace_without_room_for_the_images_ends_in_a_status(rtl, name):
     for bytes_ in (room - 16, 0):
         assert run(rtl, file, spec, workspace_bytes=bytes_)[1].status == Status.BAD_ARGUMENT
     check(rtl, file, spec)
+
+
+@pytest.mark.parametrize("sampling", ["4:4:4", "4:2:0", "4:1:1"])
+@pytest.mark.parametrize("size", [(1, 1), (33, 31), (90, 70)])
+def test_images_begin_behind_the_coefficients_that_a_file_can_have(size, sampling):
+    file = io.BytesIO()
+    Image.new("RGB", size, (40, 90, 200)).save(file, "JPEG", progressive=True, subsampling=sampling)
+    needed = units.image_cu(file.getvalue(), stage=0, workspace_bytes=128)
+    assert needed.status == Status.BUFFER_TOO_SMALL and needed.out_size == (0, 0)
+    made = program_of(file.getvalue(), from_hf(SPECS["llava-next"]))
+    assert made.passes[0].keeps and made.passes[0].place >= needed.bytes
+    assert program_of(jpeg(*size), from_hf(SPECS["llava-next"])).passes[0].place == 0
 
 
 def test_a_run_without_a_program_follows_one_of_several_passes():

@@ -29,14 +29,16 @@ class ImageCus:
         launch: Launch,
         polls: int,
         clocks_per_s: float,
+        max_megapixels: int,
     ) -> None:
         self._spec = spec
         self._clocks_per_s = clocks_per_s
         self._pool: CuPool[Any]
+        jobs = jobs_of(spec, max_megapixels)
         if launch is Launch.QUEUE:
-            self._pool = open_pool(JobQueue, jobs_of(spec), polls)
+            self._pool = open_pool(JobQueue, jobs, polls)
         else:
-            self._pool = open_pool(ImageCu, jobs_of(spec))
+            self._pool = open_pool(ImageCu, jobs)
         self.pools = (self._pool,)
 
     async def process(self, data: bytes, stage: ImageStage | None, timeout_s: float) -> tuple[Preprocessed, Status]:

@@ -114,14 +114,14 @@ class ImageJobs:
 class ProcessorJobs:
     """The jobs of a ProcessorSpec. It has no stages."""
 
-    def __init__(self, spec: ProcessorSpec, max_megapixels: int = MAX_MEGAPIXELS) -> None:
+    def __init__(self, spec: ProcessorSpec, max_megapixels: int) -> None:
         self._spec = spec
         self.tables = table_words(spec.table())
         self.tensor_bytes = 1 << 20
         self.max_megapixels = max_megapixels
 
     def job(self, jpeg: bytes, stage: ImageStage) -> Job:
-        made = program_of(jpeg, self._spec)
+        made = program_of(jpeg, self._spec, self.max_megapixels)
 
         def finish(output: NDArray[np.uint8], width: int, height: int) -> Mapping[str, NDArray[Any]]:
             extras = {name: tensor(what, made.plan, self._spec.layout) for name, what in self._spec.extras}
@@ -131,8 +131,11 @@ class ProcessorJobs:
         return Job(registers, made.turn, finish, made.data, made.tensor_bytes, made.workspace_bytes)
 
 
-def program_of(jpeg: bytes, spec: ProcessorSpec) -> programs.Program:
-    """Return the program for a file. Raises UnsupportedInput if no CU takes it, and UsageError for its size."""
+def program_of(jpeg: bytes, spec: ProcessorSpec, max_megapixels: int = MAX_MEGAPIXELS) -> programs.Program:
+    """Return the program for a file. Raises UnsupportedInput if no CU takes it, and UsageError for its size.
+
+    A program tells how much memory it needs before anything is decoded. So a header that claims a larger image than
+    `max_megapixels` gets none."""
     try:
         stored = Size(*image_file.size(jpeg))
     except CorruptInput as error:  # the CPU path says what is wrong
@@ -141,6 +144,8 @@ def program_of(jpeg: bytes, spec: ProcessorSpec) -> programs.Program:
         raise UnsupportedInput("the file is no JPEG file")
     if 0 in stored:
         raise UnsupportedInput("the size of the image is not in its header")
+    if stored.width * stored.height > max_megapixels * 10**6:
+        raise UnsupportedInput(f"the header claims {stored.width}x{stored.height}, above {max_megapixels} megapixels")
     turn = orientation(jpeg)
     source = stored.exchanged if turn.exchanges_sides else stored
     return programs.program(spec, source, _coefficient_bytes(jpeg, stored), turn)
@@ -154,8 +159,9 @@ def _coefficient_bytes(jpeg: bytes, source: Size) -> int:
     return COEFFICIENT_BYTES * width * height
 
 
-def jobs_of(spec: ImageSpec | ProcessorSpec) -> ImageJobs | ProcessorJobs:
-    return ProcessorJobs(spec) if isinstance(spec, ProcessorSpec) else ImageJobs(spec)
+def jobs_of(spec: ImageSpec | ProcessorSpec, max_megapixels: int) -> ImageJobs | ProcessorJobs:
+    """Return the jobs of a spec. An ImageSpec has the largest image itself."""
+    return ProcessorJobs(spec, max_megapixels) if isinstance(spec, ProcessorSpec) else ImageJobs(spec)
 
 
 def table_words(table: NDArray[Any]) -> NDArray[np.uint8]:

@@ -7,9 +7,10 @@ A file with an Exif orientation is not turned by the CU. Its lists and canvases 
 rows and columns exchanged or mirrored, so the CU makes the tensor of the stored image. The host turns that.
 """
 
+import math
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -189,18 +190,14 @@ def program(
             f"images of {plan.image.width}x{plan.image.height} in {type_name(dtype)} do not begin with a word of the "
             "CU's memory"
         )
-    values = image_values * plan.images
-    match spec.layout:
-        case MergedPatches(frames=frames) | PatchImages(frames=frames):
-            values *= frames
-        case PaddedPatches(side, rows):
-            values = 3 * side * side * rows
+    written = replace(spec.layout, slots=None) if isinstance(spec.layout, Images) else spec.layout
     passes = _Passes(spec, plan, turn, image_values * dtype.itemsize, -(-workspace_used // WORD_BYTES) * WORD_BYTES)
     done = tuple(passes.all())
     parts: list[NDArray[np.uint8]] = []
     for number, each in enumerate(done):
         more = MORE if number + 1 < len(done) else 0
         parts += [_header(each, more | (KEEPS if each.keeps else flags), words), each.table.packed()]
+    values = math.prod(shape(plan, written))
     return Program(np.concatenate(parts), done, dtype, values, spec.layout, plan, turn, passes.workspace_bytes)
 
 

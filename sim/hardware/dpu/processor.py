@@ -203,11 +203,13 @@ def _sink(each: ScalerPass, tables: int) -> _Sink:
 
 def list_cycles(words: int, latency: int) -> int:
     """Return the clocks in which the first words of the lists come. Those of the FIFO are there already."""
+    if words <= LIST_BURST_WORDS * LIST_BURSTS_AHEAD:
+        return words
     loaded = [burst * LIST_BURST_WORDS for burst in range(1, LIST_BURSTS_AHEAD + 1)]
     for _ in range(-(-words // LIST_BURST_WORDS) - LIST_BURSTS_AHEAD):
         asked = loaded[-LIST_BURSTS_AHEAD]  # when a burst has left the FIFO
         loaded.append(max(asked + TO_NEXT_BURST + latency - 1, loaded[-1]) + LIST_BURST_WORDS)
-    return max(loaded[-1], words) if words > LIST_BURST_WORDS * LIST_BURSTS_AHEAD else words
+    return max(loaded[-1], words)
 
 
 class _Scaler:

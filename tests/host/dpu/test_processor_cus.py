@@ -108,6 +108,23 @@ def test_a_progressive_file_keeps_its_coefficients_beside_the_images(xclbin, lau
     assert_equal(done.tensors, expected(file.getvalue(), TILES))
 
 
+@pytest.mark.parametrize("launch", Launch)
+def test_a_header_that_only_claims_a_large_image_gets_no_memory(xclbin, launch):
+    data = bytearray(PHOTOS[0])
+    frame = data.index(b"\xff\xc0")
+    data[frame + 5 : frame + 9] = (65_000).to_bytes(2, "big") + (4000).to_bytes(2, "big")
+
+    async def body(dpu):
+        with pytest.raises(UnsupportedInput, match="the header claims 4000x65000, above 100 megapixels"):
+            await dpu.process(bytes(data))
+        assert dpu.counters.refused == 1
+        assert_equal((await dpu.process(PHOTOS[1])).tensors, expected(PHOTOS[1], TILES))
+
+    with_dpu(xclbin, TILES, body, launch=launch, fallback=Fallback.RAISE)
+    with pytest.raises(CorruptInput, match="4000x65000 pixels, by its header, are more than"):
+        with_dpu(xclbin, TILES, lambda dpu: dpu.process(bytes(data)), launch=launch)
+
+
 def png(data: bytes) -> bytes:
     file = io.BytesIO()
     Image.open(io.BytesIO(data)).save(file, "PNG")
