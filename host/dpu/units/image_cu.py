@@ -74,15 +74,11 @@ class ImageCu(Cu):
 
     def _do(self, jpeg: bytes, job: Job, timeout_s: float) -> CuResult:
         try:
-            if len(jpeg) > self._jpeg.size():
-                self._jpeg = self._buffer(len(jpeg), argument=0)
-            if job.program.nbytes > self._program.size():
-                self._program = self._buffer(job.program.nbytes, argument=PROGRAM)
             try:
-                if job.workspace_bytes > self._workspace.size():
-                    self._workspace = self._buffer(job.workspace_bytes, argument=WORKSPACE)
-                if job.tensor_bytes > self._tensor.size():
-                    self._tensor = self._buffer(job.tensor_bytes, argument=2)
+                self._jpeg = self._grown(self._jpeg, len(jpeg), argument=0)
+                self._tensor = self._grown(self._tensor, job.tensor_bytes, argument=2)
+                self._workspace = self._grown(self._workspace, job.workspace_bytes, argument=WORKSPACE)
+                self._program = self._grown(self._program, job.program.nbytes, argument=PROGRAM)
             except (RuntimeError, MemoryError):  # XRT raises them if a bank is full
                 return CuResult(Status.TOO_LARGE, {}, 0, None, job.orientation)
             self._send(self._jpeg, jpeg)
@@ -110,6 +106,10 @@ class ImageCu(Cu):
         """Return whether the CU decodes a known image right."""
         jpeg, pixels = known_image()
         return np.array_equal(self._do(jpeg, KNOWN, timeout_s).tensors[NO_NAME], pixels)
+
+    def _grown(self, buffer: Any, needed: int, *, argument: int) -> Any:
+        """Return the buffer of an argument, or a larger one if it is too small."""
+        return self._buffer(needed, argument=argument) if needed > buffer.size() else buffer
 
     def _once(self, jpeg_bytes: int, job: Job, timeout_s: float) -> list[int]:
         """Start the CU once and return its record: status, out_width, out_height, src_width, src_height, output bytes

@@ -125,6 +125,25 @@ def test_a_header_that_only_claims_a_large_image_gets_no_memory(xclbin, launch):
         with_dpu(xclbin, TILES, lambda dpu: dpu.process(bytes(data)), launch=launch)
 
 
+@pytest.mark.parametrize("launch", Launch)
+def test_a_tensor_larger_than_its_bank_costs_no_unit(xclbin, launch):
+    """A bank of the emulated card has 512 MiB, and the tensor would have 546 MB."""
+    width, height = 2800, 28 * 290
+    large = io.BytesIO()
+    Image.new("RGB", (width, height), (40, 90, 200)).save(large, "JPEG")
+    spec = from_hf({"image_processor_type": "Qwen2VLImageProcessor", "max_pixels": width * height})
+
+    async def body(dpu):
+        for photo in PHOTOS[:2]:
+            with pytest.raises(UnsupportedInput, match="TOO_LARGE"):
+                await dpu.process(large.getvalue())
+            assert_equal((await dpu.process(photo)).tensors, expected(photo, spec))
+        assert dpu.counters.unsupported == {Status.TOO_LARGE: 2} and dpu.counters.done == 2
+        assert not dpu.out_of_service and dpu.counters.retried == 0
+
+    with_dpu(xclbin, spec, body, launch=launch, fallback=Fallback.RAISE)
+
+
 def png(data: bytes) -> bytes:
     file = io.BytesIO()
     Image.open(io.BytesIO(data)).save(file, "PNG")

@@ -192,6 +192,14 @@ def test_an_image_with_too_many_patches_is_refused_by_its_header(server, kind):
     assert server.lives()
 
 
+def test_an_image_that_the_processor_refuses_is_refused_by_its_header(server):
+    status, error = server.error("POST", "/v2/models/qwen/infer", *photo(image_file(2, 500)))
+    assert status == 400 and error == (
+        "an image of 2x500 is too long for this processor; the longer side may be 200 times the shorter one"
+    )
+    assert server.lives()
+
+
 def photo(data: bytes):
     """Return body and headers of a request with one binary input."""
     head = {
