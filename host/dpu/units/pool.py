@@ -49,7 +49,7 @@ class DpuUnavailable(PreprocessorUnavailable):
 class OpenPool(Protocol):
     """A function that opens all CUs of a kind in the container, with arguments for that kind."""
 
-    def __call__(self, kind: type[AnyCu], *arguments: Any) -> "CuPool[Any]": ...
+    def __call__(self, kind: type[AnyCu], /, *arguments: Any) -> "CuPool[Any]": ...
 
 
 @dataclass(slots=True)
