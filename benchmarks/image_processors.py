@@ -32,7 +32,7 @@ from benchmarks.harness import IMAGE_FILE, Report, arguments, main, progress, ta
 from headrace.batching import HeadraceError, UsageError
 from headrace.bitstreams.cache import build
 from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.hugging_face.names import config, processor
+from headrace.host.dpu.hugging_face.names import config, image_processor
 from headrace.host.dpu.processor_work import processor_work, scaler_passes
 from headrace.host.dpu.processors import Size
 from headrace.sim.hardware.dpu.jpeg import read_jpeg_work
@@ -70,7 +70,7 @@ def clocks(xclbin: Any, name: str, data: bytes) -> int:
     """Return the clocks of a run. Raises HeadraceError if the tensor is not that of the CPU path."""
 
     async def run() -> int:
-        async with Dpu(xclbin, processor(name)) as dpu:
+        async with Dpu(xclbin, image_processor(name)) as dpu:
             done = await dpu.process(data)
         expected = headrace.preprocess(data, name)["pixel_values"]
         if done.counters is None or not np.array_equal(done.tensor, expected):
@@ -107,7 +107,7 @@ def _opened(data: bytes) -> Image.Image:
 def predicted(name: str, data: bytes) -> tuple[int, int]:
     """Return the clocks of the cycle model: for the file, and for its size and its bytes alone."""
     work = read_jpeg_work(data)
-    passes = scaler_passes(processor(name), Size(work.width, work.height))
+    passes = scaler_passes(image_processor(name), Size(work.width, work.height))
     estimate = DecodeEstimate(work.width, work.height, decode_clocks(work.width * work.height, len(data)))
     return processor_cycles(work, passes), processor_cycles(estimate, passes)
 

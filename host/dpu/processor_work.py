@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 from headrace.batching import UnsupportedInput
-from headrace.host.dpu.hugging_face.names import processor
+from headrace.host.dpu.hugging_face.names import image_processor
 from headrace.host.dpu.processors import (
     Images,
     MergedPatches,
@@ -23,7 +23,7 @@ def processor_work(name: str) -> Callable[[int, int], ProcessorWork]:
     """Return the function that tells the work of a processor by width and height of an image.
 
     Raises UsageError for an unknown name, as the function does for a size that the processor does not take."""
-    spec = processor(name)
+    spec = image_processor(name)
 
     def work(width: int, height: int) -> ProcessorWork:
         size = Size(width, height)

@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 from headrace.host.dpu.hugging_face.description import size_rule
-from headrace.host.dpu.hugging_face.names import names, processor
+from headrace.host.dpu.hugging_face.names import image_processor, names
 from headrace.host.dpu.hugging_face.reading import CLASSES, COMMON, REFUSED, WITHOUT_EFFECT, from_hf
 from headrace.host.dpu.processors import ProcessorSpec
 from reference.markdown import table
@@ -13,13 +13,13 @@ def _models() -> dict[str, list[str]]:
     """Return the known models of each class."""
     models = defaultdict(list)
     for name in names():
-        models[processor(name).name].append(name)
+        models[image_processor(name).name].append(name)
     return models
 
 
 def _default(name: str, models: list[str]) -> ProcessorSpec:
     """Return the spec of a class without a file, or of its first model if its own settings contradict each other."""
-    return processor(models[0]) if name == "LlavaNextImageProcessor" else from_hf({"image_processor_type": name})
+    return image_processor(models[0]) if name == "LlavaNextImageProcessor" else from_hf({"image_processor_type": name})
 
 
 def _listed(values: list[str]) -> str:

@@ -11,7 +11,7 @@ from headrace.batching import HeadraceError
 from headrace.host.demo.inputs.images import ImageFile
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.hugging_face.front import preprocess
-from headrace.host.dpu.hugging_face.names import processor
+from headrace.host.dpu.hugging_face.names import image_processor
 from headrace.host.xrt import Api
 
 MODEL: Final = "qwen2-vl"
@@ -34,7 +34,7 @@ async def check_processor(
     xclbin: Path, images: Sequence[ImageFile], api: Api | None, step: Callable[[], None], model: str = MODEL
 ) -> ProcessorCheck:
     """Compare all tensors of the first COUNT photos. A photo that either of the two does not take is left out."""
-    spec = processor(model)
+    spec = image_processor(model)
     equal, shapes = 0, []
     async with Dpu(xclbin, spec, api=api) as dpu:
         for image in images[:COUNT]:

@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import Any
 
-from headrace.host.dpu.hugging_face.names import names, processor
+from headrace.host.dpu.hugging_face.names import image_processor, names
 from headrace.host.dpu.processors import (
     ClosestCanvas,
     CoveringCanvas,
@@ -50,7 +50,7 @@ def known(source: Size, engine: Engine = Engine.TORCHVISION) -> list[dict[str, A
     """Return a row for each known model: its name, class, size rule and tensors of an image of this size."""
     rows = []
     for name in names():
-        spec = processor(name, engine)
+        spec = image_processor(name, engine)
         tensors = {
             key: {"shape": form.shape, "dtype": type_name(form.dtype)} for key, form in forms(spec, source).items()
         }

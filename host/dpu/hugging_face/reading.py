@@ -4,7 +4,6 @@ A file names a class of transformers, and changes some of its settings. CLASSES 
 transformers 5.23 gives them. Every key of a file is either read, or known to have no effect, or refused by name.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -13,6 +12,7 @@ from headrace.batching import UsageError
 from headrace.host.dpu.hugging_face import patches, plain, tiled
 from headrace.host.dpu.hugging_face.settings import Class, Config, Settings, is_count, is_real
 from headrace.host.dpu.processors import Engine, Filter, MergedPatches, PatchImages, ProcessorSpec
+from headrace.host.dpu.specs.config_file import read
 
 CLASSES: Final[Mapping[str, Class]] = {**plain.CLASSES, **patches.CLASSES, **tiled.CLASSES}
 
@@ -138,19 +138,6 @@ def with_path(path: Path, make: Callable[[], ProcessorSpec]) -> ProcessorSpec:
         return make()
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
-
-
-def read(path: Path) -> Config:
-    """Return the settings of a file. Raises UsageError for a file that has none."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except RecursionError:
-        raise UsageError(f"{path}: it nests too deep; give a preprocessor_config.json") from None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-    if not isinstance(values, dict):
-        raise UsageError(f"{path} has no object of settings; give a preprocessor_config.json")
-    return values
 
 
 def _class_name(values: Config, base: str | None) -> str:

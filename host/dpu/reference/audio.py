@@ -5,13 +5,19 @@ Each of the three stages takes the result of the one before: resample (samples t
 a mel spectrogram) and normalize (each mel band over the whole input). The defaults are those of NeMo's feature
 extractor for Conformer, CitriNet and Parakeet (`AudioToMelSpectrogramPreprocessor`, as transformers'
 `ParakeetFeatureExtractor` has it), without its dither, which is noise for training. PREBA (Section 4.2) takes mean and
-variance over all of an input. This project takes them for each mel band, as NeMo does.
+variance over all of an input. This project takes them for each mel band, as NeMo does. `AudioSpec.from_hf` has the
+settings of other feature extractors.
 
 Resampling uses the FIR of the compute units (resampling.py), so that both paths give the same features. soxr, which
 `AudioSpec.resampler` can ask for, has another filter. Both filters pass 0.9 of the lower of the two bands and stop at
 its end, so they differ only in between: at 16 kHz in the mel bands above 7.2 kHz.
+
+NeMo's spectra are computed in float32. All others are computed in float64: a quiet band of a loud frame would lose more
+than 1e-4 of its logarithm in float32.
 """
 
+import math
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -21,37 +27,58 @@ import scipy.sparse
 import soxr
 from numpy.typing import NDArray
 
+from headrace.batching import BadInput
 from headrace.host.dpu.reference import audio_file, resampling
-from headrace.host.dpu.reference.mel import mel_filters
-from headrace.host.dpu.specs import AudioSpec, AudioStage
+from headrace.host.dpu.reference.mel import kaldi_filters, mel_filters
+from headrace.host.dpu.specs import (
+    AudioSpec,
+    AudioStage,
+    Ends,
+    Floor,
+    Mask,
+    MelScale,
+    Rescale,
+    Statistics,
+    Window,
+)
 
 BLOCK = 128  # frames at a time: they, their spectra and their powers stay in a core's cache
 
+Bank = tuple[int, int, int, MelScale, float, float]
+Values = NDArray[np.float32] | NDArray[np.float64]
+
 
 def filterbank(spec: AudioSpec) -> NDArray[np.float32]:
-    """Return the mel filters in Slaney's scale and norm, 0 to `rate` / 2, shape (n_mels, n_fft // 2 + 1)."""
-    return _filterbank(spec.rate, spec.n_fft, spec.n_mels)
+    """Return the mel filters of the spec, shape (n_mels, n_fft // 2 + 1)."""
+    return _filterbank(_bank(spec))
+
+
+def _bank(spec: AudioSpec) -> Bank:
+    return spec.rate, spec.n_fft, spec.n_mels, spec.mel_scale, spec.low_hz, spec.highest_hz
 
 
 @cache
-def _filterbank(rate: int, n_fft: int, n_mels: int) -> NDArray[np.float32]:
-    filters = mel_filters(rate, n_fft, n_mels)
+def _filterbank(bank: Bank) -> NDArray[np.float32]:
+    rate, n_fft, n_mels, scale, low_hz, high_hz = bank
+    make = mel_filters if scale is MelScale.SLANEY else kaldi_filters
+    filters = make(rate, n_fft, n_mels, low_hz, high_hz)
     filters.flags.writeable = False  # all callers share it
     return filters
 
 
 @cache
-def _sparse_filterbank(rate: int, n_fft: int, n_mels: int) -> scipy.sparse.csr_array:
+def _sparse_filterbank(bank: Bank, dtype: type[np.floating[Any]]) -> scipy.sparse.csr_array:
     """Return the filterbank as a sparse matrix, since a bin lies in two filters at most.
 
     A dense product takes longer. It takes many times longer when a thread of its library spins for a core that is
     busy."""
-    return scipy.sparse.csr_array(_filterbank(rate, n_fft, n_mels))
+    return scipy.sparse.csr_array(_filterbank(bank).astype(dtype))
 
 
 def prepare(spec: AudioSpec) -> None:
     """Make the tables that the CPU path uses, so that no request waits for them."""
-    _sparse_filterbank(spec.rate, spec.n_fft, spec.n_mels)
+    if spec.mel:
+        _sparse_filterbank(_bank(spec), _precision(spec))
     if spec.resampler == "fir":
         for rate in spec.rates:
             if resampling.has_fir(rate, spec.rate):
@@ -62,18 +89,52 @@ def preprocess(data: bytes, spec: AudioSpec, stage: AudioStage = AudioStage.NORM
     """Run the stages up to `stage` on the CPU.
 
     Returns:
-        After resample, float32 samples (n,). After mel, float32 (n_mels, T). After normalize, `spec.dtype` (n_mels, T).
-            T is n // hop + 1.
+        After resample, float32 samples (n,). After mel, float32 (n_mels, T), where T is `spec.frames(n)`. After
+            normalize, `spec.dtype` of the shape `spec.shape(n)`. Without a mel stage, mel gives the samples.
 
     Raises:
-        CorruptInput, BadInput: `audio_file.decode` refuses the file.
+        CorruptInput, BadInput: `audio_file.decode` refuses the file, or it is too short for a frame.
     """
+    return process(data, spec, stage)[0]
+
+
+def process(
+    data: bytes, spec: AudioSpec, stage: AudioStage = AudioStage.NORMALIZE
+) -> tuple[NDArray[Any], Mapping[str, NDArray[Any]]]:
+    """Return what `preprocess` returns, and all tensors by name if `spec.tensors` names them.
+
+    After the last stage, the first result is then the tensor of the features with its batch axis."""
     samples, rate = audio_file.decode(data, spec.rates, spec.longest_s)
     samples = resample(samples, rate, spec)
     if stage == AudioStage.RESAMPLE:
-        return samples
-    mel = log_mel(samples, spec)
-    return mel if stage == AudioStage.MEL else normalize(mel, spec)
+        return samples, {}
+    if stage == AudioStage.MEL:
+        return log_mel(samples, spec).astype(np.float32, copy=False), {}
+    made = features(samples, spec)
+    if spec.tensors is None:
+        return made, {}
+    by_name = named(made, spec.valid(len(samples)), spec)
+    return by_name[spec.tensors.features], by_name
+
+
+def features(samples: NDArray[np.float32], spec: AudioSpec) -> NDArray[Any]:
+    """Return the tensor of samples of shape (n,) at `spec.rate`, in `spec.dtype` and the shape `spec.shape(n)`.
+
+    Raises BadInput for samples that are too short for a frame."""
+    return arranged(normalize(log_mel(samples, spec), spec), spec)
+
+
+def named(made: NDArray[Any], valid: int, spec: AudioSpec) -> dict[str, NDArray[Any]]:
+    """Return all tensors by the names of `spec.tensors`, for features of which the first `valid` frames count."""
+    assert spec.tensors is not None
+    by_name = {spec.tensors.features: made[np.newaxis]}
+    frames = made.shape[-1] if spec.bands_first else made.shape[0]
+    for name, extra in spec.tensors.extras:
+        if isinstance(extra, Mask):
+            by_name[name] = (np.arange(frames) < valid).astype(extra.dtype)[np.newaxis]
+        else:
+            by_name[name] = np.array([-(-valid // extra.frames)], np.int64)
+    return by_name
 
 
 def resample(samples: NDArray[np.float32], rate: int, spec: AudioSpec) -> NDArray[np.float32]:
@@ -87,15 +148,49 @@ def resample(samples: NDArray[np.float32], rate: int, spec: AudioSpec) -> NDArra
     return resampled[: spec.resampled(len(samples), rate)]
 
 
-def log_mel(samples: NDArray[np.float32], spec: AudioSpec) -> NDArray[np.float32]:
-    """Return the logarithm of the mel spectrogram, shape (n_mels, T), of samples of shape (n,)."""
+# ---- Mel ----
+
+
+def log_mel(samples: NDArray[np.float32], spec: AudioSpec) -> Values:
+    """Return the logarithm of the mel spectrogram, shape (n_mels, T), of samples of shape (n,).
+
+    It is float64 if the spectra are and mean and deviation follow. A steady sound has bands with a small deviation, by
+    which normalize would multiply the rounding to float32. Without a mel stage, the samples come back.
+
+    Raises BadInput for samples that are too short for a frame."""
+    if not spec.mel:
+        if not len(samples):
+            raise BadInput("the audio has no samples; send at least one")
+        return samples
+    if spec.lengths.frames is None and not spec.frames(len(samples)):
+        raise BadInput(
+            f"the audio has {len(samples)} samples at {spec.rate} Hz, and a frame takes {spec.window}; send at least "
+            f"{spec.window / spec.rate:g} s"
+        )
+    return _nemos(samples, spec) if _precision(spec) is np.float32 else _precise(samples, spec)
+
+
+def _precision(spec: AudioSpec) -> type[np.floating[Any]]:
+    """Return float32 for NeMo's spectra, and float64 for all others."""
+    nemos = (
+        spec.ends is Ends.ZEROS
+        and spec.window_shape is Window.HANN
+        and spec.floor is Floor.ADDED
+        and not (spec.remove_mean or spec.preemphasis_per_frame or spec.log10)
+        and spec.gain == 1
+        and spec.padded(0) == 0
+    )
+    return np.float32 if nemos else np.float64
+
+
+def _nemos(samples: NDArray[np.float32], spec: AudioSpec) -> NDArray[np.float32]:
     margin = spec.n_fft // 2
     padded = np.zeros(len(samples) + spec.n_fft, np.float32)
     padded[margin : margin + len(samples)] = samples
     padded[margin + 1 : margin + len(samples)] -= np.float32(spec.preemphasis) * samples[:-1]
     first = (spec.n_fft - spec.window) // 2  # outside the window all is 0; the start of a frame changes phases only
     every = np.lib.stride_tricks.sliding_window_view(padded[first:], spec.window)[:: spec.hop]
-    filters, hann = _sparse_filterbank(spec.rate, spec.n_fft, spec.n_mels), spec.hann().astype(np.float32)
+    filters, hann = _sparse_filterbank(_bank(spec), np.float32), spec.hann().astype(np.float32)
     mel = np.empty((spec.n_mels, spec.frames(len(samples))), np.float32)
     for start in range(0, mel.shape[1], BLOCK):
         block = slice(start, min(start + BLOCK, mel.shape[1]))
@@ -105,17 +200,105 @@ def log_mel(samples: NDArray[np.float32], spec: AudioSpec) -> NDArray[np.float32
     return np.log(mel, out=mel)
 
 
-def normalize(mel: NDArray[np.float32], spec: AudioSpec) -> NDArray[Any]:
-    """Return (x - mean) / (std + std_floor) of each band, shape (n_mels, T), std with N - 1 for N counted frames.
+def _precise(samples: NDArray[np.float32], spec: AudioSpec) -> Values:
+    """Return the logarithm of the powers of all plans, with spectra in float64.
 
-    N is `spec.counted(T)`. Frames after the first N are 0. With one counted frame all values are 0. A band that never
-    changes, such as that of silence, is 0 too."""
+    Frames of the padding alone are not computed, since their power is 0."""
+    every, sounding = _windows(samples, spec)
+    filters, window = _sparse_filterbank(_bank(spec), np.float64), spec.gain * spec.window_weights()
+    dtype = np.float64 if isinstance(spec.normalize, Statistics) else np.float32
+    mel = np.zeros((spec.n_mels, spec.frames(len(samples))), dtype)
+    for start in range(0, sounding, BLOCK):
+        block = slice(start, min(start + BLOCK, sounding))
+        spectra = scipy.fft.rfft(_filtered(every[block], spec) * window, spec.n_fft)
+        mel[:, block] = filters @ (spectra.real**2 + spectra.imag**2).T
+    if spec.floor is Floor.ADDED:
+        mel += dtype(spec.log_floor)
+    else:
+        np.maximum(mel, dtype(spec.log_floor), out=mel)
+    np.log(mel, out=mel)
+    if spec.log10:
+        mel *= dtype(1 / math.log(10))
+    return mel
+
+
+def _windows(samples: NDArray[np.float32], spec: AudioSpec) -> tuple[NDArray[np.float64], int]:
+    """Return the samples of all frames, shape (T, window), and how many frames from the first have any sound."""
+    count, margin = spec.padded(len(samples)), 0 if spec.ends is Ends.INSIDE else spec.window // 2
+    samples = samples[:count]
+    padded = np.zeros(max(count, spec.window) + 2 * margin)
+    audio = padded[margin : margin + count]
+    audio[: len(samples)] = samples
+    if not spec.preemphasis_per_frame and spec.preemphasis:
+        audio[1 : len(samples)] -= spec.preemphasis * samples[:-1].astype(np.float64)
+    if spec.ends is Ends.MIRRORED:
+        padded[:margin] = audio[margin:0:-1]
+        padded[margin + count :] = audio[-2 : -margin - 2 : -1]
+    every = np.lib.stride_tricks.sliding_window_view(padded, spec.window)[:: spec.hop]
+    frames = spec.frames(len(samples))
+    if len(samples) + margin >= count:
+        return every[:frames], frames
+    return every[:frames], min(frames, -(-(len(samples) + margin) // spec.hop))
+
+
+def _filtered(frames: NDArray[np.float64], spec: AudioSpec) -> NDArray[np.float64]:
+    """Return frames, shape (T, window), without their mean and with pre-emphasis, if the spec wants it."""
+    if spec.remove_mean:
+        frames = frames - frames.mean(1, keepdims=True)
+    if spec.preemphasis_per_frame and spec.preemphasis:
+        before = np.concatenate((frames[:, :1], frames[:, :-1]), 1)
+        frames = frames - spec.preemphasis * before
+    return frames
+
+
+# ---- Normalize ----
+
+
+def normalize(mel: Values, spec: AudioSpec) -> NDArray[Any]:
+    """Return the normalized values, shape (n_mels, T), in `spec.dtype`. `Lengths.frames` sets T.
+
+    With Statistics a value becomes (x - mean) / (std + std_floor) of its band, std with N - 1 for N counted frames. N
+    is `spec.counted(T)`. Frames after the first N are 0. With one counted frame all values are 0. A band that never
+    changes, such as that of silence, is 0 too. Samples, shape (n,), are one band."""
+    if not spec.mel:
+        return _by_statistics(mel[np.newaxis], spec)[0]
+    if (frames := spec.lengths.frames) is not None:
+        mel = np.pad(mel[:, :frames], ((0, 0), (0, max(0, frames - mel.shape[1]))))
+    if isinstance(spec.normalize, Rescale):
+        return _rescaled(mel, spec.normalize).astype(spec.dtype, copy=False)
+    return _by_statistics(mel, spec)
+
+
+def _by_statistics(mel: Values, spec: AudioSpec) -> NDArray[Any]:
+    rule = spec.normalize
+    if not isinstance(rule, Statistics):
+        return mel.astype(spec.dtype, copy=False)
     counted = spec.counted(mel.shape[1])
     if counted == 1:
         return np.zeros(mel.shape, spec.dtype)
     change = mel - mel[:, :1]  # exact for a constant band, and small numbers, which float32 can sum
-    change -= change[:, :counted].mean(1, dtype=np.float64, keepdims=True).astype(np.float32)
+    change -= change[:, :counted].mean(1, dtype=np.float64, keepdims=True).astype(mel.dtype)
     change[:, counted:] = 0
-    deviation = np.sqrt(np.square(change).sum(1, dtype=np.float64, keepdims=True) / (counted - 1))
-    change /= (deviation + spec.std_floor).astype(np.float32)
-    return change.astype(spec.dtype, copy=False)
+    variance = np.square(change).sum(1, dtype=np.float64, keepdims=True) / (counted - rule.ddof)
+    divisor = (np.sqrt(variance + rule.variance_floor) + spec.std_floor).astype(mel.dtype)
+    change /= np.where(divisor == 0, mel.dtype.type(1), divisor)
+    return change.astype(np.float32, copy=False).astype(spec.dtype, copy=False)  # rounded as a float32 tensor is
+
+
+def _rescaled(mel: Values, rule: Rescale) -> Values:
+    made = mel if rule.span is None else np.maximum(mel, mel.max() - mel.dtype.type(rule.span))
+    return (made + mel.dtype.type(rule.offset)) * mel.dtype.type(rule.factor)
+
+
+def arranged(values: NDArray[Any], spec: AudioSpec) -> NDArray[Any]:
+    """Return normalized values, shape (n_mels, T), with their last padding, stacked, and with the axes of the spec."""
+    if not spec.mel:
+        return values
+    lengths = spec.lengths
+    if rest := -values.shape[1] % lengths.multiple:
+        values = np.pad(values, ((0, 0), (0, rest)), constant_values=lengths.pad_value)
+    if lengths.stack > 1:
+        frames = values.shape[1] // lengths.stack
+        stacked = values[:, : frames * lengths.stack].T.reshape(frames, -1)
+        return stacked.T if spec.bands_first else stacked
+    return values if spec.bands_first else np.ascontiguousarray(values.T)

@@ -147,11 +147,17 @@ def _by_libsndfile(data: bytes, longest_s: float, reason: UnsupportedInput) -> t
             samples: NDArray[Any] = file.read(dtype="float32", always_2d=True)
     except soundfile.LibsndfileError as error:
         raise CorruptInput(f"libsndfile cannot decode it: {error.error_string} As for the DPU: {reason}") from error
+    check_samples(samples, rate, longest_s)
+    return _mono(samples, 1.0), rate
+
+
+def check_samples(samples: NDArray[np.float32], rate: int, longest_s: float) -> None:
+    """Raise BadInput for samples, shape (n,) or (n, channels), that are no numbers, too large, or too many."""
+    _check_length(len(samples), rate, longest_s)
     if not np.abs(samples).max(initial=0.0) <= LOUDEST:  # this form refuses NaN too
         raise BadInput(
             "it has samples that are no numbers or far beyond full scale; write float samples within -1 to 1"
         )
-    return _mono(samples, 1.0), rate
 
 
 def is_audio(data: bytes) -> bool:

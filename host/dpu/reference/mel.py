@@ -1,10 +1,14 @@
 """This module makes mel filter banks, with which audio preprocessing weighs the powers of a frame.
 
-Scale and norm are those of M. Slaney's Auditory Toolbox (version 2, Interval Research Corporation, Technical Report
+`mel_filters` has the scale of Slaney, and `kaldi_filters` that of Kaldi.
+
+Slaney's scale and norm are those of his Auditory Toolbox (version 2, Interval Research Corporation, Technical Report
 1998-010). The scale is linear below 1000 Hz, with 200/3 Hz a mel. Above, it is logarithmic: 27 mels are a factor of
 6.4. librosa and NeMo use the same. The tables of the hardware depend on every bit, so this module computes what
 librosa's `filters.mel` computes, in the same order. tests/host/dpu/reference/test_mel.py compares the two bit for bit.
 """
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,3 +50,20 @@ def mel_filters(
     # Rounded to float32 before and after, as in librosa.
     filters *= (2.0 / (corners[2:] - corners[:-2]))[:, np.newaxis]
     return filters
+
+
+def kaldi_filters(rate: int, n_fft: int, n_mels: int, min_hz: float, max_hz: float) -> NDArray[np.float32]:
+    """Return Kaldi's triangles over the bins of a spectrum of `n_fft` samples, shape (n_mels, n_fft // 2 + 1).
+
+    The scale is 1127 ln(1 + Hz / 700). Corners lie at equal distances in mels from `min_hz` to `max_hz`. A filter goes
+    up and down linearly in mels, and has a peak of 1. A filter without a bin is 0."""
+    corners = np.linspace(_kaldi_mel(min_hz), _kaldi_mel(max_hz), n_mels + 2)
+    bins = _kaldi_mel(np.arange(n_fft // 2 + 1) * (rate / n_fft))
+    widths = np.diff(corners)
+    up = (bins - corners[:-2, np.newaxis]) / widths[:-1, np.newaxis]
+    down = (corners[2:, np.newaxis] - bins) / widths[1:, np.newaxis]
+    return np.maximum(0, np.minimum(up, down)).astype(np.float32)
+
+
+def _kaldi_mel(hz: Any) -> Any:
+    return 1127.0 * np.log(1.0 + hz / 700.0)

@@ -10,7 +10,21 @@ from typing import Any
 
 from headrace.batching import HeadraceError
 from headrace.batching.graphs.model_graph import Kernel, Length, MatMul, ModelGraph, Node, NodeKind
-from headrace.host.dpu.specs import AudioSpec, Damaged, ImageSpec
+from headrace.host.dpu.specs import (
+    AudioSpec,
+    Damaged,
+    Ends,
+    Floor,
+    ImageSpec,
+    Lengths,
+    Mask,
+    MelScale,
+    Rescale,
+    Statistics,
+    Tensors,
+    Tokens,
+    Window,
+)
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.workers.networks.description import NetworkDescription
 from headrace.host.workers.networks.foreign.rules import FileRules
@@ -27,6 +41,16 @@ CLASSES: dict[str, type[Any]] = {
         ImageSpec,
         Damaged,
         AudioSpec,
+        Ends,
+        Window,
+        MelScale,
+        Floor,
+        Statistics,
+        Rescale,
+        Lengths,
+        Tensors,
+        Mask,
+        Tokens,
         ModelGraph,
         Node,
         NodeKind,

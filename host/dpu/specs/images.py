@@ -1,10 +1,5 @@
-"""Specs say what preprocessing computes: sizes, formats and stages. They compute no input themselves.
+"""This module has the settings of Headrace's own image preprocessing."""
 
-A driver, its compute units and the CPU path take the same spec. The type of a spec names the kind of input.
-`reference/` defines the results for a spec.
-"""
-
-import math
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from typing import Any
@@ -13,8 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import UsageError
-
-# ---- Images ----
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)  # RGB, of pixel values in 0..1; torchvision's training transform
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -161,113 +154,3 @@ class ImageSpec:
             step = float(np.abs(values).max()) / 127
         quantized: np.ndarray[Any, Any] = np.clip(np.rint(values / np.float32(step)), -127, 127).astype(np.int8)
         return quantized
-
-
-# ---- Audio ----
-
-RATES = (8000, 11025, 16000, 22050, 24000, 32000, 44100, 48000)  # Hz; between any two of them there is a short FIR
-AUDIO_FORMATS = ("float32", "float16")  # index = value of the normalize CU's `format` register
-RESAMPLERS = ("fir", "soxr")
-NORMALIZE_OVER = ("nemo", "all")
-SILENCE = 2.0**-24  # added to a band's power before the logarithm; NeMo's log_zero_guard_value
-
-
-class AudioStage(IntEnum):
-    """The last stage that runs."""
-
-    RESAMPLE = 0
-    MEL = 1
-    NORMALIZE = 2
-
-
-@dataclass(frozen=True, slots=True)
-class AudioSpec:
-    """The settings of audio preprocessing: resample, mel (the logarithm of a mel spectrogram) and normalize.
-
-    The defaults are those of NeMo's `AudioToMelSpectrogramPreprocessor` for Conformer, CitriNet and Parakeet, without
-    its dither.
-
-    Args:
-        rate: Sample rate of the mel stage, in Hz.
-        rates: Sample rates of the inputs that the DPU may take, in Hz.
-        preemphasis: Factor p of y[i] = x[i] - p * x[i - 1], with y[0] = x[0]. 0 leaves the filter out.
-        n_fft, window, hop: Frame, window and distance of frames, in samples at `rate`.
-        n_mels: Number of mel bands.
-        log_floor: Added to the power of a mel band before the natural logarithm.
-        std_floor: Added to the standard deviation of a mel band.
-        longest_s: Longest input, in seconds.
-        dtype: Type of the tensor, one of AUDIO_FORMATS.
-        normalize_over: Frames that mean and standard deviation count, on both paths. With "all", every frame counts.
-            With "nemo", samples // `hop` frames count (NeMo's rule). The last frame does not, and becomes 0.
-        resampler: Resampler of the CPU path. "fir" is the filter of the compute units. "soxr" is that library's quality
-            HQ. A rate that is not in RATES always goes to soxr, as the compute units do not take such inputs.
-
-    Samples are -1..1: a 16-bit sample is int16 / 32768. Two channels become one, which is their mean. A frame is
-    `n_fft` samples with the window in its middle. Frame t is centred on sample t * `hop`. The input has zeros on both
-    sides.
-
-    Raises:
-        UsageError: A value is outside its range.
-    """
-
-    rate: int = 16000
-    rates: tuple[int, ...] = RATES
-    preemphasis: float = 0.97
-    n_fft: int = 512
-    window: int = 400
-    hop: int = 160
-    n_mels: int = 80
-    log_floor: float = SILENCE
-    std_floor: float = 1e-5
-    longest_s: float = 35.0
-    dtype: str = "float32"
-    normalize_over: str = "nemo"
-    resampler: str = "fir"
-
-    def __post_init__(self) -> None:
-        if self.dtype not in AUDIO_FORMATS:
-            raise UsageError(f"tensor type {self.dtype!r} is not one of {', '.join(AUDIO_FORMATS)}")
-        if self.normalize_over not in NORMALIZE_OVER:
-            raise UsageError(f"normalize_over is {self.normalize_over!r}; give one of {', '.join(NORMALIZE_OVER)}")
-        if self.resampler not in RESAMPLERS:
-            raise UsageError(f"resampler is {self.resampler!r}; give one of {', '.join(RESAMPLERS)}")
-        if not 4000 <= self.rate <= 48000:
-            raise UsageError(f"rate is {self.rate}; give 4000 to 48000 Hz")
-        if not self.rates or not all(4000 <= rate <= 192000 for rate in self.rates):
-            raise UsageError(f"rates are {self.rates}; give some, each of 4000 to 192000 Hz")
-        if not 0 <= self.preemphasis < 1:
-            raise UsageError(f"preemphasis is {self.preemphasis}; give 0 (none) to below 1")
-        if not (2 <= self.n_fft <= 4096 and self.n_fft & (self.n_fft - 1) == 0):
-            raise UsageError(f"n_fft is {self.n_fft}; give a power of two of 2 to 4096 samples")
-        if not 2 <= self.window <= self.n_fft or self.window % 2:
-            raise UsageError(f"window is {self.window}; give an even number of 2 to n_fft ({self.n_fft}) samples")
-        if not 1 <= self.hop <= self.n_fft:
-            raise UsageError(f"hop is {self.hop}; give 1 to n_fft ({self.n_fft}) samples")
-        if not 1 <= self.n_mels <= self.n_fft // 2:
-            raise UsageError(f"n_mels is {self.n_mels}; give 1 to n_fft / 2 ({self.n_fft // 2}) bands")
-        for name in ("log_floor", "std_floor", "longest_s"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise UsageError(f"{name} is {getattr(self, name)}; it must be above 0")
-
-    def resampled(self, samples: int, rate: int) -> int:
-        """Return the number of samples at `self.rate` for `samples` samples at `rate`, rounded up as in librosa."""
-        return -(-samples * self.rate // rate)
-
-    def frames(self, samples: int) -> int:
-        """Return the number of frames of `samples` samples at `self.rate`. No samples give 1 frame."""
-        return samples // self.hop + 1
-
-    @property
-    def left_out(self) -> int:
-        """The number of frames at the end that normalize does not count, 0 or 1."""
-        return int(self.normalize_over == "nemo")
-
-    def counted(self, frames: int) -> int:
-        """Return how many of `frames` frames, from the first, normalize counts. It counts at least 1.
-
-        One counted frame has no deviation, and all values become 0."""
-        return max(1, frames - self.left_out)
-
-    def hann(self) -> NDArray[np.float64]:
-        """Return the symmetric Hann window, shape (`window`,)."""
-        return np.hanning(self.window)
