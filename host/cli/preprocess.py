@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -44,8 +45,11 @@ if TYPE_CHECKING:
     from headrace.host.dpu.processors import ProcessorSpec
     from headrace.host.dpu.specs import AudioSpec, AudioStage, ImageSpec, ImageStage
 
-OF_IMAGE_SPEC = ("stage", "resize_short", "crop", "orient")  # parameters that --processor stands for
+# Parameters that --processor stands for.
+OF_IMAGE_SPEC = ("stage", "resize_short", "crop", "orient")
+OF_AUDIO_SPEC = ("stage", "mels", "preemphasis", "normalize_over")
 SHOWN = (2048, 1536)  # width and height of the image in the list of processors
+SHOWN_S = 10  # length of the audio there
 
 app = typer.Typer(
     help="Turn image or audio files into tensors on the DPU.", add_completion=False, rich_markup_mode=None
@@ -184,12 +188,12 @@ def preprocess_image(
         return cached_xclbin(target, image_cus)
 
     if processor is not None:
-        from headrace.host.dpu.hugging_face.names import processor as processor_spec
+        from headrace.host.dpu.hugging_face.names import image_processor
         from headrace.host.dpu.reference import pillow_file  # noqa: F401  (says that Pillow is missing before all else)
 
-        _check_options_of_processor(ctx)
+        _check_options_of_processor(ctx, OF_IMAGE_SPEC)
         how = (engine or EngineName.TORCHVISION).value
-        of_model = processor_spec(processor, how, dtype=dtype and dtype.value, channels_last=channels_last)
+        of_model = image_processor(processor, how, dtype=dtype and dtype.value, channels_last=channels_last)
         outcomes = _preprocess(
             files,
             out_folder,
@@ -236,10 +240,10 @@ def preprocess_image(
     _tell({"stage": stage.value}, outcomes, as_json, orient)
 
 
-def _check_options_of_processor(ctx: typer.Context) -> None:
-    """Raise UsageError for an option that says what --processor says."""
+def _check_options_of_processor(ctx: typer.Context, names: Sequence[str]) -> None:
+    """Raise UsageError for an option, of those names, that says what --processor says."""
     options = {param.name: param.opts[0] for param in ctx.command.params}
-    for name in OF_IMAGE_SPEC:
+    for name in names:
         if on_command_line(ctx, name):
             raise UsageError(f"{options[name]}: --processor says what is computed; leave out one of the two")
 
@@ -256,18 +260,20 @@ def _shape(sides: Sequence[int]) -> str:
     return "x".join(map(str, sides))
 
 
-@app.command("processors", cls=Command, short_help="List the models that preprocess image --processor knows by name.")
+@app.command("processors", cls=Command, short_help="List the models that --processor knows by name.")
 def list_processors(as_json: Json = False) -> None:
-    """List the models that `headrace preprocess image --processor` knows by name.
+    """List the models that `--processor` of `headrace preprocess image` and `headrace preprocess audio` knows by name.
 
-    For each model, the list has the class of its image processor in transformers, the rule of the resize in pixels, and
-    the tensors of an image of 2048x1536 pixels."""
-    from headrace.host.dpu.hugging_face.description import known
+    For each model of images, the list has the class of its image processor in transformers, the rule of the resize in
+    pixels, and the tensors of an image of 2048x1536 pixels. For each model of audio, it has the class of its feature
+    extractor, and the tensors of 10 s of audio."""
+    from headrace.host.dpu.hugging_face.description import known, known_audio
     from headrace.host.dpu.processors import Size
 
-    rows = known(Size(*SHOWN))
+    rows, of_audio = known(Size(*SHOWN)), known_audio(SHOWN_S)
     if as_json:
-        show_json({"image": dict(zip(("width", "height"), SHOWN, strict=True)), "processors": rows})
+        image = dict(zip(("width", "height"), SHOWN, strict=True))
+        show_json({"image": image, "processors": rows, "audio": {"seconds": SHOWN_S}, "feature_extractors": of_audio})
         return
     table = Table("name", "class", "size", f"pixel_values of {_shape(SHOWN)}", box=None, pad_edge=False)
     for row in rows:
@@ -279,12 +285,26 @@ def list_processors(as_json: Json = False) -> None:
             f"{_shape(pixels['shape'])} {pixels['dtype']}",
         )
     out.print(table)
+    table = Table("name", "class", f"tensors of {SHOWN_S} s of audio", box=None, pad_edge=False)
+    for row in of_audio:
+        table.add_row(row["name"], row["class"].removesuffix("FeatureExtractor"), _tensors(row["tensors"]))
+    out.print()
+    out.print(table)
 
 
-@app.command("audio", cls=Command, short_help="Turn WAV and FLAC files into tensors, one .npy file each.")
+@app.command("audio", cls=Command, short_help="Turn WAV and FLAC files into tensors, one file each.")
 def preprocess_audio(
+    ctx: typer.Context,
     files: Annotated[list[Path], typer.Argument(help="WAV or FLAC files.")],
     out_folder: OutFolder,
+    processor: Annotated[
+        str | None,
+        typer.Option(
+            help="Make the tensors of this speech model of Hugging Face. Give a name of `headrace preprocess "
+            "processors`, a preprocessor_config.json, or the folder of a model.",
+            metavar="NAME|PATH",
+        ),
+    ] = None,
     target: TargetOption = Target.SW_EMU,
     xclbin: Xclbin = None,
     mel_cus: MelCus = 1,
@@ -305,15 +325,31 @@ def preprocess_audio(
     wave: Wave = None,
     as_json: Json = False,
 ) -> None:
-    """Turn WAV and FLAC files into tensors, one .npy file each.
+    """Turn WAV and FLAC files into tensors, one file each.
 
-    After resample, an array has the samples at 16 kHz. After mel and normalize it has the axes band, frame. The mel
-    spectrogram is the natural logarithm of power. With hw_emu, the output also tells the clocks of each file.
+    With --processor, a .npz file has the tensors that the feature extractor of transformers makes for this model, by
+    their names. The DPU takes the plan of NeMo's models. The CPU takes all others.
+
+    Without it, the files are .npy files. After resample, an array has the samples at 16 kHz. After mel and normalize it
+    has the axes band, frame. The mel spectrogram is the natural logarithm of power. With hw_emu, the output also tells
+    the clocks of each file.
 
     If a file fails, the output gives the reason, and the other files are still written. The exit status is then 1."""
     from headrace.host.dpu.specs import AudioSpec, AudioStage
     from headrace.host.dpu.units.audio_cu import check
 
+    def container() -> Path:
+        return cached_xclbin(target, mel_cus=mel_cus, norm_cus=norm_cus)
+
+    if processor is not None:
+        from headrace.host.dpu.hugging_face.names import audio_processor
+
+        _check_options_of_processor(ctx, OF_AUDIO_SPEC)
+        of_model = audio_processor(processor, dtype=dtype.value)
+        of_model = replace(of_model, resampler=(resampler or ResamplerName.FIR).value)
+        outcomes = _preprocess(files, out_folder, xclbin, target, container, of_model, None, fallback, wave, xrt)
+        _tell({"processor": processor, "class": of_model.name}, outcomes, as_json)
+        return
     spec = AudioSpec(
         n_mels=mels,
         preemphasis=preemphasis,
@@ -327,7 +363,7 @@ def preprocess_audio(
         out_folder,
         xclbin,
         target,
-        lambda: cached_xclbin(target, mel_cus=mel_cus, norm_cus=norm_cus),
+        container,
         spec,
         AudioStage[stage.name],
         fallback,

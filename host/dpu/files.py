@@ -39,8 +39,8 @@ async def preprocess_files(
 
     Args:
         files: The input files.
-        folder: Folder of the outputs, one `.npy` file for each input. A ProcessorSpec has `.npz` files, with the
-            tensors by their names.
+        folder: Folder of the outputs, one `.npy` file for each input. A ProcessorSpec, and an AudioSpec that names its
+            tensors, has `.npz` files, with the tensors by their names.
         xclbin: Container of the CUs.
         stage: The last stage that runs. None runs all.
         on_done: Called after each file.
@@ -49,14 +49,14 @@ async def preprocess_files(
 
     Returns:
         One outcome for each file, in order, with the keys file, output (path or None), shape, dtype, unit, dpu_status
-            and error (or None). A ProcessorSpec has `tensors` in place of shape and dtype, which has both by name, and
-            `refused`, the reason why no CU was asked, or None. Audio adds `samples`, of each channel at the file's
-            rate. Images add `damage` and `orientation`. `damage` is the fault of a file that was taken nonetheless, or
-            None. `orientation` is 1 to 8 as in the file's Exif, whether or not the image was turned. `out_of_service`
-            is the reason why no CU did the work, or None. Clocked devices add `cycles` and, under `counters`, all that
-            they count. For images they also add `cycles_per_pixel` and `symbols`.
+            and error (or None). A spec with named tensors has `tensors` in place of shape and dtype, which has both by
+            name, and `refused`, the reason why no CU was asked, or None. Audio adds `samples`, of each channel at the
+            file's rate. Images add `damage` and `orientation`. `damage` is the fault of a file that was taken
+            nonetheless, or None. `orientation` is 1 to 8 as in the file's Exif, whether or not the image was turned.
+            `out_of_service` is the reason why no CU did the work, or None. Clocked devices add `cycles` and, under
+            `counters`, all that they count. For images they also add `cycles_per_pixel` and `symbols`.
     """
-    processor = isinstance(spec, ProcessorSpec)
+    processor = isinstance(spec, ProcessorSpec) or (isinstance(spec, AudioSpec) and spec.tensors is not None)
     outputs = output_names(files, ".npz" if processor else ".npy")
     of_kind = ("samples",) if isinstance(spec, AudioSpec) else ("damage", "orientation")
     fields = (*(OF_PROCESSOR if processor else FIELDS), *of_kind, "out_of_service")

@@ -40,7 +40,7 @@ PIXEL_VALUES = "pixel_values"  # the tensor that every processor of Hugging Face
 
 class Made(NamedTuple):
     """A tensor, the fault of a damaged file that was taken nonetheless, the orientation of an image, and the tensors of
-    a processor by name."""
+    an image processor or a feature extractor by name."""
 
     tensor: NDArray[Any]
     damage: str | None = None
@@ -50,8 +50,12 @@ class Made(NamedTuple):
 
 ON_CPU: Mapping[type, Callable[..., Made]] = {
     ImageSpec: lambda *arguments: Made(*image.process(*arguments)),
-    AudioSpec: lambda *arguments: Made(audio.preprocess(*arguments)),
+    AudioSpec: lambda *arguments: _of_audio(*audio.process(*arguments)),
 }
+
+
+def _of_audio(tensor: NDArray[Any], tensors: Mapping[str, NDArray[Any]]) -> Made:
+    return Made(tensor, tensors=tensors)
 
 
 class PreprocessorUnavailable(HeadraceError):
@@ -99,7 +103,8 @@ class Preprocessed:
             the tensor is as the image is stored.
         out_of_service: Reason why no CU answered, where the CPU did the work in place of a DPU.
         refused: Reason why no CU was asked, where the CPU did the work in place of a DPU.
-        tensors: All tensors of a ProcessorSpec by the names of transformers. `tensor` is then `pixel_values`.
+        tensors: All tensors of a ProcessorSpec, or of an AudioSpec with names, by the names of transformers. `tensor`
+            is then `pixel_values`, or the features.
     """
 
     tensor: NDArray[Any]

@@ -2,13 +2,13 @@
 
 The first of these counts:
 
-1. the option --processor, which names an image processor of Hugging Face, or `none` for none;
+1. the option --processor, which names an image processor or a feature extractor of Hugging Face, or `none` for none;
 2. the file of such a processor in the folder of the network's weights;
-3. the network's own transform, with the options --resize, --crop, --mean and --std in it;
+3. the network's own transform, with the options --resize, --crop, --mean and --std in it for images;
 4. a guess: ImageNet's transform.
 
-The tensors of a processor must have the shapes that the network's inputs have. Where a shape depends on the image, as
-that of patches does, one dimension of the input must be variable (memory/layout.py).
+The tensors of a processor must have the shapes that the network's inputs have. Where a shape depends on the image or on
+the length of audio, as that of patches does, one dimension of the input must be variable (memory/layout.py).
 """
 
 import sys
@@ -18,11 +18,19 @@ from pathlib import Path
 from typing import Any
 
 from headrace.batching import UsageError
-from headrace.host.dpu.hugging_face.names import FILE, FILE_OF_ALL, processor
+from headrace.host.dpu.hugging_face.names import (
+    FILE,
+    FILE_OF_ALL,
+    audio_names,
+    audio_processor,
+    image_processor,
+    is_for_audio,
+)
 from headrace.host.dpu.preprocessor import PIXEL_VALUES, AnySpec
 from headrace.host.dpu.processors import Engine, ProcessorSpec, Size, type_name
+from headrace.host.dpu.reference import audio
 from headrace.host.dpu.reference.processor import Form, forms
-from headrace.host.dpu.specs import ImageSpec
+from headrace.host.dpu.specs import AudioSpec, ImageSpec
 from headrace.host.live.hardware import Network
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.server.settings import NO_PROCESSOR, ModelSettings
@@ -35,6 +43,7 @@ SIZES = tuple(
     Size(*sides)
     for sides in ((640, 480), (480, 640), (32, 32), (97, 61), (224, 224), (1000, 100), (90, 1100), (2048, 1536))
 )
+LENGTHS_S = (0.1, 1.0, 7.3, 30.0)  # of audio, which show what depends on the length
 MAX_BYTES = 1 << 20  # of the file of a processor; usual files have some hundred bytes
 # Types of a tensor, and the types of inputs that take it. Others would change values.
 CASTS = {"float32": ("float32", "float16", "float64")}
@@ -47,7 +56,7 @@ class FileInput:
     Args:
         spec: None if the network takes tensors alone.
         text: Its words for the user who starts the server.
-        tensors: With a ProcessorSpec, the names of its tensors by the names of the network's inputs.
+        tensors: With a processor, the names of its tensors by the names of the network's inputs.
     """
 
     spec: AnySpec | None
@@ -60,12 +69,18 @@ def file_input(own: ModelSettings, network: Network) -> FileInput:
     weights = RANDOM if network.is_random else f"weights of {own.weights or own.source}"
     if (chosen := _processor(own, network.description)) is not None:
         spec, tensors, origin = chosen
+        if isinstance(spec, AudioSpec):
+            return FileInput(spec, f"{own.name}: {weights}; audio becomes {tensors_text(spec)} of {origin}", tensors)
         how = f"images become {tensors_text(spec)} of {origin}, with the bits of {spec.engine.value}"
         return FileInput(spec, f"{own.name}: {weights}; {how}", tensors)
     if own.engine is not None:
         raise UsageError(f"model {own.name!r}: --engine is for an image processor, and it has none; give --processor")
-    if (audio := network.description.audio_spec) is not None:
-        return FileInput(audio, f"{own.name}: {weights}; audio becomes {audio.n_mels} mel bands")
+    if (own_audio := network.description.audio_spec) is not None:
+        if own_audio.tensors is None:
+            return FileInput(own_audio, f"{own.name}: {weights}; audio becomes {own_audio.n_mels} mel bands")
+        tensors = _fitted(own_audio, network.description)
+        text = f"{own.name}: {weights}; audio becomes {tensors_text(own_audio)} of its own transform"
+        return FileInput(own_audio, text, tensors)
     image = _image_spec(own, network.description)
     if image is None:
         return FileInput(None, f"{own.name}: {weights}")
@@ -78,9 +93,9 @@ def check_processor(own: ModelSettings) -> None:
         _read(own, str(own.processor), str(own.processor))
 
 
-def tensors_text(spec: ProcessorSpec) -> str:
-    """Return the tensor of a processor and its name in words. N stands for a size that depends on the image."""
-    made = [forms[PIXEL_VALUES] for forms in _forms_by_size(spec).values()]
+def tensors_text(spec: ProcessorSpec | AudioSpec) -> str:
+    """Return the tensor of a processor and its name in words. N stands for a size that depends on the file."""
+    made = [forms[_first(spec)] for forms in _forms_by_source(spec).values()]
     sizes = zip(*(form.shape for form in made), strict=False)
     shape = "x".join(str(size[0]) if len(set(size)) == 1 else "N" for size in sizes)
     return f"{shape} {type_name(made[0].dtype)} by {spec.name}"
@@ -93,32 +108,41 @@ def refuse_images(own: ModelSettings) -> None:
         raise UsageError(f"model {own.name!r} takes no images; leave out --{given[0]}")
 
 
-# ---- Image processors of Hugging Face ----
+# ---- Image processors and feature extractors of Hugging Face ----
 
 
 def _names_processor(own: ModelSettings) -> bool:
     return own.processor not in (None, NO_PROCESSOR)
 
 
-def _processor(own: ModelSettings, network: NetworkDescription) -> tuple[ProcessorSpec, dict[str, str], str] | None:
+def _processor(
+    own: ModelSettings, network: NetworkDescription
+) -> tuple[ProcessorSpec | AudioSpec, dict[str, str], str] | None:
     """Return the processor of a model, its tensors by the network's inputs, and where it comes from. None if it has
     none. Raises UsageError."""
     named, advice = own.processor, ""
-    if named is None and _may_take_images(network) and (file := _file_of(own)) is not None:
+    is_audio = _may_take_audio(network)
+    if named is None and (is_audio or _may_take_images(network)) and (file := _file_of(own)) is not None:
         named, advice = str(file), f", or give --processor {NO_PROCESSOR}"
     if named is None or named == NO_PROCESSOR:
         return None
     # A file that was found is read by its folder, because it may have other settings near those of images.
-    spec = _read(own, named, Path(named).parent if advice else named, advice)
+    spec = _read(own, named, Path(named).parent if advice else named, advice, is_audio)
     try:
+        if isinstance(spec, AudioSpec):
+            spec = _within(spec, network)
         return spec, _fitted(spec, network), named
     except UsageError as error:
         reason = str(error).removeprefix(f"{named}: ")
         raise UsageError(f"{_of(own, named)}: {reason}{advice}") from None
 
 
-def _read(own: ModelSettings, named: str, path: str | Path, advice: str = "") -> ProcessorSpec:
-    """Return a processor, which `named` is in errors and `path` is read for. Raises UsageError."""
+def _read(
+    own: ModelSettings, named: str, path: str | Path, advice: str = "", is_audio: bool = False
+) -> ProcessorSpec | AudioSpec:
+    """Return a processor, which `named` is in errors and `path` is read for. Raises UsageError.
+
+    A model that has one for images and one for audio gives that for audio if `is_audio`."""
     if given := _of_images(own):
         option = next(iter(given))
         raise UsageError(
@@ -126,7 +150,11 @@ def _read(own: ModelSettings, named: str, path: str | Path, advice: str = "") ->
         )
     try:
         _check_files(Path(path))
-        return processor(path, own.engine or Engine.TORCHVISION)
+        if is_for_audio(path) or (is_audio and Path(path).exists()):
+            if own.engine is not None:
+                raise UsageError("--engine is for images, and it takes audio; leave out --engine")
+            return audio_processor(path)
+        return image_processor(path, own.engine or Engine.TORCHVISION)
     except UsageError as error:
         reason = str(error).removeprefix(f"{named}: ")
         raise UsageError(f"{_of(own, named)}: {reason}{advice}") from None
@@ -153,6 +181,22 @@ def _may_take_images(network: NetworkDescription) -> bool:
     return is_image or any(each.name == PIXEL_VALUES for each in network.inputs)
 
 
+def _may_take_audio(network: NetworkDescription) -> bool:
+    """Tell whether the network has an input with the name of features in transformers."""
+    names = {known.tensors.features for known in map(audio_processor, audio_names()) if known.tensors is not None}
+    return any(each.name in names for each in network.inputs)
+
+
+def _within(spec: AudioSpec, network: NetworkDescription) -> AudioSpec:
+    """Return the spec for audio that is no longer than the network takes, if its input varies."""
+    assert spec.tensors is not None
+    name, inputs = spec.tensors.features, network.inputs
+    longest = next((each.longest for each in inputs if each.variable is not None and each.name == name), 0)
+    if len(inputs) == 1 and inputs[0].variable is not None:
+        longest = inputs[0].longest
+    return spec if not longest else spec.within(longest)
+
+
 def _file_of(own: ModelSettings) -> Path | None:
     """Return the file of a processor in the folder of the weights, or None if there is none."""
     files = [own.weights, Path(own.source) if own.source.endswith(EXPORTED) else None]
@@ -160,14 +204,16 @@ def _file_of(own: ModelSettings) -> Path | None:
     return next((each for each in near if each.exists()), None)
 
 
-def _fitted(spec: ProcessorSpec, network: NetworkDescription) -> dict[str, str]:
+def _fitted(spec: ProcessorSpec | AudioSpec, network: NetworkDescription) -> dict[str, str]:
     """Return the names of the processor's tensors by the names of the network's inputs.
 
-    A network with one input takes `pixel_values`, whatever the name of the input. Raises UsageError if the tensors do
-    not fit the network. Tensors of some images may be longer than the input, but not those of all."""
+    A network with one input takes `pixel_values`, or the features of audio, whatever the name of the input. Raises
+    UsageError if the tensors do not fit the network. Tensors of some files may be longer than the input, but not those
+    of all."""
     inputs = network.inputs
-    taken = {inputs[0].name: PIXEL_VALUES} if len(inputs) == 1 else {each.name: each.name for each in inputs}
-    made = _forms_by_size(spec)
+    taken = {inputs[0].name: _first(spec)} if len(inputs) == 1 else {each.name: each.name for each in inputs}
+    made = _forms_by_source(spec)
+    what = "audio" if isinstance(spec, AudioSpec) else "image"
     first, *others = made
     for each in inputs:
         name = taken[each.name]
@@ -178,8 +224,8 @@ def _fitted(spec: ProcessorSpec, network: NetworkDescription) -> dict[str, str]:
         other = next((size for size in others if made[size][name] != made[first][name]), None)
         if other is not None and not all(_fits(forms[name], _unbounded(each)) for forms in made.values()):
             raise UsageError(
-                f"{spec.name} makes tensors whose shape depends on the image: {name} is "
-                f"{_text(made[first][name])} of {_by(first)} pixels and {_text(made[other][name])} of {_by(other)}; "
+                f"{spec.name} makes tensors whose shape depends on the {what}: {name} is "
+                f"{_text(made[first][name])} of {_by(first, True)} and {_text(made[other][name])} of {_by(other)}; "
                 f"the input {each.name!r} takes {_taken(each)}; {_advice(made, name, network)}"
             )
         if not any(_fits(forms[name], each) for forms in made.values()):
@@ -194,7 +240,12 @@ def _unbounded(spec: TensorSpec) -> TensorSpec:
     return spec if spec.variable is None else replace(spec, longest=sys.maxsize)
 
 
-def _advice(made: Mapping[Size, Mapping[str, Form]], name: str, network: NetworkDescription) -> str:
+def _first(spec: ProcessorSpec | AudioSpec) -> str:
+    """Return the name of the tensor that a network with one input takes."""
+    return spec.tensors.features if isinstance(spec, AudioSpec) and spec.tensors is not None else PIXEL_VALUES
+
+
+def _advice(made: Mapping[Any, Mapping[str, Form]], name: str, network: NetworkDescription) -> str:
     """Return the advice for a tensor whose shape depends on the image: the --input-shape that takes it."""
     if network.name.endswith(EXPORTED):
         return f"a {EXPORTED} file cannot take such tensors; serve the network as module:function, or send tensors"
@@ -209,10 +260,14 @@ def _advice(made: Mapping[Size, Mapping[str, Form]], name: str, network: Network
     return f"give --input-shape with {name}={'x'.join(sizes if joined else sizes[1:])}"
 
 
-def _forms_by_size(spec: ProcessorSpec) -> dict[Size, dict[str, Form]]:
-    """Return the forms of the tensors for those of SIZES that the processor takes. Raises UsageError if it takes
-    none."""
-    made, refused = {}, None
+def _forms_by_source(spec: ProcessorSpec | AudioSpec) -> dict[Size | float, dict[str, Form]]:
+    """Return the forms of the tensors for those of SIZES, or of LENGTHS_S, that the processor takes. Raises UsageError
+    if it takes none."""
+    made: dict[Size | float, dict[str, Form]] = {}
+    refused = None
+    if isinstance(spec, AudioSpec):
+        longest = [seconds for seconds in LENGTHS_S if seconds <= spec.longest_s] or [spec.longest_s]
+        return {seconds: audio.forms(spec, int(seconds * spec.rate)) for seconds in longest}
     for size in SIZES:
         try:
             made[size] = forms(spec, size)
@@ -239,8 +294,10 @@ def _taken(spec: TensorSpec) -> str:
     return f"{'x'.join(sizes if spec.joined else ('N', *sizes))} {spec.dtype}"
 
 
-def _by(size: Size) -> str:
-    return f"{size.width}x{size.height}"
+def _by(source: Size | float, unit: bool = False) -> str:
+    if not isinstance(source, Size):
+        return f"{source:g} s"
+    return f"{source.width}x{source.height}{' pixels' if unit else ''}"
 
 
 # ---- Headrace's own image transform ----

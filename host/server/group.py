@@ -22,7 +22,16 @@ from headrace.host.live.tasks.cells import CellTasks
 from headrace.host.live.tasks.interface import Tasks
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.server.file_inputs import RANDOM, FileInput, check_processor, file_input, refuse_images, tensors_text
-from headrace.host.server.rows import IMAGE, AudioRows, ProcessorRows, Rows, TensorRows, TokenRows, TreeRows
+from headrace.host.server.rows import (
+    IMAGE,
+    AudioRows,
+    FeatureRows,
+    ProcessorRows,
+    Rows,
+    TensorRows,
+    TokenRows,
+    TreeRows,
+)
 from headrace.host.server.settings import ModelSettings
 from headrace.host.workers.devices import parsed_workers, worker_devices
 from headrace.host.workers.inspection import parent
@@ -110,7 +119,7 @@ def groups_of(models: Sequence[ModelSettings]) -> list[list[ModelSettings]]:
 
 def _tensor_text(spec: AnySpec) -> str:
     """Return a short text for the tensors of a spec, for names of units and errors."""
-    if isinstance(spec, ProcessorSpec):
+    if isinstance(spec, ProcessorSpec) or (isinstance(spec, AudioSpec) and spec.tensors is not None):
         return tensors_text(spec)
     if isinstance(spec, AudioSpec):
         return f"{spec.n_mels} bands"
@@ -263,6 +272,8 @@ def _rows(own: ModelSettings, inputs: Sequence[TensorSpec], files: FileInput) ->
     """Return what converts requests for a network that takes tensors into rows."""
     if isinstance(files.spec, ProcessorSpec):
         return ProcessorRows(own.name, inputs, files.spec, files.tensors, own.max_batch_tokens)
+    if isinstance(files.spec, AudioSpec) and files.spec.tensors is not None:
+        return FeatureRows(own.name, inputs, files.tensors)
     if isinstance(files.spec, AudioSpec):
         return AudioRows(own.name, inputs, files.spec)
     return TensorRows(own.name, inputs, None if files.spec is None else IMAGE)

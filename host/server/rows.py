@@ -128,6 +128,30 @@ class AudioRows(TensorRows):
         return {features.name: made.tensor, frames.name: np.array(counted, frames.dtype)}
 
 
+class FeatureRows(TensorRows):
+    """Make rows for a network that takes tensors of a feature extractor of Hugging Face, or audio files in their place.
+
+    `tensors` are the names of the extractor's tensors by the names of the inputs."""
+
+    def __init__(self, model: str, inputs: Sequence[TensorSpec], tensors: Mapping[str, str]) -> None:
+        super().__init__(model, inputs, AUDIO)
+        self._tensors = tensors
+
+    def preprocessed(self, made: Preprocessed) -> Any:
+        """Return the inputs, without the batch of 1 that transformers has. Raises BadInput if they do not fit."""
+        values = {}
+        for spec in self.inputs:
+            tensor = made.tensors[self._tensors[spec.name]]
+            if not spec.holds(tensor.shape):
+                longest = f", at most {spec.longest} in place of -1" if spec.variable is not None else ""
+                raise BadInput(
+                    f"the audio gives {self._tensors[spec.name]} of shape {list(tensor.shape)}, and model "
+                    f"{self._model!r} takes {list(spec.batched(1, VARIABLE))}{longest}; send audio of another length"
+                )
+            values[spec.name] = tensor[0].astype(spec.dtype, copy=False)
+        return values
+
+
 class ProcessorRows(TensorRows):
     """Make rows for a network that takes tensors of an image processor of Hugging Face, or image files in their place.
 

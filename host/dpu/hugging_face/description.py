@@ -1,9 +1,9 @@
-"""Tell in words what an image processor does to the size of an image, and which tensors it makes."""
+"""Tell in words what an image processor does to the size of an image, and which tensors a model takes."""
 
 from dataclasses import fields
 from typing import Any
 
-from headrace.host.dpu.hugging_face.names import image_processor, names
+from headrace.host.dpu.hugging_face.names import audio_names, audio_processor, image_processor, names
 from headrace.host.dpu.processors import (
     ClosestCanvas,
     CoveringCanvas,
@@ -28,6 +28,7 @@ from headrace.host.dpu.processors import (
     Within,
     type_name,
 )
+from headrace.host.dpu.reference.audio import forms as audio_forms
 from headrace.host.dpu.reference.processor import forms
 
 
@@ -55,6 +56,17 @@ def known(source: Size, engine: Engine = Engine.TORCHVISION) -> list[dict[str, A
             key: {"shape": form.shape, "dtype": type_name(form.dtype)} for key, form in forms(spec, source).items()
         }
         rows.append({"name": name, "class": spec.name, "size": size_rule(spec), "tensors": tensors})
+    return rows
+
+
+def known_audio(seconds: int) -> list[dict[str, Any]]:
+    """Return a row for each known model of audio: its name, class, and tensors of audio of this length."""
+    rows = []
+    for name in audio_names():
+        spec = audio_processor(name)
+        made = audio_forms(spec, seconds * spec.rate)
+        tensors = {key: {"shape": form.shape, "dtype": type_name(form.dtype)} for key, form in made.items()}
+        rows.append({"name": name, "class": spec.name, "tensors": tensors})
     return rows
 
 

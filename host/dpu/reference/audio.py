@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from headrace.batching import BadInput
 from headrace.host.dpu.reference import audio_file, resampling
 from headrace.host.dpu.reference.mel import kaldi_filters, mel_filters
+from headrace.host.dpu.reference.processor import Form
 from headrace.host.dpu.specs import (
     AudioSpec,
     AudioStage,
@@ -43,6 +44,8 @@ from headrace.host.dpu.specs import (
 )
 
 BLOCK = 128  # frames at a time: they, their spectra and their powers stay in a core's cache
+
+TOKENS_TYPE = np.dtype(np.int64)
 
 Bank = tuple[int, int, int, MelScale, float, float]
 Values = NDArray[np.float32] | NDArray[np.float64]
@@ -135,6 +138,17 @@ def named(made: NDArray[Any], valid: int, spec: AudioSpec) -> dict[str, NDArray[
         else:
             by_name[name] = np.array([-(-valid // extra.frames)], np.int64)
     return by_name
+
+
+def forms(spec: AudioSpec, samples: int) -> dict[str, Form]:
+    """Return the forms of the tensors of a spec with named tensors, for `samples` samples at `spec.rate`."""
+    assert spec.tensors is not None
+    shape = spec.shape(samples)
+    frames = shape[-1] if spec.bands_first else shape[0]
+    made = {spec.tensors.features: Form((1, *shape), np.dtype(spec.dtype))}
+    for name, extra in spec.tensors.extras:
+        made[name] = Form((1, frames), np.dtype(extra.dtype)) if isinstance(extra, Mask) else Form((1,), TOKENS_TYPE)
+    return made
 
 
 def resample(samples: NDArray[np.float32], rate: int, spec: AudioSpec) -> NDArray[np.float32]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -199,6 +199,22 @@ class AudioSpec:
         frames = -(-frames // lengths.multiple) * lengths.multiple // lengths.stack
         bands = self.n_mels * lengths.stack
         return (bands, frames) if self.bands_first else (frames, bands)
+
+    def within(self, longest: int) -> "AudioSpec":
+        """Return the spec for audio whose tensor has at most `longest` frames, or samples without the mel stage.
+
+        A tensor that always has the same length changes nothing."""
+        lengths = self.lengths
+        if self.shape(0) == self.shape(round(self.longest_s * self.rate)):
+            return self
+        frames = longest // lengths.multiple * lengths.multiple * lengths.stack
+        if not self.mel:
+            samples = longest
+        elif self.ends is Ends.INSIDE:
+            samples = (frames - 1) * self.hop + self.window
+        else:
+            samples = (frames - (self.ends is Ends.ZEROS)) * self.hop
+        return replace(self, longest_s=min(self.longest_s, max(samples, self.hop) / self.rate))
 
     @property
     def left_out(self) -> int:

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from types import ModuleType
 from typing import Any
 
@@ -32,6 +33,22 @@ from headrace.host.dpu.units.status import Status
 STATISTICS_BYTES = 16  # for each band, after the log-mels
 PROGRAM_BYTES = 4096  # at the start of `tables`, before the taps
 PREEMPHASIS_ONE, FLOOR_ONE = 1 << 18, 1 << 40  # a 1 in the registers' units
+# Fields of a spec that the CUs have one value for, which is the default.
+FIXED = (
+    "mel",
+    "ends",
+    "window_shape",
+    "gain",
+    "remove_mean",
+    "preemphasis_per_frame",
+    "mel_scale",
+    "low_hz",
+    "high_hz",
+    "floor",
+    "log10",
+    "normalize",
+    "lengths",
+)
 
 
 def tables(spec: AudioSpec, rate: int) -> NDArray[np.uint8]:
@@ -241,12 +258,19 @@ class NormCu(Cu):
 class AudioCus:
     """All audio CUs, any A with any B. Each CU does at least `clocks_per_s` clocks in a second.
 
-    Raises UsageError for a spec that the CUs cannot do."""
+    Raises UsageError for a spec that the CUs cannot do. If it is a feature extractor of transformers, `process` raises
+    UnsupportedInput instead, as it does for images of a processor."""
 
     kernels = (MelCu.kernel_name, NormCu.kernel_name)
 
     def __init__(self, spec: AudioSpec, open_pool: OpenPool, clocks_per_s: float) -> None:
-        check(spec)
+        self._refused: str | None = None  # the reason why no CU is asked
+        try:
+            check(spec)
+        except UsageError as error:
+            if spec.tensors is None:
+                raise
+            self._refused = f"{spec.name}: {error}"
         self._clocks_per_s = clocks_per_s
         self._spec = spec
         self._free: deque[Any] = deque()  # buffers without a result
@@ -259,8 +283,10 @@ class AudioCus:
     async def process(self, data: bytes, stage: AudioStage | None, timeout_s: float) -> tuple[Preprocessed, Status]:
         """Run one file through both CUs, and return its result and status.
 
-        `timeout_s` is added to the time that the input's size accounts for. Raises DpuUnavailable, and BadInput for an
-        input that is too long."""
+        `timeout_s` is added to the time that the input's size accounts for. Raises DpuUnavailable, BadInput for an
+        input that is too long, and UnsupportedInput for a feature extractor that the CUs cannot do."""
+        if self._refused is not None:
+            raise UnsupportedInput(self._refused)
         last = AudioStage.NORMALIZE if stage is None else stage
         limit_s = timeout_s + audio_clocks(data) / self._clocks_per_s
         try:
@@ -304,7 +330,14 @@ def _done(
 
 def check(spec: AudioSpec) -> None:
     """Raise UsageError for a spec that audio CUs cannot do. It runs before CUs are built."""
+    for name in FIXED:
+        if (given := getattr(spec, name)) != (own := getattr(AudioSpec(), name)):
+            raise UsageError(f"{name} is {_text(given)}; the DPU takes {_text(own)} only")
     filter_program(spec)  # raises UsageError itself
     for name in ("log_floor", "std_floor"):
         if not 1 <= round(getattr(spec, name) * FLOOR_ONE) < 1 << 32:
             raise UsageError(f"{name} is {getattr(spec, name)}; the DPU takes 2^-40 to below 2^-8")
+
+
+def _text(value: Any) -> str:
+    return str(value.value if isinstance(value, Enum) else value)

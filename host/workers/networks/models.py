@@ -19,6 +19,7 @@ import torch
 
 from headrace.batching import UsageError
 from headrace.batching.errors import one_line
+from headrace.host.dpu.reference.audio import forms
 from headrace.host.dpu.specs import AUDIO_FORMATS, IMAGE_FORMATS, AudioSpec, ImageSpec
 from headrace.host.memory.layout import VARIABLE, TensorSpec
 from headrace.host.workers.networks import tokens as tokens_of
@@ -93,7 +94,8 @@ def load_model(
     Without `input_shape`, the first of these counts: the network's own attribute `input_shape` (that text, a tuple, or
     a mapping of names to either); timm's `default_cfg`; the inputs that the network's own AudioSpec makes; the
     transform of torchvision's default weights. Without any of them 3x224x224 float32 is tried. A user's module may also
-    have `transform`, an ImageSpec, or an AudioSpec if it takes features and their number of frames, and `categories`,
+    have `transform`, an ImageSpec, or an AudioSpec if it takes features and their number of frames, or what the
+    AudioSpec names, and `categories`,
     the names of its classes.
 
     Raises:
@@ -118,7 +120,7 @@ def load_model(
         elif users:
             module = _users_model(source)
             transform, categories = _own_transform(module), _own_categories(name, module)
-            inputs = given or _own_inputs(name, module) or _audio_inputs(transform)
+            inputs = given or _own_inputs(name, module) or _audio_inputs(transform) or _named_audio(module, transform)
         elif (suffix := Path(name).suffix.lower()) in FOREIGN:
             raise UsageError(f"--model {name}: {FOREIGN[suffix]}")
         else:
@@ -185,8 +187,29 @@ def _audio_inputs(transform: ImageSpec | AudioSpec | None) -> tuple[TensorSpec, 
     """Return the inputs that an AudioSpec makes, without names. None for another transform."""
     if not isinstance(transform, AudioSpec):
         return None
+    if transform.tensors is not None:
+        return None
     longest = transform.frames(int(transform.longest_s * transform.rate))
     return parse_input_shape(f"{transform.n_mels}x1..{longest},scalar:int64")
+
+
+def _named_audio(module: torch.nn.Module, transform: ImageSpec | AudioSpec | None) -> tuple[TensorSpec, ...] | None:
+    """Return the inputs of a network whose AudioSpec names its tensors: the features, and what else `forward` takes."""
+    if not isinstance(transform, AudioSpec) or transform.tensors is None:
+        return None
+    shortest, longest = (forms(transform, round(s * transform.rate)) for s in (0.1, transform.longest_s))
+    taken = inspect.signature(module.forward).parameters
+    inputs = []
+    for name, form in longest.items():
+        if name not in taken and name != transform.tensors.features:
+            continue
+        sizes = [
+            str(size) if size == other else f"1..{size}"
+            for size, other in zip(form.shape[1:], shortest[name].shape[1:], strict=True)
+        ]
+        own = f"{name}=" if transform.tensors.features in taken else ""
+        inputs.append(f"{own}{_text(sizes)}:{form.dtype}")
+    return parse_input_shape(",".join(inputs if transform.tensors.features in taken else inputs[:1]))
 
 
 def _text(sizes: str | Sequence[int]) -> str:
@@ -385,6 +408,8 @@ def _fitted(transform: ImageSpec | AudioSpec | None, inputs: Sequence[TensorSpec
 
     Another image size keeps the ratio of resize to crop. Audio may last as long as there are frames for it."""
     spec = inputs[0]
+    if isinstance(transform, AudioSpec) and transform.tensors is not None:
+        return transform if spec.variable is None else transform.within(spec.longest)
     if isinstance(transform, AudioSpec):
         if len(inputs) != 2 or inputs[1].shape or inputs[1].dtype not in ("int32", "int64"):
             return None
