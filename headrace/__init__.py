@@ -60,11 +60,11 @@ _PLACES = {
     "profile": "host.workers.profiling.profile",  # measure a network on this machine
     "Dpu": "host.dpu.driver",  # the preprocessing units
     "Fallback": "host.dpu.preprocessor",  # whether the CPU takes an input that the DPU cannot take
-    "ImageSpec": "host.dpu.specs",  # how images become tensors
-    "AudioSpec": "host.dpu.specs",  # how audio becomes tensors
+    "ImageSpec": "host.dpu.specs.images",  # how images become tensors
+    "AudioSpec": "host.dpu.specs.audio",  # how audio becomes tensors
     "ProcessorSpec": "host.dpu.processors.spec",  # how an image processor of Hugging Face makes tensors
-    "processor": "host.dpu.hugging_face.names",  # such a processor by the name or the folder of a model
-    "preprocess": "host.dpu.hugging_face.front",  # the tensors of one image by such a processor
+    "processor": "host.dpu.hugging_face.names",  # the processor of a model of images or audio, by name or folder
+    "preprocess": "host.dpu.hugging_face.front",  # the tensors of one image or audio file by such a processor
     "build": "bitstreams.cache",  # a container for the DPU
     "Runtime": "host.live.runtime",  # a policy on live workers
     "serve": "host.server.background",  # a server process
@@ -96,8 +96,8 @@ if TYPE_CHECKING:
     from headrace.host.dpu.hugging_face.names import processor as processor
     from headrace.host.dpu.preprocessor import Fallback as Fallback
     from headrace.host.dpu.processors.spec import ProcessorSpec as ProcessorSpec
-    from headrace.host.dpu.specs import AudioSpec as AudioSpec
-    from headrace.host.dpu.specs import ImageSpec as ImageSpec
+    from headrace.host.dpu.specs.audio import AudioSpec as AudioSpec
+    from headrace.host.dpu.specs.images import ImageSpec as ImageSpec
     from headrace.host.live.runtime import Runtime as Runtime
     from headrace.host.server.background import Server as Server
     from headrace.host.server.background import serve as serve

@@ -264,9 +264,9 @@ def _shape(sides: Sequence[int]) -> str:
 def list_processors(as_json: Json = False) -> None:
     """List the models that `--processor` of `headrace preprocess image` and `headrace preprocess audio` knows by name.
 
-    For each model of images, the list has the class of its image processor in transformers, the rule of the resize in
-    pixels, and the tensors of an image of 2048x1536 pixels. For each model of audio, it has the class of its feature
-    extractor, and the tensors of 10 s of audio."""
+    For a model of images, the list has the class of its image processor in transformers and the rule of the resize in
+    pixels. It also has `pixel_values` of an image of 2048x1536 pixels. For a model of audio, it has the class of its
+    feature extractor, and the tensors of 10 s of audio."""
     from headrace.host.dpu.hugging_face.description import known, known_audio
     from headrace.host.dpu.processors import Size
 

@@ -25,8 +25,9 @@ class ModelSettings:
 
     `source` is a torchvision network, `module:function`, a file of torch.export's (`.pt2`) or its folder, or a step
     model of `headrace.host.workers.networks.sequence_networks.KINDS`. `hidden` to `longest_output` are settings of step
-    models (see `Network` there). `processor` is an image processor of Hugging Face. Otherwise `resize` (of the shorter
-    side), `crop`, `mean` and `std` (red, green, blue; 1 is white) replace parts of the network's own transform.
+    models (see `Network` there). `processor` is an image processor or a feature extractor of Hugging Face. Without one,
+    `resize` (of the shorter side), `crop`, `mean` and `std` (red, green, blue; 1 is white) replace parts of the
+    network's own transform.
 
     `policy_values` are settings of policies, by name. The model's policy takes those that it has: several models of
     different policies may be given the same values. Models that agree in `shared` have their workers and one policy
@@ -52,8 +53,9 @@ class ModelSettings:
     )
     processor: str | None = setting(
         default=None,
-        help="Image processor of Hugging Face: a name of `headrace preprocess processors`, a preprocessor_config.json, "
-        "a folder that has one, or none; without, such a file in the folder of the weights counts.",
+        help="Image processor or feature extractor of Hugging Face: a name of `headrace preprocess processors`, a "
+        "preprocessor_config.json, a folder that has one, or none; without, such a file in the folder of the weights "
+        "counts.",
     )
     engine: str | None = setting(
         default=None,

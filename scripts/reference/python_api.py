@@ -121,7 +121,8 @@ def _fields(node: ast.ClassDef, module: str) -> list[tuple[str, str, str]]:
             keywords = {one.arg: one.value for one in value.keywords} if isinstance(value, ast.Call) else {}
             value = keywords.get("default", value)
             if "default_factory" in keywords:
-                default = {"dict": "{}", "list": "[]"}[ast.unparse(keywords["default_factory"])]
+                made = ast.unparse(keywords["default_factory"])
+                default = {"dict": "{}", "list": "[]"}.get(made, f"{made}()")
             else:
                 default = "" if value is None else _value(value, module)
             found.append((each.target.id, _annotation(each.annotation), default))

@@ -33,8 +33,8 @@ def preprocess(
     usual rate, which becomes mono at the rate of the model.
 
     Args:
-        source: The path of a file, its bytes, an image of Pillow, RGB pixels of uint8, shape (rows, columns, 3), or
-            samples of -1 to 1 at the model's rate, shape (samples,).
+        source: The path of a file, or its bytes. An image may also be one of Pillow, or RGB pixels of uint8, shape
+            (rows, columns, 3). Audio may also be samples of -1 to 1 at the model's rate, shape (samples,).
         spec: The processor, or the name, file or folder of a model as `headrace.processor` takes it.
         max_megapixels: Largest image of a file, in megapixels. The header tells the size before anything is decoded.
         damaged: "strict" refuses a damaged image. "lenient" takes what Pillow makes of it.

@@ -137,6 +137,7 @@ NAMED = (  # choices and lists of names
     ("preprocess", "image", "photo.jpg", "--out", "tensors", "--processor"),
     ("preprocess", "image", "photo.jpg", "--processor", "qwen2-vl", "--out", "tensors", "--engine"),
     ("serve", "--damaged"),
+    ("preprocess", "audio", "sound.wav", "--out", "tensors", "--processor"),
     ("preprocess", "audio", "sound.wav", "--out", "tensors", "--resampler"),
     ("serve", "--resampler"),
     ("preprocess", "audio", "sound.wav", "--out", "tensors", "--normalize-over"),

@@ -9,10 +9,11 @@ import pytest
 import transformers
 from command import headrace_here
 from PIL import Image
+from sounds import int16, speechlike, wav
 from transformers.image_utils import load_image
 
 import headrace.host.workers.networks.models  # noqa: F401 (defines operators that torchvision needs)
-from headrace.host.dpu.hugging_face.names import config, names
+from headrace.host.dpu.hugging_face.names import audio_names, config, names
 
 CHELSEA = Path(__file__).parents[3] / "examples" / "chelsea.jpg"
 
@@ -196,7 +197,8 @@ def test_no_file_that_can_be_read_is_bad_usage():
 
 def test_the_list_has_every_known_model():
     done = headrace_here("preprocess", "processors")
-    rows = dict(line.split(maxsplit=1) for line in done.stdout.splitlines() if not line.startswith(" "))
+    of_images, of_audio = done.stdout.split("\n\n")
+    rows = dict(line.split(maxsplit=1) for line in of_images.splitlines() if not line.startswith(" "))
     assert done.returncode == 0 and set(rows) == {"name", *names()}
     assert rows["name"].split() == ["class", "size", "pixel_values", "of", "2048x1536"]
     tiles = ["GotOcr2", "1 to 12 tiles of 448x448", "13x3x448x448 float32"]
@@ -206,3 +208,68 @@ def test_the_list_has_every_known_model():
     assert [row["name"] for row in found["processors"]] == list(names())
     qwen = next(row for row in found["processors"] if row["name"] == "qwen2-vl")
     assert qwen["tensors"]["pixel_values"] == {"shape": [110 * 146, 1176], "dtype": "float32"}
+    lines = {line.split()[0]: line.split(maxsplit=1)[1] for line in of_audio.splitlines()}
+    assert set(lines) == {"name", *audio_names()} and lines["name"].split() == [
+        "class",
+        "tensors",
+        "of",
+        "10",
+        "s",
+        "of",
+        "audio",
+    ]
+    assert re.split(r"  +", lines["whisper-tiny"].strip()) == ["Whisper", "input_features 1x80x3000 float32"]
+    assert found["audio"] == {"seconds": 10} and found["feature_extractors"][0]["class"] == "ASTFeatureExtractor"
+
+
+@pytest.fixture
+def voice():
+    """Return the features of transformers for a file, and the name of the file."""
+    samples = int16(speechlike(1.3, 16000))
+    Path("voice.wav").write_bytes(wav(samples, 16000))
+    extractor = transformers.WhisperFeatureExtractor()
+    made = extractor(samples.astype(np.float32) / 32768, sampling_rate=16000, return_tensors="np")
+    return made["input_features"], "voice.wav"
+
+
+def test_a_file_of_audio_has_the_features_of_transformers(voice):
+    expected, file = voice
+    done = headrace_here("preprocess", "audio", file, "--processor", "whisper-tiny", "--out", "tensors")
+    assert done.stdout == (
+        "voice.wav: tensors/voice.npz input_features 1x80x3000 float32 by cpu (not for the DPU: "
+        "WhisperFeatureExtractor: ends is mirrored; the DPU takes zeros only)\n"
+    )
+    found = np.load("tensors/voice.npz")
+    assert list(found) == ["input_features"] and np.abs(found["input_features"] - expected).max() < 1e-4
+    options = ("--processor", "whisper-tiny", "--dtype", "float16", "--json")
+    done = headrace_here("preprocess", "audio", file, *options, "--out", "tensors")
+    report = json.loads(done.stdout)
+    assert report["processor"] == "whisper-tiny" and report["class"] == "WhisperFeatureExtractor"
+    (outcome,) = report["files"]
+    assert outcome["tensors"] == {"input_features": {"shape": [1, 80, 3000], "dtype": "float16"}}
+    assert outcome["samples"] == 20800 and "ends is mirrored" in outcome["refused"] and outcome["unit"] == "cpu"
+    assert np.abs(np.load("tensors/voice.npz")["input_features"] - expected).max() < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--processor", "whisper-tiny", "--mels", "80"], "--mels: --processor says what is computed; leave out one"),
+        (["--processor", "whisper-tiny", "--stage", "mel"], "--stage: --processor says what is computed"),
+        (["--processor", "whisper-tiny", "--preemphasis", "0"], "--preemphasis: --processor says what is computed"),
+        (["--processor", "whisper-tiny", "--normalize-over", "all"], "--normalize-over: --processor says"),
+        (["--processor", "qwen2-vl"], "qwen2-vl is for images, and audio is given; name a model that takes audio"),
+        (["--processor", "wisper"], "there is no processor 'wisper'; did you mean whisper-tiny, whisper-small?"),
+        (["--processor", "missing.json"], "missing.json: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_done_with_audio_is_one_line(options, message, voice):
+    done = headrace_here("preprocess", "audio", voice[1], *options, "--out", "tensors")
+    assert done.returncode == 2 and done.stderr.startswith(f"headrace: {message}") and done.stderr.count("\n") == 1
+
+
+def test_a_model_of_audio_takes_no_images():
+    done = preprocess("cat.png", "--processor", "whisper-tiny", status=2)
+    assert done.stderr == (
+        "headrace: whisper-tiny is for audio, and images are given; name a model that takes images\n"
+    )
