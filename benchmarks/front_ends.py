@@ -1,0 +1,81 @@
+"""CPU time of the features of speech models, beside transformers' feature extractors.
+
+    .venv/bin/python -m benchmarks.front_ends [--seconds 30] [--rounds 15] [--json [FILE]]
+
+The cases take turns on one core. transformers computes Whisper's features by PyTorch, or by numpy where that is not
+installed. The errors are the largest differences from the former.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import Report, arguments, main, measure, spread, summary, table
+from headrace.host.dpu.hugging_face.names import audio_processor
+from headrace.host.dpu.reference import audio
+from headrace.host.dpu.specs.feature_extractors import MODELS
+
+NAMES = ("whisper-tiny", "whisper-large-v3", "qwen3-asr", "parakeet-ctc-1.1b", "seamless-m4t-v2", "phi-4-multimodal")
+
+
+def samples(seconds: float) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Return tones with noise whose loudness changes, as speech has."""
+    random, at = np.random.default_rng(1), np.arange(round(16000 * seconds)) / 16000
+    tones = sum(np.sin(2 * np.pi * 130 * k * at) / k for k in range(1, 25))
+    loudness = np.clip(np.sin(2 * np.pi * 1.7 * at), 0, 1)
+    made = 0.2 * loudness * tones + 0.02 * random.standard_normal(len(at))
+    return (np.rint(np.clip(made, -1, 1) * 32767) / 32768).astype(np.float32)
+
+
+def _timed(call: Callable[[], object]) -> float:
+    started = time.thread_time()
+    call()
+    return time.thread_time() - started
+
+
+def run(options: argparse.Namespace) -> Report:
+    import torch
+    import transformers
+    from transformers.models.whisper import feature_extraction_whisper
+
+    torch.set_num_threads(1)
+    clip = samples(options.seconds)
+    cases: dict[str, Callable[[int], float]] = {}
+    errors: dict[str, float] = {}
+    for name in NAMES:
+        settings = dict(MODELS[name])
+        spec, kind = audio_processor(name), str(settings.pop("feature_extractor_type"))
+        extractor = getattr(transformers, kind)(**settings)
+        more: dict[str, Any] = {"padding": True} if kind.startswith("Qwen3") else {}
+        call = {"raw_speech": clip, "sampling_rate": 16000, "return_tensors": "np", **more}
+        audio.prepare(spec)
+        cases[f"{name}, Headrace"] = lambda _, spec=spec: _timed(lambda: audio.features(clip, spec))
+        cases[f"{name}, transformers"] = lambda _, of=extractor, call=call: _timed(lambda: of(**call))
+        if kind.startswith("Whisper"):
+
+            def by_numpy(_: int, of: Any = extractor, call: Any = call) -> float:
+                feature_extraction_whisper.is_torch_available = lambda: False
+                try:
+                    return _timed(lambda: of(**call))
+                finally:
+                    feature_extraction_whisper.is_torch_available = lambda: True
+
+            cases[f"{name}, transformers by numpy"] = by_numpy
+        assert spec.tensors is not None
+        theirs = np.asarray(extractor(**call)[spec.tensors.features])[0]
+        errors[name] = float(np.abs(audio.features(clip, spec) - theirs).max())
+    found = measure(cases, options.rounds, warm_up=2)
+    rows = []
+    for case, values in found.items():
+        name, library = case.split(", ")
+        error = f"{errors[name]:.1e}" if library == "Headrace" else ""
+        rows.append(f"{name} | {library} | {spread([1e3 * each for each in values], '.1f')} | {error}")
+    text = table(f"model | library | CPU ms for {options.seconds:g} s | error", rows)
+    return Report({"seconds": summary(found), "errors": errors}, text)
+
+
+if __name__ == "__main__":
+    main(arguments(__doc__, rounds=15, seconds=30.0), run)
