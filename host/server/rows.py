@@ -113,6 +113,14 @@ class TensorRows(Rows):
             files = "" if self.encoded is None else f", or files as {self.encoded}"
             raise BadInput(f"model {self._model!r} has no input {unknown[0]!r}; it takes {', '.join(names)}{files}")
 
+    def _misfit(self, spec: TensorSpec, name: str, shape: tuple[int, ...], what: str, change: str) -> BadInput:
+        """Return the error for a file whose tensor `name` does not fit the input. `change` is what to send instead."""
+        longest = f", at most {spec.longest} in place of -1" if spec.variable is not None else ""
+        return BadInput(
+            f"{what} gives {name} of shape {list(shape)}, and model {self._model!r} takes "
+            f"{list(spec.batched(1, VARIABLE))}{longest}; send {change}"
+        )
+
 
 class AudioRows(TensorRows):
     """Make rows for a network that takes features and their number of frames, or audio files in their place."""
@@ -143,11 +151,7 @@ class FeatureRows(TensorRows):
         for spec in self.inputs:
             tensor = made.tensors[self._tensors[spec.name]]
             if not spec.holds(tensor.shape):
-                longest = f", at most {spec.longest} in place of -1" if spec.variable is not None else ""
-                raise BadInput(
-                    f"the audio gives {self._tensors[spec.name]} of shape {list(tensor.shape)}, and model "
-                    f"{self._model!r} takes {list(spec.batched(1, VARIABLE))}{longest}; send audio of another length"
-                )
+                raise self._misfit(spec, self._tensors[spec.name], tensor.shape, "the audio", "audio of another length")
             values[spec.name] = tensor[0].astype(spec.dtype, copy=False)
         return values
 
@@ -200,12 +204,10 @@ class ProcessorRows(TensorRows):
     def _check(self, spec: TensorSpec, shape: tuple[int, ...], size: str) -> None:
         """Raise BadInput if an input does not take a tensor of this shape."""
         if not spec.holds(shape):
-            longest = f", at most {spec.longest} in place of -1" if spec.variable is not None else ""
-            change = " or give --input-shape a longer size" if longest else ""
-            raise BadInput(
-                f"the image{size} gives {self._tensors[spec.name]} of shape {list(shape)}, and model {self._model!r} "
-                f"takes {list(spec.batched(1, VARIABLE))}{longest}; send an image of another size{change}"
-            )
+            change = "an image of another size"
+            if spec.variable is not None:
+                change += " or give --input-shape a longer size"
+            raise self._misfit(spec, self._tensors[spec.name], shape, f"the image{size}", change)
         if spec.joined and self._max_tokens is not None and shape[0] > self._max_tokens:
             raise BadInput(
                 f"the image{size} gives {shape[0]} rows of {self._tensors[spec.name]}, and a batch of model "
