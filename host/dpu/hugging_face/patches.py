@@ -8,7 +8,6 @@ from headrace.host.dpu.hugging_face.settings import (
     CLIP_STD,
     HALF,
     Class,
-    Config,
     Geometry,
     Settings,
     is_count,
@@ -25,6 +24,7 @@ from headrace.host.dpu.processors import (
     SmartResize,
     SoftTokens,
 )
+from headrace.host.dpu.specs.config_file import Config
 
 SOFT_TOKENS: Final = (70, 140, 280, 560, 1120)  # those that Gemma 4 was trained with
 

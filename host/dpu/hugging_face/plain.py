@@ -8,7 +8,6 @@ from headrace.host.dpu.hugging_face.settings import (
     CLIP_STD,
     HALF,
     Class,
-    Config,
     Geometry,
     Settings,
     is_count,
@@ -28,6 +27,7 @@ from headrace.host.dpu.processors import (
     Square,
     Within,
 )
+from headrace.host.dpu.specs.config_file import Config
 
 
 def _plain(settings: Settings) -> Geometry:

@@ -10,9 +10,9 @@ from typing import Final
 
 from headrace.batching import UsageError
 from headrace.host.dpu.hugging_face import patches, plain, tiled
-from headrace.host.dpu.hugging_face.settings import Class, Config, Settings, is_count, is_real
+from headrace.host.dpu.hugging_face.settings import Class, Settings, is_count, is_real
 from headrace.host.dpu.processors import Engine, Filter, MergedPatches, PatchImages, ProcessorSpec
-from headrace.host.dpu.specs.config_file import read
+from headrace.host.dpu.specs.config_file import Config, read, refuse_unknown
 
 CLASSES: Final[Mapping[str, Class]] = {**plain.CLASSES, **patches.CLASSES, **tiled.CLASSES}
 
@@ -97,13 +97,7 @@ def from_hf(config: Config | Path | str, engine: Engine = Engine.TORCHVISION, ba
     if engine is not Engine.TORCHVISION and not known.pillow:
         raise UsageError(f"{name}: transformers has no Pillow path for it; choose the engine torchvision")
     settings = Settings(name, known.defaults, config)
-    unknown = sorted(key for key in set(config) - KNOWN if config[key] is not None)
-    if unknown:
-        own = ", ".join(sorted(COMMON | known.keys))
-        raise UsageError(
-            f"{name}: the setting {unknown[0]} is unknown here; leave it out if transformers does not read it; "
-            f"those that are read are {own}"
-        )
+    refuse_unknown(name, config, KNOWN, COMMON | known.keys)
     for flag in FLAGS:
         settings.flag(flag)
     filter_ = FILTERS.get(settings["resample"]) if is_count(settings["resample"]) else None

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headrace.batching import UsageError
 from headrace.host.dpu.processors import (
     IMAGES,
     MAX_PIXELS,
@@ -21,8 +20,7 @@ from headrace.host.dpu.processors import (
     Square,
     Tiles,
 )
-
-Config = Mapping[str, Any]
+from headrace.host.dpu.specs.config_file import Config, FileSettings
 
 CLIP_MEAN: Final = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD: Final = (0.26862954, 0.26130258, 0.27577711)
@@ -58,31 +56,19 @@ class Class:
     pillow: bool = True
 
 
-class Settings:
+class Settings(FileSettings):
     """The settings of a file over those of its class. Its methods refuse a value of the wrong form by its key.
 
     A null in a file leaves the setting of the class, as in transformers. A size of one number is a square, unless
     `default_to_square` is false: then it is a shortest edge. A list of two numbers is a height and a width."""
 
     def __init__(self, name: str, defaults: Config, values: Config) -> None:
-        self.name = name
-        self._values = {**defaults, **{key: value for key, value in values.items() if value is not None}}
+        super().__init__(name, {**defaults, **{key: value for key, value in values.items() if value is not None}})
         if not self.flag("default_to_square") and is_count(self["size"]):
             self._values["size"] = {"shortest_edge": self["size"]}
 
-    def __getitem__(self, key: str) -> Any:
-        return self._values.get(key)
-
     def put(self, key: str, value: Any) -> None:
         self._values[key] = value
-
-    def refuse(self, key: str, wanted: str) -> UsageError:
-        return UsageError(f"{self.name}: {key} is {json.dumps(self[key])}; give {wanted}")
-
-    def flag(self, key: str) -> bool:
-        if self[key] not in (True, False, None):
-            raise self.refuse(key, "true or false")
-        return bool(self[key])
 
     def must_be(self, value: bool, key: str, why: str) -> None:
         """Refuse a flag with the other value. A flag that is none of both is refused, too."""

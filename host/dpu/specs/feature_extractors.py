@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.batching import UsageError
-from headrace.host.dpu.specs.config_file import Config, read
+from headrace.host.dpu.specs.config_file import Config, FileSettings, read, refuse_unknown
 from headrace.host.dpu.specs.front_ends import (
     Ends,
     Floor,
@@ -37,23 +37,8 @@ ATTENTION: Final = "attention_mask"
 Fields = dict[str, Any]
 
 
-class Settings:
+class Settings(FileSettings):
     """The settings of a file over those of its class. Its methods refuse a value of the wrong form by its key."""
-
-    def __init__(self, name: str, values: Config) -> None:
-        self.name = name
-        self._values = values
-
-    def __getitem__(self, key: str) -> Any:
-        return self._values.get(key)
-
-    def refuse(self, key: str, wanted: str) -> UsageError:
-        return UsageError(f"{self.name}: {key} is {json.dumps(self[key])}; give {wanted}")
-
-    def flag(self, key: str) -> bool:
-        if self[key] not in (True, False, None):
-            raise self.refuse(key, "true or false")
-        return bool(self[key])
 
     def count(self, key: str, high: int, low: int = 1) -> int:
         given = self[key]
@@ -374,20 +359,15 @@ def fields_of(config: Config | Path | str, base: str | None = None) -> Fields:
     """Return the fields of an `AudioSpec`, as `AudioSpec.from_hf` takes its arguments. Raises UsageError."""
     if not isinstance(config, Mapping):
         path = Path(config)
+        settings_of_file = read(path)
         try:
-            return fields_of(read(path), base)
+            return fields_of(settings_of_file, base)
         except UsageError as error:
-            text = str(error)
-            raise UsageError(text if text.startswith(f"{path}") else f"{path}: {text}") from error
+            raise UsageError(f"{path}: {error}") from error
     name = _class_name(config, base)
     known = CLASSES[name]
-    unknown = sorted(key for key in set(config) - KNOWN if config[key] is not None)
-    if unknown and "image_processor_type" not in config:  # one file may have the settings of images, too
-        own = ", ".join(sorted({**known.defaults, **_EVERY}))
-        raise UsageError(
-            f"{name}: the setting {unknown[0]} is unknown here; leave it out if transformers does not read it; "
-            f"those that are read are {own}"
-        )
+    if "image_processor_type" not in config:  # one file may have the settings of images, too
+        refuse_unknown(name, config, KNOWN, {**known.defaults, **_EVERY})
     settings = Settings(name, {**_EVERY, **known.defaults, **config})
     if name != "Wav2Vec2FeatureExtractor":
         settings.must_be(RATE, "sampling_rate", "windows and filters are for this rate")
