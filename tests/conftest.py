@@ -14,6 +14,7 @@ os.environ.pop("MAKEFLAGS", None)  # what make hands to what it starts is not fo
 import containers
 import garbage
 import pytest
+import stratified
 from hypothesis import settings
 
 from headrace.batching.policies import lazy
@@ -43,9 +44,9 @@ def pytest_make_parametrize_id(val, argname):
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Put the tests of each module that is marked `in_order` back into the order of collection.
-
-    `-p randomly` shuffles the tests of a module, but it leaves them together."""
+    """Mark as slow the cases that `quick` leaves out. Put the tests of each module that is marked `in_order` back into
+    the order of collection: `-p randomly` shuffles the tests of a module, but it leaves them together."""
+    stratified.mark_others_slow(items)
     places = {item: place for place, item in enumerate(items)}
     try:
         return (yield)

@@ -1,4 +1,4 @@
-"""`csim_library` and `csim_executable`: compile a test bench of HLS units, see csim.py. `quick`: see stratified.py."""
+"""`csim_library` and `csim_executable`: compile a test bench of HLS units, see csim.py."""
 
 import ctypes
 from collections.abc import Callable
@@ -6,16 +6,6 @@ from pathlib import Path
 
 import csim
 import pytest
-import stratified
-
-
-def pytest_configure(config):
-    config.addinivalue_line("markers", "quick(n, **n_by_name): so many cases stay in `make test`, see stratified.py")
-
-
-@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is slow
-def pytest_collection_modifyitems(items):
-    stratified.mark_others_slow(items)
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from make_policy import make_policy
+from properties import examples
 from reference_engine import ids, node_by_node
 
 from headrace.batching import (
@@ -187,6 +188,7 @@ def boundary_nodes(times, start, stop):
     return [b if b < after else first + (b - first) % (after - first) for b in range(start, stop)]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("load", [0.3, 0.7, 0.9])
 def test_mean_wait_of_an_m_d_1_queue_is_pollaczek_and_khinchines(load):
     graph = chain("net", 1)
@@ -305,7 +307,7 @@ def policy_of(name, workers, max_batch):
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=60)
+@examples(15, 60)
 @given(
     drawn=st.lists(
         st.tuples(

@@ -24,6 +24,7 @@ def rounded(value):
     return float(f"{value:.12g}") if isinstance(value, float) else value
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_results_are_the_same_to_the_bit(part):
     for scenario in SCENARIOS[part::PARTS]:

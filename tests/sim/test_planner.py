@@ -149,6 +149,7 @@ def test_what_fresh_seeds_do_not_confirm_does_not_win(small, monkeypatch):
     assert answer.best.candidate != lucky.best.candidate
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "model", ["resnet50", "conformer_small", pytest.param("mobilenet_v3_small", marks=pytest.mark.slow)]
 )

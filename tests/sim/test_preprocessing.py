@@ -107,6 +107,7 @@ CHAIN = Preprocessor(
 )
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("rate", [900.0, 3000.0])
 def test_blocks_come_out_as_one_run_to_the_bit_and_little_waits_between_them(rate):
     arrival = poisson(rate, 20_000)

@@ -1,5 +1,6 @@
 """Photos as JPEG bytes: the photos that scikit-learn and scikit-image bundle, or a folder of the user's own."""
 
+import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -73,7 +74,12 @@ def bundled_images() -> list[Path]:
 def demo_images() -> list[ImageFile]:
     """Return the bundled photos, re-encoded at several sizes, qualities and subsamplings. Gray photos stay gray.
 
-    Every photo comes once before one comes again in another form."""
+    Every photo comes once before one comes again in another form. The second call takes no time."""
+    return list(_demo_images())
+
+
+@functools.cache
+def _demo_images() -> tuple[ImageFile, ...]:
     variants: Iterator[tuple[int, int, str]] = itertools.cycle(
         zip(
             itertools.islice(itertools.cycle(LONG_SIDES), 60),
@@ -93,7 +99,7 @@ def demo_images() -> list[ImageFile]:
             size = f"{scaled.shape[1]}x{scaled.shape[0]}"
             picture = None if path.stem in NAMELESS else path.stem
             images.append(ImageFile(f"{path.stem} {size} {sampling} q{quality}", jpeg, picture))
-    return [image for images in forms for image in images]
+    return tuple(image for images in forms for image in images)
 
 
 def folder_images(folder: Path) -> list[ImageFile]:

@@ -47,6 +47,7 @@ def test_attention_is_products_of_each_request_and_projections_are_weights():
     ]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("cell", "gates"), [(nn.LSTM, 4), (nn.GRU, 3)])
 def test_a_recurrent_layer_is_one_product_for_the_input_and_one_a_step(cell, gates):
     found = operators(cell(16, 32, batch_first=True), torch.zeros(1, 5, 16))

@@ -3,8 +3,9 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 from virtual_driver import drive
 
 from headrace.batching import (
@@ -227,7 +228,7 @@ def loads(draw):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=200)
+@examples(60, 200)
 @given(requests=loads(), workers=st.integers(1, 3), max_batch=st.integers(1, 5), each_s=st.sampled_from([0.0, 0.002]))
 def test_what_leaves_on_its_own_account_is_in_time(policy, requests, workers, max_batch, each_s):
     """Predictions hold here, so only those passed over are late, and a batch of them leaves as `idle`."""

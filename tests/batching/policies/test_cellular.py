@@ -9,6 +9,7 @@ from algorithm_1 import Algorithm1
 from cpu_time import cpu_s, least_s
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 from headrace.batching import Ledger, NodeTimes, Request, UnknownModel, UsageError
 from headrace.batching.graphs.cell_graph import CellGraph, CellModel, CellType, lstm, seq2seq
@@ -497,7 +498,7 @@ def same_as_algorithm_1(graphs, workers, max_tasks, batches, rng, strict):
     return True
 
 
-@settings(max_examples=300)
+@examples(60, 300)
 @given(
     graphs=st.lists(cell_graphs(), min_size=1, max_size=10),
     workers=st.integers(1, 3),

@@ -5,9 +5,10 @@ import random
 
 import pytest
 from cpu_time import cpu_s, least_s
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from make_policy import make_policy
+from properties import examples
 
 from headrace.batching import (
     POLICIES,
@@ -161,7 +162,7 @@ def histories(draw):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=60)
+@examples(20, 60)
 @given(history=histories(), max_batch=st.integers(1, 4), merge_s=st.sampled_from([0.0, 0.3]))
 def test_whatever_happens_in_whatever_order(name, history, max_batch, merge_s):
     """Every rule of the contract holds (batching/conformance/play.py), and tasks say why they left."""
@@ -175,7 +176,7 @@ def test_whatever_happens_in_whatever_order(name, history, max_batch, merge_s):
 
 
 @pytest.mark.parametrize("name", sorted({*NAMES} - {"smdp"}))  # whose estimate of the rate counts it: it did arrive
-@settings(max_examples=40)
+@examples(15, 40)
 @given(
     load=st.lists(st.tuples(st.integers(0, 12), st.booleans()), min_size=1, max_size=14),
     requests=requests_of(14),

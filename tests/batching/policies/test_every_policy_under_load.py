@@ -6,9 +6,10 @@ import random
 
 import pytest
 from cpu_time import cpu_s, least_s
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from make_policy import make_policy
+from properties import examples
 
 from headrace.batching import (
     POLICIES,
@@ -120,7 +121,7 @@ SPEECH = ("c", 21.7, 0.0, 1, 4, 1, 2000.0)
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=60)
+@examples(20, 60)
 @given(load=st.lists(streams, min_size=2, max_size=5), max_batch=st.integers(1, 4), workers=st.integers(1, 2))
 @example(load=[CAPTIONS, PHOTO], max_batch=4, workers=1)
 @example(load=[(*CAPTIONS[:6], 2000.0), PHOTO, SPEECH], max_batch=4, workers=1)
@@ -207,6 +208,7 @@ class Backlog:
         return spent
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("name", NAMES)
 def test_no_decision_costs_more_because_more_wait(name):
     """A hundred times as many wait. What is searched, or moved, would take as many times as long; what is looked up

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 from smdp_simulation import Service
 from virtual_driver import drive
 
@@ -374,7 +375,7 @@ def waiting_smdp(draw):
     return policy, tables, times
 
 
-@settings(max_examples=300)
+@examples(80, 300)
 @given(case=waiting_smdp(), later=st.floats(0, 50))
 def test_the_batch_is_that_of_the_table_nearest_to_the_estimated_rate(case, later):
     policy, tables, times = case
@@ -389,7 +390,7 @@ def test_the_batch_is_that_of_the_table_nearest_to_the_estimated_rate(case, late
     assert (0 if task is None else task.batch_size) == expected
 
 
-@settings(max_examples=300)
+@examples(80, 300)
 @given(case=waiting_smdp(), later=st.floats(0, 50))
 def test_wakeup_names_the_first_time_at_which_there_is_a_task(case, later):
     policy, _, times = case
@@ -455,6 +456,7 @@ GRID = [LOADS.index(0.9) - 8, LOADS.index(0.9) - 3, LOADS.index(0.9)]
 POWERS = [0.0, 1e-3, 1e-2]  # weights of a W, beside 1 for a second
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("power", POWERS)
 @pytest.mark.parametrize("place", GRID)
 def test_with_the_table_of_one_rate_latency_and_power_are_those_of_the_optimal_policy(power, place):
@@ -468,6 +470,7 @@ def test_with_the_table_of_one_rate_latency_and_power_are_those_of_the_optimal_p
     assert power_w == pytest.approx(optimal.power, rel=0.005)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("power", POWERS)
 @pytest.mark.parametrize("place", GRID)
 def test_at_a_rate_of_the_grid_the_cost_is_that_of_the_optimal_policy(power, place):

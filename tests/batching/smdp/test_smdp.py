@@ -31,6 +31,7 @@ def googlenet(rho, w2=1.0, **settings):
     return build(GOOGLENET, GOOGLENET.arrival_rate(rho), Weights(1.0, w2), **settings)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("overflow_cost", "s_max", "iterations", "delta", "tolerance"),
     [
@@ -174,6 +175,7 @@ def test_cost_latency_and_power_agree_with_simulation(rho, w2):
     assert solution.g == pytest.approx(solution.latency + w2 * solution.power, rel=1e-6)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("policy", [static(8), static(20), work_conserving(32)])
 def test_baselines_are_analysed_as_they_simulate(policy):
     model = googlenet(0.6)

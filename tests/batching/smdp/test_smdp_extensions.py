@@ -71,6 +71,7 @@ def pair_service():
     return BatchService.linear((1.0, 3.0), (2.0, 6.0), 4)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("load", [0.4, 0.85])
 def test_two_servers_solved_exactly_agree_with_simulation(load):
     service = pair_service()
@@ -122,6 +123,7 @@ def test_the_model_of_several_servers_against_two_solved_exactly(load, w2):
     assert real.latency <= pooled.latency <= 1.08 * real.latency
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("load", "w2"),
     [

@@ -137,6 +137,7 @@ class Mixed(TablePolicy):
         super().submit(request, now)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("rho", "factor"), [(0.1, 1.4), (0.5, 1.3), (0.7, 1.3)])
 def test_a_mixture_holds_in_simulation(rho, factor):
     rate = GOOGLENET.arrival_rate(rho)

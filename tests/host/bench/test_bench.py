@@ -198,6 +198,7 @@ def test_the_only_model_need_not_be_named(transport, server):
     assert "choose one with --model" in bench(url_of(server, transport), "--requests", "5", status=2)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("processes", [1, 3])
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_every_request_is_sent_once_and_counted(server, transport, processes):
@@ -604,6 +605,7 @@ def test_a_plan_is_a_function_of_its_seed():
 # ---- the end ----
 
 
+@pytest.mark.quick(2)
 @pytest.mark.timed
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("begun", [False, True])

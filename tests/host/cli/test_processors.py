@@ -10,7 +10,6 @@ import transformers
 from command import headrace_here
 from PIL import Image
 from sounds import int16, speechlike, wav
-from transformers.image_utils import load_image
 
 import headrace.host.workers.networks.models  # noqa: F401 (defines operators that torchvision needs)
 from headrace.host.dpu.hugging_face.names import audio_names, config, names
@@ -31,6 +30,12 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+def loaded(path: str) -> Image.Image:
+    from transformers.image_utils import load_image  # here, because it imports torch and torchvision
+
+    return load_image(path)
+
+
 def preprocess(*arguments, status: int = 0):
     done = headrace_here("preprocess", "image", *arguments, "--out", "tensors")
     assert done.returncode == status, done.stderr
@@ -41,7 +46,7 @@ def test_a_file_of_tensors_is_what_transformers_makes():
     done = preprocess("cat.png", "turned.jpg", "--processor", "pixtral-12b")
     theirs = transformers.PixtralImageProcessor()
     for name in ("cat.png", "turned.jpg"):
-        expected = theirs(load_image(name), return_tensors="np")
+        expected = theirs(loaded(name), return_tensors="np")
         found = np.load(f"tensors/{Path(name).stem}.npz")
         assert set(found) == {"pixel_values", "image_sizes"}
         assert all(np.array_equal(found[key], expected[key]) for key in found)
@@ -67,7 +72,7 @@ def test_the_engine_chooses_the_library():
 
 def test_the_type_and_the_order_of_the_values_can_be_chosen():
     preprocess(str(CHELSEA), "--processor", "siglip-base-patch16-224", "--dtype", "float16", "--channels-last")
-    theirs = transformers.SiglipImageProcessor()(load_image(str(CHELSEA)), return_tensors="np")["pixel_values"]
+    theirs = transformers.SiglipImageProcessor()(loaded(str(CHELSEA)), return_tensors="np")["pixel_values"]
     found = np.load("tensors/chelsea.npz")["pixel_values"]
     assert found.dtype == np.float16
     assert np.array_equal(found, np.moveaxis(theirs, 1, -1).astype(np.float16))
@@ -106,7 +111,7 @@ def test_json_lists_the_tensors_and_the_unit(launch):
     for each, orientation in ((on_dpu, 1), (turned, 8)):
         assert each["unit"].startswith("image_cu_") and each["dpu_status"] == "OK"
         assert each["orientation"] == orientation
-    expected = transformers.Qwen2VLImageProcessor()(load_image(str(CHELSEA)), return_tensors="np")
+    expected = transformers.Qwen2VLImageProcessor()(loaded(str(CHELSEA)), return_tensors="np")
     of_dpu = np.load(on_dpu["output"])
     assert all(np.array_equal(of_dpu[key], expected[key]) for key in ("pixel_values", "image_grid_thw"))
     assert found == {"processor": "qwen2-vl", "class": "Qwen2VLImageProcessor", "engine": "torchvision"}

@@ -1,7 +1,8 @@
 """Feature extractors of transformers, an independent computation of their features in float64, and sounds."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,27 +45,45 @@ def sine(count: int, hertz: float, loudness: float) -> NDArray[np.float64]:
     return loudness * np.sin(2 * np.pi * hertz / 16000 * np.arange(count))
 
 
-# Each is what a file of 16-bit samples at 16 kHz gives.
-SOUNDS: dict[str, NDArray[np.float32]] = {
-    name: int16(np.clip(samples, -1, 32767 / 32768)).astype(np.float32) / 32768
-    for name, samples in {
-        "voice": speechlike(4.3, 16000),
-        "voice of 30 s": speechlike(30, 16000),
-        "voice of 32 s": speechlike(32.0123, 16000),
-        "quiet voice": speechlike(2, 16000) / 1000,
-        "noise": noise(20003),
-        "quiet noise": noise(20003, 1e-4),
-        "sine": sine(30000, 440.0, 0.9),
-        "clipped sine": sine(30000, 764.0, 3.0),
-        "square": np.where(np.arange(32000) // 18 % 2, 1.0, -1.0),
-        "click": (np.arange(16000) == 8000) * 0.9,
-        "constant": np.full(8000, 0.5),
-        "pause": np.concatenate((speechlike(1, 16000), np.zeros(16000), speechlike(1, 16000, 7))),
-        **{f"{count} samples": noise(count) for count in (1, 159, 399, 400, 401, 560, 799, 8000, 16079)},
-        "silence": np.zeros(16000),
-        "empty": np.zeros(0),
-    }.items()
-}
+class Sounds(Mapping[str, NDArray[np.float32]]):
+    """Sounds by name. Each is what a file of 16-bit samples at 16 kHz gives, and is made when it is first asked for."""
+
+    def __init__(self, made: Mapping[str, Callable[[], NDArray[np.float64]]]) -> None:
+        self._made = made
+        self._done: dict[str, NDArray[np.float32]] = {}
+
+    def __getitem__(self, name: str) -> NDArray[np.float32]:
+        if name not in self._done:
+            samples = np.clip(self._made[name](), -1, 32767 / 32768)
+            self._done[name] = int16(samples).astype(np.float32) / 32768
+        return self._done[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+
+SOUNDS = Sounds(
+    {
+        "voice": lambda: speechlike(4.3, 16000),
+        "voice of 30 s": lambda: speechlike(30, 16000),
+        "voice of 32 s": lambda: speechlike(32.0123, 16000),
+        "quiet voice": lambda: speechlike(2, 16000) / 1000,
+        "noise": lambda: noise(20003),
+        "quiet noise": lambda: noise(20003, 1e-4),
+        "sine": lambda: sine(30000, 440.0, 0.9),
+        "clipped sine": lambda: sine(30000, 764.0, 3.0),
+        "square": lambda: np.where(np.arange(32000) // 18 % 2, 1.0, -1.0),
+        "click": lambda: (np.arange(16000) == 8000) * 0.9,
+        "constant": lambda: np.full(8000, 0.5),
+        "pause": lambda: np.concatenate((speechlike(1, 16000), np.zeros(16000), speechlike(1, 16000, 7))),
+        **{f"{count} samples": partial(noise, count) for count in (1, 159, 399, 400, 401, 560, 799, 8000, 16079)},
+        "silence": lambda: np.zeros(16000),
+        "empty": lambda: np.zeros(0),
+    }
+)
 
 
 def theirs(name: str, settings: Mapping[str, Any], samples: NDArray[np.float32]) -> dict[str, NDArray[Any]]:

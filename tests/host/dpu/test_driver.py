@@ -153,6 +153,7 @@ def test_a_file_larger_than_the_buffer_gets_a_larger_one(xclbin):
     with_dpu(xclbin, body)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("launch", list(Launch))
 def test_a_progressive_file_is_done_on_the_dpu_with_a_workspace_as_large_as_it_needs(xclbin, launch):
     small, large, plain = progressive(400, 300), progressive(3000, 2100), PHOTOS[0].jpeg

@@ -63,6 +63,7 @@ def assert_equal(found, wanted) -> None:
         assert found[name].dtype == each.dtype and np.array_equal(found[name], each), name
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("launch", Launch)
 @pytest.mark.parametrize("spec", [QWEN, CLIP, TILES, MLLAMA], ids=lambda spec: spec.name)
 def test_images_of_many_sizes_at_once_get_the_tensors_of_the_cpu(xclbin, spec, launch):

@@ -55,6 +55,7 @@ def check(network, values, done):
             np.testing.assert_allclose(inference.output, expected.numpy(), atol=1e-5)
 
 
+@pytest.mark.quick(5)
 @pytest.mark.timed  # sentences join where the load leaves a worker time for it
 @pytest.mark.parametrize("network", (TRANSFORMER, SEQ2SEQ, LSTM), ids=lambda network: network.name)
 @pytest.mark.parametrize("policy", ("lazy", "graph", "serial", "preba", "preba-lazy"))

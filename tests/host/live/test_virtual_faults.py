@@ -2,12 +2,12 @@
 
 import asyncio
 import math
-import os
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 from make_policy import make_policy
+from properties import examples
 from virtual_time import LoopClock, VirtualLoop
 from virtual_worker import STRAIGHT, Served, VirtualWorker, balanced, value
 
@@ -160,6 +160,4 @@ class Faults(RuleBasedStateMachine):
 
 
 TestFaults = Faults.TestCase
-# `make test-all` tries more histories, and others each time.
-EXAMPLES = 400 if os.environ.get("HYPOTHESIS_PROFILE") == "others" else 40
-TestFaults.settings = settings(max_examples=EXAMPLES, stateful_step_count=25)
+TestFaults.settings = settings(examples(20, 400), stateful_step_count=25)

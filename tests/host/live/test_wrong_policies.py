@@ -417,6 +417,7 @@ def serve_live(policy, drop_late=False):
     return serve(policy, TIMES, body, workers=2, drop_late=drop_late)
 
 
+@pytest.mark.quick(21)
 @pytest.mark.parametrize("name", CASES)
 def test_the_live_runtime_answers_every_request_with_the_rule_that_was_broken(name, caplog):
     cls, _, drop_late = CASES[name]

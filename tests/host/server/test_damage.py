@@ -14,6 +14,7 @@ import pytest
 import tritonclient.grpc
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from properties import examples
 from running import scale_request, scaled, serving, until
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
@@ -271,9 +272,7 @@ def test_connections_are_bounded(server):
     until(server.lives)
 
 
-FUZZ = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+FUZZ = settings(examples(40, 150), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),

@@ -140,6 +140,7 @@ BODIES: dict[str, Callable[[], bytes]] = {
 }
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("name", BODIES)
 def test_json_at_its_limit_is_read_in_time(ask, name):
     response, longest_s = ask.http(BODIES[name]())
@@ -194,6 +195,7 @@ MESSAGES = {
 }
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_message_at_its_limit_is_read_in_time(ask, name):
     answer, longest_s = ask.grpc(MESSAGES[name]())

@@ -266,6 +266,7 @@ def test_the_dpu_makes_the_patches_and_a_batch_has_a_bound(folder):
         assert server.lives()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "model, text",
     [

@@ -74,6 +74,7 @@ def test_interpolation_misses_a_size_that_is_left_out_by_little_and_uses_what_mi
         assert used < other + 0.002
 
 
+@pytest.mark.slow
 def test_the_published_tables_are_those_of_the_command(tmp_path):
     report = reproduce(EXPERIMENT, out=tmp_path, progress=Counter())
     assert {type(row) for rows in report.rows.values() for row in rows} == {Modelled, LeftOut, Share}

@@ -24,6 +24,7 @@ def without_clock(result):
     return {key: value for key, value in result.items() if key not in ("wall_s", "fleet")}
 
 
+@pytest.mark.quick(15)
 @pytest.mark.parametrize("router", ROUTERS)
 @pytest.mark.parametrize("policy", ["lazy", "graph", "serial", "smdp", "preba", "cellular"])
 def test_one_server_behind_a_router_is_that_server(router, policy):

@@ -151,6 +151,7 @@ def test_time_knee_is_within_a_factor_of_two_or_so_of_prebas_at_all_lengths():
 # The model
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", VARIED)
 @pytest.mark.parametrize("profile", ["1g.5gb", "7g.40gb"])
 def test_more_work_never_takes_less_time(name, profile):

@@ -99,6 +99,7 @@ def test_a_job_that_always_takes_its_process_along_ends_the_sweep(head, tmp_path
     assert mark.read_text() == "x" * attempts
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("work", "job", "error"), [(abs, "x", TypeError), (run, "no scenario", AttributeError)])
 def test_what_a_job_raises_is_raised_with_where(head, work, job, error):
     with pytest.raises(error) as raised:

@@ -103,6 +103,7 @@ def test_a_job_whose_process_is_killed_is_done_again(tmp_path):
     assert workers_of(os.getpid()) == []
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("to_all", [True, False])
 @pytest.mark.parametrize("after_s", [0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0])
 def test_an_interrupt_ends_the_sweep_and_its_workers_at_any_moment(after_s, to_all):

@@ -18,6 +18,7 @@ SIZES = [(301, 200), (90, 131)]
 CASES = [(name, engine) for name in names() for engine in ENGINES if engine in engines(processor(name).name)]
 
 
+@pytest.mark.quick(36)
 @pytest.mark.parametrize(("name", "engine"), CASES)
 def test_a_known_model_has_the_tensors_of_transformers(name, engine):
     """transformers reads the same file, so the test shows that each setting in it means the same to both."""

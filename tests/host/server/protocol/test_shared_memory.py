@@ -14,6 +14,7 @@ import tritonclient.http
 import tritonclient.utils.shared_memory as shm
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from properties import examples
 from running import IMAGE_FILE, SPEC, scale_request, serving, until
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
@@ -144,6 +145,7 @@ def test_regions_are_listed_until_they_are_unregistered(client, transport, memor
     assert listed() == set()
 
 
+@pytest.mark.quick(1)
 def test_a_region_that_cannot_be_is_refused(client, memory):
     name, _ = memory(100)
     client.register_system_shared_memory("taken", name, 100)
@@ -231,7 +233,7 @@ def test_without_the_option_there_is_no_shared_memory(memory):
                 assert "system_shared_memory" not in str(client.get_server_metadata())
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(20, 60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     asked=st.dictionaries(
         st.sampled_from(["key", "offset", "byte_size"]),

@@ -118,6 +118,7 @@ def test_plain_bytes_and_old_tls_get_nowhere(server, files, port):
     assert server.process.poll() is None
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     ("cert", "key", "text"),
     [

@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from headrace.batching import BadInput, LazyBatching, NodeTimes, Request, Task, UsageError
 from headrace.batching.request import UNTIL_END
@@ -95,6 +96,7 @@ class Unit:
 
 
 @pytest.mark.parametrize("kind", NETWORKS)
+@examples(12, 100)
 @given(
     seed=st.integers(0, 1 << 32), slots=st.integers(1, 6), interrupts=st.floats(0, 1), losses=st.sampled_from([0, 0.1])
 )
@@ -128,6 +130,7 @@ def test_lazy_batching_gives_each_request_the_output_it_has_alone(kind, seed, sl
 
 
 @pytest.mark.parametrize("kind", NETWORKS)
+@examples(12, 100)
 @given(seed=st.integers(0, 1 << 32), size=st.integers(1, 6))
 def test_a_whole_graph_task_gives_each_request_the_output_it_has_alone(kind, seed, size):
     served = Served(kind, 6, random.Random(seed))

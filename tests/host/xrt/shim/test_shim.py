@@ -463,6 +463,7 @@ def test_the_interposer_keeps_the_room_of_a_shims_buffer(name, shim, vadd_xclbin
     assert done.returncode == 0 and (int(done.stdout) >= 8 << 20) == shim, done.stderr
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", [(), ("--audio",)])
 def test_a_demo_on_the_real_xrt_that_is_not_set_up_is_refused_before_it_begins(kind, vadd_xclbin, tmp_path):
     line = ("demo", *kind, "--xrt", "real", "--xclbin", str(vadd_xclbin), "--out", str(tmp_path / "report"))
@@ -471,6 +472,7 @@ def test_a_demo_on_the_real_xrt_that_is_not_set_up_is_refused_before_it_begins(k
     assert not (tmp_path / "report").exists()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("how", ["cut short", "metadata"])
 def test_a_damaged_container_is_refused_before_the_real_xrt_is_asked(how, vadd_xclbin, tmp_path, monkeypatch):
     """XRT itself crashes on some of these containers."""

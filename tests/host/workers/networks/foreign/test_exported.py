@@ -254,6 +254,7 @@ def swin():
 PHOTO = (2, 3, 64, 64)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     ("network", "given"),
     [
