@@ -1130,7 +1130,7 @@ def mutants(
     return files
 
 
-@pytest.mark.parametrize("count", [1500, pytest.param(6000, marks=SLOW)])
+@pytest.mark.parametrize("count", [1700, pytest.param(6000, marks=SLOW)])
 def test_damaged_files_end_in_opencv_pixels_or_a_status(csim_executable, tmp_path, count):
     """These and 100 more files under the address and UB sanitizers. The bound on steps is one of time: the bench kills
     itself if a file takes 20 s (the slowest takes milliseconds). A stream that is read while empty, which

@@ -145,7 +145,7 @@ def test_files_that_lack_something_that_is_not_needed_equal_the_cpp(name):
 @pytest.mark.parametrize(
     ("count", "seed"),
     [
-        pytest.param(150, 1, id="150"),
+        pytest.param(180, 1, id="180"),
         pytest.param(1500, 1, marks=SLOW, id="1,500"),
         *(pytest.param(6000, n, marks=SLOW, id=f"corpus {n}") for n in range(2, 7)),
     ],
