@@ -179,10 +179,10 @@ def test_clocks_with_segments_to_skip_follow_the_models(sizes):
 
 @pytest.mark.parametrize("sampling", ["4:2:0", "gray"])
 def test_clocks_without_huffman_tables_and_with_garbage_follow_the_models(sampling):
-    file = jpegs.take_apart(encode(photo("rocket", 120, 90), 75, sampling))
+    file = jpegs.take_apart(encode(photo("rocket", 240, 180), 75, sampling))
     bare = file.without(jpegs.DHT).to_bytes()
     assert len(check_decode(bare).headers.standard_tables) == (2 if sampling == "gray" else 4)
-    check_cu(bare, **SMALL_OUTPUT)
+    check_cu(bare)
     plain = file.to_bytes()
     at = plain.index(b"\xff\xdb")
     assert check_decode(plain[:at] + bytes(range(200)) + plain[at:]).headers.garbage[1] == 200
@@ -275,10 +275,9 @@ def test_clocks_of_progressive_photos_follow_the_models(name, sampling, quality)
     check_progressive_photo(photo(name), sampling, quality, EXACT)
 
 
-@pytest.mark.parametrize(("name", "sampling", "quality"), [("china", "4:4:4", 75), ("moon", "gray", 90)])
-def test_clocks_of_small_progressive_photos_follow_the_models(name, sampling, quality):
+def test_clocks_of_a_small_progressive_photo_follow_the_models():
     """Within as many clocks as those of 500x375."""
-    check_progressive_photo(photo(name, 160, 120), sampling, quality, 10 * EXACT)
+    check_progressive_photo(photo("china", 160, 120), "4:4:4", 75, 10 * EXACT)
 
 
 def check_progressive_photo(image: np.ndarray, sampling: str, quality: int, within: float) -> None:
