@@ -13,9 +13,10 @@ import pytest
 import test_decode as jpegs
 import test_progressive as scans
 from scan_script import MIXED, Scan, libjpeg_script, photo_image, random_script, to_jpeg, with_all
+from test_image_cu import PHOTOS as DEMO_PHOTOS
 
 from headrace.batching import UsageError
-from headrace.host.demo.inputs.images import bundled_images, demo_images
+from headrace.host.demo.inputs.images import bundled_images
 from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.hw_emu import MemoryModel
 from headrace.sim.hardware.dpu.headers import header_cycles
@@ -145,7 +146,7 @@ def test_clocks_of_mixed_sampling_follow_the_models(sampling, coarseness, size):
     check_cu(jpeg)
 
 
-@pytest.mark.parametrize("jpeg", [pytest.param(p.jpeg, id=p.name, marks=SLOW) for p in demo_images()])
+@pytest.mark.parametrize("jpeg", [pytest.param(p.jpeg, id=p.name, marks=SLOW) for p in DEMO_PHOTOS])
 def test_clocks_of_photos_as_they_are_follow_the_models(jpeg):
     check_decode(jpeg)
     check_cu(jpeg)

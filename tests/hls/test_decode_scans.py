@@ -21,6 +21,7 @@ from test_progressive import (
     file_of_several_scans_without_huffman_tables,
     files_that_define_quantisation_tables_again,
     mutants,
+    of_seeds,
     random_file,
     scripted,
 )
@@ -143,10 +144,11 @@ def test_libjpegs_progressive_files_equal_opencv(sampling, count):
         assert_equal_to_opencv(jpeg, number)
 
 
-@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(n, marks=SLOW, id=f"{n}") for n in range(12, 500))])
-def test_any_progression_equals_opencv(seed):
-    image, script = random_file(seed, most=60)
-    assert_equal_to_opencv(to_jpeg(image, script), seed)
+@of_seeds(12, 500)
+def test_any_progression_equals_opencv(seeds):
+    for seed in seeds:
+        image, script = random_file(seed, most=60)
+        assert_equal_to_opencv(to_jpeg(image, script), seed)
 
 
 @pytest.mark.quick(10)

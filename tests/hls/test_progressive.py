@@ -183,11 +183,22 @@ def assert_coefficients(decoded: Decoded, image: Image) -> None:
         np.testing.assert_array_equal(found[:rows, :columns], encoded[:rows, :columns])
 
 
-@pytest.mark.parametrize("seed", [*range(30), *(pytest.param(n, marks=SLOW, id=f"{n}") for n in range(30, 1000))])
-def test_any_progression_gives_its_coefficients_and_opencvs_pixels(seed):
-    image, script = random_file(seed)
-    decoded = assert_equal_to_opencv(to_jpeg(image, script))
-    assert_coefficients(decoded, image)
+def of_seeds(quick: int, end: int) -> pytest.MarkDecorator:
+    """Parametrise `seeds`: each of the first by itself, and the others in slow cases of fifty."""
+    many = [range(first, min(first + 50, end)) for first in range(quick, end, 50)]
+    cases = [
+        *(pytest.param([seed], id=f"{seed}") for seed in range(quick)),
+        *(pytest.param(seeds, id=f"{seeds[0]} to {seeds[-1]}", marks=SLOW) for seeds in many),
+    ]
+    return pytest.mark.parametrize("seeds", cases)
+
+
+@of_seeds(30, 1000)
+def test_any_progression_gives_its_coefficients_and_opencvs_pixels(seeds):
+    for seed in seeds:
+        image, script = random_file(seed)
+        decoded = assert_equal_to_opencv(to_jpeg(image, script))
+        assert_coefficients(decoded, image)
 
 
 SEQUENTIAL = {

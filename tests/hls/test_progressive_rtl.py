@@ -13,7 +13,7 @@ import rtlsim
 import scan_script
 from scan_script import Image, Scan, libjpeg_script, random_image, to_jpeg
 from test_decode import SAMPLINGS, SLOW, STATUS, bundled_images, picture
-from test_progressive import REFUSED, SEQUENTIAL, TAKEN, encode, mutants, random_file
+from test_progressive import REFUSED, SEQUENTIAL, TAKEN, encode, mutants, of_seeds, random_file
 
 ALL_ROWS = 0xFFFFFFFF
 LATENCY = 120
@@ -77,11 +77,11 @@ def both(jpeg: bytes, seed: int) -> Run:
     return free
 
 
-@pytest.mark.quick(16)
-@pytest.mark.parametrize("seed", [*range(60), *(pytest.param(n, marks=SLOW, id=f"{n}") for n in range(60, 1000))])
-def test_any_progression_gives_the_coefficients_of_the_cpp(seed):
-    image, script = random_file(seed, most=60)
-    assert both(to_jpeg(image, script), seed).status == STATUS["OK"]
+@of_seeds(16, 1000)
+def test_any_progression_gives_the_coefficients_of_the_cpp(seeds):
+    for seed in seeds:
+        image, script = random_file(seed, most=60)
+        assert both(to_jpeg(image, script), seed).status == STATUS["OK"]
 
 
 @pytest.mark.quick(12)
