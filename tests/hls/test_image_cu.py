@@ -137,7 +137,7 @@ def test_the_widest_and_highest_images(cu, size, stage, short, crop):
     check(cu, jpeg(*size), spec, stage)
 
 
-@pytest.mark.quick(csim=3, rtlsim=1, stalled=1)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("width", "sampling", "short", "crop"),
     [
