@@ -976,6 +976,10 @@ REFUSED = {
         "MISSING_TABLE",
         lambda: with_tables_above(sample(), 2).without(DHT).to_bytes(),
     ),
+    "no DC table 2": (
+        "MISSING_TABLE",
+        lambda: sample().without(DHT).edit(SOS, lambda p: patched(p, 4, 0x21)).to_bytes(),
+    ),
     "no AC table 3": (
         "MISSING_TABLE",
         lambda: sample().without(DHT).edit(SOS, lambda p: patched(p, 4, 0x13)).to_bytes(),
