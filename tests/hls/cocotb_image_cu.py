@@ -212,7 +212,7 @@ async def a_bad_pointer_ends_in_bus_error_and_the_next_run_is_sound(dut):
     for stalls in (False, True):
         if stalls:
             bench.stall(3)
-        for bad in (
+        cases = (
             {"jpeg": 0},
             {"jpeg": end},
             {"tensor": 1 << 63},
@@ -220,7 +220,8 @@ async def a_bad_pointer_ends_in_bus_error_and_the_next_run_is_sound(dut):
             {"tables": end - 512},
             {"result": end},
             {"result": end - 16},
-        ):
+        )
+        for bad in cocotb_bench.some(cases, int(stalls)):
             assert await job.run(**bad) == Status.BUS_ERROR, bad
             if "result" not in bad:
                 assert bench.record(RESULT)[0] == Status.BUS_ERROR

@@ -1,9 +1,10 @@
-"""Builds a compute unit for cocotb and runs tests of it, one simulator run for each."""
+"""Builds a compute unit for cocotb and runs tests of it."""
 
 import hashlib
 import os
 import re
 import shutil
+from collections.abc import Collection, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -66,20 +67,29 @@ def simulator(kernel: str) -> Path:
     return folder
 
 
-def run(kernel: str, name: str, folder: Path) -> None:
-    """One test; its files go to `folder`."""
-    plusargs = [f"+verilator+coverage+file+{coverage_file(name)}"] if COVERAGE_FOLDER else []
+def shared_runs(kernel: str, count: int, without: Collection[str] = ()) -> list[list[str]]:
+    """Divide the kernel's tests among `count` simulator runs: the start of a run takes as long as a short test."""
+    names = [name for name in tests(kernel) if name not in without]
+    return [names[first::count] for first in range(count)]
+
+
+def run(kernel: str, names: Sequence[str], folder: Path, *, every: bool = False) -> None:
+    """These tests in one simulator run, each of which begins with a reset; the run's files go to `folder`.
+
+    `every`: also the cases that cocotb_bench.some leaves out."""
+    plusargs = [f"+verilator+coverage+file+{coverage_file(names[0])}"] if COVERAGE_FOLDER else []
     results = get_runner("verilator").test(
         test_module=f"cocotb_{kernel}",
         hdl_toplevel=kernel,
         hdl_toplevel_lang="verilog",
-        test_filter=rf"\.{name}$",
+        test_filter=rf"\.({'|'.join(names)})$",
         build_dir=simulator(kernel),
         test_dir=folder,
         results_xml=str(folder / "results.xml"),
         seed=1,
         timescale=("1ns", "1ps"),
         plusargs=plusargs,
-        extra_env={"PYTHONPATH": str(HERE), "COCOTB_LOG_LEVEL": "WARNING", "PYTHONWARNINGS": "ignore"},
+        extra_env={"PYTHONPATH": str(HERE), "COCOTB_LOG_LEVEL": "WARNING", "PYTHONWARNINGS": "ignore"}
+        | ({"HEADRACE_EVERY_CASE": "1"} if every else {}),
     )
-    assert get_results(results) == (1, 0)
+    assert get_results(results) == (len(names), 0)

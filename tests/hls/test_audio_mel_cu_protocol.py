@@ -1,4 +1,5 @@
-"""audio_mel_cu's registers and buses under cocotb: one simulator run for each test of cocotb_audio_mel_cu.py."""
+"""audio_mel_cu's registers and buses under cocotb: a few simulator runs for the tests of
+cocotb_audio_mel_cu.py."""
 
 import protocol
 import pytest
@@ -11,13 +12,19 @@ AS_OTHERS = {
     "the_interrupt_rises_once_a_run_and_falls_when_acknowledged",
     "the_counters_tell_of_the_last_run",
     "buffers_may_lie_across_4_kib_and_4_gib",
+    # test_audio_mel_cu.py has a bad pointer of each kind, too, without stalls.
+    "a_bad_pointer_ends_in_bus_error_and_the_next_run_is_sound",
 }
 NAMES = protocol.tests("audio_mel_cu")
 assert set(NAMES) > AS_OTHERS
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in AS_OTHERS else ()) for name in NAMES]
-)
-def test_protocol(name, tmp_path):
-    protocol.run("audio_mel_cu", name, tmp_path)
+@pytest.mark.parametrize("names", protocol.shared_runs("audio_mel_cu", 2, without=AS_OTHERS), ids="+".join)
+def test_protocol(names, tmp_path):
+    protocol.run("audio_mel_cu", names, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_protocol_with_every_case(name, tmp_path):
+    protocol.run("audio_mel_cu", [name], tmp_path, every=True)

@@ -85,6 +85,7 @@ def check(q: np.ndarray, format: int, std_floor: int = STD_FLOOR, counted: int |
 SIZES = [1, 2, 3, 15, 16, 17, 100, 127, 128, 129, 1000, 3501]
 
 
+@pytest.mark.quick(30)
 @pytest.mark.parametrize("format", [0, 1], ids=FORMATS)
 @pytest.mark.parametrize("mels", [4, 80, 128])
 @pytest.mark.parametrize("frames", SIZES)
@@ -375,6 +376,7 @@ def test_the_same_request_takes_the_same_clocks_again_and_after_reset():
     assert cycles[0] == cycles[1] and len(set(cycles[0])) == 1
 
 
+@pytest.mark.quick(30)
 @pytest.mark.parametrize("format", [0, 1], ids=FORMATS)
 @pytest.mark.parametrize("mels", [4, 80, 128])
 @pytest.mark.parametrize("frames", SIZES)
@@ -389,6 +391,7 @@ def test_a_request_takes_at_most_two_clocks_a_value_and_1600(frames, mels, forma
     assert abs(done.cycles - cycles) < 20
 
 
+@pytest.mark.quick(40)
 @pytest.mark.parametrize("latency", [1, 120, 300])
 @pytest.mark.parametrize("format", [0, 1], ids=FORMATS)
 @pytest.mark.parametrize("mels", [4, 80])

@@ -21,6 +21,7 @@ from test_progressive import (
     file_of_several_scans_without_huffman_tables,
     files_that_define_quantisation_tables_again,
     mutants,
+    of_seeds,
     random_file,
     scripted,
 )
@@ -131,23 +132,26 @@ def test_an_error_in_words_of_the_workspace_that_nobody_wanted_does_not_count():
     assert statuses == [STATUS["BUS_ERROR"]] * taken + [STATUS["TRUNCATED"]] * (len(statuses) - taken)
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(5)
+@pytest.mark.parametrize("count", [3, pytest.param(14, marks=SLOW)])
 @pytest.mark.parametrize("sampling", [*SAMPLINGS, "gray"])
-def test_libjpegs_progressive_files_equal_opencv(sampling):
+def test_libjpegs_progressive_files_equal_opencv(sampling, count):
     rng = np.random.default_rng([*SAMPLINGS, "gray"].index(sampling))
-    for number in range(14):
+    for number in range(count):
         image = picture(rng, *map(int, rng.integers(1, 100, 2)), 1 if sampling == "gray" else 3)
         restart = int(rng.choice([0, 0, 1, 7]))
         jpeg = encode(image, int(rng.integers(1, 101)), "4:2:0" if sampling == "gray" else sampling, restart)
         assert_equal_to_opencv(jpeg, number)
 
 
-@pytest.mark.parametrize("seed", [*range(30), *(pytest.param(n, marks=SLOW, id=f"{n}") for n in range(30, 500))])
-def test_any_progression_equals_opencv(seed):
-    image, script = random_file(seed, most=60)
-    assert_equal_to_opencv(to_jpeg(image, script), seed)
+@of_seeds(12, 500)
+def test_any_progression_equals_opencv(seeds):
+    for seed in seeds:
+        image, script = random_file(seed, most=60)
+        assert_equal_to_opencv(to_jpeg(image, script), seed)
 
 
+@pytest.mark.quick(10)
 @pytest.mark.parametrize("groups", SEQUENTIAL.values(), ids=SEQUENTIAL)
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_sequential_files_of_several_scans_equal_opencv(groups, sampling):
@@ -172,7 +176,7 @@ def test_the_colours_are_known_from_the_first_scan_on(transform):
     assert_equal_to_opencv(scripted(first, late, *others[1:]), transform)
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("sampling", scan_script.SAMPLING)
 def test_the_last_pass_ends_with_the_rows_that_are_wanted(sampling):
     image = random_image(np.random.default_rng(5), 60, 150, sampling)
@@ -195,6 +199,7 @@ def test_files_that_lack_something_that_is_not_needed_equal_opencv(name):
     assert_equal_to_opencv(TAKEN[name](), 2)
 
 
+@pytest.mark.quick(50)
 @pytest.mark.parametrize("name", test_decode.REFUSED)
 def test_what_is_wrong_with_a_file_of_one_scan_is_the_same_with_a_workspace(name):
     """Frames that are called progressive are looked into, and a first scan without all components is no fault."""
@@ -204,8 +209,9 @@ def test_what_is_wrong_with_a_file_of_one_scan_is_the_same_with_a_workspace(name
 # ---- The workspace ----
 
 
-def test_a_workspace_that_is_too_small_is_left_alone_and_the_size_said():
-    for seed in range(12):
+@pytest.mark.parametrize("seeds", [range(5), pytest.param(range(5, 12), marks=SLOW)], ids=["5 seeds", "7 seeds"])
+def test_a_workspace_that_is_too_small_is_left_alone_and_the_size_said(seeds):
+    for seed in seeds:
         image, script = random_file(seed, most=60)
         jpeg, size = to_jpeg(image, script), image.workspace_bytes
         assert both(jpeg, seed, workspace_bytes=size).status == STATUS["OK"]
@@ -234,7 +240,7 @@ def test_an_error_of_memory_ends_in_its_status_and_is_forgotten():
         assert both(jpeg, number).status == STATUS["OK"]
 
 
-@pytest.mark.quick(6)
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("forgets", [False, True], ids=["memory goes on", "memory is reset, too"])
 @pytest.mark.parametrize("number", range(len(PAUSES)))
 def test_a_reset_leaves_nothing_behind(number, forgets):
@@ -251,13 +257,14 @@ def test_a_reset_leaves_nothing_behind(number, forgets):
 # ---- One after the other ----
 
 
-def test_files_of_both_kinds_follow_each_other():
+@pytest.mark.parametrize("count", [30, pytest.param(60, marks=SLOW)])
+def test_files_of_both_kinds_follow_each_other(count):
     rng = np.random.default_rng(12)
     baseline = [sample(name).to_bytes() for name in ("4:2:0", "4:4:4")]
     several = [scripted(*libjpeg_script(3)), scripted(*(Scan((c,)) for c in range(3)), progressive=False)]
     damaged = [REFUSED[name][1]() for name in ("DC category 12", "run beyond the band", "coefficients sent twice")]
     damaged += [test_decode.REFUSED[name][1]() for name in ("DC category 12", "EOI too early", "no DQT")]
-    for number in range(60):
+    for number in range(count):
         kind = (baseline, several, damaged)[rng.integers(3)]
         run(kind[rng.integers(len(kind))], number, PAUSES[number % len(PAUSES)])
     for jpeg in (baseline[0], several[0], baseline[0], several[1], baseline[1]):
@@ -276,7 +283,7 @@ def test_what_the_file_before_has_sent_does_not_count():
 # ---- Damaged files ----
 
 
-@pytest.mark.parametrize("step", [5, pytest.param(1, marks=SLOW)])
+@pytest.mark.parametrize("step", [13, pytest.param(1, marks=SLOW)])
 @pytest.mark.parametrize("restart", [0, 2])
 def test_file_cut_off_anywhere_is_reported_as_truncated(restart, step):
     image = random_image(np.random.default_rng(9), 33, 20, "4:2:0")
@@ -288,7 +295,7 @@ def test_file_cut_off_anywhere_is_reported_as_truncated(restart, step):
 @pytest.mark.parametrize(
     ("count", "seed"),
     [
-        pytest.param(600, 11, id="600"),
+        pytest.param(260, 60, id="260"),
         *(pytest.param(3000, n, marks=SLOW, id=f"3,000 of {n}") for n in (11, 12)),
         *(pytest.param(6000, n, marks=SLOW, id=f"corpus {n}") for n in range(13, 16)),
     ],
@@ -304,7 +311,7 @@ def test_rtl_and_cpp_agree_on_every_damaged_file_of_several_scans(count, seed):
 @pytest.mark.parametrize(
     ("count", "seed"),
     [
-        pytest.param(200, 31, id="200"),
+        pytest.param(80, 31, id="80"),
         pytest.param(1000, 31, marks=SLOW, id="1,000"),
         *(pytest.param(6000, n, marks=SLOW, id=f"corpus {n}") for n in range(32, 34)),
     ],

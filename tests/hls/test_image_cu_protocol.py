@@ -1,9 +1,15 @@
-"""The image CU's registers and buses under cocotb: one simulator run for each test of cocotb_image_cu.py."""
+"""The image CU's registers and buses under cocotb: a few simulator runs for the tests of cocotb_image_cu.py."""
 
 import protocol
 import pytest
 
 
+@pytest.mark.parametrize("names", protocol.shared_runs("image_cu", 3), ids="+".join)
+def test_protocol(names, tmp_path):
+    protocol.run("image_cu", names, tmp_path)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", protocol.tests("image_cu"))
-def test_protocol(name, tmp_path):
-    protocol.run("image_cu", name, tmp_path)
+def test_protocol_with_every_case(name, tmp_path):
+    protocol.run("image_cu", [name], tmp_path, every=True)

@@ -131,9 +131,13 @@ def test_cpp_gives_the_tensor_of_the_reference(name, engine, size):
     check(False, jpeg(*size), from_hf(SPECS[name], Engine.TORCHVISION if name in OF_TORCHVISION else engine))
 
 
+@pytest.mark.quick(26)
+@pytest.mark.parametrize("stalled", [False, True], ids=["free", "stalled"])
 @pytest.mark.parametrize("name", SPECS)
-def test_rtl_gives_the_tensor_of_the_reference(name):
-    check(True, jpeg(90, 70), from_hf(SPECS[name], Engine.TORCHVISION))
+def test_rtl_gives_the_tensor_of_the_reference(name, stalled):
+    if not stalled:
+        check(True, jpeg(90, 70), from_hf(SPECS[name], Engine.TORCHVISION))
+        return
     other = Engine.TORCHVISION if name in OF_TORCHVISION else Engine.PILLOW13
     check(True, jpeg(64, 120), from_hf(SPECS[name], other), behind=MemoryModel(stall=0.3, seed=3))
 
@@ -167,6 +171,7 @@ def test_rtl_gives_the_tensor_of_each_class_with_the_settings_of_a_model(name):
         assert np.array_equal(found, process(pixels_of(photo.jpeg), spec)["pixel_values"])
 
 
+@pytest.mark.quick(40)
 @pytest.mark.parametrize("turn", Orientation)
 @pytest.mark.parametrize("name", ["clip", "chameleon", "siglip", BYTES, "paddle", "siglip2", *TILED])
 def test_a_turned_file_gives_the_tensor_of_the_upright_image(name, turn):
@@ -238,6 +243,7 @@ def test_a_damaged_file_ends_in_its_status(rtl, name):
     check(rtl, file, spec)
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("rtl", [False, True])
 @pytest.mark.parametrize("name", TILED)
 def test_a_workspace_without_room_for_the_images_ends_in_a_status(rtl, name):
@@ -288,11 +294,12 @@ def test_a_program_that_is_too_short_ends_in_a_status(bytes_):
         assert done.status == Status.BAD_ARGUMENT
 
 
-def test_cpp_and_rtl_agree_on_damaged_programs():
+@pytest.mark.parametrize("count", [42, pytest.param(90, marks=pytest.mark.slow)])
+def test_cpp_and_rtl_agree_on_damaged_programs(count):
     """Programs are bytes of memory. Whatever they say, the CU ends, and writes nothing beside its tensor."""
     rng = np.random.default_rng(5)
     file, seen = jpeg(40, 30), set()
-    for number in range(90):
+    for number in range(count):
         spec = from_hf(SPECS[("qwen", "clip", "siglip2", "idefics3", "llava-next", "internvl")[number % 6]])
 
         passes = programs.program(spec, Size(40, 30)).passes

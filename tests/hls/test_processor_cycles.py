@@ -36,6 +36,7 @@ def to(width: int, height: int, **more) -> dict:
 CASES = {  # the processor, the source's size, the engine
     "bicubic, merged patches": (QWEN | {"max_pixels": 28 * 28 * 100}, (500, 375)),
     "the reads of patches limit": (QWEN | {"min_pixels": 28 * 28 * 300}, (320, 240)),
+    "the reads of patches limit, small": (QWEN | {"min_pixels": 28 * 28 * 80}, (160, 120)),
     "patches of bytes": (QWEN | BYTES | {"max_pixels": 28 * 28 * 400}, (500, 375)),
     "one band of patches in the memory": (QWEN | {"max_pixels": 28 * 28 * 1500}, (2200, 60)),
     "channels last, zeros after it": (SIGLIP2 | {"max_num_patches": 300}, (100, 500)),
@@ -83,13 +84,12 @@ CASES = {  # the processor, the source's size, the engine
     "columns first, Lanczos": (to(200, 60, **LANCZOS), (200, 450), Engine.PILLOW13),
 }
 BOTH_WAYS = {"growing along columns only", "Lanczos, growing along columns only"}
+# The test of latencies has Lanczos.
 QUICK = {
-    "bicubic, merged patches",
-    "the reads of patches limit",
+    "the reads of patches limit, small",
     "one band of patches in the memory",
     "channels last, zeros after it",
     "planes, zeros around",
-    "Lanczos",
     "growing along columns only",
     "columns first",
     "tiles",

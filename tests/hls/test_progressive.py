@@ -105,6 +105,7 @@ def encode(image: np.ndarray, quality: int = 90, sampling: str = "4:2:0", restar
 # ---- Files that encoders write ----
 
 
+@pytest.mark.quick(12)
 @pytest.mark.parametrize("sampling", [*SAMPLINGS, "gray"])
 @pytest.mark.parametrize("seed", range(4))
 def test_libjpegs_progressive_files_equal_opencv(sampling, seed):
@@ -132,11 +133,12 @@ def test_the_workspace_of_the_greatest_image_is_told():
     assert (decoded.status, decoded.needed) == (STATUS["BUFFER_TOO_SMALL"], 128 * 3 * 1024 * 8188)
 
 
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=SLOW)])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_every_small_size_equals_opencv(sampling):
+def test_every_small_size_equals_opencv(sampling, step):
     rng = np.random.default_rng(3)
     for height in range(1, 19):
-        for width in range(1, 35, 1 if height in (1, 8, 9) else 5):
+        for width in range(1, 35, step if height in (1, 8, 9) else 5 * step):
             assert_equal_to_opencv(encode(picture(rng, width, height), 95, sampling))
 
 
@@ -156,6 +158,7 @@ def test_pillow_rgb_file_equals_opencv():
     assert_equal_to_opencv(encode_pillow(image, progressive=True, keep_rgb=True))
 
 
+@pytest.mark.quick(10)
 @pytest.mark.parametrize("path", bundled_images(), ids=lambda path: path.name)
 def test_photos_equal_opencv(path):
     image = cv2.resize(cv2.imread(str(path)), None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
@@ -180,11 +183,22 @@ def assert_coefficients(decoded: Decoded, image: Image) -> None:
         np.testing.assert_array_equal(found[:rows, :columns], encoded[:rows, :columns])
 
 
-@pytest.mark.parametrize("seed", [*range(60), *(pytest.param(n, marks=SLOW, id=f"{n}") for n in range(60, 1000))])
-def test_any_progression_gives_its_coefficients_and_opencvs_pixels(seed):
-    image, script = random_file(seed)
-    decoded = assert_equal_to_opencv(to_jpeg(image, script))
-    assert_coefficients(decoded, image)
+def of_seeds(quick: int, end: int) -> pytest.MarkDecorator:
+    """Parametrise `seeds`: each of the first by itself, and the others in slow cases of fifty."""
+    many = [range(first, min(first + 50, end)) for first in range(quick, end, 50)]
+    cases = [
+        *(pytest.param([seed], id=f"{seed}") for seed in range(quick)),
+        *(pytest.param(seeds, id=f"{seeds[0]} to {seeds[-1]}", marks=SLOW) for seeds in many),
+    ]
+    return pytest.mark.parametrize("seeds", cases)
+
+
+@of_seeds(30, 1000)
+def test_any_progression_gives_its_coefficients_and_opencvs_pixels(seeds):
+    for seed in seeds:
+        image, script = random_file(seed)
+        decoded = assert_equal_to_opencv(to_jpeg(image, script))
+        assert_coefficients(decoded, image)
 
 
 SEQUENTIAL = {
@@ -196,6 +210,7 @@ SEQUENTIAL = {
 }
 
 
+@pytest.mark.quick(30)
 @pytest.mark.parametrize("groups", SEQUENTIAL.values(), ids=SEQUENTIAL)
 @pytest.mark.parametrize("sampling", [*SAMPLINGS, "4:1:0", *scan_script.MIXED])
 def test_sequential_files_of_several_scans_equal_opencv(groups, sampling):
@@ -438,11 +453,12 @@ def test_what_libjpeg_takes_without_guessing_equals_opencv(name):
     assert_equal_to_opencv(TAKEN[name]())
 
 
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=SLOW)])
 @pytest.mark.parametrize("restart", [0, 2])
-def test_file_cut_off_anywhere_is_reported_as_truncated(restart):
+def test_file_cut_off_anywhere_is_reported_as_truncated(restart, step):
     image = random_image(np.random.default_rng(9), 33, 20, "4:2:0")
     jpeg = to_jpeg(image, scan_script.with_all(libjpeg_script(3), restart=restart))
-    for length in range(2, len(jpeg)):
+    for length in range(2, len(jpeg), step):
         assert decode(jpeg[:length]).status == STATUS["TRUNCATED"], length
 
 
@@ -523,7 +539,7 @@ def _mutate(rng: np.random.Generator, jpeg: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("count", "seed"),
     [
-        pytest.param(1200, 1, id="1,200"),
+        pytest.param(700, 1, id="700"),
         *(pytest.param(6000, n, marks=SLOW, id=f"corpus {n}") for n in range(1, 7)),
     ],
 )

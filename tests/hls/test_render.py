@@ -88,7 +88,7 @@ def test_files_one_after_the_other_with_pauses_equal_the_cpp(pause_in, pause_out
     render(files, 5, pause_in, pause_out)
 
 
-@pytest.mark.quick(12)
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("pause_out", [0, 60])
 @pytest.mark.parametrize("width", [8192, 8191, 4097])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
@@ -127,6 +127,7 @@ def test_rows_before_an_error_are_sent_and_the_next_image_is_whole(pause_out):
     render(files, 8, 0, pause_out)
 
 
+@pytest.mark.quick(15)
 @pytest.mark.parametrize("sampling", OTHERS)
 def test_small_files_of_every_sampling_with_pauses_equal_the_cpp(sampling):
     rng = np.random.default_rng(7)
@@ -136,7 +137,7 @@ def test_small_files_of_every_sampling_with_pauses_equal_the_cpp(sampling):
     render(files, 3, 40, 60)
 
 
-@pytest.mark.quick(8)
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("pause_out", [0, 60])
 @pytest.mark.parametrize("sampling", OTHERS)
 def test_rows_of_every_sampling_go_round_the_memories(sampling, pause_out):
@@ -155,6 +156,7 @@ def test_damaged_files_end_as_in_the_cpp():
 FACTORS = {"4:4:4": (1, 1), "4:2:2": (2, 1), "4:4:0": (1, 2), "4:2:0": (2, 2), "4:1:1": (4, 1), "gray": (1, 1)}
 
 
+@pytest.mark.quick(14)
 @pytest.mark.parametrize("size", [(500, 375), (64, 64), (8192, 100), (101, 62)])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_clocks_follow_the_model(sampling, size):
@@ -164,7 +166,7 @@ def test_clocks_follow_the_model(sampling, size):
     assert counts.cycles == pytest.approx(render_cycles(*size, *FACTORS[sampling], components), abs=4)
 
 
-@pytest.mark.quick(30)
+@pytest.mark.quick(12)
 @pytest.mark.parametrize("size", [(500, 375), (1024, 100), (101, 62)])
 @pytest.mark.parametrize("sampling", OTHERS)
 def test_clocks_of_every_sampling_follow_the_model(sampling, size):

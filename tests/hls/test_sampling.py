@@ -88,7 +88,7 @@ def test_the_samplings_are_these():
     assert f"{widths[4096]} more up to 4096" in page
 
 
-@pytest.mark.quick(csim=16, rtlsim=8)
+@pytest.mark.quick(csim=8, rtlsim=4)
 @pytest.mark.parametrize("sampling", OTHERS)
 def test_forty_sizes_equal_opencv(decode, sampling):  # noqa: F811
     """Each width and each height up to 40."""
@@ -105,36 +105,37 @@ def test_every_size_up_to_forty_equals_opencv(decode, sampling):  # noqa: F811
         assert_equal_to_opencv(decode, random_jpeg(rng, width, height, sampling))
 
 
-@pytest.mark.quick(csim=16, rtlsim=8)
+@pytest.mark.quick(csim=6, rtlsim=4)
 @pytest.mark.parametrize("sampling", OTHERS)
 def test_photos_equal_opencv(decode, sampling):  # noqa: F811
     for size, coarseness in (((150, 131), 1), ((333, 70), 4)):
         assert_equal_to_opencv(decode, jpeg_of(photo_image(photo(*size), sampling, coarseness)))
 
 
-@pytest.mark.quick(csim=6, rtlsim=2)
+@pytest.mark.quick(csim=3, rtlsim=2)
 @pytest.mark.parametrize("sampling", OTHERS)
 def test_images_of_the_greatest_width_equal_opencv(decode, sampling):  # noqa: F811
     assert_equal_to_opencv(decode, jpeg_of(photo_image(photo(greatest_width(sampling), 75), sampling, 6)))
 
 
-@pytest.mark.quick(csim=18, rtlsim=6)
+@pytest.mark.quick(csim=8, rtlsim=4)
 @pytest.mark.parametrize("sampling", NARROW)
 def test_wider_ones_are_refused_where_two_mcu_rows_do_not_fit(decode, sampling):  # noqa: F811
     status, _ = decode(jpeg_of(photo_image(photo(greatest_width(sampling) + 1, 20), sampling, 8)))
     assert status == STATUS["SAMPLING"]
 
 
-def test_all_other_factors_are_refused_by_their_status(decode):  # noqa: F811
-    """Of all that T.81 has, whatever the data."""
+@pytest.mark.parametrize("step", [11, pytest.param(1, marks=SLOW)])
+def test_all_other_factors_are_refused_by_their_status(decode, step):  # noqa: F811
+    """Of all that T.81 has, whatever the data; of those that are refused, some."""
     file = sample("4:4:4", 9, 9)
     pairs = list(itertools.product(range(1, 5), repeat=2))
-    refused = Counter()
-    for factors in itertools.product(pairs, repeat=3):
-        status, _ = decode(with_factors(file, name_of(factors)).to_bytes())
-        assert (status == STATUS["SAMPLING"]) == (not is_taken(factors)), factors
-        refused[status == STATUS["SAMPLING"]] += 1
-    assert refused == {True: 4096 - len(EVERY), False: len(EVERY)}
+    every = list(itertools.product(pairs, repeat=3))
+    assert len(every) == 4096 and sum(map(is_taken, every)) == len(EVERY)
+    for number, factors in enumerate(every):
+        if is_taken(factors) or number % step == 0:
+            status, _ = decode(with_factors(file, name_of(factors)).to_bytes())
+            assert (status == STATUS["SAMPLING"]) == (not is_taken(factors)), factors
 
 
 @pytest.mark.parametrize(("h", "v"), [(0, 1), (1, 0), (5, 1), (1, 3), (8, 1), (9, 1), (1, 9), (15, 15)])
@@ -149,7 +150,7 @@ def test_factors_that_no_component_has_are_refused(decode, component, h, v):  # 
     assert status == STATUS["SAMPLING"]
 
 
-@pytest.mark.quick(csim=40, rtlsim=20)
+@pytest.mark.quick(csim=16, rtlsim=10)
 @pytest.mark.parametrize("sampling", OTHERS)
 @pytest.mark.parametrize("size", [(61, 83), (4, 40), (5, 33)])
 def test_some_rows_are_those_of_the_whole_image(decode_partly, sampling, size):  # noqa: F811
@@ -198,6 +199,7 @@ def test_nothing_behind_the_last_mcu_row_that_is_needed_is_seen(decode_partly, s
     assert decode_partly(damaged, rows=rows)[0] == STATUS["TRUNCATED"]
 
 
+@pytest.mark.quick(csim=20, rtlsim=20)
 @pytest.mark.parametrize("sampling", EVERY)
 def test_all_is_checked_if_the_last_mcu_row_is_needed(decode_partly, sampling):  # noqa: F811
     """Any of its rows, and none above the last of the MCU row before, which may need chroma of it."""
@@ -211,7 +213,7 @@ def test_all_is_checked_if_the_last_mcu_row_is_needed(decode_partly, sampling): 
     assert decode_partly(without_end, rows=(4, height, 0, height - mcu_rows - 1))[0] == STATUS["OK"]
 
 
-@pytest.mark.quick(6)
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", ["csim", "rtlsim"])
 @pytest.mark.parametrize("sampling", OTHERS)
 def test_crops_through_the_compute_unit_equal_opencvs(name, sampling):
@@ -226,24 +228,25 @@ def test_crops_through_the_compute_unit_equal_opencvs(name, sampling):
         image_cu.check(image_cu.CUS[name], jpeg, spec, ImageStage.CROP)
 
 
-@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=SLOW) for seed in range(2, 20))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=SLOW) for seed in range(1, 20))])
 def test_tables_are_those_of_the_component(decode, seed):  # noqa: F811
     rng = np.random.default_rng(seed)
     for sampling in OTHERS:
         assert_equal_to_opencv(decode, file_of_random_codes(rng, sampling))
 
 
+@pytest.mark.parametrize("step", [11, pytest.param(3, marks=SLOW)])
 @pytest.mark.parametrize("sampling", ["4x2 1x1 1x1", "2x2 1x2 2x1"])
-def test_file_cut_off_anywhere_is_reported_as_truncated(decode, sampling):  # noqa: F811
+def test_file_cut_off_anywhere_is_reported_as_truncated(decode, sampling, step):  # noqa: F811
     jpeg = random_jpeg(np.random.default_rng(6), 33, 35, sampling)
-    for length in range(2, len(jpeg), 3):
+    for length in range(2, len(jpeg), step):
         assert decode(jpeg[:length])[0] == STATUS["TRUNCATED"], length
 
 
 # ---- Several scans ----
 
 
-@pytest.mark.quick(7)
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("sampling", OTHERS)
 @pytest.mark.parametrize("progressive", [False, True])
 def test_several_scans_of_any_equal_opencv(sampling, progressive):
@@ -258,7 +261,7 @@ def test_several_scans_of_any_equal_opencv(sampling, progressive):
         scans_rtl.assert_equal_to_opencv(jpeg, number)
 
 
-@pytest.mark.quick(12)
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("sampling", OTHERS)
 def test_a_workspace_is_as_large_as_the_whole_mcus_of_any_are(sampling):
     image = random_image(np.random.default_rng(3), 70, 41, sampling)
@@ -296,7 +299,7 @@ def test_damaged_files_end_in_opencv_pixels_or_a_status(csim_executable, tmp_pat
 @pytest.mark.parametrize(
     ("count", "seed"),
     [
-        pytest.param(400, 1, id="400"),
+        pytest.param(150, 1, id="150"),
         pytest.param(1500, 1, marks=SLOW, id="1,500"),
         *(pytest.param(10_000, n, marks=SLOW, id=f"corpus {n}") for n in range(2, 5)),
     ],

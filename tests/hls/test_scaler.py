@@ -258,6 +258,7 @@ def test_rtl_and_cpp_agree_on_damaged_lists(data):
     assert status != Status.OK or np.array_equal(out, rtl)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("source", "target", "by", "of_pixels"),
     [

@@ -1,4 +1,4 @@
-"""`make check` finds disagreements: each case changes one thing in a valid folder."""
+"""`make check` and its function find disagreements: each case changes one thing in a valid folder."""
 
 import re
 import shutil
@@ -65,13 +65,31 @@ CHANGES = (
 CASES = [(kernel, *rest) for of, *rest in CHANGES for kernel in ("rtl", "hls") if of in (kernel, "both")]
 
 
-@pytest.mark.parametrize(("kernel", "name", "old", "new", "told"), CASES)
-def test_a_change_is_noticed(tmp_path, sound, kernel, name, old, new, told):
-    folder = tmp_path / "d"
-    shutil.copytree(sound[kernel], folder)
+def changed(sound, folder, name, old, new):
+    """Return a copy of the valid folder with this change."""
+    shutil.copytree(sound, folder)
     text = (folder / name).read_text()
     assert old in text
     (folder / name).write_text(text.replace(old, new, 1))
+    return folder
+
+
+@pytest.mark.parametrize(("kernel", "name", "old", "new", "told"), CASES)
+def test_a_change_is_noticed(tmp_path, sound, kernel, name, old, new, told):
+    found = check.check_folder(changed(sound[kernel], tmp_path / "d", name, old, new))
+    assert any(re.search(told, line) for line in found), found
+
+
+# One change of each kernel. The others run the same function.
+QUICK_IN_MAKE = [next(case for case in CASES if case[1] == name) for name in ("scripts/package_kernel.tcl", CPP)]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "name", "old", "new", "told"),
+    [pytest.param(*case, marks=() if case in QUICK_IN_MAKE else pytest.mark.slow) for case in CASES],
+)
+def test_make_check_fails_and_tells_of_a_change(tmp_path, sound, kernel, name, old, new, told):
+    folder = changed(sound[kernel], tmp_path / "d", name, old, new)
     done = subprocess.run(["make", "-C", str(folder), "check"], capture_output=True, text=True, timeout=60)
     assert done.returncode != 0 and "Traceback" not in done.stderr
     found = [line for line in done.stdout.splitlines() if not line.startswith("make")]

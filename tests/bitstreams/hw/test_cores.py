@@ -50,7 +50,11 @@ def test_what_is_only_included_is_no_source_of_its_own(written):
     assert marked == [{"src/rtl/axi/axi_ports.svh": {"is_include_file": True}}]
 
 
-@pytest.mark.parametrize("unit", ["image_cu", "audio_mel_cu", "audio_norm_cu"])  # with all that they are made of
+# With all that they are made of. What is slow lacks no file: Verilator compiles the same lists for other tests.
+@pytest.mark.parametrize(
+    "unit",
+    ["audio_norm_cu", *(pytest.param(unit, marks=pytest.mark.slow) for unit in ("image_cu", "audio_mel_cu"))],
+)
 def test_lint(fusesoc, unit):
     _, done = fusesoc("--target", "lint", f"headrace:unit:{unit}")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -70,7 +74,18 @@ def test_sim_runs_the_unit(fusesoc):
     assert done.returncode == 0 and "1000 clocks" in done.stdout, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("card", sorted(platforms()))
+@pytest.mark.parametrize("unit", ["image_cu", "decode"])
+def test_a_core_has_a_target_for_each_cards_part(written, unit):
+    targets = json.loads((written / f"{unit}.core").read_text().removeprefix("CAPI=2:"))["targets"]
+    for card in platforms().values():
+        assert targets[card.name]["tools"]["vivado"]["part"] == card.part
+        assert (targets[card.name]["toplevel"], targets[card.name]["filesets"]) == (unit, ["rtl"])
+
+
+@pytest.mark.parametrize(
+    "card",
+    [pytest.param(card, marks=pytest.mark.slow if number else ()) for number, card in enumerate(sorted(platforms()))],
+)
 def test_a_cards_target_is_a_project_for_its_part(fusesoc, card):
     folder, done = fusesoc("--target", card, "--setup", "headrace:unit:decode")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -114,7 +114,12 @@ def test_no_path_of_a_unit_passes_more_than_8_luts_or_takes_more_than_4_ns(unit)
     assert result["abc9_delay_ps"] <= 4000
 
 
-@pytest.mark.parametrize("unit", LARGE)
+WITH_OTHERS = ("image_cu", "audio_mel_cu", "audio_norm_cu")  # which have the other units within
+
+
+@pytest.mark.parametrize(
+    "unit", [pytest.param(unit, marks=[pytest.mark.slow] * (unit not in WITH_OTHERS)) for unit in LARGE]
+)
 def test_yosys_reads_what_takes_too_long_to_synthesise_here(unit):
     """Yosys needs names to be declared before they are used, and Verilator does not."""
     files = " ".join(map(str, needed_files(unit, rtl_sources())))
