@@ -194,6 +194,7 @@ def test_the_metrics_count_what_the_dpu_cannot_do(server, client, transport):
     assert "headrace_dpu_fallbacks_total{reason=" in server.metrics()
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("options", "text"),
     [
