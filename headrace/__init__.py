@@ -60,6 +60,7 @@ _PLACES = {
     "profile": "host.workers.profiling.profile",  # measure a network on this machine
     "Dpu": "host.dpu.driver",  # the preprocessing units
     "Fallback": "host.dpu.preprocessor",  # whether the CPU takes an input that the DPU cannot take
+    "AudioStream": "host.dpu.reference.audio_stream",  # the features of a sound that comes in pieces
     "ImageSpec": "host.dpu.specs.images",  # how images become tensors
     "AudioSpec": "host.dpu.specs.audio",  # how audio becomes tensors
     "ProcessorSpec": "host.dpu.processors.spec",  # how an image processor of Hugging Face makes tensors
@@ -96,6 +97,7 @@ if TYPE_CHECKING:
     from headrace.host.dpu.hugging_face.names import processor as processor
     from headrace.host.dpu.preprocessor import Fallback as Fallback
     from headrace.host.dpu.processors.spec import ProcessorSpec as ProcessorSpec
+    from headrace.host.dpu.reference.audio_stream import AudioStream as AudioStream
     from headrace.host.dpu.specs.audio import AudioSpec as AudioSpec
     from headrace.host.dpu.specs.images import ImageSpec as ImageSpec
     from headrace.host.live.runtime import Runtime as Runtime

@@ -81,7 +81,7 @@ def _sparse_filterbank(bank: Bank, dtype: type[np.floating[Any]]) -> scipy.spars
 def prepare(spec: AudioSpec) -> None:
     """Make the tables that the CPU path uses, so that no request waits for them."""
     if spec.mel:
-        _sparse_filterbank(_bank(spec), _precision(spec))
+        _sparse_filterbank(_bank(spec), precision(spec))
     if spec.resampler == "fir":
         for rate in spec.rates:
             if resampling.has_fir(rate, spec.rate):
@@ -181,10 +181,13 @@ def log_mel(samples: NDArray[np.float32], spec: AudioSpec) -> Values:
             f"the audio has {len(samples)} samples at {spec.rate} Hz, and a frame takes {spec.window}; send at least "
             f"{spec.window / spec.rate:g} s"
         )
-    return _nemos(samples, spec) if _precision(spec) is np.float32 else _precise(samples, spec)
+    every, sounding = _windows(samples, spec)
+    powers = np.zeros((spec.n_mels, spec.frames(len(samples))), _values(spec))
+    powers[:, :sounding] = band_powers(every[:sounding], spec)
+    return logarithms(powers, spec)
 
 
-def _precision(spec: AudioSpec) -> type[np.floating[Any]]:
+def precision(spec: AudioSpec) -> type[np.floating[Any]]:
     """Return float32 for NeMo's spectra, and float64 for all others."""
     nemos = (
         spec.ends is Ends.ZEROS
@@ -197,54 +200,57 @@ def _precision(spec: AudioSpec) -> type[np.floating[Any]]:
     return np.float32 if nemos else np.float64
 
 
-def _nemos(samples: NDArray[np.float32], spec: AudioSpec) -> NDArray[np.float32]:
-    margin = spec.n_fft // 2
-    padded = np.zeros(len(samples) + spec.n_fft, np.float32)
-    padded[margin : margin + len(samples)] = samples
-    padded[margin + 1 : margin + len(samples)] -= np.float32(spec.preemphasis) * samples[:-1]
-    first = (spec.n_fft - spec.window) // 2  # outside the window all is 0; the start of a frame changes phases only
-    every = np.lib.stride_tricks.sliding_window_view(padded[first:], spec.window)[:: spec.hop]
-    filters, hann = _sparse_filterbank(_bank(spec), np.float32), spec.hann().astype(np.float32)
-    mel = np.empty((spec.n_mels, spec.frames(len(samples))), np.float32)
-    for start in range(0, mel.shape[1], BLOCK):
-        block = slice(start, min(start + BLOCK, mel.shape[1]))
-        spectra = scipy.fft.rfft(every[block] * hann, spec.n_fft)
-        mel[:, block] = filters @ (spectra.real**2 + spectra.imag**2).T
-    mel += np.float32(spec.log_floor)
-    return np.log(mel, out=mel)
+def _values(spec: AudioSpec) -> type[np.floating[Any]]:
+    """Return the type of the powers and of their logarithms, see log_mel."""
+    return precision(spec) if isinstance(spec.normalize, Statistics) else np.float32
 
 
-def _precise(samples: NDArray[np.float32], spec: AudioSpec) -> Values:
-    """Return the logarithm of the powers of all plans, with spectra in float64.
+def band_powers(frames: NDArray[Any], spec: AudioSpec) -> Values:
+    """Return the power of each band, shape (n_mels, T), of frames, shape (T, window)."""
+    kind = precision(spec)
+    filters, window = _sparse_filterbank(_bank(spec), kind), (spec.gain * spec.window_weights()).astype(kind)
+    powers = np.empty((spec.n_mels, len(frames)), _values(spec))
+    for start in range(0, len(frames), BLOCK):
+        block = slice(start, start + BLOCK)
+        spectra = scipy.fft.rfft(_filtered(frames[block], spec) * window, spec.n_fft)
+        powers[:, block] = filters @ (spectra.real**2 + spectra.imag**2).T
+    return powers
 
-    Frames of the padding alone are not computed, since their power is 0."""
-    every, sounding = _windows(samples, spec)
-    filters, window = _sparse_filterbank(_bank(spec), np.float64), spec.gain * spec.window_weights()
-    dtype = np.float64 if isinstance(spec.normalize, Statistics) else np.float32
-    mel = np.zeros((spec.n_mels, spec.frames(len(samples))), dtype)
-    for start in range(0, sounding, BLOCK):
-        block = slice(start, min(start + BLOCK, sounding))
-        spectra = scipy.fft.rfft(_filtered(every[block], spec) * window, spec.n_fft)
-        mel[:, block] = filters @ (spectra.real**2 + spectra.imag**2).T
+
+def logarithms(powers: Values, spec: AudioSpec) -> Values:
+    """Return the logarithms of powers, which are changed in place."""
+    floor = powers.dtype.type(spec.log_floor)
     if spec.floor is Floor.ADDED:
-        mel += dtype(spec.log_floor)
+        powers += floor
     else:
-        np.maximum(mel, dtype(spec.log_floor), out=mel)
-    np.log(mel, out=mel)
+        np.maximum(powers, floor, out=powers)
+    np.log(powers, out=powers)
     if spec.log10:
-        mel *= dtype(1 / math.log(10))
-    return mel
+        powers *= powers.dtype.type(1 / math.log(10))
+    return powers
 
 
-def _windows(samples: NDArray[np.float32], spec: AudioSpec) -> tuple[NDArray[np.float64], int]:
-    """Return the samples of all frames, shape (T, window), and how many frames from the first have any sound."""
+def emphasised(samples: NDArray[np.float32], before: NDArray[np.float32], spec: AudioSpec) -> NDArray[Any]:
+    """Return samples, shape (n,), with the pre-emphasis over the whole sound, if the spec wants it.
+
+    `before`: the sample before them, shape (1,), or shape (0,) if they are the first."""
+    kind = precision(spec)
+    signal = samples.astype(kind)
+    if spec.preemphasis and not spec.preemphasis_per_frame:
+        earlier = np.concatenate((before, samples[:-1])).astype(kind, copy=False)
+        signal[len(signal) - len(earlier) :] -= kind(spec.preemphasis) * earlier
+    return signal
+
+
+def _windows(samples: NDArray[np.float32], spec: AudioSpec) -> tuple[NDArray[Any], int]:
+    """Return the samples of all frames, shape (T, window), and how many frames from the first have any sound.
+
+    Frames of the padding alone need no spectra, since their power is 0."""
     count, margin = spec.padded(len(samples)), 0 if spec.ends is Ends.INSIDE else spec.window // 2
     samples = samples[:count]
-    padded = np.zeros(max(count, spec.window) + 2 * margin)
+    padded = np.zeros(max(count, spec.window) + 2 * margin, precision(spec))
     audio = padded[margin : margin + count]
-    audio[: len(samples)] = samples
-    if not spec.preemphasis_per_frame and spec.preemphasis:
-        audio[1 : len(samples)] -= spec.preemphasis * samples[:-1].astype(np.float64)
+    audio[: len(samples)] = emphasised(samples, samples[:0], spec)
     if spec.ends is Ends.MIRRORED:
         padded[:margin] = audio[margin:0:-1]
         padded[margin + count :] = audio[-2 : -margin - 2 : -1]
@@ -255,7 +261,7 @@ def _windows(samples: NDArray[np.float32], spec: AudioSpec) -> tuple[NDArray[np.
     return every[:frames], min(frames, -(-(len(samples) + margin) // spec.hop))
 
 
-def _filtered(frames: NDArray[np.float64], spec: AudioSpec) -> NDArray[np.float64]:
+def _filtered(frames: NDArray[Any], spec: AudioSpec) -> NDArray[Any]:
     """Return frames, shape (T, window), without their mean and with pre-emphasis, if the spec wants it."""
     if spec.remove_mean:
         frames = frames - frames.mean(1, keepdims=True)
