@@ -9,6 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("file", "keeps"), [("host/fleet/test_fleet.py", True), ("test_virtual_time.py", False)])
 def test_only_a_module_that_is_marked_keeps_its_order(file, keeps):
     command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "randomly", "-p", "no:cacheprovider"]

@@ -64,6 +64,7 @@ def test_the_imports_are_as_designed(tree):
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("contract", BREAKS)
 def test_an_import_against_the_design_is_refused(contract, tree):
     file, module, complaint = BREAKS[contract]

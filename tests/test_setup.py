@@ -84,6 +84,7 @@ def test_a_new_tag_on_the_commit_makes_set_up_install_again_and_another_commit_d
     assert not up_to_date()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "line",
     [

@@ -116,6 +116,7 @@ def test_every_benchmark_is_listed_and_stands_in_the_readme():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "words",
     [

@@ -57,6 +57,7 @@ def spoken() -> list[AudioClip]:
     return [rates[16_000], rates[44_100]]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("stage", ["resample", "mel", "normalize"])
 def test_preprocess_writes_each_stage(stage, xclbin, spoken, tmp_path):
     files = []

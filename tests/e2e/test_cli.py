@@ -41,6 +41,7 @@ def test_info_lists_kernels_offsets_and_banks(xclbin):
     assert all(bank.startswith("HBM") for bank in banks) and len(set(banks)) == 2
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("stage", ["decode", "resize", "crop", "normalize"])
 def test_preprocess_writes_each_stage(stage, xclbin, china, tmp_path):
     done = headrace("preprocess", "image", china, "--xclbin", xclbin, "--stage", stage, "--out", tmp_path, "--json")
@@ -237,6 +238,7 @@ def test_simulate_takes_settings_from_a_file_and_options_override_them(tmp_path)
     assert "latency_ms mean" in headrace("simulate", "--config", config).stdout
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -34,6 +34,7 @@ def mobilenet():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "products"),
     [

@@ -39,6 +39,7 @@ def test_an_interrupt_ends_it_while_it_runs(tmp_path, after_s):
     assert process.returncode == 130 and errors.endswith("headrace: interrupted\n") and "Traceback" not in errors
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("after_s", [0.0, 0.01, 0.03, 0.1, 0.3])
 def test_an_interrupt_ends_it_while_it_starts(tmp_path, after_s):
     process = start(tmp_path)

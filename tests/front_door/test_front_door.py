@@ -133,6 +133,7 @@ def test_values_and_policies_are_made_without_torch(tmp_path):
 # ---- simulate and sweep ----
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -32,6 +32,7 @@ def test_two_parts_give_rows_a_page_and_progress(tmp_path):
     assert "## copies" in page and "## decode" in page and "on the CPU at small size" in done.stderr
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("options", "words"),
     [

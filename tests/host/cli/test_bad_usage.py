@@ -435,12 +435,14 @@ def test_a_hardware_build_that_cannot_be_written(folder, reason):
     refused("build", "--target", "hw", "-o", folder, wording=f"-o {folder}: {reason}")
 
 
+@pytest.mark.quick(210)
 @pytest.mark.parametrize("value", ["magic", "", ",", "[red]x[/red]", ":smile:"])
 @pytest.mark.parametrize("command", NAMED, ids=" ".join)
 def test_a_name_that_is_not_known(command, value):
     refused(*command, value)
 
 
+@pytest.mark.quick(400)
 @pytest.mark.parametrize(
     ("command", "option", "value"),
     [
@@ -492,6 +494,7 @@ def test_the_demo_names_the_policies_that_can_serve_photos(policies):
     )
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(
     ("options", "wording"),
     [

@@ -58,6 +58,7 @@ def alive(session: int) -> list[str]:
     return found
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(
     "command",
     [
@@ -96,6 +97,7 @@ def test_ctrl_c(command, after_s, tmp_path, monkeypatch):
     assert not Path("new.xclbin").exists()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("launch", ["single", "queue"])
 def test_ctrl_c_amidst_photos_ends_the_units_and_leaves_whole_tensors(launch, tmp_path):
     """From a queue, one run of a unit goes on until it is told to stop."""

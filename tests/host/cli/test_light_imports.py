@@ -50,6 +50,7 @@ def loaded_by(*arguments: str) -> set[str]:
     return set(json.loads(done.stdout))
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_of_a_command_loads_nothing_heavy(command):
     loaded = loaded_by(command, "--help")

@@ -69,6 +69,7 @@ def test_a_name_that_is_no_text_is_printed_escaped(xclbin, photos, tmp_path):
     assert done.returncode == 0 and r"\udcff.jpg: " in done.stdout, done.stderr
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", ["[red]net[/red]", ":smile:", "mod:boom", "[/]"])
 def test_names_of_models_are_printed_as_they_are(name, tmp_path):
     file = tmp_path / "p[bold].json"
@@ -163,6 +164,7 @@ RESULTS = (
 )
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("command", RESULTS, ids=" ".join)
 def test_json_is_all_that_stands_on_stdout(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -187,12 +189,14 @@ def shell(line: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("command", ["simulate", "simulate --json", "--help", "--version"])
 def test_a_reader_that_has_seen_enough_is_no_error_to_tell_of(command):
     done = shell(f"headrace {command} | sleep 0")  # reads nothing
     assert (done.returncode, done.stderr) == (1, "")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("command", ["simulate --requests 100", "simulate --requests 100 --json"])
 def test_a_full_disk_is_one_line(command):
     done = shell(f"headrace {command} > /dev/full")
@@ -238,6 +242,7 @@ def test_the_options_of_simulate_stand_in_groups():
     assert "resnet50]" in groups["Traffic"]  # brackets are no markup
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("words", "completions"),
     [
@@ -278,6 +283,7 @@ def without_extras(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("command", [*RESULTS, ("--help",), ("profile", "--help"), ("demo", "--help")], ids=" ".join)
 def test_what_needs_no_extra_runs_without_any(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -285,6 +291,7 @@ def test_what_needs_no_extra_runs_without_any(command, tmp_path, monkeypatch):
     assert done.returncode == 0 and done.stdout, done.stderr
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("command", "extra"),
     [

@@ -72,6 +72,7 @@ def test_a_policy_that_cannot_be_found_is_not_tuned(policies, wording):
     assert done.returncode == 2 and wording in done.stderr and len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     ("options", "wording"),
     [

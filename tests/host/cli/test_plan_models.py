@@ -109,6 +109,7 @@ def test_in_words_it_tells_both_ways_and_the_commands(planned):
     assert all(piece["simulate"] in told for piece in pieces)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("options", "words"),
     [

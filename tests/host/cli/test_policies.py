@@ -209,6 +209,7 @@ def test_a_policy_that_does_not_return_is_interrupted(folder, monkeypatch):
     assert "nothing more happens" in done.stdout
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("module", "says"),
     [

@@ -40,6 +40,7 @@ REFUSAL = Refusal()
 sys.addaudithook(REFUSAL.hook)  # for the rest of the process; it does nothing where no folder is set
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("error", [errno.EIO, errno.EMFILE, errno.ENOSPC], ids=errno.errorcode.get)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_whichever_opening_is_refused_one_line_says_so(name, error, tmp_path, monkeypatch):

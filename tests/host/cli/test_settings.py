@@ -218,6 +218,7 @@ def test_simulate_takes_a_policy_of_a_module(patient):
     assert f"patient:Patient has no setting 'patience'; known are {known}" in done.stderr
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("name", "text"),
     [

@@ -95,6 +95,7 @@ def test_what_no_server_here_can_do_has_no_command_to_serve_it():
     assert best["serve"] is None and "headrace profile" in best["serve_note"]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "load",
     [("--rate-rps", "30", "--traffic", "mmpp", "--burst-s", "2"), ("--replay", "trace.csv")],
