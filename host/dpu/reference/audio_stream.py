@@ -107,11 +107,11 @@ class AudioStream:
             return self._signal[self._margin : 0 : -1]
         return np.zeros(self._margin, self._signal.dtype)
 
-    def _next(self, signal: NDArray[Any], most: int | None = None) -> NDArray[np.float32]:
-        """Make the frames that a signal completes, `most` at most, and drop what no later frame needs."""
+    def _next(self, signal: NDArray[Any], max_frames: int | None = None) -> NDArray[np.float32]:
+        """Make the frames that a signal completes, at most `max_frames`, and drop what no later frame needs."""
         spec = self.spec
         count = max(0, (len(signal) - self._skip - spec.window) // spec.hop + 1)
-        count = count if most is None else min(count, most)
+        count = count if max_frames is None else min(count, max_frames)
         mel = np.zeros((spec.n_mels, 0), np.float32)
         if count:
             frames = np.lib.stride_tricks.sliding_window_view(signal[self._skip :], spec.window)[:: spec.hop]
