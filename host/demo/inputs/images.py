@@ -74,7 +74,7 @@ def bundled_images() -> list[Path]:
 def demo_images() -> list[ImageFile]:
     """Return the bundled photos, re-encoded at several sizes, qualities and subsamplings. Gray photos stay gray.
 
-    Every photo comes once before one comes again in another form. The second call takes no time."""
+    Every photo comes once before one comes again in another form. They are made once in a process."""
     return list(_demo_images())
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from headrace.batching import HeadraceError, UsageError
 from headrace.host.dpu.hugging_face.names import processor
 from headrace.host.dpu.processors import ProcessorSpec
-from headrace.host.dpu.reference import audio, audio_file, pillow_file
+from headrace.host.dpu.reference import audio, pillow_file
 from headrace.host.dpu.reference.processor import process
 from headrace.host.dpu.specs import MAX_MEGAPIXELS, AudioSpec, Damaged
 
@@ -84,13 +84,7 @@ def _of_audio(source: Any, spec: AudioSpec) -> dict[str, NDArray[Any]]:
         return dict(audio.process(source, spec)[1])
     if not isinstance(source, np.ndarray):
         raise UsageError(f"{type(source).__name__} is no audio; give a path, bytes or an array of samples")
-    if source.dtype.kind != "f" or source.ndim != 1:
-        raise UsageError(
-            f"an array of {source.dtype} with shape {source.shape} is no audio; give floats (samples,) of -1 to "
-            f"1 at {spec.rate} Hz"
-        )
-    samples = source.astype(np.float32)
-    audio_file.check_samples(samples, spec.rate, spec.longest_s)
+    samples = audio.of_array(source, spec)
     return audio.named(audio.features(samples, spec), spec.valid(len(samples)), spec)
 
 

@@ -27,7 +27,7 @@ import scipy.sparse
 import soxr
 from numpy.typing import NDArray
 
-from headrace.batching import BadInput
+from headrace.batching import BadInput, UsageError
 from headrace.host.dpu.reference import audio_file, resampling
 from headrace.host.dpu.reference.mel import kaldi_filters, mel_filters
 from headrace.host.dpu.reference.processor import Form
@@ -120,6 +120,25 @@ def process(
     return by_name[spec.tensors.features], by_name
 
 
+def of_array(array: Any, spec: AudioSpec) -> NDArray[np.float32]:
+    """Return an array of samples of -1 to 1, shape (n,), at `spec.rate`, as float32.
+
+    Raises:
+        UsageError: The array is no sound.
+        BadInput: A sample is not a number or too large, or the sound is longer than `spec.longest_s`.
+    """
+    if not isinstance(array, np.ndarray):
+        raise UsageError(f"{type(array).__name__} is no audio; give a NumPy array of samples")
+    if array.dtype.kind != "f" or array.ndim != 1:
+        raise UsageError(
+            f"an array of {array.dtype} with shape {array.shape} is no audio; give floats (samples,) of -1 to "
+            f"1 at {spec.rate} Hz"
+        )
+    samples = array.astype(np.float32)
+    audio_file.check_samples(samples, spec.rate, spec.longest_s)
+    return samples
+
+
 def features(samples: NDArray[np.float32], spec: AudioSpec) -> NDArray[Any]:
     """Return the tensor of samples of shape (n,) at `spec.rate`, in `spec.dtype` and the shape `spec.shape(n)`.
 
@@ -182,9 +201,17 @@ def log_mel(samples: NDArray[np.float32], spec: AudioSpec) -> Values:
             f"{spec.window / spec.rate:g} s"
         )
     every, sounding = _windows(samples, spec)
-    powers = np.zeros((spec.n_mels, spec.frames(len(samples))), _values(spec))
-    powers[:, :sounding] = band_powers(every[:sounding], spec)
-    return logarithms(powers, spec)
+    powers = np.empty((spec.n_mels, len(every)), _values(spec))
+    powers[:, sounding:] = 0
+    _write_band_powers(powers[:, :sounding], every, spec)
+    return _logarithms(powers, spec)
+
+
+def log_bands(frames: NDArray[Any], spec: AudioSpec) -> Values:
+    """Return the logarithms of the power of each band, shape (n_mels, T), of frames, shape (T, window)."""
+    powers = np.empty((spec.n_mels, len(frames)), _values(spec))
+    _write_band_powers(powers, frames, spec)
+    return _logarithms(powers, spec)
 
 
 def precision(spec: AudioSpec) -> type[np.floating[Any]]:
@@ -201,23 +228,21 @@ def precision(spec: AudioSpec) -> type[np.floating[Any]]:
 
 
 def _values(spec: AudioSpec) -> type[np.floating[Any]]:
-    """Return the type of the powers and of their logarithms, see log_mel."""
+    """Return the type of powers and of their logarithms. log_mel tells when it is float64."""
     return precision(spec) if isinstance(spec.normalize, Statistics) else np.float32
 
 
-def band_powers(frames: NDArray[Any], spec: AudioSpec) -> Values:
-    """Return the power of each band, shape (n_mels, T), of frames, shape (T, window)."""
+def _write_band_powers(powers: Values, frames: NDArray[Any], spec: AudioSpec) -> None:
+    """Write the power of each band, shape (n_mels, T), of the first T frames, shape (T or more, window)."""
     kind = precision(spec)
     filters, window = _sparse_filterbank(_bank(spec), kind), (spec.gain * spec.window_weights()).astype(kind)
-    powers = np.empty((spec.n_mels, len(frames)), _values(spec))
-    for start in range(0, len(frames), BLOCK):
-        block = slice(start, start + BLOCK)
+    for start in range(0, powers.shape[1], BLOCK):
+        block = slice(start, min(start + BLOCK, powers.shape[1]))
         spectra = scipy.fft.rfft(_filtered(frames[block], spec) * window, spec.n_fft)
         powers[:, block] = filters @ (spectra.real**2 + spectra.imag**2).T
-    return powers
 
 
-def logarithms(powers: Values, spec: AudioSpec) -> Values:
+def _logarithms(powers: Values, spec: AudioSpec) -> Values:
     """Return the logarithms of powers, which are changed in place."""
     floor = powers.dtype.type(spec.log_floor)
     if spec.floor is Floor.ADDED:
@@ -230,16 +255,14 @@ def logarithms(powers: Values, spec: AudioSpec) -> Values:
     return powers
 
 
-def emphasised(samples: NDArray[np.float32], before: NDArray[np.float32], spec: AudioSpec) -> NDArray[Any]:
-    """Return samples, shape (n,), with the pre-emphasis over the whole sound, if the spec wants it.
+def emphasise(signal: NDArray[Any], samples: NDArray[np.float32], before: NDArray[np.float32], spec: AudioSpec) -> None:
+    """Apply the pre-emphasis over the whole sound, if the spec wants it, to `signal`, a copy of `samples`, shape (n,).
 
     `before`: the sample before them, shape (1,), or shape (0,) if they are the first."""
-    kind = precision(spec)
-    signal = samples.astype(kind)
     if spec.preemphasis and not spec.preemphasis_per_frame:
-        earlier = np.concatenate((before, samples[:-1])).astype(kind, copy=False)
-        signal[len(signal) - len(earlier) :] -= kind(spec.preemphasis) * earlier
-    return signal
+        kind = precision(spec)
+        signal[1:] -= kind(spec.preemphasis) * samples[:-1].astype(kind, copy=False)
+        signal[: len(before)] -= kind(spec.preemphasis) * before[: len(signal)].astype(kind, copy=False)
 
 
 def _windows(samples: NDArray[np.float32], spec: AudioSpec) -> tuple[NDArray[Any], int]:
@@ -250,7 +273,8 @@ def _windows(samples: NDArray[np.float32], spec: AudioSpec) -> tuple[NDArray[Any
     samples = samples[:count]
     padded = np.zeros(max(count, spec.window) + 2 * margin, precision(spec))
     audio = padded[margin : margin + count]
-    audio[: len(samples)] = emphasised(samples, samples[:0], spec)
+    audio[: len(samples)] = samples
+    emphasise(audio[: len(samples)], samples, samples[:0], spec)
     if spec.ends is Ends.MIRRORED:
         padded[:margin] = audio[margin:0:-1]
         padded[margin + count :] = audio[-2 : -margin - 2 : -1]

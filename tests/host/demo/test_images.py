@@ -22,6 +22,10 @@ def test_the_demo_images_cover_sizes_qualities_and_subsamplings(images):
         assert any(sampling in file.name for file in images)
 
 
+def test_they_are_made_once(images):
+    assert all(again is file for again, file in zip(demo_images(), images, strict=True))
+
+
 def test_every_photo_comes_once_before_one_comes_again(images):
     names = [file.name.split()[0] for file in images]
     third = len(names) // 3

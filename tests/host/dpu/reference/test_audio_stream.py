@@ -1,6 +1,7 @@
 """A sound in pieces has the frames and the tensors of the whole sound."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -101,11 +102,38 @@ def test_whisper_gives_a_tensor_for_each_30_seconds():
     for number, piece in enumerate(pieces(samples[:480100], (16000,))):
         assert stream.full == (number == 30)
         stream.push(piece)
-    assert stream.full and stream.push(samples[480100:480200]).shape[1] == 0
+    assert stream.full and stream.push(samples[480100:480800]).shape[1] == 0
     equal(stream.end(), wanted(samples[:480000], spec))
-    stream.push(samples[480200:])
-    assert stream.samples == len(samples) - 480000
+    assert not stream.full and stream.samples == 800
+    mel = stream.push(samples[480800:])  # also the frames of samples that waited
+    np.testing.assert_allclose(mel, log_mel(samples[480000:], spec)[:, : mel.shape[1]], rtol=0, atol=2e-6)
+    assert mel.shape[1] == (len(samples) - 480000 + 200 - 400) // 160 + 1
     equal(stream.end(), wanted(samples[480000:], spec))
+
+
+def test_samples_that_wait_for_a_window_are_not_lost_where_none_follow():
+    spec = replace(PLANS["whisper"], lengths=Lengths(samples=8000, frames=50))
+    samples = SOUNDS["voice"][:20000]
+    stream = AudioStream(spec)
+    stream.push(samples)
+    found = []
+    while stream.full:
+        found.append(stream.end())
+    found.append(stream.end())
+    for tensors, part in zip(found, (samples[:8000], samples[8000:16000], samples[16000:]), strict=True):
+        equal(tensors, wanted(part, spec))
+    assert stream.samples == 0
+
+
+def test_windows_that_nobody_ends_are_refused_and_what_came_stays():
+    spec = replace(PLANS["whisper"], lengths=Lengths(samples=8000, frames=50), longest_s=1.0)
+    stream, samples = AudioStream(spec), SOUNDS["voice"]
+    stream.push(samples[:16000])
+    stream.push(samples[16000:24000])
+    with pytest.raises(BadInput, match="more than 1 s wait for the next window; call end when one is full"):
+        stream.push(samples[:1])
+    for at in (0, 8000, 16000):
+        equal(stream.end(), wanted(samples[at : at + 8000], spec))
 
 
 def test_an_endless_sound_is_refused_and_what_came_stays():
@@ -128,7 +156,7 @@ def test_a_piece_with_a_value_that_is_no_number_is_refused_and_the_rest_stays(va
     equal(stream.end(), wanted(samples, spec))
 
 
-@pytest.mark.parametrize("array", [np.zeros(9, np.int16), np.zeros((9, 2))])
+@pytest.mark.parametrize("array", [np.zeros(9, np.int16), np.zeros((9, 2)), [0.0, 0.5]], ids=["int16", "two", "list"])
 def test_an_array_that_is_no_audio_is_refused(array):
-    with pytest.raises(UsageError, match="is no audio; give floats"):
+    with pytest.raises(UsageError, match="is no audio; give"):
         AudioStream(AudioSpec()).push(array)
