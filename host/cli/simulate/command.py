@@ -12,7 +12,7 @@ from headrace.batching.errors import UsageError
 from headrace.batching.registry import policy_names
 from headrace.batching.settings import option
 from headrace.bitstreams.whole_file import replacing
-from headrace.host.cli.console import numbers_of, out, show_json, tell, warn, working
+from headrace.host.cli.console import numbers_of, out, show, show_json, tell, warn, working
 from headrace.host.cli.options import HelpAll, Json, Ray, check_finite, check_readable, command, creatable, readable
 from headrace.host.cli.setting_options import (
     Assignments,
@@ -118,8 +118,9 @@ def simulate(
     if as_json:
         show_json({**done.result, "settings": scenario.flat(), "warnings": [*notes, *found]})
         return
-    title = f"{scenario.entry.name}, {scenario.workload.model}, seed {scenario.seed}"
-    table = Table(title=title, title_justify="left", show_header=False)
+    # Not as the title of the table, which breaks at the table's width: that varies with the duration of the run.
+    show(f"{scenario.entry.name}, {scenario.workload.model}, seed {scenario.seed}")
+    table = Table(show_header=False)
     table.add_column()
     table.add_column(justify="right")
     for name, number in numbers_of(done.result):

@@ -156,6 +156,12 @@ def test_a_profile_shows_each_batch_size_as_it_is_measured(tmp_path):
     assert re.search(r"batch 2: [\d.]+ ms, [\d.]+ requests/s", shown) and "2/?" in shown
 
 
+def test_the_head_of_a_run_stands_on_one_line_whatever_the_width_of_its_table():
+    done = headrace_here("simulate", "--requests", "20", "--policy", "work-conserving", "--model", "mobilenet_v1")
+    head, border, *_ = done.stdout.splitlines()
+    assert done.returncode == 0 and head == "work-conserving, mobilenet_v1, seed 0" and len(head) > len(border)
+
+
 RESULTS = (
     ("simulate", "--requests", "100"),
     ("smdp", "--tau", "0.3051,1.052", "--rho", "0.5"),
