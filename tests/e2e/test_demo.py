@@ -13,7 +13,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from command import headrace_here
+from command import headrace, headrace_here
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 from processes import children, lives
 
@@ -203,8 +203,7 @@ def words():
 
 def own_nets(folder: Path, arguments: list[str]) -> subprocess.CompletedProcess[str]:
     (folder / "own.py").write_text(NETS)
-    command = [*COMMAND, *arguments, "--out", str(folder), "--json"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=folder)
+    return headrace("demo", *arguments, "--out", folder, "--json", cwd=folder)
 
 
 def refused(folder: Path, *arguments: str) -> str:

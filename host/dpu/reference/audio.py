@@ -19,11 +19,9 @@ than 1e-4 of its logarithm in float32.
 import math
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.fft
-import scipy.sparse
 import soxr
 from numpy.typing import NDArray
 
@@ -42,6 +40,9 @@ from headrace.host.dpu.specs import (
     Statistics,
     Window,
 )
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 BLOCK = 128  # frames at a time: they, their spectra and their powers stay in a core's cache
 
@@ -70,17 +71,21 @@ def _filterbank(bank: Bank) -> NDArray[np.float32]:
 
 
 @cache
-def _sparse_filterbank(bank: Bank, dtype: type[np.floating[Any]]) -> scipy.sparse.csr_array:
+def _sparse_filterbank(bank: Bank, dtype: type[np.floating[Any]]) -> "csr_array":
     """Return the filterbank as a sparse matrix, since a bin lies in two filters at most.
 
     A dense product takes longer. It takes many times longer when a thread of its library spins for a core that is
     busy."""
-    return scipy.sparse.csr_array(_filterbank(bank).astype(dtype))
+    from scipy.sparse import csr_array  # large, as is scipy.fft: a server or a command without audio does not need them
+
+    return csr_array(_filterbank(bank).astype(dtype))
 
 
 def prepare(spec: AudioSpec) -> None:
-    """Make the tables that the CPU path uses, so that no request waits for them."""
+    """Make the tables that the CPU path uses and load its libraries, so that no request waits for them."""
     if spec.mel:
+        import scipy.fft  # noqa: F401
+
         _sparse_filterbank(_bank(spec), precision(spec))
     if spec.resampler == "fir":
         for rate in spec.rates:
@@ -234,6 +239,8 @@ def _values(spec: AudioSpec) -> type[np.floating[Any]]:
 
 def _write_band_powers(powers: Values, frames: NDArray[Any], spec: AudioSpec) -> None:
     """Write the power of each band, shape (n_mels, T), of the first T frames, shape (T or more, window)."""
+    import scipy.fft
+
     kind = precision(spec)
     filters, window = _sparse_filterbank(_bank(spec), kind), (spec.gain * spec.window_weights()).astype(kind)
     for start in range(0, powers.shape[1], BLOCK):

@@ -23,7 +23,6 @@ from typing import Any, Final
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from headrace.batching import UsageError
 from headrace.host.dpu.processors import MAX_SIDE, Engine, Filter
@@ -104,6 +103,8 @@ def _pass(image: NDArray[np.uint8], by: Taps) -> NDArray[np.uint8]:
     """Return an image with another number of rows: the product of a sparse matrix of taps and the rows.
 
     The sums are 32-bit integers, as in the libraries."""
+    from scipy.sparse import csr_array  # large; most images need no resampler
+
     rows, source = by.weights.shape[0], image.shape[0]
     present = np.arange(by.weights.shape[1]) < by.counts[:, None]
     places = (by.first[:, None] + np.arange(by.weights.shape[1], dtype=np.int32))[present]

@@ -9,7 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from command import COMMAND, headrace_here
+from command import headrace, headrace_here
 from processes import children
 
 from headrace.batching import POLICIES
@@ -102,7 +102,7 @@ def folder(tmp_path):
 
 
 def in_folder(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], cwd=folder, capture_output=True, text=True, timeout=240)
+    return headrace(*arguments, cwd=folder)
 
 
 def test_all_policies_are_listed_with_a_line_each():

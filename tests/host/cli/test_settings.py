@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from command import headrace, headrace_here
+from command import headrace, headrace_anew, headrace_here
 
 from headrace.batching.settings import FORMER, option
 from headrace.host.cli.serve.command import serve
@@ -241,14 +241,14 @@ def test_a_setting_stands_in_one_place_and_is_seen_everywhere(patient):
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: patient\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("[headrace.policies]\npatient = patient:Patient\n")
     for command in ("simulate", "serve"):
-        text = " ".join(headrace(command, "--help-all").stdout.split())
+        text = " ".join(headrace_anew(command, "--help-all").stdout.split())
         assert "--patience-ms FLOAT patient: How much longer it waits [default: 7]." in text
     run = ("simulate", "--rate-rps", 10, "--requests", 50, "--json")
-    by_option = json.loads(headrace(*run, "--policy", "patient", "--patience-ms", 107).stdout)
+    by_option = json.loads(headrace_anew(*run, "--policy", "patient", "--patience-ms", 107).stdout)
     assert by_option["settings"]["policy"] == "patient" and by_option["settings"]["patience_ms"] == 107.0
     file = patient / "run.toml"
     file.write_text('[policy]\nname = "patient"\npatience-ms = 107\n')
-    by_file = json.loads(headrace(*run, "--config", file).stdout)
+    by_file = json.loads(headrace_anew(*run, "--config", file).stdout)
     program = """
 import json
 from headrace.batching.registry import find_policy, policy_names
@@ -263,9 +263,9 @@ print(json.dumps([result["latency_ms"], names, "patience_ms" in every_setting(),
     latency_ms, names, listed, last = json.loads(done.stdout)
     assert by_option["latency_ms"] == by_file["latency_ms"] == latency_ms
     assert "patience_ms" in names and listed and last == "patient"
-    done = headrace(*run, "--policy", "patient", "--patience-ms", 901)
+    done = headrace_anew(*run, "--policy", "patient", "--patience-ms", 901)
     assert done.returncode == 2 and "--patience-ms 901: give 0 to 900" in done.stderr
-    done = headrace(*run, "--policy", "serial", "--patience-ms", 5)
+    done = headrace_anew(*run, "--policy", "serial", "--patience-ms", 5)
     assert "--patience-ms has no effect with --policy serial" in done.stderr
 
 

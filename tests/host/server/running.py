@@ -10,12 +10,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from forked import Forked
 from processes import children
 
 from headrace.batching import Profile, ProfilePoint
@@ -169,13 +170,17 @@ def write_profile(folder: Path, name: str) -> Path:
 
 @contextlib.contextmanager
 def serving(
-    *options: str, models: tuple[str, ...] = MODELS, profiled: bool = True, within: Path | None = None
+    *options: str,
+    models: tuple[str, ...] = MODELS,
+    profiled: bool = True,
+    within: Path | None = None,
+    program: Sequence[str] | None = None,
 ) -> Iterator[Server]:
     """Run a server on free ports with one worker, in the folder `within` or one of its own. With `profiled` it measures
-    no profile."""
+    no profile. It is a fork, or a new process of `program`, which takes the arguments of `headrace`."""
     with contextlib.nullcontext(str(within)) if within else tempfile.TemporaryDirectory() as folder:
         Path(folder, "served.py").write_text(SOURCE)
-        command = [*COMMAND, "serve", "--json", "--workers", "1", "--max-batch", "4"]
+        command = ["serve", "--json", "--workers", "1", "--max-batch", "4"]
         if not {"--policy", "--config"} & set(options):
             command += ["--policy", "work-conserving"]
         for port in ("http", "grpc", "metrics"):
@@ -184,8 +189,9 @@ def serving(
             command += ["--model", f"{name}=served:{name}"]
             if profiled:
                 command += ["--profile", str(write_profile(Path(folder), name))]
-        process = subprocess.Popen(
-            [*command, *options],
+        start = Forked if program is None else subprocess.Popen
+        process = start(
+            [*(program or ()), *command, *options],
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

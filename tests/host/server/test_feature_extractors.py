@@ -1,7 +1,6 @@
 """Test a server whose networks take the features of Hugging Face's speech models: audio files in, outputs out."""
 
 import json
-import subprocess
 
 import numpy as np
 import pytest
@@ -9,7 +8,8 @@ import torch
 import transformers
 import tritonclient.grpc
 import tritonclient.http
-from running import COMMAND, IMAGE_FILE, serving, write_profile
+from command import headrace
+from running import IMAGE_FILE, serving, write_profile
 from sounds import int16, speechlike, wav, written
 from tritonclient.utils import InferenceServerException
 
@@ -209,7 +209,7 @@ def test_the_metrics_count_what_the_dpu_cannot_do(server, client, transport):
     ],
 )
 def test_a_processor_that_is_not_that_of_the_network_is_refused_before_it_serves(options, text, folder):
-    command = [*COMMAND, "serve", "--model", "own=speech:whisper", "--http", "127.0.0.1:0", *options]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    command = ["serve", "--model", "own=speech:whisper", "--http", "127.0.0.1:0", *options]
+    done = headrace(*command, cwd=folder)
     assert done.returncode == 2 and text in done.stderr, done.stderr
     assert done.stderr.strip().splitlines()[-1].startswith("headrace: model 'own'")

@@ -269,7 +269,6 @@ HTTP, GRPC, HTTP2 = http_seeds(), grpc_seeds(), http2_seeds()
 
 @pytest.fixture
 def fuzzed(monkeypatch, tmp_path):
-    monkeypatch.setattr(running, "COMMAND", [sys.executable, "-c", TIMED])
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     (tmp_path / "twice.toml").write_text(
         'source = "served:scale"\npolicy = "work-conserving"\nprofile = "twice.json"\n'
@@ -285,7 +284,7 @@ def fuzzed(monkeypatch, tmp_path):
         "--max-request-megapixels": 8,
     }
     given = [str(part) for pair in options.items() for part in pair]
-    with serving(*given, models=("deep", "means")) as server:
+    with serving(*given, models=("deep", "means"), program=[sys.executable, "-c", TIMED]) as server:
         yield Fuzzed(server)
         status, said = server.end()
         assert status == 0 and not re.search("Traceback|never retrieved|hpack", said), said[-4000:]

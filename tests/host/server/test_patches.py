@@ -2,7 +2,6 @@
 
 import io
 import json
-import subprocess
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import numpy as np
@@ -11,8 +10,9 @@ import torch
 import transformers
 import tritonclient.grpc
 import tritonclient.http
+from command import headrace
 from PIL import Image
-from running import COMMAND, serving, write_profile
+from running import serving, write_profile
 from tritonclient.utils import InferenceServerException
 
 TRANSPORTS = {"http": tritonclient.http, "grpc": tritonclient.grpc}
@@ -278,15 +278,15 @@ def test_the_dpu_makes_the_patches_and_a_batch_has_a_bound(folder):
     ],
 )
 def test_an_input_of_another_kind_is_refused_at_the_start(folder, model, text):
-    command = [*COMMAND, "serve", "--model", model, "--processor", "qwen2-vl", "--max-batch=1", "--workers=1"]
+    command = ["serve", "--model", model, "--processor", "qwen2-vl", "--max-batch=1", "--workers=1"]
     command += [f"--{port}=127.0.0.1:0" for port in ("http", "grpc", "metrics")]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    done = headrace(*command, cwd=folder)
     assert done.returncode == 2 and text in done.stderr, done.stderr
 
 
 def test_a_network_with_joined_inputs_cannot_run_node_by_node(folder):
-    command = [*COMMAND, "serve", "--model", "vision:vision", "--policy", "lazy", "--workers=1"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    command = ["serve", "--model", "vision:vision", "--policy", "lazy", "--workers=1"]
+    done = headrace(*command, cwd=folder)
     assert done.returncode == 2
     assert "a batch joins its inputs, so it cannot run node by node; choose a policy that batches whole" in done.stderr
 

@@ -3,8 +3,8 @@
 import base64
 import io
 import json
-import subprocess
 
+import command
 import cv2
 import numpy as np
 import pytest
@@ -13,10 +13,8 @@ import transformers
 import tritonclient.grpc
 import tritonclient.http
 from PIL import Image
-from running import COMMAND, IMAGE_FILE, serving, write_profile
+from running import IMAGE_FILE, serving, write_profile
 from transformers.image_utils import load_image
-
-import headrace.host.workers.networks.models  # noqa: F401 (defines operators that torchvision needs)
 
 TRANSPORTS = {"http": tritonclient.http, "grpc": tritonclient.grpc}
 VIT = {"image_processor_type": "ViTImageProcessor", "size": {"height": 32, "width": 32}}
@@ -257,9 +255,9 @@ def test_units_make_the_tensors_of_jpeg_files_and_the_cpu_those_of_others(folder
 
 
 def test_a_processor_that_does_not_fit_is_one_line_at_the_start(folder):
-    command = [*COMMAND, "serve", "--model", f"{folder}/vit", "--processor", f"{folder}/siglip.json", "--max-batch=1"]
-    command += [f"--{port}=127.0.0.1:0" for port in ("http", "grpc", "metrics")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    words = ["serve", "--model", f"{folder}/vit", "--processor", f"{folder}/siglip.json", "--max-batch=1"]
+    words += [f"--{port}=127.0.0.1:0" for port in ("http", "grpc", "metrics")]
+    done = command.headrace(*words)
     reading, said = done.stderr.strip().splitlines()
     assert done.returncode == 2 and done.stdout == "" and reading == f"reading {folder}/vit/model.pt2"
     assert said == (

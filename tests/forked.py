@@ -1,0 +1,165 @@
+"""`headrace` as a fork of a process that has imported what it needs.
+
+A server starts in 0.3 s of CPU time so, and in 2.6 s as a new process, because torch and gRPC take long to import. The
+product's fork server gives the processes. Each of them forks a fork server of its own before it begins, as a server has
+one for its workers. The tests of `tests/e2e`, `tests/host/cli`, `tests/host/fleet` and the pages start new processes.
+"""
+
+import array
+import atexit
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from headrace.host.workers.fork_server import client, server
+from headrace.host.workers.fork_server.protocol import FIRST_FD, PID, STATUS
+
+COMMANDS = ("bench", "build", "plan", "preprocess", "profile", "reproduce", "serve", "simulate", "smdp")
+PRELOAD = (
+    *(f"headrace.host.cli.{name}" for name in COMMANDS),
+    "headrace.host.cli.serve.command",
+    "headrace.host.cli.simulate.command",
+    "headrace.host.server.serve",
+    "headrace.host.workers.networks.models",
+    "headrace.sim.simulation",
+)
+STARTED_S = 100.0  # the first process waits for the imports
+HERE = str(Path(__file__).parent)
+
+
+class Forked(subprocess.Popen):  # type: ignore[type-arg]
+    """A process that runs `headrace` with the arguments, in place of a program. It takes the streams, `cwd`, `env` and
+    `start_new_session` of Popen."""
+
+    def _execute_child(self, args: Sequence[str], *given: Any) -> None:
+        names = subprocess.Popen._execute_child.__code__.co_varnames[2:]
+        options = dict(zip(names, given, strict=False))
+        theirs = [options["p2cread"], options["c2pwrite"], options["errwrite"]]
+        env = dict(os.environ if options["env"] is None else options["env"])
+        named = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
+        request = {
+            "main": "forked",
+            "arguments": [str(options["start_new_session"]), *map(str, args)],
+            "env": env,
+            "directory": os.path.abspath(options["cwd"] or os.getcwd()),
+            "path": [HERE, *named, *(path for path in sys.path if path and not path.startswith(HERE))],
+            "cores": sorted(os.sched_getaffinity(0)),
+            "preload": list(PRELOAD),
+        }
+        self._life, life = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._life.settimeout(STARTED_S)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        body = os.memfd_create("request", os.MFD_CLOEXEC)
+        try:
+            os.write(body, json.dumps(request).encode())
+            streams = [stream if stream >= 0 else nothing for stream in theirs]
+            fds = array.array("i", [life.fileno(), nothing, body, *streams])
+            _control().sendmsg([b"f"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+        finally:
+            for fd in (nothing, body, *(stream for stream in theirs if stream >= 0)):
+                os.close(fd)
+            life.close()
+        message, (pidfd,), _, _ = socket.recv_fds(self._life, PID.size, 1)
+        os.close(pidfd)
+        (self.pid,) = PID.unpack(message)
+        self._child_created = True
+
+    def _try_wait(self, wait_flags: int) -> tuple[int, int]:
+        if wait_flags & os.WNOHANG and not select.select([self._life], [], [], 0)[0]:
+            return 0, 0
+        self._life.settimeout(None)
+        status = self._life.recv(STATUS.size)
+        self._life.close()
+        return self.pid, STATUS.unpack(status)[0] if status else -signal.SIGKILL
+
+    def _handle_exitstatus(self, status: int) -> None:  # type: ignore[override]
+        self.returncode = status
+
+    def _internal_poll(self, _deadstate: int | None = None, **_: Any) -> int | None:
+        if self.returncode is None and self._child_created:
+            with self._waitpid_lock:
+                pid, status = self._try_wait(os.WNOHANG) if self.returncode is None else (0, 0)
+                if pid:
+                    self._handle_exitstatus(status)
+        return self.returncode
+
+
+_CONTROL: list[socket.socket] = []
+
+
+def _control() -> socket.socket:
+    """Return the control socket of this process's fork server."""
+    if not _CONTROL:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            subprocess.Popen(
+                [sys.executable, "-m", server.__name__, str(theirs.fileno())],
+                env={**os.environ, **client.ENVIRONMENT, **client.ONE_THREAD, "GRPC_VERBOSITY": "NONE"},
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+        atexit.register(ours.close)  # it ends then, with all that it forked
+        _CONTROL.append(ours)
+    return _CONTROL[0]
+
+
+def _own_fork_server() -> None:
+    """Fork the process from which the workers of this one will be forked. It is a child of this one."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    errors = os.memfd_create("headrace-fork-server", os.MFD_CLOEXEC)
+    ours.setblocking(False)
+    pid = os.fork()
+    if pid:
+        theirs.close()
+        client.SHARED._process, client.SHARED._control, client.SHARED._errors = _Child(pid), ours, errors
+        return
+    ours.close()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for place, fd in enumerate((nothing, nothing, errors)):
+        os.dup2(fd, place)
+    os.environ.update(client.ENVIRONMENT | client.ONE_THREAD)
+    os.chdir("/")
+    server._run(server._Server(theirs).serve() or (lambda: None))
+
+
+class _Child(subprocess.Popen):  # type: ignore[type-arg]
+    """A child that was forked already."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__([], executable=str(pid))
+
+    def _execute_child(self, _: Any, executable: str, *given: Any) -> None:
+        self.pid, self._child_created = int(executable), True
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run `headrace` in a process that was forked. The first argument tells whether it begins a session."""
+    session, *words = arguments
+    for place in range(3):
+        os.dup2(FIRST_FD + place, place)
+    os.closerange(FIRST_FD, FIRST_FD + 3)
+    if session == "True":
+        os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _own_fork_server()
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
+    sys.argv, sys.path[0] = ["headrace", *words], ""  # the folder in which it runs, as for python -c
+    from headrace.host.cli.main import main as command
+
+    try:
+        command()
+    finally:
+        threading._shutdown()
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
