@@ -3,12 +3,17 @@
     .venv/bin/python -m benchmarks.front_ends [--seconds 30] [--rounds 15] [--json [FILE]]
 
 The cases take turns on one core. transformers computes Whisper's features by PyTorch, or by numpy where that is not
-installed. The errors are the largest differences from the former.
+installed. The errors are the largest differences from the former. faster-whisper and asrfront take part where they are
+installed (`pip install --no-deps faster-whisper==1.2.1 asrfront==0.2.2`). The last column is the hours of speech that a
+core prepares in an hour.
 """
 
 import argparse
+import importlib.util
 import time
 from collections.abc import Callable
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -36,6 +41,32 @@ def _timed(call: Callable[[], object]) -> float:
     return time.thread_time() - started
 
 
+def others(n_mels: int) -> dict[str, Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]]:
+    """Return the other libraries that are installed and compute Whisper's features of 30 s, by name."""
+    found: dict[str, Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]] = {}
+    if importlib.util.find_spec("asrfront"):
+        from asrfront import whisper
+
+        found["asrfront"] = lambda clip: whisper.log_mel(clip, n_mels=n_mels)
+    package = importlib.util.find_spec("faster_whisper")
+    if package is not None:  # without its __init__, which imports a decoder of media files
+        (folder,) = package.submodule_search_locations or ()
+        path = Path(folder, "feature_extractor.py")
+        own = importlib.util.spec_from_file_location("faster_whisper_feature_extractor", path)
+        assert own is not None and own.loader is not None
+        module = importlib.util.module_from_spec(own)
+        own.loader.exec_module(module)
+        extractor = module.FeatureExtractor(feature_size=n_mels)
+
+        def by_faster_whisper(clip: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            padded = np.pad(clip[: extractor.n_samples], (0, max(0, extractor.n_samples - len(clip))))
+            features: np.ndarray[Any, Any] = extractor(padded, padding=0)
+            return features
+
+        found["faster-whisper"] = by_faster_whisper
+    return found
+
+
 def run(options: argparse.Namespace) -> Report:
     import torch
     import transformers
@@ -44,7 +75,7 @@ def run(options: argparse.Namespace) -> Report:
     torch.set_num_threads(1)
     clip = samples(options.seconds)
     cases: dict[str, Callable[[int], float]] = {}
-    errors: dict[str, float] = {}
+    errors: dict[str, float] = {}  # by name of the case
     for name in NAMES:
         settings = dict(MODELS[name])
         spec, kind = audio_processor(name), str(settings.pop("feature_extractor_type"))
@@ -66,14 +97,20 @@ def run(options: argparse.Namespace) -> Report:
             cases[f"{name}, transformers by numpy"] = by_numpy
         assert spec.tensors is not None
         theirs = np.asarray(extractor(**call)[spec.tensors.features])[0]
-        errors[name] = float(np.abs(audio.features(clip, spec) - theirs).max())
+        errors[f"{name}, Headrace"] = float(np.abs(audio.features(clip, spec) - theirs).max())
+        for library, compute in others(spec.n_mels).items() if name.startswith("whisper") else ():
+            cases[f"{name}, {library}"] = lambda _, compute=compute: _timed(lambda: compute(clip))
+            features = compute(clip)
+            assert features.shape == theirs.shape, (library, features.shape)
+            errors[f"{name}, {library}"] = float(np.abs(features - theirs).max())
     found = measure(cases, options.rounds, warm_up=2)
     rows = []
     for case, values in found.items():
         name, library = case.split(", ")
-        error = f"{errors[name]:.1e}" if library == "Headrace" else ""
-        rows.append(f"{name} | {library} | {spread([1e3 * each for each in values], '.1f')} | {error}")
-    text = table(f"model | library | CPU ms for {options.seconds:g} s | error", rows)
+        error = f"{errors[case]:.1e}" if case in errors else ""
+        hours = f"{options.seconds / median(values):,.0f}"
+        rows.append(f"{name} | {library} | {spread([1e3 * each for each in values], '.1f')} | {error} | {hours}")
+    text = table(f"model | library | CPU ms for {options.seconds:g} s | error | hours in an hour", rows)
     return Report({"seconds": summary(found), "errors": errors}, text)
 
 
