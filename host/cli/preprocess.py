@@ -109,6 +109,7 @@ class EngineName(StrEnum):
     TORCHVISION = "torchvision"
     PILLOW12 = "pillow12"
     PILLOW13 = "pillow13"
+    OPENCV = "opencv"
 
 
 Xclbin = Annotated[Path | None, typer.Option(callback=readable, help="Use this container instead of building one.")]

@@ -16,7 +16,7 @@ from headrace.host.workers.networks.foreign.rules import EXPORTED, MEMORY_MIB, F
 NAME = re.compile(r"[\w-][\w.: -]{0,254}")  # no way out of a folder, no part of a path in a URL
 PREPROCESSORS = ("cpu", "dpu")
 NO_PROCESSOR = "none"  # as the processor: images are preprocessed by the network's own transform, or not at all
-ENGINES = ("torchvision", "pillow12", "pillow13")  # the values of `Engine`, which is not imported for the help alone
+ENGINES = ("torchvision", "pillow12", "pillow13", "opencv")  # values of `Engine`; the help alone does not import it
 
 
 @settings()

@@ -52,6 +52,7 @@ class Engine(Enum):
     TORCHVISION = "torchvision"
     PILLOW12 = "pillow12"
     PILLOW13 = "pillow13"
+    OPENCV = "opencv"  # its resize is INTER_LINEAR_EXACT, without antialiasing; all else is as with Pillow
 
 
 OF_TORCHVISION: Final = (Filter.BILINEAR, Filter.BICUBIC, Filter.LANCZOS)
@@ -153,6 +154,11 @@ class ProcessorSpec:
     def __post_init__(self) -> None:
         if self.engine is Engine.TORCHVISION and self.filter not in OF_TORCHVISION:
             raise UsageError(f"{self.name}: torchvision has no filter {self.filter.value}; choose the engine pillow13")
+        if self.engine is Engine.OPENCV and self.filter is not Filter.BILINEAR:
+            raise UsageError(
+                f"{self.name}: the engine opencv resizes by bilinear only, and the processor by {self.filter.value}; "
+                "choose another engine"
+            )
         if (self.mean is None) != (self.std is None):
             raise UsageError(f"{self.name}: give both image_mean and image_std, or neither")
         if self.std is not None and not all(value > 0 for value in self.std):

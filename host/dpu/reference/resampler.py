@@ -84,6 +84,8 @@ def resize(image: NDArray[np.uint8], width: int, height: int, by: Filter, engine
         UsageError: A size is outside 1 to MAX_SIDE.
     """
     rows, columns = image.shape[:2]
+    if engine is Engine.OPENCV:
+        return np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR_EXACT), np.uint8)
     for axis in (0, 1) if columns_first(columns, rows, width, height, engine) else (1, 0):
         target = (height, width)[axis]
         if image.shape[axis] == target:

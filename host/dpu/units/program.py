@@ -180,6 +180,8 @@ def program(
         UnsupportedInput: The compute unit does not do what the spec wants for this size.
         UsageError: The spec does not take this size.
     """
+    if spec.engine is Engine.OPENCV:
+        raise UnsupportedInput(f"{spec.name}: the CU's scaler has no engine opencv")
     plan = spec.plan(source)
     dtype = spec.table().dtype
     stored = _stored(plan.image, turn)

@@ -329,4 +329,4 @@ def test_a_processor_too_many_or_an_unknown_engine_is_refused():
     assert "--processor: 3 for 2 models; give one for all, or one for each" in refused(
         "serve", *FREE, "--model", "a:a", "--model", "b:b", *("--processor", "none") * 3
     )
-    assert "choose from torchvision, pillow12, pillow13" in refused("serve", *FREE, "--engine", "opencv")
+    assert "choose from torchvision, pillow12, pillow13" in refused("serve", *FREE, "--engine", "opencl")

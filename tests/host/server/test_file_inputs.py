@@ -163,7 +163,7 @@ def test_tensors_that_do_not_fit_the_network_are_refused(name, inputs, text):
             "no processor 'clip-vit-base-patch3'; did you mean clip-vit-base-patch32",
         ),
         ({"processor": "clip-vit-base-patch32", "mean": (0.5,) * 3}, "and so does --mean; leave out --mean"),
-        ({"processor": "qwen2-vl", "engine": "opencv"}, "choose from torchvision, pillow12, pillow13"),
+        ({"processor": "qwen2-vl", "engine": "opencl"}, "choose from torchvision, pillow12, pillow13, opencv"),
         ({"processor": "/nowhere.json"}, "processor /nowhere.json: No such file or directory"),
     ],
 )

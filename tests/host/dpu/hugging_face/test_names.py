@@ -100,8 +100,8 @@ def test_a_name_is_the_known_model_even_where_a_folder_has_that_name(model, monk
 
 @pytest.mark.parametrize("engine", Engine)
 def test_an_engine_is_named_or_given(engine):
-    assert processor("qwen2-vl", engine) == processor("qwen2-vl", engine.value)
-    assert processor("qwen2-vl", engine).engine is engine
+    assert processor("vit-base-patch16-224", engine) == processor("vit-base-patch16-224", engine.value)
+    assert processor("vit-base-patch16-224", engine).engine is engine
 
 
 WRONG = '{"image_processor": {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 0}}'
@@ -133,7 +133,12 @@ def test_what_is_no_processor_is_refused(name, told, tmp_path):
 
 
 def test_an_unknown_engine_is_refused():
-    with pytest.raises(UsageError, match="no engine 'opencv'; choose from torchvision, pillow12, pillow13"):
+    with pytest.raises(UsageError, match="no engine 'opencl'; choose from torchvision, pillow12, pillow13, opencv"):
+        processor("qwen2-vl", "opencl")
+
+
+def test_opencv_resizes_by_bilinear_only():
+    with pytest.raises(UsageError, match="opencv resizes by bilinear only, and the processor by bicubic"):
         processor("qwen2-vl", "opencv")
 
 

@@ -1,5 +1,6 @@
 """Test that a processor's tensors are those of transformers, to the bit, with each of its back ends."""
 
+import cv2
 import numpy as np
 import pytest
 import transformers
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from like_transformers import ENGINES, check, engines, picture
 from PIL import Image
 
-from headrace.batching import UsageError
+from headrace.batching import UnsupportedInput, UsageError
 from headrace.host.dpu.hugging_face.names import names, processor
 from headrace.host.dpu.hugging_face.reading import CLASSES, from_hf
 from headrace.host.dpu.processors import (
@@ -22,6 +23,7 @@ from headrace.host.dpu.processors import (
 )
 from headrace.host.dpu.processors.spec import Crop
 from headrace.host.dpu.reference.processor import forms, laid_out, process, tiled
+from headrace.host.dpu.units.program import program
 
 SIZES = [
     (640, 427),
@@ -240,3 +242,20 @@ def test_the_forms_are_those_of_the_tensors(name):
         assert {key: (form.shape, form.dtype) for key, form in found.items()} == {
             key: (values.shape, values.dtype) for key, values in made.items()
         }
+
+
+@pytest.mark.parametrize("size", [(640, 427), (33, 57), (224, 224)])
+def test_the_engine_opencv_resizes_as_opencv(size):
+    settings = {"image_processor_type": "ViTImageProcessor", "size": {"height": 224, "width": 200}}
+    spec = from_hf({**settings, "image_mean": [0.1, 0.2, 0.3], "image_std": [0.5, 0.6, 0.7]}, Engine.OPENCV)
+    image = np.asarray(picture(*size))
+    resized = cv2.resize(image, (200, 224), interpolation=cv2.INTER_LINEAR_EXACT)
+    values = (resized * np.float64(1 / 255)).astype(np.float32)
+    values = (values - np.float32([0.1, 0.2, 0.3])) / np.float32([0.5, 0.6, 0.7])
+    assert np.array_equal(process(image, spec)["pixel_values"], values.transpose(2, 0, 1)[None])
+
+
+def test_the_compute_unit_has_no_engine_opencv():
+    spec = from_hf({"image_processor_type": "ViTImageProcessor"}, Engine.OPENCV)
+    with pytest.raises(UnsupportedInput, match="ViTImageProcessor: the CU's scaler has no engine opencv"):
+        program(spec, Size(640, 480))
