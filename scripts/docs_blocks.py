@@ -523,6 +523,7 @@ class Interpreter:
         commands, commands_end = os.pipe()
         self._answers, answers = os.pipe()
         self._commands = os.fdopen(commands_end, "w")
+        self._killed = False
         program = INTERPRETER.replace("COMMANDS", str(commands)).replace("ANSWERS", str(answers))
         with self._files[1].open("wb") as stderr:
             self._process = subprocess.Popen(
@@ -557,6 +558,8 @@ class Interpreter:
                 elif self._process.poll() is not None:
                     break
                 elif time.monotonic() > deadline:
+                    kill_group(self._process)  # it would go on with the block for as long as `close` waits
+                    self._killed = True
                     return Result(f"none after {limit_s:g} s", read(out), read(err))
         except BrokenPipeError:
             pass
@@ -572,7 +575,8 @@ class Interpreter:
         os.close(self._answers)
         problem = None
         try:
-            if status := self._process.wait(END_S):
+            status = self._process.wait(END_S)
+            if status and not self._killed:
                 problem = f"the Python interpreter ended with status {status}: {read(self._files[1])}"
         except subprocess.TimeoutExpired:
             problem = f"the Python interpreter did not end within {END_S:g} s"

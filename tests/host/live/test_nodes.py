@@ -20,7 +20,9 @@ from headrace.sim.engine import Arrivals, run
 
 pytestmark = pytest.mark.timed
 
-UNIT = 0.05  # s a node: long against what a busy machine may be late
+UNIT = 0.15  # s a node. The schedule is the same while a busy machine is less than half of it late.
+
+CLOCK_S = 2e-3  # asyncio's timers are whole milliseconds
 
 
 class Unit:
@@ -88,8 +90,9 @@ def test_what_is_simulated_is_what_is_served(graph, at, lengths):
     done, executions = live(LazyBatching({"net": times}, 1, 8, steps), times, at, lengths=lengths)
     assert schedule(e.task for e in executions) == schedule(ran.task for ran in expected.ran)
     for number, inference in enumerate(done):
-        assert inference.served.finished == pytest.approx(expected.finished[number], abs=0.6 * UNIT)
-        assert inference.served.started == pytest.approx(expected.started[number], abs=0.6 * UNIT)
+        # A busy machine may be late, but nothing can be early. test_virtual.py asks for the exact times.
+        assert inference.served.finished > expected.finished[number] - CLOCK_S
+        assert inference.served.started > expected.started[number] - CLOCK_S
         assert inference.output.shape == (3,)
 
 
