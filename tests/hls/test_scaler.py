@@ -17,7 +17,7 @@ from headrace.host.dpu.units.status import Status
 RNG = np.random.default_rng(0)
 OF_ENGINES = [
     (by, engine)
-    for engine in Engine
+    for engine in resampler.WITH_TAPS
     for by in Filter
     if engine is not Engine.TORCHVISION or by not in (Filter.BOX, Filter.HAMMING)
 ]

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from headrace.batching import UsageError
 from headrace.host.dpu.processors import MAX_SIDE, Engine, Filter
 
+WITH_TAPS: Final = (Engine.TORCHVISION, Engine.PILLOW12, Engine.PILLOW13)  # the engines that resize by taps
 BITS: Final = 22  # of Pillow's taps, and the most of torchvision's: 8 bits of a pixel and 2 of overflow fill 32
 TAP_LIMIT: Final = 1 << 15  # torchvision's taps are 16-bit integers
 STRIP: Final = 1536  # values of a row that a pass takes at once, which bounds its memory

@@ -34,6 +34,7 @@ from headrace.host.dpu.processors import (
     type_name,
 )
 from headrace.host.dpu.reference.processor import shape
+from headrace.host.dpu.reference.resampler import WITH_TAPS
 from headrace.host.dpu.specs import Orientation
 from headrace.host.dpu.units import scaler
 from headrace.host.dpu.units.scaler import Box, ScalerTable, Span
@@ -180,8 +181,8 @@ def program(
         UnsupportedInput: The compute unit does not do what the spec wants for this size.
         UsageError: The spec does not take this size.
     """
-    if spec.engine is Engine.OPENCV:
-        raise UnsupportedInput(f"{spec.name}: the CU's scaler has no engine opencv")
+    if spec.engine not in WITH_TAPS:
+        raise UnsupportedInput(f"{spec.name}: the CU's scaler has no engine {spec.engine.value}")
     plan = spec.plan(source)
     dtype = spec.table().dtype
     stored = _stored(plan.image, turn)
