@@ -224,6 +224,7 @@ def test_seconds_of_samples_give_the_definitions_sum(unit, rate):
     check(unit, noise(2 * rate + 1), rate)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("rate", [rate for rate in RATES if rate != 16000])
 def test_the_error_to_float64_is_that_of_rounding_taps_and_sums(rate):
     """With the taps of the definition as they are. The sum's rounding is half of 2^-21; each tap's adds up to 2^-24."""

@@ -205,7 +205,7 @@ def test_a_jpeg_that_is_cut_off_gives_the_rows_that_are_there(subsampling, progr
     data = by_pillow("JPEG", subsampling=subsampling, progressive=progressive, quality=90)
     whole = opencv(data)
     head, blur = data.index(b"\xff\xda") + 20, []
-    for length in range(head, len(data) - 2, 97):
+    for length in range(head, len(data) - 2, 293):
         try:
             photo = decode(data[:length], 1, Damaged.LENIENT)
         except CorruptInput:  # within the head of a later scan
