@@ -86,7 +86,7 @@ def _result(registers: dict[str, int], given: dict[str, int], buffers, has_recor
     assert [record[i] for i in (0, 1, 3, 4)] == told, "record and registers differ"
     refused = told[0] == Status.BAD_ARGUMENT and not told[3]
     assert record[2] in ((0, given["mels"]) if refused else (given["mels"] if given["stage"] else 0,))
-    assert not record[6:].any()
+    assert not record[6]
     return Status(told[0]), told[1], (told[3], told[2]), int(record[5]), buffers["mel"]
 
 

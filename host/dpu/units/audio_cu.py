@@ -24,15 +24,23 @@ from headrace.host.dpu.preprocessor import CuRun, Preprocessed
 from headrace.host.dpu.reference import audio_file
 from headrace.host.dpu.reference.audio_file import Pcm
 from headrace.host.dpu.specs import AUDIO_FORMATS, AudioSpec, AudioStage
-from headrace.host.dpu.units.audio_tables import filter_program, taps_table
+from headrace.host.dpu.units.audio_tables import (
+    FLOOR_ONE,
+    PREEMPHASIS_ONE,
+    filter_program,
+    floor_of,
+    plan_of,
+    taps_table,
+    window_table,
+)
 from headrace.host.dpu.units.cu import Cu, CuLost, as_int
 from headrace.host.dpu.units.pool import CuPool, OpenPool
 from headrace.host.dpu.units.run_limits import audio_clocks
 from headrace.host.dpu.units.status import Status
 
 STATISTICS_BYTES = 16  # for each band, after the log-mels
-PROGRAM_BYTES = 4096  # at the start of `tables`, before the taps
-PREEMPHASIS_ONE, FLOOR_ONE = 1 << 18, 1 << 40  # a 1 in the registers' units
+PROGRAM_BYTES = 6144  # at the start of `tables`, before the taps: the filterbank's program, and the window
+MAX_SAMPLES = 65535 * 160 - 1  # of a sound at 16 kHz
 # Fields of a spec that the CUs have one value for, which is the default.
 FIXED = (
     "mel",
@@ -52,10 +60,14 @@ FIXED = (
 
 
 def tables(spec: AudioSpec, rate: int) -> NDArray[np.uint8]:
-    """Return the content of `tables` for files of `rate` Hz: the program of the filterbank, then the taps."""
-    program, taps = filter_program(spec).astype("<u8"), taps_table(spec, rate).astype("<i4")
-    assert program.nbytes == PROGRAM_BYTES
-    return np.concatenate([program.reshape(-1).view(np.uint8), taps.reshape(-1).view(np.uint8)])
+    """Return the content of `tables` for files of `rate` Hz: the program of the filterbank, the window, the taps."""
+    parts = (
+        filter_program(spec).astype("<u8"),
+        window_table(spec).astype("<u4"),
+        taps_table(spec, rate).astype("<i4"),
+    )
+    assert parts[0].nbytes + parts[1].nbytes == PROGRAM_BYTES
+    return np.concatenate([part.reshape(-1).view(np.uint8) for part in parts])
 
 
 def registers(spec: AudioSpec) -> dict[str, int]:
@@ -63,8 +75,11 @@ def registers(spec: AudioSpec) -> dict[str, int]:
     return {
         "mels": spec.n_mels,
         "preemphasis": min(round(spec.preemphasis * PREEMPHASIS_ONE), PREEMPHASIS_ONE - 1),
-        "log_floor": round(spec.log_floor * FLOOR_ONE),
+        "log_floor": floor_of(spec) % 2**32,
         "left_out": spec.left_out,
+        "plan": plan_of(spec),
+        "min_samples": spec.padded(0),
+        "max_samples": MAX_SAMPLES if spec.lengths.samples is None else spec.lengths.samples,
     }
 
 
