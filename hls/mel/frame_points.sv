@@ -33,9 +33,12 @@ module frame_points
 
   // ---- In: the magnitudes' bits, and the exponent behind them ----
   logic [6:0]      next_q, number;
-  logic            busy_q, write, page_q, end_1_q, end_2_q;
+  logic            busy_q, write, page_q, end_1_q, end_2_q, end_3_q;
   logic [3:0][34:0] magnitude;
   logic [34:0]     all_q, magnitudes_q;
+  logic [39:0]     padded;
+  logic [7:0]      group_q;     // of magnitudes, with the first bit
+  logic [2:0]      groups_q;    // zeros in front of it
   logic [5:0]      zeros;
   exponent_t [1:0] exponent_q;  // of the pages
 
@@ -51,11 +54,13 @@ module frame_points
       busy_q  <= 1'b0;
       end_1_q <= 1'b0;
       end_2_q <= 1'b0;
+      end_3_q <= 1'b0;
       page_q  <= 1'b0;
     end else begin
       busy_q  <= write && number != 7'd127;
       end_1_q <= write && number == 7'd127;
       end_2_q <= end_1_q;
+      end_3_q <= end_2_q;
       if (end_1_q) page_q <= !page_q;
     end
   end
@@ -66,12 +71,19 @@ module frame_points
     magnitudes_q <= (next_q == 7'd1 ? '0 : magnitudes_q) | all_q;
   end
 
+  assign padded = {magnitudes_q, 5'b11111};
   always_comb begin
-    zeros = 6'd35;
-    for (int unsigned i = 0; i < 35; i++) if (magnitudes_q[i]) zeros = 6'(34 - i);
+    zeros = {groups_q, 3'd7};
+    for (int unsigned i = 0; i < 8; i++) if (group_q[i]) zeros = {groups_q, 3'(7 - i)};
   end
   always_ff @(posedge clk_i) begin
-    if (end_2_q) exponent_q[!page_q] <= zeros > {1'b0, max_exponent_i} ? max_exponent_i : zeros[4:0];
+    for (int unsigned i = 0; i < 5; i++) begin
+      if (padded[8*i+:8] != '0) begin
+        group_q  <= padded[8*i+:8];
+        groups_q <= 3'(4 - i);
+      end
+    end
+    if (end_3_q) exponent_q[!page_q] <= zeros > {1'b0, max_exponent_i} ? max_exponent_i : zeros[4:0];
   end
 
   // ---- Which frame leaves ----
@@ -95,7 +107,7 @@ module frame_points
       read_page_q <= 1'b0;
     end else begin
       held_q  <= held_q + 2'(begin_i) - 2'(read_end);
-      whole_q <= whole_q + 2'(end_2_q) - 2'(read_end);
+      whole_q <= whole_q + 2'(end_3_q) - 2'(read_end);
       if (read_start) reading_q <= 1'b1;
       else if (read_end) reading_q <= 1'b0;
       if (read_end) read_page_q <= !read_page_q;

@@ -7,7 +7,7 @@
 //             last value has left.
 // Throughput  a sample a clock; two points of the DFT, one step of the filterbank and one value a
 //             clock behind it, so that a frame is done within its 160 samples.
-// Latency     of the program 384 clocks, of the sound 32, of zeros in front of it 100; 620 from
+// Latency     of the program 384 clocks, of the sound 33, of zeros in front of it 100; 620 from
 //             the last sample in a frame's window to its first value, with the program of 80
 //             filters, and 760 with frames of 400 samples.
 // Limits      n_mels 4 to 128; any other is not checked. One request inside at a time.
@@ -76,7 +76,8 @@ module mel
   logic [4:0]  bits_left_q;
   logic [2:0]  rest_q;       // below 5
   logic [3:0]  rest;
-  logic [27:0] frame_count, frames_left_q;
+  logic [27:0] frame_count_q, frames_left_q;
+  logic        none_q;       // no frame
   logic        start, value_last, loading, ok, frames_idle;
 
   assign program_ready_o = state_q == StLoad;
@@ -85,7 +86,6 @@ module mel
   assign frames_valid_o  = state_q == StFrames;
   assign loading         = program_ready_o && program_valid_i;
   assign rest            = {rest_q, dividend_q[26]};
-  assign frame_count     = {1'b0, dividend_q} + 28'(plan.ends == EndsZeros);
   assign ok              = sound_q.status == StatusOk;
   assign start           = state_q == StFrames && frames_ready_i && ok;
   assign beyond          = {1'b0, count_q} - {1'b0, sound_q.count};
@@ -94,8 +94,8 @@ module mel
   always_comb begin
     frames_o = sound_q;
     if (ok) begin
-      frames_o.status = frame_count == '0 ? StatusBadArgument : StatusOk;
-      frames_o.count  = {4'd0, frame_count};
+      frames_o.status = none_q ? StatusBadArgument : StatusOk;
+      frames_o.count  = {4'd0, frame_count_q};
     end
   end
 
@@ -109,9 +109,9 @@ module mel
         StLoad:   if (loading && word_q == 9'(ProgramWords - 1)) state_q <= StSound;
         StSound:  if (sound_valid_i) state_q <= sound_i.status == StatusOk ? StLimit : StFrames;
         StLimit:  if (limit_q == 2'd2) state_q <= StDivide;
-        StDivide: if (bits_left_q == 5'd1) state_q <= StFrames;
+        StDivide: if (bits_left_q == '0) state_q <= StFrames;
         StFrames: begin
-          if (frames_ready_i) state_q <= !ok ? StLoad : frame_count == '0 ? StDrain : StRun;
+          if (frames_ready_i) state_q <= !ok ? StLoad : none_q ? StDrain : StRun;
         end
         StRun: begin
           if (value_valid_o && value_ready_i && value_last && frames_left_q == 28'd1) begin
@@ -139,12 +139,14 @@ module mel
       samples_q  <= beyond[32] ? count_q : sound_q.count;
       dividend_q <= plan.ends == EndsZeros || plan.ends == EndsMirrored ? count_q[31:5] :
                     spanned[32] ? '0 : spanned[31:5];
-    end else if (state_q == StDivide) begin
+    end else if (state_q == StDivide && bits_left_q != '0) begin
       bits_left_q <= bits_left_q - 5'd1;
       dividend_q  <= {dividend_q[25:0], rest >= 4'd5};
       rest_q      <= 3'(rest >= 4'd5 ? rest - 4'd5 : rest);
     end
-    if (start) frames_left_q <= frame_count;
+    frame_count_q <= {1'b0, dividend_q} + 28'(plan.ends == EndsZeros);
+    none_q        <= dividend_q == '0 && plan.ends != EndsZeros;
+    if (start) frames_left_q <= frame_count_q;
     else if (value_valid_o && value_ready_i && value_last) frames_left_q <= frames_left_q - 28'd1;
   end
 
@@ -181,7 +183,7 @@ module mel
     .given_i        (sound_q.count),
     .count_i        (samples_q),
     .pad_i          (pad_q),
-    .frames_i       (frame_count),
+    .frames_i       (frame_count_q),
     .idle_o         (frames_idle),
     .sample_i,
     .sample_valid_i,

@@ -129,6 +129,13 @@ def test_a_file_of_a_rate_without_its_taps_is_refused_with_what_it_is():
         {"preemphasis": 1 << 18},
         {"left_out": 2},
         {"left_out": 1 << 31},
+        {"plan": 3 << 1},
+        {"plan": 1 << 4},
+        {"plan": 1 << 7},
+        {"plan": 1 << 16},
+        {"min_samples": 11, "max_samples": 10},
+        {"max_samples": 65535 * 160},
+        {"min_samples": 1 << 31, "max_samples": 1 << 31},
         {"taps_rate": 0},
         {"taps_rate": 16001},
         {"taps_rate": 0x10000 + 16000},
@@ -142,7 +149,11 @@ def test_odd_arguments_are_refused_and_nothing_is_written(wrong):
 
 
 def test_what_only_mel_needs_does_not_count_in_front_of_it():
-    result = both(wav(speech(0.1, 16000), 16000), RESAMPLE, scalars={"mels": 3, "preemphasis": 1 << 30, "left_out": 7})
+    result = both(
+        wav(speech(0.1, 16000), 16000),
+        RESAMPLE,
+        scalars={"mels": 3, "preemphasis": 1 << 30, "left_out": 7, "plan": 255},
+    )
     assert result.status == Status.OK
 
 

@@ -75,7 +75,7 @@ module dft5
   end
 
   // ---- Products: of both real parts, of both imaginary ones, of the sums' difference ----
-  assign turn_index_o = slot == 2'd0 ? 2'd2 : {1'b0, negate_i};
+  always_ff @(posedge clk_i) turn_index_o <= slot == 2'd2 ? 2'd2 : {1'b0, negate_i};
   always_comb begin
     unique case (slot)
       2'd2: {turn_re_o, turn_im_o} = {re_2, re_1};

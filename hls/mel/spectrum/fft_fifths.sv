@@ -45,15 +45,12 @@ module fft_fifths
     return number == 3'd0 ? 2'd2 : {1'b0, number[1]};
   endfunction
 
-  // (number + 2 b) modulo 5
-  function automatic logic [2:0] forward(logic [2:0] number, logic [2:0] b);
-    return 3'((int'(number) + 2 * int'(b)) % 5);
-  endfunction
-
-  // (number - 2 b) modulo 5
-  function automatic logic [2:0] back(logic [2:0] number, logic [2:0] b);
-    return 3'((int'(number) + 3 * int'(b)) % 5);
-  endfunction
+  // (number + 2 b) modulo 5 and (number - 2 b) modulo 5, number in front of b
+  logic [63:0][2:0] forward, back;
+  for (genvar i = 0; i < 64; i++) begin : gen_modulo
+    assign forward[i] = 3'((i / 8 + i % 8 * 2) % 5);
+    assign back[i]    = 3'((i / 8 + i % 8 * 3) % 5);
+  end
 
   // ---- First pass ----
   logic        out_1;
@@ -89,7 +86,7 @@ module fft_fifths
   logic [5:1][7:0] write_1_address_q;
   logic            end_1;
 
-  assign flip_1          = other_bank(forward(r_q[5:3], r_q[2:0]));
+  assign flip_1          = other_bank(forward[r_q]);
   assign turn_index_o[0] = {r_q, slot_1_q};
   assign turn_index_o[1] = {r_q, slot_1_q};
   assign turn_re_o[0]    = low_1.re[34:0];
@@ -137,8 +134,8 @@ module fft_fifths
   assign other_2     = other_bank(c_q);
   assign near_number = slot_2_q == 2'd0 ? 3'd1 : slot_2_q == 2'd1 ? 3'd2 : 3'd0;
   assign far_number  = slot_2_q == 2'd0 ? 3'd4 : slot_2_q == 2'd1 ? 3'd3 : 3'd0;
-  assign low_number  = back(other_2 ? far_number : near_number, b_q);
-  assign high_number = back(other_2 ? near_number : far_number, b_q);
+  assign low_number  = back[{other_2 ? far_number : near_number, b_q}];
+  assign high_number = back[{other_2 ? near_number : far_number, b_q}];
   assign end_2       = busy_2_q && c_q == 3'd4 && b_q == 3'd7 && slot_2_q == 2'd2;
 
   always_ff @(posedge clk_i) begin

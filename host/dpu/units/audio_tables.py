@@ -20,7 +20,8 @@ FRAME_STEPS = 160  # steps that a program may have: the clocks of a frame at one
 WEIGHT_SCALE = 2**28  # value of a filter's weight of 1, in 24 bits
 EMIT, ADVANCE, LAST = 1 << 48, 1 << 49, 1 << 50
 FRAME_SIZES = (512, 400)  # n_fft that hls/mel has
-LOG_ONE, FLOOR_ONE, PREEMPHASIS_ONE = 1 << 18, 1 << 40, 1 << 18  # a 1 in units of the registers
+# A 1 in units of the registers
+LOG_ONE, MEAN_ONE, FLOOR_ONE, PREEMPHASIS_ONE = 1 << 18, 1 << 26, 1 << 40, 1 << 18
 # The register `plan`
 POINTS_400, LEAST_FLOOR = 1 << 0, 1 << 3
 ENDS = {Ends.ZEROS: 0 << 1, Ends.MIRRORED: 1 << 1, Ends.INSIDE: 2 << 1}
@@ -65,9 +66,7 @@ def taps_table(spec: AudioSpec, rate: int) -> NDArray[np.int32]:
 def plan_of(spec: AudioSpec) -> int:
     """Return the register `plan` of the mel unit; hls/mel/mel.hpp has its bits."""
     return (
-        (POINTS_400 if spec.n_fft == 400 else 0)
-        | ENDS[spec.ends]
-        | (LEAST_FLOOR if spec.floor is Floor.LEAST else 0)
+        (POINTS_400 if spec.n_fft == 400 else 0) | ENDS[spec.ends] | (LEAST_FLOOR if spec.floor is Floor.LEAST else 0)
     )
 
 
@@ -99,9 +98,10 @@ def filter_program(spec: AudioSpec) -> NDArray[np.uint64]:
     """Return `filterbank(spec)` as the program that the mel unit runs for each frame, uint64 of shape (256, 2).
 
     The program is little-endian in device memory, with zeros after the last step. A row is one step (one clock) of both
-    lanes. With frames of 512 samples the first lane goes up from bin 1 to 128. The second goes down from bin 255 to 128,
-    which belongs to the first lane. Bins 0 and 256 have no weight. With 400 samples these numbers are 100, 199 and 200. A bin lies in at most two filters, which are neighbours. So a lane keeps
-    two sums: that of the filter which it leaves, and that of the next one. An entry is
+    lanes. With frames of 512 samples the first lane goes up from bin 1 to 128. The second goes down from bin 255 to
+    128, which belongs to the first lane. Bins 0 and 256 have no weight. With 400 samples these numbers are 100, 199
+    and 200. A bin lies in at most two filters, which are neighbours. So a lane keeps two sums: that of the filter which
+    it leaves, and that of the next one. An entry is
 
     | bits | |
     | --- | --- |
@@ -129,7 +129,7 @@ def filter_program(spec: AudioSpec) -> NDArray[np.uint64]:
 
 
 def program_of(filterbank: NDArray[np.float32]) -> NDArray[np.uint64]:
-    """Return the program for any filterbank of shape (n_mels, 257) or (n_mels, 201), as `filter_program` describes it."""
+    """Return the program for any filterbank of shape (n_mels, 257) or (n_mels, 201); see `filter_program`."""
     weights = np.rint(filterbank.astype(np.float64) * WEIGHT_SCALE).astype(np.int64)
     last = weights.shape[1] - 1
     middle = last // 2

@@ -95,19 +95,19 @@ def resample_cycles(samples: int, rate: int) -> int:
 HOP: Final = 160
 PROGRAM: Final = 256 + 128  # words of the filterbank's program and of the window, one a clock
 # The start; the count of samples within its limits; the number of frames by division, a bit a clock; the report of it
-TO_ZEROS: Final = 1 + 3 + 27 + 1
+TO_ZEROS: Final = 1 + 3 + 28 + 1
 ZEROS: Final = 100  # pairs in front of the first sample, one a clock
 WINDOW: Final = 200  # pairs that a frame waits for
 TO_READ: Final = 7  # from the last of these to the beginning of the frame: pre-emphasis, ring, level
 READ: Final = 1 + 128  # from one frame's beginning to the next one's: pairs of points
 # frame_points.sv: from a frame's beginning to that of its points, and from there to the next one's
-TO_POINTS: Final = 7 + 127 + 3
+TO_POINTS: Final = 7 + 127 + 4
 # From the beginning of a frame's points to the first step of its filters: the exponent, the DFT, whose last pair ends
 # it. Of the FFT's eight stages six turn points by products, one by a quarter and one not at all, with an exchange
 # between every two of them.
 FFT: Final = (6 * 5 + 3 + 2) + (64 + 32 + 16 + 8 + 4 + 2 + 1 + 7)
-# fft_fifths.sv: two passes of 120 clocks, with 15 and 11 from a DFT of 5 to memory, and memory behind them; then the last
-# three stages
+# fft_fifths.sv: two passes of 120 clocks, with 15 and 11 from a DFT of 5 to memory, and memory behind them; then the
+# last three stages
 FIFTHS: Final = (15 + 120 + 2) + (11 + 120 + 2) + (5 + 3 + 2) + (2 + 1 + 2)
 # filterbank.sv, spectrum.sv, filter_lane.sv, natural_log.sv
 TO_ENERGIES: Final = 3 + 13 + 4 + 1  # from a frame's last step: program and bin, powers, weights and sums, the report
@@ -202,7 +202,7 @@ SLOTS: Final = 20
 TO_STATISTICS: Final = 11
 TO_VALUES: Final = -11
 VALUES_AFTER: Final = -2  # the values come after the last slot, at the earliest
-TO_TILE: Final = 2
+TO_TILE: Final = 3
 TILE_FRAMES: Final = 128
 # mel_normalize.sv, tensor_rows.sv, axi_write.sv. TO_ISSUE: from the reading of a burst's last values to its issue.
 # AHEAD: words that may have been read and not yet written. ROW, BURST: clocks from row to row, and from burst to burst
