@@ -13,9 +13,10 @@
 // Latency     the tables are loaded beside the file's header: 384 clocks, and those of the taps,
 //             which are loaded only if the last ones were of another rate.
 // Bad input   ends in a status code, see docs/reference/registers.md. An unknown stage or rate,
-//             a setting out of range, or an unaligned address: StatusBadArgument, nothing runs; the record is written unless its own address is at fault. An error response of
-//             memory: StatusBusError; the run still ends by itself, on zeros for what was not read,
-//             and the taps are loaded again for the next run.
+//             a setting out of range, or an unaligned address: StatusBadArgument, nothing runs; the
+//             record is written unless its own address is at fault. An error response of memory:
+//             StatusBusError; the run still ends by itself, on zeros for what was not read, and the
+//             taps are loaded again for the next run.
 `include "../rtl/axi/axi_ports.svh"
 
 module audio_mel_cu
@@ -58,7 +59,7 @@ module audio_mel_cu
   outputs_t     outputs_q;
   counters_t    counters;
   cu_counts_t   counts;
-  logic         checked_q, refused_q;
+  logic         checked_q, refused_q, plan_refused_q;
   logic         run_over, record_error;
   logic         wav_idle, tables_idle;  // the units that read them
   logic         bus_error, tables_error;
@@ -93,7 +94,7 @@ module audio_mel_cu
     .clocks_o        (),
     .begins_o        (begins),
     .checked_i       (checked_q),
-    .refused_i       (refused_q),
+    .refused_i       (refused_q || plan_refused_q),
     .run_over_i      (run_over),
     .queues_i        (1'b0),
     .takes_i         (1'b0),
@@ -175,11 +176,11 @@ module audio_mel_cu
                         (bands && (arguments_q.mels[31:8] != '0 || arguments_q.mels[7:0] == '0 ||
                                    arguments_q.mels[7:0] > 8'd128 || arguments_q.mels[1:0] != '0 ||
                                    arguments_q.preemphasis > MaxPreemphasis ||
-                                   arguments_q.left_out[31:1] != '0 ||
-                                   arguments_q.plan[31:16] != '0 || arguments_q.plan[7:4] != '0 ||
-                                   arguments_q.plan[2:1] == 2'd3 ||
-                                   arguments_q.min_samples > arguments_q.max_samples ||
-                                   arguments_q.max_samples > MaxSamples));
+                                   arguments_q.left_out[31:1] != '0));
+    plan_refused_q   <= bands && (arguments_q.plan[31:16] != '0 || arguments_q.plan[7:4] != '0 ||
+                                  arguments_q.plan[2:1] == 2'd3 ||
+                                  arguments_q.min_samples > arguments_q.max_samples ||
+                                  arguments_q.max_samples > MaxSamples);
     // The program lies in front of the taps, and passes by with them where it is not wanted.
     table_words_q    <= !bands_q && !loads_q ? '0
                       : 29'(ProgramWords) + (loads_q ? 29'(TapsWords[rate_q]) : '0);
@@ -472,7 +473,7 @@ module audio_mel_cu
       bytes_q                <= bytes;
       mels_q                 <= bands_q ? arguments_q.mels : '0;
       greatest_q             <= {{8{greatest[23]}}, greatest};
-    end else if (phase == CuCheck && checked_q && refused_q) begin
+    end else if (phase == CuCheck && checked_q && (refused_q || plan_refused_q)) begin
       outputs_q        <= '0;
       outputs_q.status <= 32'(StatusBadArgument);
       bytes_q          <= '0;
@@ -483,8 +484,8 @@ module audio_mel_cu
     end
   end
 
-  assign record    = {greatest_q, 32'b0, bytes_q, outputs_q.source_count, outputs_q.source_rate, mels_q,
-                      outputs_q.count, outputs_q.status};
+  assign record    = {greatest_q, 32'b0, bytes_q, outputs_q.source_count, outputs_q.source_rate,
+                      mels_q, outputs_q.count, outputs_q.status};
   assign pcm_waits = checked_pcm_valid && !checked_pcm_ready;
 
 endmodule

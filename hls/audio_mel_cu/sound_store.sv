@@ -4,10 +4,10 @@
 // Interface   `start_i` for a clock while `idle_o`, the settings stable until `idle_o` again; then
 //             one sound and, if its status is StatusOk, its values: `count` samples, LSB 2^-21, or
 //             `mels_i` log-mels, LSB 2^-18, for each of `count` frames. After that `status_o`,
-//             `count_o`, `bytes_o` and `greatest_o` stand until the next start. Bands are followed by a word of
-//             16 bytes for each of them: low 8 bytes the sum of its values in units of their LSB
-//             (int64), high 8 bytes that of their squares (uint64); with `left_out_i` without the
-//             last frame. `idle_o` comes after the last write response.
+//             `count_o`, `bytes_o` and `greatest_o` stand until the next start. Bands are followed
+//             by a word of 16 bytes for each of them: low 8 bytes the sum of its values in units of
+//             their LSB (int64), high 8 bytes that of their squares (uint64); with `left_out_i`
+//             without the last frame. `idle_o` comes after the last write response.
 // Throughput  a value a clock. Latency eight clocks to axi_write.
 // Limits      2^24 - 1 samples, or MaxFrames frames; mels a multiple of 4, 4 to 128: the sums of a
 //             band are ready again three clocks after they were read.

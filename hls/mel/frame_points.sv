@@ -83,7 +83,9 @@ module frame_points
         groups_q <= 3'(4 - i);
       end
     end
-    if (end_3_q) exponent_q[!page_q] <= zeros > {1'b0, max_exponent_i} ? max_exponent_i : zeros[4:0];
+    if (end_3_q) begin
+      exponent_q[!page_q] <= zeros > {1'b0, max_exponent_i} ? max_exponent_i : zeros[4:0];
+    end
   end
 
   // ---- Which frame leaves ----

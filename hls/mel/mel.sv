@@ -7,9 +7,9 @@
 //             last value has left.
 // Throughput  a sample a clock; two points of the DFT, one step of the filterbank and one value a
 //             clock behind it, so that a frame is done within its 160 samples.
-// Latency     of the program 384 clocks, of the sound 33, of zeros in front of it 100; 620 from
+// Latency     of the program 384 clocks, of the sound 33, of zeros in front of it 100; 615 from
 //             the last sample in a frame's window to its first value, with the program of 80
-//             filters, and 760 with frames of 400 samples.
+//             filters, and 676 with frames of 400 samples.
 // Limits      n_mels 4 to 128; any other is not checked. One request inside at a time.
 // Bad input   upstream statuses pass. A sound without a frame: StatusBadArgument. An ill-made
 //             program gives wrong values, as many as of a right one.

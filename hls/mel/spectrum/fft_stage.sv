@@ -121,7 +121,7 @@ module fft_stage
       // Cosine and sine of 2 pi j / (2 Apart); behind them those of fft_fifths, or of pairs that
       // are in each other's place.
       localparam int unsigned Width = Stage <= 1 ? 8 : $clog2(Apart);
-      localparam Style = Stage <= 1 ? "block" : "auto";
+      localparam Style = Stage <= 3 ? "block" : "auto";
       (* ram_style = Style *) logic [53:0] factors[2<<Width];
       initial begin
         for (int j = 0; j < 1 << Width; j++) begin
@@ -175,7 +175,8 @@ module fft_stage
       assign turn_im_o  = im_5;
 `ifndef SYNTHESIS
       a_difference_fits: assert property (@(posedge clk_i) disable iff (!rst_ni)
-        busy && !(Stage <= 3 && points_400_i) |-> (re_5[35:33] inside {3'b000, 3'b111}) && (im_5[35:33] inside {3'b000, 3'b111}));
+        busy && !(Stage <= 3 && points_400_i) |->
+        (re_5[35:33] inside {3'b000, 3'b111}) && (im_5[35:33] inside {3'b000, 3'b111}));
 `endif
     end
   end
