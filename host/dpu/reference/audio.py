@@ -282,7 +282,7 @@ def _windows(samples: NDArray[np.float32], spec: AudioSpec) -> tuple[NDArray[Any
     emphasise(audio[: len(samples)], samples, samples[:0], spec)
     if spec.ends is Ends.MIRRORED:
         padded[:margin] = audio[margin:0:-1]
-        padded[margin + count :] = audio[-2 : -margin - 2 : -1]
+        padded[margin + count : 2 * margin + count] = audio[-2 : -margin - 2 : -1]
     every = np.lib.stride_tricks.sliding_window_view(padded, spec.window)[:: spec.hop]
     frames = spec.frames(len(samples))
     if len(samples) + margin >= count:

@@ -309,7 +309,9 @@ def mel_cu_cycles(
     drain -= PROGRAM + TO_ZEROS + plan.front + ceil(spacing * samples)
     filtered = resample_cycles(frames, rate)
     queued = filtered if samples <= QUEUE else resample_cycles((QUEUE - 1) * down // up, rate)
-    value = max(heard - PROGRAM + alone, max(heard + filtered, wanted + filtered - queued) + drain)
+    taken = max(heard + filtered, wanted + filtered - queued)  # the last sample, also of a sound that is cut
+    value = max(heard - PROGRAM + alone, taken + drain)
     # The sums are a word each. A burst of them leaves while the next one comes in.
     words = (plan.frames(samples) + 4) * n_mels // 4
-    return value + TO_WORD + n_mels + TO_BURST + min(words, BURST_WORDS) + 2 * latency + TO_RECORD
+    stored = value + TO_WORD + n_mels + TO_BURST + min(words, BURST_WORDS) + latency
+    return max(stored, taken) + latency + TO_RECORD
