@@ -370,6 +370,20 @@ def test_a_container_without_audio_units_is_refused(vadd_xclbin, tmp_path):
 
 
 @pytest.mark.slow
+def test_on_hw_emu_features_of_whisper_are_the_same_with_clocks_counted(hw_xclbin, xclbin):
+    """A sound of half a chunk, and one that is cut."""
+    spec = AudioSpec.from_hf(WHISPER | {"chunk_length": 1})
+    files = [SOUNDS[0], wav(int16(speechlike(1.3, 16000)), 16000)]
+
+    async def body(dpu):
+        return await asyncio.gather(*(dpu.process(data) for data in files))
+
+    for cpp, rtl in zip(with_dpu(xclbin, body, spec), with_dpu(hw_xclbin, body, spec), strict=True):
+        assert np.array_equal(cpp.tensor, rtl.tensor) and cpp.dpu_status == rtl.dpu_status == "OK"
+        assert rtl.counters["mel_cycles"] <= 1.3 * 1.05 * 16000 + 2000
+
+
+@pytest.mark.slow
 def test_on_hw_emu_it_is_the_same_with_clocks_counted(hw_xclbin, xclbin):
     spec = AudioSpec(dtype="float16")
     stereo = wav(np.stack([int16(speechlike(0.2, 44100, seed)) for seed in (1, 2)], 1), 44100)
