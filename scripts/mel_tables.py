@@ -8,24 +8,29 @@ from pathlib import Path
 
 import numpy as np
 
-from headrace.host.dpu.specs import AudioSpec
-
 FOLDER = Path(__file__).resolve().parents[1] / "hls" / "mel"
 # By the name in C++: the name in SystemVerilog, the number of bits, and a description.
 ABOUT = {
-    "WINDOW": ("Window", 26, "left half of the symmetric Hann window of 400, LSB 2^-26"),
     "COSINE": ("Cosine", 27, "cos(2 pi i / 512), i = 0 to 255, LSB 2^-25, signed"),
+    "COSINE_400": ("Cosine400", 27, "cos(2 pi i / 400), i = 0 to 100, LSB 2^-25, signed"),
+    "TURN_COSINE": ("TurnCosine", 27, "cos(2 pi i / 25), i = 0 to 24, LSB 2^-25, signed"),
+    "TURN_SINE": ("TurnSine", 27, "sin(2 pi i / 25), i = 0 to 24, LSB 2^-25, signed"),
+    "FIFTH": ("Fifth", 27, "sin(2 pi / 5), sin(4 pi / 5) and sqrt(5) / 2, LSB 2^-25"),
     "LOGARITHM": ("Logarithm", 26, "ln(1 + i / 512), i = 0 to 512, LSB 2^-26"),
-    "EXPONENT": ("Exponent", 32, "(17 - i) ln 2, i = 0 to 59 leading zeros, LSB 2^-26, signed"),
+    "EXPONENT": ("Exponent", 33, "(i - 64) ln 2, i = 0 to 127, LSB 2^-26, signed"),
 }
 
 
 def tables() -> dict[str, list[int]]:
+    turn = 2 * np.pi * np.arange(25) / 25
     values = {
-        "WINDOW": AudioSpec().hann()[:200] * 2**26,
         "COSINE": np.cos(2 * np.pi * np.arange(256) / 512) * 2**25,
+        "COSINE_400": np.cos(2 * np.pi * np.arange(101) / 400) * 2**25,
+        "TURN_COSINE": np.cos(turn) * 2**25,
+        "TURN_SINE": np.sin(turn) * 2**25,
+        "FIFTH": np.array([np.sin(2 * np.pi / 5), np.sin(4 * np.pi / 5), np.sqrt(5) / 2]) * 2**25,
         "LOGARITHM": np.log1p(np.arange(513) / 512) * 2**26,
-        "EXPONENT": (17 - np.arange(60)) * np.log(2) * 2**26,
+        "EXPONENT": (np.arange(128) - 64) * np.log(2) * 2**26,
     }
     return {name: [int(value) for value in np.rint(table)] for name, table in values.items()}
 
@@ -50,7 +55,8 @@ def header() -> str:
     ]
     lines += ["", "namespace headrace {", ""]
     for name, values in tables().items():
-        lines += [f"// {ABOUT[name][2]}.", f"constexpr int32_t MEL_{name}[{len(values)}] = {{"]
+        kind = "int64_t" if ABOUT[name][1] > 32 else "int32_t"
+        lines += [f"// {ABOUT[name][2]}.", f"constexpr {kind} MEL_{name}[{len(values)}] = {{"]
         lines += [*_rows([str(value) for value in values]), "};", ""]
     return "\n".join([*lines, "}  // namespace headrace", ""])
 

@@ -136,10 +136,10 @@ UNITS = (
     Unit(
         "mel",
         "mel",
-        "samples at 16 kHz to log-mel bands",
+        "samples at 16 kHz to log-mel bands, from frames of 512 or 400 samples",
         f"{AUDIO}; a program of the filterbank",
         "a sample; a frame within its 160 samples",
-        "475 from the last sample of a window to the first value",
+        "615 from the last sample of a window to the first value, 676 with frames of 400",
     ),
     Unit(
         "audio_norm_cu",
@@ -405,6 +405,8 @@ BOUNDS = (  # test file, constant, what it bounds
     ("hls/test_mel.py", "ERROR_999", "`mel`: error of 99.9 % of the points that lie 3 or more above the floor"),
     ("hls/test_mel.py", "ERROR_HIGH", "`mel`: largest error of these points"),
     ("hls/test_mel.py", "ERROR_ALL", "`mel`: largest error of all points, those near the floor included"),
+    ("hls/test_mel.py", "WHISPER_999", "`mel`: error of 99.9 % of the features of Whisper"),
+    ("hls/test_mel.py", "WHISPER_ALL", "`mel`: largest error of the features of Whisper"),
     ("hls/test_audio_norm_cu.py", "ERROR_FLOAT32", "`mel_normalize`: RMS error, float32"),
     ("hls/test_audio_norm_cu.py", "ERROR_FLOAT16", "`mel_normalize`: RMS error, float16"),
 )

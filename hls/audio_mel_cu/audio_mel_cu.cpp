@@ -17,10 +17,15 @@ constexpr uint32_t TABLE_WORDS[SOUND_RATES] = {2, 882, 0, 441, 3, 2, 441, 3};
 using Words = hls::stream<ap_uint<128>>;
 using Value = ap_int<24>;  // Sample16k or LogMel
 
+struct MelSettings {
+    uint32_t mels, preemphasis, log_floor, left_out, plan, min_samples, max_samples;
+};
+
 struct Outcome {
     Status status;
     uint32_t count, source_count, source_rate;
-    uint32_t bytes;  // of the output, also when it does not fit
+    uint32_t bytes;    // of the output, also when it does not fit
+    int32_t greatest;  // log-mel
 };
 
 void load(const ap_uint<128>* memory, uint32_t first, uint32_t count, Words& words) {
@@ -63,10 +68,10 @@ void check_rate(hls::stream<Sound>& sounds, hls::stream<Pcm>& pcm, ap_uint<3> ta
 }
 
 void mel_stage(Words& program, hls::stream<Sound>& sounds, hls::stream<Sample16k>& samples, uint32_t stage,
-               uint32_t mels, uint32_t preemphasis, uint32_t log_floor, hls::stream<Sound>& out_sounds,
-               hls::stream<Value>& values) {
+               const MelSettings& settings, hls::stream<Sound>& out_sounds, hls::stream<Value>& values) {
     if (stage == SOUND_MEL) {
-        mel(program, sounds, samples, mels, preemphasis, log_floor, out_sounds, values);
+        mel(program, sounds, samples, settings.mels, settings.preemphasis, settings.log_floor, settings.plan,
+            settings.min_samples, settings.max_samples, out_sounds, values);
         return;
     }
     const Sound sound = sounds.read();
@@ -96,7 +101,7 @@ uint32_t to_float(Value q, unsigned shift) {
 }
 
 void store(hls::stream<Sound>& sounds, hls::stream<Value>& values, hls::stream<Sound>& noted, uint32_t stage,
-           uint32_t mels, uint32_t left_out, uint32_t capacity, ap_uint<128>* mel, Outcome& outcome) {
+           const MelSettings& settings, uint32_t capacity, ap_uint<128>* mel, Outcome& outcome) {
     const Sound source = noted.read();
     const Sound sound = sounds.read();
     const bool read = source.status == STATUS_OK;
@@ -104,12 +109,14 @@ void store(hls::stream<Sound>& sounds, hls::stream<Value>& values, hls::stream<S
     outcome.source_rate = read ? SOUND_RATE[source.rate.to_uint()] : 0;
     outcome.status = sound.status;
     outcome.count = outcome.bytes = 0;
+    outcome.greatest = 0;
+    const uint32_t mels = settings.mels;
     if (sound.status != STATUS_OK) return;
     const bool bands = stage == SOUND_MEL;
     outcome.count = sound.count;
     const uint32_t count = bands ? outcome.count * mels : outcome.count;
     outcome.bytes = bands ? (outcome.count + 4) * mels * 4 : 4 * outcome.count;
-    const uint32_t counted = bands ? count - left_out * mels : count;  // values that the sums are of
+    const uint32_t counted = bands ? count - settings.left_out * mels : count;  // values that the sums are of
     const bool fits = outcome.bytes <= capacity;
     if (!fits) outcome.status = STATUS_BUFFER_TOO_SMALL;
 
@@ -124,6 +131,7 @@ void store(hls::stream<Sound>& sounds, hls::stream<Value>& values, hls::stream<S
 #pragma HLS DEPENDENCE variable = squares inter false
 #pragma HLS LOOP_TRIPCOUNT max = 10485600
         const Value q = values.read();
+        if (bands && (i == 0 || q > outcome.greatest)) outcome.greatest = q;
         const int64_t wide = i < counted ? q.to_int() : 0;
         sums[band] = (first ? 0 : sums[band]) + wide;
         squares[band] = (first ? 0 : squares[band]) + static_cast<uint64_t>(wide * wide);
@@ -148,8 +156,8 @@ void store(hls::stream<Sound>& sounds, hls::stream<Value>& values, hls::stream<S
 }
 
 void preprocess(const ap_uint<128>* file, uint32_t wav_bytes, ap_uint<128>* output, uint32_t capacity,
-                const ap_uint<128>* tables, uint32_t stage, uint32_t mels, uint32_t preemphasis, uint32_t log_floor,
-                uint32_t left_out, ap_uint<3> taps_rate, Outcome& outcome) {
+                const ap_uint<128>* tables, uint32_t stage, const MelSettings& settings, ap_uint<3> taps_rate,
+                Outcome& outcome) {
 #pragma HLS DATAFLOW
     Words words("words"), program("program"), taps("taps");
     hls::stream<Sound> read_sounds("read_sounds"), sounds("sounds"), resampled_sounds("resampled_sounds");
@@ -162,8 +170,8 @@ void preprocess(const ap_uint<128>* file, uint32_t wav_bytes, ap_uint<128>* outp
     wav(words, wav_bytes, read_sounds, read_pcm);
     check_rate(read_sounds, read_pcm, taps_rate, sounds, pcm, noted);
     resample_stage(taps, taps_rate, sounds, pcm, resampled_sounds, samples);
-    mel_stage(program, resampled_sounds, samples, stage, mels, preemphasis, log_floor, out_sounds, values);
-    store(out_sounds, values, noted, stage, mels, left_out, capacity, output, outcome);
+    mel_stage(program, resampled_sounds, samples, stage, settings, out_sounds, values);
+    store(out_sounds, values, noted, stage, settings, capacity, output, outcome);
 }
 
 }  // namespace
@@ -172,7 +180,7 @@ void preprocess(const ap_uint<128>* file, uint32_t wav_bytes, ap_uint<128>* outp
 extern "C" void audio_mel_cu(const ap_uint<128>* wav, ap_uint<128>* mel, const ap_uint<128>* tables,
                              ap_uint<128>* result, uint32_t wav_bytes, uint32_t mel_capacity, uint32_t stage,
                              uint32_t mels, uint32_t preemphasis, uint32_t log_floor, uint32_t left_out,
-                             uint32_t taps_rate) {
+                             uint32_t plan, uint32_t min_samples, uint32_t max_samples, uint32_t taps_rate) {
 #pragma HLS INTERFACE m_axi port = wav bundle = gmem0 channel = 0 offset = slave max_read_burst_length = 64
 #pragma HLS INTERFACE m_axi port = mel bundle = gmem1 channel = 0 offset = slave max_write_burst_length = 64
 #pragma HLS INTERFACE m_axi port = tables bundle = gmem0 channel = 1 offset = slave max_read_burst_length = 64
@@ -188,11 +196,14 @@ extern "C" void audio_mel_cu(const ap_uint<128>* wav, ap_uint<128>* mel, const a
 #pragma HLS INTERFACE s_axilite port = preemphasis bundle = control offset = 0x60
 #pragma HLS INTERFACE s_axilite port = log_floor bundle = control offset = 0x68
 #pragma HLS INTERFACE s_axilite port = left_out bundle = control offset = 0x70
-#pragma HLS INTERFACE s_axilite port = taps_rate bundle = control offset = 0x78
+#pragma HLS INTERFACE s_axilite port = plan bundle = control offset = 0x78
+#pragma HLS INTERFACE s_axilite port = min_samples bundle = control offset = 0x80
+#pragma HLS INTERFACE s_axilite port = max_samples bundle = control offset = 0x88
+#pragma HLS INTERFACE s_axilite port = taps_rate bundle = control offset = 0x90
 #pragma HLS INTERFACE ap_ctrl_chain port = return
 #pragma HLS INTERFACE s_axilite port = return bundle = control
     using namespace headrace;
-    Outcome outcome{STATUS_BAD_ARGUMENT, 0, 0, 0, 0};
+    Outcome outcome{STATUS_BAD_ARGUMENT, 0, 0, 0, 0, 0};
     ap_uint<3> rate = 0;
     bool known = false;
     for (unsigned i = 0; i < SOUND_RATES; i++) {
@@ -204,11 +215,12 @@ extern "C" void audio_mel_cu(const ap_uint<128>* wav, ap_uint<128>* mel, const a
     }
     const bool bands = stage == SOUND_MEL;
     const bool sound = bands ? mels >= 4 && mels <= MAX_MELS && mels % 4 == 0 && preemphasis < MAX_PREEMPHASIS &&
-                                   left_out <= 1
+                                   left_out <= 1 && (plan & 0xFFFF00F0) == 0 && (plan & 6) != 6 &&
+                                   min_samples <= max_samples && max_samples <= MAX_SAMPLES
                              : stage == SOUND_RESAMPLE;
     if (known && sound) {
-        preprocess(wav, wav_bytes, mel, mel_capacity, tables, stage, mels, preemphasis, log_floor, left_out, rate,
-                   outcome);
+        const MelSettings settings{mels, preemphasis, log_floor, left_out, plan, min_samples, max_samples};
+        preprocess(wav, wav_bytes, mel, mel_capacity, tables, stage, settings, rate, outcome);
     }
     ap_uint<128> first = 0, second = 0;
     first.range(31, 0) = outcome.status;
@@ -217,6 +229,7 @@ extern "C" void audio_mel_cu(const ap_uint<128>* wav, ap_uint<128>* mel, const a
     first.range(127, 96) = outcome.source_rate;
     second.range(31, 0) = outcome.source_count;
     second.range(63, 32) = outcome.bytes;  // below 2^32
+    second.range(127, 96) = outcome.greatest;
     result[0] = first;
     result[1] = second;
 }

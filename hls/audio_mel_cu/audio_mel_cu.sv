@@ -10,13 +10,13 @@
 //             run takes its arguments when it starts, so that the host can already write those of
 //             the next; it begins after ap_continue.
 // Throughput  that of its units: a sample of the file a clock, half of one at 8 and 11.025 kHz.
-// Latency     the tables are loaded beside the file's header: 256 clocks, and those of the taps,
+// Latency     the tables are loaded beside the file's header: 384 clocks, and those of the taps,
 //             which are loaded only if the last ones were of another rate.
 // Bad input   ends in a status code, see docs/reference/registers.md. An unknown stage or rate,
-//             mels or preemphasis out of range, or an unaligned address: StatusBadArgument, nothing
-//             runs; the record is written unless its own address is at fault. An error response of
-//             memory: StatusBusError; the run still ends by itself, on zeros for what was not read,
-//             and the taps are loaded again for the next run.
+//             a setting out of range, or an unaligned address: StatusBadArgument, nothing runs; the
+//             record is written unless its own address is at fault. An error response of memory:
+//             StatusBusError; the run still ends by itself, on zeros for what was not read, and the
+//             taps are loaded again for the next run.
 `include "../rtl/axi/axi_ports.svh"
 
 module audio_mel_cu
@@ -35,6 +35,7 @@ module audio_mel_cu
 );
 
   localparam logic [31:0] MaxPreemphasis = 32'h0003_FFFF;
+  localparam logic [31:0] MaxSamples     = 32'd10_485_599;
 
   // ---- The shell: registers, the record, reads on one master and writes on the other ----
   localparam int unsigned Readers = 2;
@@ -58,7 +59,7 @@ module audio_mel_cu
   outputs_t     outputs_q;
   counters_t    counters;
   cu_counts_t   counts;
-  logic         checked_q, refused_q;
+  logic         checked_q, refused_q, plan_refused_q;
   logic         run_over, record_error;
   logic         wav_idle, tables_idle;  // the units that read them
   logic         bus_error, tables_error;
@@ -93,7 +94,7 @@ module audio_mel_cu
     .clocks_o        (),
     .begins_o        (begins),
     .checked_i       (checked_q),
-    .refused_i       (refused_q),
+    .refused_i       (refused_q || plan_refused_q),
     .run_over_i      (run_over),
     .queues_i        (1'b0),
     .takes_i         (1'b0),
@@ -176,6 +177,10 @@ module audio_mel_cu
                                    arguments_q.mels[7:0] > 8'd128 || arguments_q.mels[1:0] != '0 ||
                                    arguments_q.preemphasis > MaxPreemphasis ||
                                    arguments_q.left_out[31:1] != '0));
+    plan_refused_q   <= bands && (arguments_q.plan[31:16] != '0 || arguments_q.plan[7:4] != '0 ||
+                                  arguments_q.plan[2:1] == 2'd3 ||
+                                  arguments_q.min_samples > arguments_q.max_samples ||
+                                  arguments_q.max_samples > MaxSamples);
     // The program lies in front of the taps, and passes by with them where it is not wanted.
     table_words_q    <= !bands_q && !loads_q ? '0
                       : 29'(ProgramWords) + (loads_q ? 29'(TapsWords[rate_q]) : '0);
@@ -355,6 +360,7 @@ module audio_mel_cu
   // ---- Mel, or past it ----
   sound_t             mel_sound, stored_sound;
   logic               mel_sound_valid, mel_sound_ready, stored_sound_valid, stored_sound_ready;
+  logic               mel_idle;
   log_mel_t           log_mel;
   logic               log_mel_valid, mel_sample_ready, stored_valid, stored_ready;
   logic signed [23:0] stored;
@@ -365,6 +371,10 @@ module audio_mel_cu
     .n_mels_i       (arguments_q.mels[7:0]),
     .preemphasis_i  (arguments_q.preemphasis[17:0]),
     .log_floor_i    (arguments_q.log_floor),
+    .plan_i         (arguments_q.plan[15:0]),
+    .min_samples_i  (arguments_q.min_samples),
+    .max_samples_i  (arguments_q.max_samples),
+    .idle_o         (mel_idle),
     .program_i      (table_word),
     .program_valid_i(table_valid && is_program && bands_q),
     .program_ready_o(program_ready),
@@ -393,6 +403,8 @@ module audio_mel_cu
   logic        store_idle, store_error;
   status_e     store_status;
   logic [31:0] count, bytes;
+  log_mel_t    greatest;
+  logic [31:0] greatest_q;
 
   sound_store u_store (
     .clk_i        (clk),
@@ -407,6 +419,7 @@ module audio_mel_cu
     .status_o     (store_status),
     .count_o      (count),
     .bytes_o      (bytes),
+    .greatest_o   (greatest),
     .bus_error_o  (store_error),
     .sound_i      (stored_sound),
     .sound_valid_i(stored_sound_valid),
@@ -433,7 +446,7 @@ module audio_mel_cu
   // ---- The end of a run ----
   // Every stream has seen its end, so nothing of this run is left when the next one begins.
   assign wav_stop  = phase == CuRun && wav_done;
-  assign run_over  = wav_done && check_idle && store_idle && wav_idle && tables_idle;
+  assign run_over  = wav_done && check_idle && mel_idle && store_idle && wav_idle && tables_idle;
   assign bus_error = wav_error || store_error || tables_error;
 
   logic [31:0] source_count_q;
@@ -448,9 +461,10 @@ module audio_mel_cu
 
   always_ff @(posedge clk) begin
     if (!rst_n) begin
-      outputs_q <= '0;
-      bytes_q   <= '0;
-      mels_q    <= '0;
+      outputs_q  <= '0;
+      bytes_q    <= '0;
+      mels_q     <= '0;
+      greatest_q <= '0;
     end else if (phase == CuRun && run_over) begin
       outputs_q.status       <= 32'(bus_error ? StatusBusError : store_status);
       outputs_q.count        <= count;
@@ -458,18 +472,20 @@ module audio_mel_cu
       outputs_q.source_rate  <= 32'(source_rate_q);
       bytes_q                <= bytes;
       mels_q                 <= bands_q ? arguments_q.mels : '0;
-    end else if (phase == CuCheck && checked_q && refused_q) begin
+      greatest_q             <= {{8{greatest[23]}}, greatest};
+    end else if (phase == CuCheck && checked_q && (refused_q || plan_refused_q)) begin
       outputs_q        <= '0;
       outputs_q.status <= 32'(StatusBadArgument);
       bytes_q          <= '0;
       mels_q           <= '0;
+      greatest_q       <= '0;
     end else if (phase == CuRecord && record_error) begin
       outputs_q.status <= 32'(StatusBusError);
     end
   end
 
-  assign record    = {64'b0, bytes_q, outputs_q.source_count, outputs_q.source_rate, mels_q,
-                      outputs_q.count, outputs_q.status};
+  assign record    = {greatest_q, 32'b0, bytes_q, outputs_q.source_count, outputs_q.source_rate,
+                      mels_q, outputs_q.count, outputs_q.status};
   assign pcm_waits = checked_pcm_valid && !checked_pcm_ready;
 
 endmodule

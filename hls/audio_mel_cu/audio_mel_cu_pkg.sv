@@ -14,13 +14,17 @@ package audio_mel_cu_pkg;
     logic [31:0] preemphasis;
     logic [31:0] log_floor;
     logic [31:0] left_out;
+    logic [31:0] plan;
+    logic [31:0] min_samples;
+    logic [31:0] max_samples;
     logic [31:0] taps_rate;
   } arguments_t;
 
   localparam int unsigned ArgumentWords = $bits(arguments_t) / 32;
   localparam logic [ArgumentWords-1:0][11:0] ArgumentOffset = {
     12'h014, 12'h010, 12'h020, 12'h01C, 12'h02C, 12'h028, 12'h038, 12'h034,
-    12'h040, 12'h048, 12'h050, 12'h058, 12'h060, 12'h068, 12'h070, 12'h078};
+    12'h040, 12'h048, 12'h050, 12'h058, 12'h060, 12'h068, 12'h070, 12'h078,
+    12'h080, 12'h088, 12'h090};
 
   typedef struct packed {
     logic [31:0] status;
@@ -30,7 +34,7 @@ package audio_mel_cu_pkg;
   } outputs_t;
 
   localparam int unsigned OutputWords = $bits(outputs_t) / 32;
-  localparam logic [OutputWords-1:0][11:0] OutputOffset = {12'h080, 12'h088, 12'h090, 12'h098};
+  localparam logic [OutputWords-1:0][11:0] OutputOffset = {12'h098, 12'h0A0, 12'h0A8, 12'h0B0};
 
   // Clocks of the last run, or of the one that runs; at 0x140, in this order.
   typedef struct packed {
@@ -42,7 +46,7 @@ package audio_mel_cu_pkg;
     logic [31:0] wait_write;    // a word of the output waited for memory
   } counters_t;
 
-  localparam int unsigned ProgramWords = 256;  // of 128 bits: the filterbank's program
+  localparam int unsigned ProgramWords = 384;  // of 128 bits: the filterbank's program, the window
 
   // By the rate's index.
   localparam logic [7:0][15:0] RateHz = {

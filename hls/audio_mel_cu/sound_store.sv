@@ -4,10 +4,10 @@
 // Interface   `start_i` for a clock while `idle_o`, the settings stable until `idle_o` again; then
 //             one sound and, if its status is StatusOk, its values: `count` samples, LSB 2^-21, or
 //             `mels_i` log-mels, LSB 2^-18, for each of `count` frames. After that `status_o`,
-//             `count_o` and `bytes_o` stand until the next start. Bands are followed by a word of
-//             16 bytes for each of them: low 8 bytes the sum of its values in units of their LSB
-//             (int64), high 8 bytes that of their squares (uint64); with `left_out_i` without the
-//             last frame. `idle_o` comes after the last write response.
+//             `count_o`, `bytes_o` and `greatest_o` stand until the next start. Bands are followed
+//             by a word of 16 bytes for each of them: low 8 bytes the sum of its values in units of
+//             their LSB (int64), high 8 bytes that of their squares (uint64); with `left_out_i`
+//             without the last frame. `idle_o` comes after the last write response.
 // Throughput  a value a clock. Latency eight clocks to axi_write.
 // Limits      2^24 - 1 samples, or MaxFrames frames; mels a multiple of 4, 4 to 128: the sums of a
 //             band are ready again three clocks after they were read.
@@ -32,6 +32,7 @@ module sound_store
   output status_e      status_o,
   output logic [31:0]  count_o,
   output logic [31:0]  bytes_o,     // of the output, also when it does not fit
+  output log_mel_t     greatest_o,  // of the values; 0 of samples, and without one
   output logic         bus_error_o,
 
   input  sound_t             sound_i,
@@ -141,6 +142,17 @@ module sound_store
     end else if (take_value && last_band) begin
       frames_left_q <= frames_left_q - 1'b1;
       last_frame_q  <= frames_left_q == 16'd2;
+    end
+  end
+
+  logic some_q;  // value has been taken
+  always_ff @(posedge clk_i) begin
+    if (take_sound) begin
+      greatest_o <= '0;
+      some_q     <= 1'b0;
+    end else if (take_value && bands_i) begin
+      some_q <= 1'b1;
+      if (!some_q || value_i > greatest_o) greatest_o <= value_i;
     end
   end
 

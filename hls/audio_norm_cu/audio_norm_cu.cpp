@@ -41,13 +41,13 @@ void store(Words& words, uint32_t frames, uint32_t mels, uint32_t in_a_word, uin
 }
 
 void run(const ap_uint<128>* mel, uint32_t frames, uint32_t counted, uint32_t mels, uint32_t format,
-         uint32_t std_floor, uint32_t in_a_word, uint32_t pitch_words, ap_uint<128>* tensor) {
+         const NormRule& rule, uint32_t in_a_word, uint32_t pitch_words, ap_uint<128>* tensor) {
 #pragma HLS DATAFLOW
     Words words("words"), normalised("normalised");
 #pragma HLS STREAM variable = words depth = 512
 #pragma HLS STREAM variable = normalised depth = 64
     load(mel, frames, mels, words);
-    mel_normalize(words, frames, counted, mels, format, std_floor, normalised);
+    mel_normalize(words, frames, counted, mels, format, rule, normalised);
     store(normalised, frames, mels, in_a_word, pitch_words, tensor);
 }
 
@@ -56,7 +56,7 @@ void run(const ap_uint<128>* mel, uint32_t frames, uint32_t counted, uint32_t me
 
 extern "C" void audio_norm_cu(const ap_uint<128>* mel, ap_uint<128>* tensor, ap_uint<128>* result, uint32_t frames,
                               uint32_t counted, uint32_t mels, uint32_t tensor_capacity, uint32_t format,
-                              uint32_t std_floor) {
+                              uint32_t std_floor, uint32_t least, uint32_t mean, uint32_t scale) {
 #pragma HLS INTERFACE m_axi port = mel bundle = gmem0 offset = slave max_read_burst_length = 64
 #pragma HLS INTERFACE m_axi port = tensor bundle = gmem1 channel = 0 offset = slave max_write_burst_length = 64
 #pragma HLS INTERFACE m_axi port = result bundle = gmem1 channel = 1 offset = slave max_write_burst_length = 2
@@ -69,19 +69,25 @@ extern "C" void audio_norm_cu(const ap_uint<128>* mel, ap_uint<128>* tensor, ap_
 #pragma HLS INTERFACE s_axilite port = tensor_capacity bundle = control offset = 0x4C
 #pragma HLS INTERFACE s_axilite port = format bundle = control offset = 0x54
 #pragma HLS INTERFACE s_axilite port = std_floor bundle = control offset = 0x5C
+#pragma HLS INTERFACE s_axilite port = least bundle = control offset = 0x64
+#pragma HLS INTERFACE s_axilite port = mean bundle = control offset = 0x6C
+#pragma HLS INTERFACE s_axilite port = scale bundle = control offset = 0x74
 #pragma HLS INTERFACE ap_ctrl_chain port = return
 #pragma HLS INTERFACE s_axilite port = return bundle = control
     using namespace headrace;
     uint32_t outcome = STATUS_BAD_ARGUMENT, pitch_words = 0;
+    const NormRule rule{std_floor, static_cast<int32_t>(least), static_cast<int32_t>(mean), scale};
+    const bool has_place = least < 0x800000 || least >= 0xFF800000;  // in 24 bits
+    const bool scales = scale == 0 || ((scale >> 23 & 1) && scale >> 24 >= 1 && scale >> 24 <= 47);
     const bool sound = frames >= 1 && frames <= MAX_FRAMES && counted >= 1 && counted <= frames && mels >= 4 &&
-                       mels <= MAX_MELS && mels % 4 == 0 && format <= TENSOR_FLOAT16;
+                       mels <= MAX_MELS && mels % 4 == 0 && format <= TENSOR_FLOAT16 && has_place && scales;
     if (sound) {
         const uint32_t in_a_word = format == TENSOR_FLOAT16 ? 8 : 4;
         pitch_words = (frames + in_a_word - 1) / in_a_word;
         if (16 * pitch_words * mels > tensor_capacity) {
             outcome = STATUS_BUFFER_TOO_SMALL;
         } else {
-            run(mel, frames, counted, mels, format, std_floor, in_a_word, pitch_words, tensor);
+            run(mel, frames, counted, mels, format, rule, in_a_word, pitch_words, tensor);
             outcome = STATUS_OK;
         }
     }

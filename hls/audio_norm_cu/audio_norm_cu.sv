@@ -125,14 +125,18 @@ module audio_norm_cu
   logic [31:0]  statistics_upper_q;  // word address of the statistics
   logic [27:0]  statistics_lower_q;
   logic         carry_q;
-  logic         counted_refused_q;
+  logic         counted_refused_q, rule_refused_q;
 
   assign half = arguments_q.format[0];
 
   always_ff @(posedge clk) begin
     if (begins) arguments_q <= registers;
     counted_refused_q <= arguments_q.counted == '0 || arguments_q.counted > arguments_q.frames;
-    refused_q <= counted_refused_q || arguments_q.frames[15:0] == '0 ||
+    rule_refused_q <= arguments_q.least[31:23] != {9{arguments_q.least[23]}} ||
+                      (arguments_q.scale != '0 &&
+                       (!arguments_q.scale[23] || arguments_q.scale[31:24] == '0 ||
+                        arguments_q.scale[31:24] > 8'd47));
+    refused_q <= counted_refused_q || rule_refused_q || arguments_q.frames[15:0] == '0 ||
                  arguments_q.frames[31:16] != '0 ||
                  arguments_q.mels == '0 ||
                  arguments_q.mels > 32'd128 || arguments_q.mels[1:0] != '0 ||
@@ -227,6 +231,10 @@ module audio_norm_cu
     .mels_i      (arguments_q.mels[7:0]),
     .half_i      (half),
     .std_floor_i (arguments_q.std_floor),
+    .least_i     (arguments_q.least[23:0]),
+    .rescale_i   (arguments_q.scale != '0),
+    .mean_i      ({arguments_q.mean[31], arguments_q.mean}),
+    .scale_i     ({arguments_q.scale[23:0], arguments_q.scale[29:24]}),
     .idle_o      (unit_idle),
     .statistics_o(unit_statistics),
     .word_i      (mel_word),

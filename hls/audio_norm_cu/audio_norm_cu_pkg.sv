@@ -12,14 +12,17 @@ package audio_norm_cu_pkg;
     logic [31:0] tensor_capacity;
     logic [31:0] format;
     logic [31:0] std_floor;
+    logic [31:0] least;
+    logic [31:0] mean;
+    logic [31:0] scale;
   } arguments_t;
 
   localparam int unsigned ArgumentWords = $bits(arguments_t) / 32;
   localparam logic [ArgumentWords-1:0][11:0] ArgumentOffset = {
     12'h014, 12'h010, 12'h020, 12'h01C, 12'h02C, 12'h028, 12'h034, 12'h03C, 12'h044, 12'h04C,
-    12'h054, 12'h05C};
+    12'h054, 12'h05C, 12'h064, 12'h06C, 12'h074};
 
-  localparam logic [11:0] StatusOffset = 12'h068;
+  localparam logic [11:0] StatusOffset = 12'h07C;
 
   // Clocks of the last run, or of the one that runs; at 0x140, in this order.
   typedef struct packed {

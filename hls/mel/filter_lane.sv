@@ -4,7 +4,7 @@
 // Interface   a step a clock, with the power of its bin; `first_i` with the first one of a frame.
 //             What a step emits comes with `emit_o` four clocks later, its number in `count_o`, and
 //             `total_o` with the clock behind the last step.
-// Arithmetic  exact products of 51 and 24 bits (three DSPs each), rounded once to LSB 2^-42.
+// Arithmetic  exact products of 55 and 24 bits (four DSPs each), rounded once to LSB 2^-44.
 module filter_lane
   import mel_pkg::*;
 (
@@ -25,18 +25,20 @@ module filter_lane
   assign weight = {entry_i.rising, entry_i.falling};
 
   for (genvar i = 0; i < 2; i++) begin : gen_weight
+    logic [27:0] top_1;
     logic [40:0] high_1, middle_1, low_1;
-    logic [57:0] high_2;
-    logic [26:0] low_2;
+    logic [44:0] high_2;
+    logic [42:0] low_2;
     logic [41:0] rounded;
     assign rounded = 42'(low_1) + 42'd16384;
     always_ff @(posedge clk_i) begin
+      top_1         <= power_i[54:51] * weight[i];
       high_1        <= power_i[50:34] * weight[i];
       middle_1      <= power_i[33:17] * weight[i];
       low_1         <= power_i[16:0] * weight[i];
-      high_2        <= {high_1, 17'd0} + 58'(middle_1);
-      low_2         <= rounded[41:15];
-      weighted_3[i] <= {high_2, 2'd0} + 60'(low_2);
+      high_2        <= {top_1, 17'd0} + 45'(high_1);
+      low_2         <= {middle_1, 2'd0} + 43'(rounded[41:15]);
+      weighted_3[i] <= {high_2, 19'd0} + 64'(low_2);
     end
   end
 

@@ -2,9 +2,10 @@
 //
 // Reference   filterbank() of mel.cpp, and what logarithm() adds up of it. A step of the program is
 //             a clock.
-// Interface   ProgramWords words of the program, with `load_i` high, when no frame is inside.
+// Interface   ProgramSteps words of the program, with `load_i` high, when no frame is inside.
 //             `ready_i` tells of a frame in spectrum's memory, `read_o` that it has been read.
-//             Energies leave frame after frame, filter 0 first, the floor added.
+//             Energies leave frame after frame, filter 0 first, the floor added, which depends on
+//             the frame's exponent: that of the frame which leaves next stands at `exponent_i`.
 // Throughput  a frame in as many clocks as its program has steps, or as there are filters if they
 //             are more.
 // Memory      the program; energies of both lanes, four frames each.
@@ -17,7 +18,9 @@ module filterbank
   input  logic         load_i,
   input  logic [7:0]   load_index_i,
   input  logic [127:0] load_word_i,
+  input  logic         points_400_i,
   input  logic [7:0]   n_mels_i,
+  input  logic         floor_added_i,
   input  logic [31:0]  log_floor_i,
 
   input  logic         ready_i,
@@ -27,7 +30,11 @@ module filterbank
   input  power_t       up_i,
   input  power_t       down_i,
 
+  output logic         given_o,         // the next frame's exponent is wanted
+  input  exponent_t    exponent_i,
+
   output energy_t      energy_o,
+  output exponent_t    energy_exponent_o,
   output logic         energy_last_o,  // of the frame
   output logic         energy_valid_o,
   input  logic         energy_ready_i
@@ -36,7 +43,7 @@ module filterbank
   localparam int unsigned Latency = 13;  // of spectrum
 
   // ---- The program ----
-  (* ram_style = "block" *) logic [98:0] program_memory[ProgramWords];
+  (* ram_style = "block" *) logic [98:0] program_memory[ProgramSteps];
   logic [98:0] loaded, step_1, step_2;
   logic [7:0]  last_step_q;
   logic        last_found_q;
@@ -106,12 +113,13 @@ module filterbank
   end
 
   logic       advance_q;  // the step before advances
-  logic [7:0] k_q;
+  logic [7:0] k_q, middle;
+  assign middle = points_400_i ? 8'd100 : 8'd128;
   always_ff @(posedge clk_i) begin
     step_2 <= step_1;
     if (valid_q[2]) begin
       advance_q <= step_2[0];
-      k_q       <= first_q[2] || (advance_q && k_q == 8'd128) ? 8'd1 : k_q + 8'(advance_q);
+      k_q       <= first_q[2] || (advance_q && k_q == middle) ? 8'd1 : k_q + 8'(advance_q);
     end
   end
   assign k_o    = k_q;
@@ -154,8 +162,8 @@ module filterbank
   );
 
   // ---- Energies of frames ----
-  (* ram_style = "block" *) logic [59:0] up_memory[Slots*MaxMels];
-  (* ram_style = "block" *) logic [59:0] down_memory[Slots*MaxMels];
+  (* ram_style = "block" *) energy_t up_memory[Slots*MaxMels];
+  (* ram_style = "block" *) energy_t down_memory[Slots*MaxMels];
   logic [Slots-1:0][8:0] up_total_q, down_total_q;
   logic [1:0]            write_slot;
   logic                  whole;
@@ -196,7 +204,11 @@ module filterbank
 
   logic [4:1] out_valid_q, out_last_q;
   logic [2:1] has_up_q, has_down_q;
-  energy_t    up_1, down_1, up_2, down_2, sum_3, sum_4;
+  energy_t    up_1, down_1, up_2, down_2, sum_3, sum_4, floor_3;
+  exponent_t  exponent_1, exponent_2, exponent_3, exponent_4;
+  logic [41:0] floor_2;
+
+  assign given_o = given;
 
   always_ff @(posedge clk_i) begin
     if (emit_up && up_count < 9'(MaxMels)) up_memory[{write_slot, up_count[6:0]}] <= up_energy;
@@ -221,13 +233,22 @@ module filterbank
       up_2       <= up_1;
       down_2     <= down_1;
       sum_3      <= (has_up_q[2] ? up_2 : '0) + (has_down_q[2] ? down_2 : '0);
-      sum_4      <= sum_3 + {26'd0, log_floor_i, 2'd0};
+      sum_4      <= sum_3 + floor_3;
+
+      // Of frames whose floor is added the exponent is below 16.
+      exponent_1 <= exponent_i;
+      exponent_2 <= exponent_1;
+      exponent_3 <= exponent_2;
+      exponent_4 <= exponent_3;
+      floor_2    <= {6'd0, log_floor_i, 4'd0} << {exponent_1[1:0], 1'b0};
+      floor_3    <= floor_added_i ? {22'd0, floor_2} << {exponent_2[3:2], 3'd0} : '0;
     end
   end
 
-  assign energy_o       = sum_4;
-  assign energy_last_o  = out_last_q[4];
-  assign energy_valid_o = out_valid_q[4];
+  assign energy_o          = sum_4;
+  assign energy_exponent_o = exponent_4;
+  assign energy_last_o     = out_last_q[4];
+  assign energy_valid_o    = out_valid_q[4];
 
 `ifndef SYNTHESIS
   a_slots: assert property (@(posedge clk_i) disable iff (!rst_ni)

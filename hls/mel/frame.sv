@@ -1,84 +1,117 @@
 // Frames: samples to the windowed points of overlapping frames.
 //
-// Reference   emphasise(), windowed() and frame() of mel.cpp.
-// Interface   `start_i` begins a sound of `count_i` samples and `frames_i` frames, when the one
-//             before is done. Of a frame 128 pairs of points t and t + 128 leave in consecutive
-//             clocks, the first one told by `start_o`, once `room_i` says that there is space for
-//             all of it; nothing can hold them up then.
+// Reference   mel(), emphasise(), windowed() and frame() of mel.cpp.
+// Interface   `start_i` begins a sound of `given_i` samples of which `count_i` count, with `pad_i`
+//             zeros among them, and of `frames_i` frames, when the one before is done. Of a frame
+//             128 pairs of points t and t + 128 leave in consecutive clocks, the first one told by
+//             `start_o`, once `room_i` says that there is space for all of it; nothing can hold
+//             them up then. See frame_points for their order. `load_i`: the window's rows.
 // Throughput  a sample a clock in; a frame every 129 clocks out where its samples are there, so
-//             every 160 in all.
+//             every 160 in all. Samples that no frame needs are taken.
 // Memory      a ring of 512 pairs of emphasised samples in two banks, whose pairs take turns by
-//             128, as points t and t + 128 are read together. 100 pairs of zeros are written in
-//             front of a sound, and any number behind.
+//             128, as points t and t + 128 are read together. In front of a sound that begins in
+//             the middle of a window, there are 100 pairs: zeros, or what its first pairs are
+//             written to once more. Behind it there is any number: zeros, or the last samples from
+//             a memory of 64.
 module frame
   import audio_pkg::*;
   import mel_pkg::*;
-  import mel_tables_pkg::*;
 (
-  input  logic        clk_i,
-  input  logic        rst_ni,
+  input  logic            clk_i,
+  input  logic            rst_ni,
 
-  input  logic        start_i,
-  input  logic [31:0] count_i,
-  input  logic [27:0] frames_i,
-  input  logic [17:0] preemphasis_i,
-  output logic        idle_o,  // all frames have been read
+  input  logic            load_i,
+  input  logic [6:0]      load_index_i,
+  input  logic [127:0]    load_word_i,
 
-  input  sample_t     sample_i,
-  input  logic        sample_valid_i,
-  output logic        sample_ready_o,
+  input  logic            points_400_i,
+  input  logic [1:0]      ends_i,
+  input  logic [17:0]     preemphasis_i,
 
-  input  logic        room_i,
-  output logic        begin_o,  // a frame has been begun: some clocks before start_o
-  output logic        start_o,
-  output point_t      low_o,
-  output point_t      high_o
+  input  logic            start_i,
+  input  logic [31:0]     given_i,  // samples that come
+  input  logic [31:0]     count_i,  // of them, samples of the sound
+  input  logic [31:0]     pad_i,    // zeros behind them
+  input  logic [27:0]     frames_i,
+  output logic            idle_o,   // all frames have been read, and all samples taken
+
+  input  sample_t         sample_i,
+  input  logic            sample_valid_i,
+  output logic            sample_ready_o,
+
+  input  logic            room_i,
+  output logic            begin_o,  // a frame has been begun: some clocks before start_o
+  output logic            start_o,
+  output windowed_point_t low_o,
+  output windowed_point_t high_o
 );
 
   localparam int unsigned Ring   = 512;
-  localparam int unsigned Before = 100;  // pairs of zeros in front of a sound: half a window
+  localparam int unsigned Before = 100;  // pairs in front of a sound: half a window
   localparam int unsigned Needed = 200;  // pairs in a window
 
-  // ---- What is written: zeros, the samples, zeros ----
+  logic mirrored;
+  assign mirrored = ends_i == EndsMirrored;
+
+  // ---- What is written: zeros, the samples, zeros; or samples, zeros, samples ----
   logic [6:0]  zeros_left_q;
-  logic [31:0] samples_left_q;
+  logic [31:0] given_left_q, samples_left_q, pad_left_q;
   logic [27:0] frames_left_q;
   logic [9:0]  level_q;  // pairs from the beginning of the oldest frame's window on
   logic        running_q;  // frames are left
   logic        space_q;    // in the ring, also for the few pairs that are on their way
   logic        front_q;    // zeros in front of the sound are left
-  logic        more_q;     // samples are left
+  logic        given_q;    // samples that have not come
+  logic        more_q;     // of them, some for the ring
   logic        single_q;   // one is
-  logic        odd_q, take, zero;
+  logic        pad_q;      // zeros of the sound are left
+  logic        odd_q, take, drop, zero, fill, tail;
   sample_t     before_q;
 
-  assign idle_o         = !running_q;
-  assign zero           = running_q && space_q && (front_q || !more_q);
-  assign sample_ready_o = running_q && space_q && !front_q && more_q;
-  assign take           = sample_ready_o && sample_valid_i;
+  assign idle_o         = !running_q && !given_q;
+  assign zero           = running_q && space_q && (front_q || (!more_q && !mirrored));
+  assign fill           = running_q && space_q && !front_q && !more_q && mirrored;
+  assign tail           = fill && !pad_q;
+  assign drop           = given_q && !(running_q && more_q);
+  assign sample_ready_o = (running_q && space_q && !front_q && more_q) || drop;
+  assign take           = running_q && space_q && !front_q && more_q && sample_valid_i;
 
-  // Only while running_q do they count.
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) given_q <= 1'b0;
+    else if (start_i) given_q <= given_i != '0;
+    else if (sample_ready_o && sample_valid_i && given_left_q == 32'd1) given_q <= 1'b0;
+  end
+
+  // Only while running_q do these count.
   always_ff @(posedge clk_i) begin
     if (start_i) begin
       space_q        <= 1'b1;
-      front_q        <= 1'b1;
+      front_q        <= ends_i == EndsZeros;
       zeros_left_q   <= 7'(Before);
+      given_left_q   <= given_i;
       samples_left_q <= count_i;
       more_q         <= count_i != '0;
       single_q       <= count_i == 32'd1;
+      pad_left_q     <= pad_i;
+      pad_q          <= pad_i != '0;
       odd_q          <= 1'b0;
     end else begin
-      space_q <= level_q < 10'(Ring - 10);
+      space_q <= level_q < 10'(Ring - 12);
       if (zero) begin
         zeros_left_q <= zeros_left_q - 7'd1;
         if (zeros_left_q == 7'd1) front_q <= 1'b0;
       end
+      if (sample_ready_o && sample_valid_i) given_left_q <= given_left_q - 32'd1;
       if (take) begin
         samples_left_q <= samples_left_q - 32'd1;
         more_q         <= samples_left_q != 32'd1;
         single_q       <= samples_left_q == 32'd2;
-        odd_q          <= !odd_q;
       end
+      if (fill && pad_q) begin
+        pad_left_q <= pad_left_q - 32'd1;
+        pad_q      <= pad_left_q != 32'd1;
+      end
+      if (take || fill) odd_q <= !odd_q;
     end
   end
 
@@ -87,50 +120,71 @@ module frame
     else if (take) before_q <= sample_i;
   end
 
-  // ---- Pre-emphasis, four clocks, and pairs ----
-  logic [4:1]          write_q;  // the pair is complete
-  logic [4:1]          even_q, zero_q, hold_q;
+  // ---- Pre-emphasis, four clocks, samples of the mirrored end, and pairs ----
+  logic [5:1]          write_q;  // the pair is complete
+  logic [5:1]          even_q, hold_q;
+  logic [3:1]          zero_q;
+  logic [4:1]          tail_q, keep_q;  // from the memory of the last samples, and into it
   sample_t             sample_1, before_1, sample_2;
   logic        [17:0]  factor_1;
   logic signed [42:0]  product_2;
   logic signed [43:0]  exact_3;
-  emphasised_t         value_4, even_value_q;
-  logic                pair_valid_q;
+  emphasised_t         value_4, value_5, even_value_q, odd_before_q;
+  logic                pair_valid_q, again_q;
   emphasised_t [1:0]   pair_q;  // [0]: even
+
+  (* ram_style = "distributed" *) emphasised_t last_samples[64];
+  logic [5:0] last_q;  // the number of samples so far, modulo 64
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       write_q      <= '0;
       pair_valid_q <= 1'b0;
     end else begin
-      write_q      <= {write_q[3:1], zero || (take && (odd_q || single_q))};
-      pair_valid_q <= write_q[4];
+      write_q      <= {write_q[4:1],
+                       zero || (take && (odd_q || (single_q && !mirrored))) || (fill && odd_q)};
+      pair_valid_q <= write_q[5];
     end
   end
 
   always_ff @(posedge clk_i) begin
-    even_q    <= {even_q[3:1], !odd_q};
-    zero_q    <= {zero_q[3:1], zero};
-    hold_q    <= {hold_q[3:1], take && !odd_q};
+    even_q    <= {even_q[4:1], zero || !odd_q};
+    hold_q    <= {hold_q[4:1], (take || fill) && !odd_q};
+    zero_q    <= {zero_q[2:1], !take};
+    tail_q    <= {tail_q[3:1], tail};
+    keep_q    <= {keep_q[3:1], take || (fill && pad_q)};
     sample_1  <= sample_i;
     before_1  <= before_q;
     factor_1  <= preemphasis_i;
     product_2 <= before_1 * $signed({1'b0, factor_1});
     sample_2  <= sample_1;
     exact_3   <= {{2{sample_2[23]}}, sample_2, 18'd256} - 44'(product_2);
-    value_4   <= exact_3[42:9];
-    if (hold_q[4]) even_value_q <= value_4;
-    pair_q[0] <= zero_q[4] ? '0 : even_q[4] ? value_4 : even_value_q;
-    pair_q[1] <= zero_q[4] || even_q[4] ? '0 : value_4;
+    if (zero_q[3]) value_4 <= '0;
+    else value_4 <= exact_3[42:9];
+    value_5 <= tail_q[4] ? last_samples[last_q-6'd2] : value_4;
+    if (keep_q[4]) last_samples[last_q] <= value_4;
+    if (start_i) last_q <= '0;
+    else if (keep_q[4]) last_q <= last_q + 6'd1;
+    else if (tail_q[4]) last_q <= last_q - 6'd1;
+
+    if (hold_q[5]) even_value_q <= value_5;
+    if (write_q[5]) begin
+      pair_q[0] <= even_q[5] ? value_5 : even_value_q;
+      pair_q[1] <= even_q[5] ? '0 : value_5;
+    end else if (pair_valid_q) begin
+      pair_q[1] <= odd_before_q;
+    end
+    if (pair_valid_q) odd_before_q <= pair_q[1];
   end
 
   // ---- Which frame is read ----
   logic       reading_q, read_start, read_end;
   logic [6:0] number_q;  // of the pair of points
-  // Pair in the ring where the window of the frame begins, less the 28 pairs of weight 0 before.
+  // Pair in the ring where the frame begins: with its window, or 28 pairs before.
   logic [8:0] first_q;
 
-  assign read_start = !reading_q && running_q && level_q >= 10'(Needed) && room_i;
+  // What is mirrored needs a pair more.
+  assign read_start = !reading_q && running_q && level_q >= 10'(Needed) + 10'(mirrored) && room_i;
   assign read_end   = reading_q && number_q == 7'd127;
   assign begin_o    = read_start;
 
@@ -142,9 +196,9 @@ module frame
     end else begin
       if (read_start) reading_q <= 1'b1;
       else if (read_end) reading_q <= 1'b0;
-      if (start_i) running_q <= 1'b1;
+      if (start_i) running_q <= frames_i != '0;
       else if (read_end && frames_left_q == 28'd1) running_q <= 1'b0;
-      if (start_i) level_q <= '0;
+      if (start_i) level_q <= mirrored ? 10'(Before) : '0;
       else level_q <= level_q + 10'(pair_valid_q) - (read_end ? 10'd80 : 10'd0);
     end
   end
@@ -154,67 +208,87 @@ module frame
     else number_q <= number_q + 7'd1;
     if (start_i) frames_left_q <= frames_i;
     else if (read_end) frames_left_q <= frames_left_q - 28'd1;
-    if (start_i) first_q <= 9'(Ring - 28);
+    if (start_i) first_q <= points_400_i ? '0 : 9'(Ring - 28);
     else if (read_end) first_q <= first_q + 9'd80;
   end
 
   // ---- The ring ----
   (* ram_style = "block" *) logic [67:0] bank_0[Ring/2];
   (* ram_style = "block" *) logic [67:0] bank_1[Ring/2];
-  logic [8:0]  write_address_q, address_1;
+  logic [8:0]  write_address_q, write_address, address_1;
+  logic [6:0]  again_address_q;  // of the next pair in front of the sound
+  logic        again_left_q;
   logic [67:0] bank_0_2, bank_1_2, bank_0_3, bank_1_3, pair_low_4, pair_high_4;
   logic [6:0]  number_1;
-  logic [2:1]  swap_q;
+  logic [2:1]  swap_q, low_inside_q, high_inside_q, same_q;
   logic [6:1]  start_q;
 
+  assign write_address = again_q ? {2'd0, again_address_q} : write_address_q;
+
   always_ff @(posedge clk_i) begin
-    if (start_i) write_address_q <= '0;
-    else if (pair_valid_q) write_address_q <= write_address_q + 9'd1;
+    if (!rst_ni) again_q <= 1'b0;
+    else again_q <= pair_valid_q && again_left_q && again_address_q != 7'(Before);
+  end
+  always_ff @(posedge clk_i) begin
+    if (start_i) begin
+      write_address_q <= mirrored ? 9'(Before) : '0;
+      again_address_q <= 7'(Before);
+      again_left_q    <= mirrored;
+    end else begin
+      if (pair_valid_q) write_address_q <= write_address_q + 9'd1;
+      if (again_q || (pair_valid_q && again_address_q == 7'(Before))) begin
+        again_address_q <= again_address_q - 7'd1;
+      end
+      if (again_q && again_address_q == '0) again_left_q <= 1'b0;
+    end
   end
 
   always_ff @(posedge clk_i) begin
-    if (pair_valid_q && !write_address_q[7]) begin
-      bank_0[{write_address_q[8], write_address_q[6:0]}] <= pair_q;
+    if ((pair_valid_q || again_q) && !write_address[7]) begin
+      bank_0[{write_address[8], write_address[6:0]}] <= pair_q;
     end
     bank_0_2 <= bank_0[{address_1[8] ^ address_1[7], address_1[6:0]}];
   end
   always_ff @(posedge clk_i) begin
-    if (pair_valid_q && write_address_q[7]) begin
-      bank_1[{write_address_q[8], write_address_q[6:0]}] <= pair_q;
+    if ((pair_valid_q || again_q) && write_address[7]) begin
+      bank_1[{write_address[8], write_address[6:0]}] <= pair_q;
     end
     bank_1_2 <= bank_1[{address_1[8], address_1[6:0]}];
   end
 
+  // Of a frame of 400 samples the second points from number 120 on are the first ones.
   always_ff @(posedge clk_i) begin
-    address_1   <= first_q + 9'(number_q);
-    number_1    <= number_q;
-    swap_q      <= {swap_q[1], address_1[7]};
-    bank_0_3    <= bank_0_2;
-    bank_1_3    <= bank_1_2;
-    pair_low_4  <= swap_q[2] ? bank_1_3 : bank_0_3;
-    pair_high_4 <= swap_q[2] ? bank_0_3 : bank_1_3;
+    address_1     <= first_q + 9'(number_q);
+    number_1      <= number_q;
+    swap_q        <= {swap_q[1], address_1[7]};
+    low_inside_q  <= {low_inside_q[1], points_400_i ? number_1 < 7'd120 : number_1 >= 7'd28};
+    high_inside_q <= {high_inside_q[1],
+                      points_400_i ? number_1 < 7'd72 || number_1 >= 7'd120 : number_1 < 7'd100};
+    same_q        <= {same_q[1], points_400_i && number_1 >= 7'd120};
+    bank_0_3      <= bank_0_2;
+    bank_1_3      <= bank_1_2;
+    pair_low_4    <= swap_q[2] ? bank_1_3 : bank_0_3;
+    pair_high_4   <= swap_q[2] ^ same_q[2] ? bank_0_3 : bank_1_3;
   end
 
-  // ---- The window: of samples 2 t, 2 t + 1, 2 t + 256, 2 t + 257 of a frame of 512 ----
+  // ---- The window: see window_table() of host/dpu/units/audio_tables.py ----
   (* ram_style = "block" *) logic [103:0] weights[128];
-  initial begin
-    for (int t = 0; t < 128; t++) begin
-      for (int i = 0; i < 4; i++) begin
-        automatic int at = 2 * t + i % 2 + i / 2 * 256 - 56;
-        weights[t][26*i+:26] = at < 0 || at >= 400 ? '0 : at < 200 ? Window[at] :
-                               Window[399-at];
-      end
-    end
-  end
   logic [3:0][25:0] weight_2, weight_3, weight_4;
   always_ff @(posedge clk_i) begin
+    if (load_i) begin
+      weights[load_index_i] <= {load_word_i[121:96], load_word_i[89:64], load_word_i[57:32],
+                                load_word_i[25:0]};
+    end
     weight_2 <= weights[number_1];
     weight_3 <= weight_2;
-    weight_4 <= weight_3;
+    if (low_inside_q[2]) weight_4[1:0] <= weight_3[1:0];
+    else weight_4[1:0] <= '0;
+    if (high_inside_q[2]) weight_4[3:2] <= weight_3[3:2];
+    else weight_4[3:2] <= '0;
   end
 
   emphasised_t [3:0] sample_4;
-  component_t  [3:0] point_6;
+  windowed_t   [3:0] point_6;
   assign sample_4 = {pair_high_4, pair_low_4};
 
   for (genvar i = 0; i < 4; i++) begin : gen_product
@@ -224,9 +298,9 @@ module frame
     always_ff @(posedge clk_i) begin
       high_5 <= $signed(sample_4[i][33:17]) * $signed({1'b0, weight_4[i]});
       low_5  <= sample_4[i][16:0] * weight_4[i];
-      sum_6  <= {high_5[43], high_5, 17'd0} + 62'(low_5) + 62'(1 << 26);
+      sum_6  <= {high_5[43], high_5, 17'd0} + 62'(low_5) + 62'(1 << 23);
     end
-    assign point_6[i] = sum_6[60:27];
+    assign point_6[i] = sum_6[59:24];
   end
 
   always_ff @(posedge clk_i) begin

@@ -6,23 +6,31 @@ namespace headrace {
 namespace {
 
 constexpr unsigned HOP = 160;
-constexpr unsigned RING = 512;    // pairs of samples; a frame has 256
-constexpr unsigned BEFORE = 100;  // pairs of zeros before the first sample: half a window
-constexpr unsigned POINTS = 256;  // of the complex FFT
+constexpr unsigned RING = 512;      // pairs of samples; a frame has 256
+constexpr unsigned HALF_PAIRS = 100;  // in half a window
+constexpr unsigned TAIL = 64;       // samples that are kept for the mirrored end
+constexpr unsigned POINTS = 256;    // of the complex DFT: 256 or 200 are in use
 constexpr unsigned MAX_MELS = 128;
+constexpr unsigned MAX_EXPONENT_ADDED = 13, MAX_EXPONENT = 31;
 
 using Emphasised = ap_int<34>;  // Q3.30: |x - a * before| < 8
-// A component of a point; |point| < 11.4 before the FFT, and the greatest sum of the window's weights over the points
-// that a stage has added bounds it behind. Fraction bits: 29 before, then 28, 28, 27, 26, 25, 24, 23, 22.
+using Windowed = ap_int<36>;    // Q3.32
+// A component of a point, in units of its frame. Before the DFT it is below 2^32, and |point| below 2^32.5. Each stage of
+// radix 2 halves its sums. The two of radix 5 take a quarter and an eighth. So no component reaches 2^33.
 using Component = ap_int<34>;
-using Wide = ap_int<35>;  // sum or difference of two
-using Bin = ap_int<35>;   // Q11.23: |bin| < 1600, the sum of the window times 8
+using Wide = ap_int<35>;     // sum or difference of two
+using Half = ap_int<36>;     // half of what a DFT of 5 gives
+using Bin = ap_int<35>;      // LSB 2^-22 in units of the frame: |bin| < 3200, the window's samples times 8
 using Factor = ap_int<27>;   // LSB 2^-25
-using Power = ap_uint<51>;   // LSB 2^-29, below 2^22
-using Energy = ap_uint<60>;  // LSB 2^-42, below 2^18 where a filter's weights sum up to less than 2^-4
+using Power = ap_uint<55>;   // LSB 2^-31, below 2^24
+using Energy = ap_uint<64>;  // LSB 2^-44, below 2^20 where a filter's weights sum up to less than 2^-4
 
 struct Pair {
     Emphasised even, odd;
+};
+
+struct WindowedPair {
+    Windowed even, odd;
 };
 
 struct Point {
@@ -39,15 +47,14 @@ struct Step {
     bool advance, last;
 };
 
+struct Row {  // of the window's table
+    ap_uint<26> weight[4];
+};
+
 struct Energies {
     Energy up[MAX_MELS], down[MAX_MELS];  // emitted by each lane, in its order
     ap_uint<9> up_count, down_count;
 };
-
-ap_uint<26> hann(unsigned i) {
-#pragma HLS INLINE
-    return i < 200 ? MEL_WINDOW[i] : MEL_WINDOW[399 - i];
-}
 
 // exp(-2 pi j k / 512) = cosine(k) - j sine(k), k = 0 to 255.
 Factor cosine(unsigned k) {
@@ -75,67 +82,162 @@ Emphasised emphasise(Sample16k sample, Sample16k before, ap_uint<18> preemphasis
     return exact >> 9;
 }
 
-// A windowed sample: LSB 2^-56, rounded to 2^-29.
-Component windowed(Emphasised sample, ap_uint<26> weight) {
+// A windowed sample: LSB 2^-56, rounded to 2^-32.
+Windowed windowed(Emphasised sample, ap_uint<26> weight) {
 #pragma HLS INLINE
-    return (sample * weight + (ap_int<61>(1) << 26)) >> 27;
+    return (sample * weight + (ap_int<61>(1) << 23)) >> 24;
 }
 
-void load(hls::stream<ap_uint<128>>& program, Step steps[PROGRAM_WORDS]) {
-    for (unsigned i = 0; i < PROGRAM_WORDS; i++) {
+void load(hls::stream<ap_uint<128>>& program, Step steps[PROGRAM_STEPS], Row window[WINDOW_ROWS]) {
+    for (unsigned i = 0; i < PROGRAM_STEPS; i++) {
 #pragma HLS PIPELINE II = 1
         const ap_uint<128> word = program.read();
         const Entry up{word.range(23, 0), word.range(47, 24), word[48]};
         const Entry down{word.range(87, 64), word.range(111, 88), word[112]};
         steps[i] = Step{up, down, word[49], word[50]};
     }
-}
-
-// Windowed points of the frame whose window begins with pair `first` of the ring.
-void frame(const Pair ring[RING], unsigned first, Point points[POINTS]) {
-    for (unsigned n = 0; n < POINTS; n++) {
+    for (unsigned i = 0; i < WINDOW_ROWS; i++) {
 #pragma HLS PIPELINE II = 1
-        const bool inside = n >= 28 && n < 228;
-        const Pair pair = ring[(first + n - 28) % RING];
-        points[n].re = inside ? windowed(pair.even, hann(2 * (n - 28))) : Component(0);
-        points[n].im = inside ? windowed(pair.odd, hann(2 * (n - 28) + 1)) : Component(0);
+        const ap_uint<128> word = program.read();
+        for (unsigned j = 0; j < 4; j++) {
+#pragma HLS UNROLL
+            window[i].weight[j] = word.range(32 * j + 25, 32 * j);
+        }
     }
 }
 
-// Stage of the FFT: butterflies of points 128 >> STAGE apart, decimation in frequency.
+// Windowed points of the frame that begins with pair `first` of the ring, and their exponent: the zero bits in front of
+// the greatest magnitude, up to `max_exponent`.
+void frame(const Pair ring[RING], unsigned first, const Row window[WINDOW_ROWS], bool points_400,
+           unsigned max_exponent, WindowedPair out[POINTS], unsigned& exponent) {
+    const unsigned before = points_400 ? 0 : 28;  // pairs of points in front of the window
+    ap_uint<35> magnitudes = 0;
+    for (unsigned n = 0; n < POINTS; n++) {
+#pragma HLS PIPELINE II = 1
+        const bool inside = n >= before && n < before + 2 * HALF_PAIRS;
+        const unsigned half = n >= (points_400 ? 120u : 128u) ? 2 : 0;
+        const Row row = window[n % 128];
+        const Pair pair = ring[(first + n - before) % RING];
+        const Windowed even = inside ? windowed(pair.even, row.weight[half]) : Windowed(0);
+        const Windowed odd = inside ? windowed(pair.odd, row.weight[half + 1]) : Windowed(0);
+        out[n] = WindowedPair{even, odd};
+        magnitudes |= ap_uint<35>(even ^ (even >> 35)) | ap_uint<35>(odd ^ (odd >> 35));
+    }
+    exponent = 0;
+    for (unsigned i = 0; i < MAX_EXPONENT; i++) {
+#pragma HLS UNROLL
+        if (exponent == i && i < max_exponent && !magnitudes[34 - i]) exponent = i + 1;
+    }
+}
+
+// The points in units of the frame.
+void scale(const WindowedPair in[POINTS], unsigned exponent, Point points[POINTS]) {
+    for (unsigned n = 0; n < POINTS; n++) {
+#pragma HLS PIPELINE II = 1
+        points[n].re = Windowed(in[n].even << exponent) >> 3;
+        points[n].im = Windowed(in[n].odd << exponent) >> 3;
+    }
+}
+
+// A stage of radix 2: butterflies of points 128 >> STAGE apart, decimation in frequency.
 template <int STAGE>
 void fft_stage(const Point in[POINTS], Point out[POINTS]) {
     constexpr unsigned APART = 128 >> STAGE;
-    constexpr int SHIFT = STAGE == 1 ? 0 : 1;  // the second cannot outgrow the first's format: the window is short
     for (unsigned t = 0; t < POINTS / 2; t++) {
 #pragma HLS PIPELINE II = 1
         const unsigned j = t % APART, low = (t - j) * 2 + j, high = low + APART, k = j << (STAGE + 1);
         const Wide sum_re = in[low].re + in[high].re, sum_im = in[low].im + in[high].im;
         const Wide re = in[low].re - in[high].re, im = in[low].im - in[high].im;
-        out[low].re = (sum_re + SHIFT) >> SHIFT;
-        out[low].im = (sum_im + SHIFT) >> SHIFT;
-        out[high].re = rounded<SHIFT>(re, cosine(k), im, sine(k));
-        out[high].im = rounded<SHIFT>(im, cosine(k), -re, sine(k));
+        out[low].re = (sum_re + 1) >> 1;
+        out[low].im = (sum_im + 1) >> 1;
+        out[high].re = rounded<1>(re, cosine(k), im, sine(k));
+        out[high].im = rounded<1>(im, cosine(k), -re, sine(k));
     }
 }
 
-// |x|^2 of LSB 2^-46, rounded to 2^-29, from products of 18 and 17 bits.
+struct Fifth {  // half a point of a DFT of 5
+    Half re, im;
+};
+
+// Half the DFT of 5 points.
+void dft5(const Point in[5], Fifth out[5]) {
+#pragma HLS INLINE
+    const Wide sum_1_re = in[1].re + in[4].re, sum_1_im = in[1].im + in[4].im;
+    const Wide sum_2_re = in[2].re + in[3].re, sum_2_im = in[2].im + in[3].im;
+    const Wide re_1 = in[1].re - in[4].re, im_1 = in[1].im - in[4].im;
+    const Wide re_2 = in[2].re - in[3].re, im_2 = in[2].im - in[3].im;
+    const ap_int<36> all_re = sum_1_re + sum_2_re, all_im = sum_1_im + sum_2_im;
+    const Wide between_re = (sum_1_re - sum_2_re) >> 1, between_im = (sum_1_im - sum_2_im) >> 1;
+    const Half up_re = rounded<1>(between_re, MEL_FIFTH[2], 0, 0), up_im = rounded<1>(between_im, MEL_FIFTH[2], 0, 0);
+    const Half middle_re = (4 * in[0].re + 3 - all_re) >> 3, middle_im = (4 * in[0].im + 3 - all_im) >> 3;
+    const Half near_re = middle_re + up_re, near_im = middle_im + up_im;
+    const Half far_re = middle_re - up_re, far_im = middle_im - up_im;
+    const Half turn_1_re = rounded<1>(re_1, MEL_FIFTH[0], re_2, MEL_FIFTH[1]);
+    const Half turn_1_im = rounded<1>(im_1, MEL_FIFTH[0], im_2, MEL_FIFTH[1]);
+    const Half turn_2_re = rounded<1>(re_2, MEL_FIFTH[0], -re_1, MEL_FIFTH[1]);
+    const Half turn_2_im = rounded<1>(im_2, MEL_FIFTH[0], -im_1, MEL_FIFTH[1]);
+    out[0] = Fifth{(in[0].re + all_re + 1) >> 1, (in[0].im + all_im + 1) >> 1};
+    out[1] = Fifth{near_re + turn_1_im, near_im - turn_1_re};
+    out[4] = Fifth{near_re - turn_1_im, near_im + turn_1_re};
+    out[2] = Fifth{far_re - turn_2_im, far_im + turn_2_re};
+    out[3] = Fifth{far_re + turn_2_im, far_im - turn_2_re};
+}
+
+// The first pass of 200 = 25 * 8 points: DFTs of 5 of points 40 apart. Result c of points r, r + 40, ... turns by 22 r c
+// / 25 and comes to r + 40 c.
+void first_fifths(const Point in[POINTS], Point out[POINTS]) {
+    for (unsigned r = 0; r < 40; r++) {
+#pragma HLS PIPELINE II = 3
+        Point points[5];
+        Fifth fifths[5];
+        for (unsigned m = 0; m < 5; m++) points[m] = in[r + 40 * m];
+        dft5(points, fifths);
+        for (unsigned c = 0; c < 5; c++) {
+            const unsigned k = 22 * r * c % 25;
+            const Wide re = fifths[c].re, im = fifths[c].im;
+            out[r + 40 * c].re = rounded<1>(re, MEL_TURN_COSINE[k], im, MEL_TURN_SINE[k]);
+            out[r + 40 * c].im = rounded<1>(im, MEL_TURN_COSINE[k], -re, MEL_TURN_SINE[k]);
+        }
+    }
+}
+
+// The second one: DFTs of 5 of what has the same c and the same r modulo 8. Their points are those of a DFT of 25, of
+// which there are eight; those of the same number lie together, for the last three stages.
+void second_fifths(const Point in[POINTS], Point out[POINTS]) {
+    for (unsigned c = 0; c < 5; c++) {
+        for (unsigned b = 0; b < 8; b++) {
+#pragma HLS PIPELINE II = 3
+            Point points[5];
+            Fifth fifths[5];
+            for (unsigned q = 0; q < 5; q++) points[(q + 2 * b) % 5] = in[b + 8 * q + 40 * c];
+            dft5(points, fifths);
+            for (unsigned d = 0; d < 5; d++) {
+                out[8 * (c + 5 * d) + b].re = fifths[d].re >> 2;
+                out[8 * (c + 5 * d) + b].im = fifths[d].im >> 2;
+            }
+        }
+    }
+}
+
+// |x|^2 of LSB 2^-44, rounded to 2^-31, from products of 18 and 17 bits.
 Power power(Bin re, Bin im) {
 #pragma HLS INLINE
     const ap_int<18> re_high = re >> 17, im_high = im >> 17;
     const ap_uint<17> re_low = re, im_low = im;
     const ap_uint<36> high = re_high * re_high + im_high * im_high;
     const ap_int<36> middle = re_high * re_low + im_high * im_low;
-    const ap_uint<36> low = re_low * re_low + im_low * im_low + (ap_uint<36>(1) << 16);
-    return (ap_int<54>(high) << 17) + (ap_int<54>(middle) << 1) + (low >> 17);
+    const ap_uint<36> low = re_low * re_low + im_low * im_low + (ap_uint<36>(1) << 12);
+    return (ap_int<58>(high) << 21) + (ap_int<58>(middle) << 5) + (low >> 13);
 }
 
-// A weighted power: LSB 2^-57, rounded to 2^-42.
+// A weighted power: LSB 2^-59, rounded to 2^-44.
 Energy weighted(Power power, ap_uint<24> weight) {
 #pragma HLS INLINE
     const ap_uint<17> high = power >> 34, middle = power >> 17, low = power;
+    const ap_uint<4> top = power >> 51;
     const ap_uint<42> rounded = low * weight + (1u << 14);
-    return (Energy(high * weight) << 19) + (Energy(middle * weight) << 2) + (rounded >> 15);
+    return (Energy(top * weight) << 36) + (Energy(high * weight) << 19) + (Energy(middle * weight) << 2) +
+           (rounded >> 15);
 }
 
 // One lane of the filterbank: the filter that it leaves and the next one.
@@ -154,120 +256,181 @@ struct Lane {
     }
 };
 
-// Bins k and 256 - k of the real FFT from points k and 256 - k (which lie in bit-reversed order), their powers, and the
-// filters that they are in.
-void filterbank(const Point points[POINTS], const Step steps[PROGRAM_WORDS], Energies& energies) {
+// Where point k lies: the last three stages leave those of a DFT of 8 in bit-reversed order, all stages those of 256.
+unsigned place(unsigned k, bool points_400) {
+#pragma HLS INLINE
+    ap_uint<8> bits = k;
+    ap_uint<3> eighth = k;
+    bits.reverse();  // in place
+    eighth.reverse();
+    return points_400 ? 8 * (k % 25) + eighth.to_uint() : bits.to_uint();
+}
+
+// Bins k and N / 2 - k of the real DFT from points k and N / 2 - k, their powers, and the filters that they are in.
+void filterbank(const Point points[POINTS], const Step steps[PROGRAM_STEPS], bool points_400, Energies& energies) {
     Lane up{0, 0, 0}, down{0, 0, 0};
+    const unsigned middle = points_400 ? 100 : 128;
     unsigned k = 1;
     bool last = false;
-    for (unsigned i = 0; i < PROGRAM_WORDS && !last; i++) {
+    for (unsigned i = 0; i < PROGRAM_STEPS && !last; i++) {
 #pragma HLS PIPELINE II = 1
         const Step step = steps[i];
-        ap_uint<8> at = k, mirror = -k;
-        at.reverse();  // in place
-        mirror.reverse();
-        const Point a = points[at], b = points[mirror];
-        const Wide even_re = a.re + b.re, even_im = a.im - b.im;  // twice the even samples' FFT, LSB 2^-22
+        const Point a = points[place(k, points_400)], b = points[place(2 * middle - k, points_400)];
+        const Factor cos = points_400 ? Factor(MEL_COSINE_400[k]) : cosine(k);
+        const Factor sin = points_400 ? Factor(MEL_COSINE_400[100 - k]) : sine(k);
+        const Wide even_re = a.re + b.re, even_im = a.im - b.im;  // twice the even samples' DFT, LSB 2^-21
         const Wide odd_re = a.im + b.im, odd_im = b.re - a.re;
-        const ap_int<36> turned_re = rounded<0>(odd_re, cosine(k), odd_im, sine(k));
-        const ap_int<36> turned_im = rounded<0>(odd_im, cosine(k), -odd_re, sine(k));
+        const ap_int<36> turned_re = rounded<0>(odd_re, cos, odd_im, sin);
+        const ap_int<36> turned_im = rounded<0>(odd_im, cos, -odd_re, sin);
         up.step(power(even_re + turned_re, even_im + turned_im), step.up, energies.up);
         down.step(power(even_re - turned_re, even_im - turned_im), step.down, energies.down);
-        if (step.advance) k = k == 128 ? 1 : k + 1;
+        if (step.advance) k = k == middle ? 1 : k + 1;
         last = step.last;
     }
     energies.up_count = up.count;
     energies.down_count = down.count;
 }
 
-// ln(energy), LSB 2^-18: leading zeros times ln 2, and a table of 512 steps with linear interpolation. Of 0, where the
-// floor is 0 too: ln(2^-42).
-LogMel natural_log(Energy energy) {
+// ln(energy * 2^exponent), LSB 2^-18: bits in front of the point times ln 2, and a table of 512 steps with linear
+// interpolation. Of 0 as of the least energy. What has no place in 24 bits becomes the nearest that has.
+LogMel natural_log(Energy energy, ap_int<9> exponent) {
 #pragma HLS INLINE
     Energy mantissa = energy == 0 ? Energy(1) : energy;
     unsigned zeros = 0;
     for (unsigned width = 32; width; width /= 2) {
 #pragma HLS UNROLL
-        if (mantissa >> (60 - width) == 0) {
+        if (mantissa >> (64 - width) == 0) {
             mantissa <<= width;
             zeros += width;
         }
     }
-    const ap_uint<9> index = mantissa >> 50;
-    const ap_uint<17> fraction = mantissa >> 33;
+    const int bits = exponent.to_int() + 19 - static_cast<int>(zeros);
+    const unsigned entry = bits < -64 ? 0 : bits > 63 ? 127 : bits + 64;
+    const ap_uint<9> index = mantissa >> 54;
+    const ap_uint<17> fraction = mantissa >> 37;
     const ap_uint<17> slope = MEL_LOGARITHM[index + 1] - MEL_LOGARITHM[index];
     const ap_uint<34> step = slope * fraction;
-    const ap_int<33> sum = MEL_EXPONENT[zeros] + MEL_LOGARITHM[index] + ap_int<33>(step >> 17) + 128;
-    return sum >> 8;
+    const ap_int<34> sum = ap_int<34>(MEL_EXPONENT[entry]) + MEL_LOGARITHM[index] + ap_int<34>(step >> 17) + 128;
+    const ap_int<26> value = sum >> 8;
+    return value < -(1 << 23) ? LogMel(-(1 << 23)) : value >= 1 << 23 ? LogMel((1 << 23) - 1) : LogMel(value);
 }
 
-void logarithm(const Energies& energies, ap_uint<8> n_mels, ap_uint<32> log_floor, hls::stream<LogMel>& values) {
+void logarithm(const Energies& energies, ap_uint<8> n_mels, ap_uint<32> log_floor, const Plan& plan, unsigned exponent,
+               hls::stream<LogMel>& values) {
+    const Energy added = plan.least_floor ? Energy(0) : Energy(Energy(log_floor) << (4 + 2 * exponent));
+    const LogMel least = log_floor;
     for (unsigned m = 0; m < n_mels; m++) {
 #pragma HLS PIPELINE II = 1
 #pragma HLS LOOP_TRIPCOUNT max = 128
         const unsigned from_top = n_mels - 1 - m;
         const Energy up = m < energies.up_count ? energies.up[m] : Energy(0);
         const Energy down = from_top < energies.down_count ? energies.down[from_top] : Energy(0);
-        values.write(natural_log(up + down + (Energy(log_floor) << 2)));
+        const LogMel value = natural_log(up + down + added, plan.exponent - 2 * static_cast<int>(exponent));
+        values.write(plan.least_floor && value < least ? least : value);
     }
 }
 
-void log_mel(const Pair ring[RING], unsigned first, const Step steps[PROGRAM_WORDS], ap_uint<8> n_mels,
-             ap_uint<32> log_floor, hls::stream<LogMel>& values) {
+void log_mel(const Pair ring[RING], unsigned first, const Step steps[PROGRAM_STEPS], const Row window[WINDOW_ROWS],
+             ap_uint<8> n_mels, ap_uint<32> log_floor, const Plan& plan, hls::stream<LogMel>& values) {
 #pragma HLS DATAFLOW
+    WindowedPair windowed[POINTS];
     Point points[9][POINTS];
 #pragma HLS ARRAY_PARTITION variable = points complete dim = 1
     Energies energies;
-    frame(ring, first, points[0]);
-    fft_stage<0>(points[0], points[1]);
-    fft_stage<1>(points[1], points[2]);
-    fft_stage<2>(points[2], points[3]);
-    fft_stage<3>(points[3], points[4]);
-    fft_stage<4>(points[4], points[5]);
+    unsigned exponent;
+    const bool points_400 = plan.points_400;
+    frame(ring, first, window, points_400, plan.least_floor ? MAX_EXPONENT : MAX_EXPONENT_ADDED, windowed, exponent);
+    scale(windowed, exponent, points[0]);
+    if (points_400) {
+        first_fifths(points[0], points[1]);
+        second_fifths(points[1], points[5]);
+        for (unsigned n = 200; n < POINTS; n++) points[5][n] = Point{0, 0};
+    } else {
+        fft_stage<0>(points[0], points[1]);
+        fft_stage<1>(points[1], points[2]);
+        fft_stage<2>(points[2], points[3]);
+        fft_stage<3>(points[3], points[4]);
+        fft_stage<4>(points[4], points[5]);
+    }
     fft_stage<5>(points[5], points[6]);
     fft_stage<6>(points[6], points[7]);
     fft_stage<7>(points[7], points[8]);
-    filterbank(points[8], steps, energies);
-    logarithm(energies, n_mels, log_floor, values);
+    filterbank(points[8], steps, points_400, energies);
+    logarithm(energies, n_mels, log_floor, plan, exponent, values);
+}
+
+// Frames of a sound of so many samples.
+uint32_t frames_of(uint32_t count, Ends ends) {
+    if (ends == ENDS_INSIDE) return count < 240 ? 0 : (count - 240) / HOP;  // of 400 samples
+    return count / HOP + (ends == ENDS_ZEROS);
 }
 
 }  // namespace
 
+Plan plan_of(ap_uint<16> bits) {
+#pragma HLS INLINE
+    const unsigned ends = bits.range(2, 1);
+    return Plan{bits[0], ends == 3 ? ENDS_INSIDE : Ends(ends), bits[3], ap_int<8>(bits.range(15, 8))};
+}
+
 void mel(hls::stream<ap_uint<128>>& program, hls::stream<Sound>& sounds, hls::stream<Sample16k>& samples,
-         ap_uint<8> n_mels, ap_uint<18> preemphasis, ap_uint<32> log_floor, hls::stream<Sound>& frames,
-         hls::stream<LogMel>& values) {
-    Step steps[PROGRAM_WORDS];
-    load(program, steps);
+         ap_uint<8> n_mels, ap_uint<18> preemphasis, ap_uint<32> log_floor, ap_uint<16> plan_bits,
+         ap_uint<32> min_samples, ap_uint<32> max_samples, hls::stream<Sound>& frames, hls::stream<LogMel>& values) {
+    Step steps[PROGRAM_STEPS];
+    Row window[WINDOW_ROWS];
+    load(program, steps, window);
     const Sound sound = sounds.read();
     if (sound.status != STATUS_OK) {
         frames.write(sound);
         return;
     }
-    const uint32_t count = sound.count, frame_count = count / HOP + 1;
-    frames.write(Sound{STATUS_OK, sound.rate, frame_count});
+    const Plan plan = plan_of(plan_bits);
+    const uint32_t given = sound.count, at_least = given < min_samples ? min_samples.to_uint() : given;
+    const uint32_t count = at_least > max_samples ? max_samples.to_uint() : at_least;
+    const uint32_t frame_count = frames_of(count, plan.ends);
+    frames.write(Sound{frame_count ? Status(STATUS_OK) : Status(STATUS_BAD_ARGUMENT), sound.rate, frame_count});
 
-    Pair ring[RING];  // pair i of the sound, counted from BEFORE in front of it, lies in ring[i % RING]
+    // Pair i, counted from the beginning of the first window, lies in ring[i % RING].
+    Pair ring[RING];
+    Emphasised tail[TAIL];
+    const bool mirrored = plan.ends == ENDS_MIRRORED;
+    const uint32_t before_sound = plan.ends == ENDS_INSIDE ? 0 : HALF_PAIRS;
     Sample16k before = 0;
-    uint32_t taken = 0, written = 0;
+    Emphasised odd_before = 0;
+    uint32_t taken = 0, written = mirrored ? before_sound : 0;
     for (uint32_t t = 0; t < frame_count; t++) {
 #pragma HLS LOOP_TRIPCOUNT max = 65535
         const uint32_t first = HOP / 2 * t;
-        for (; written < first + 2 * BEFORE; written++) {
+        // Of mirrored samples the first frame needs one behind its window.
+        for (; written < first + 2 * HALF_PAIRS + mirrored; written++) {
 #pragma HLS PIPELINE II = 2
 #pragma HLS LOOP_TRIPCOUNT max = 200
             Emphasised value[2];
             for (unsigned i = 0; i < 2; i++) {
 #pragma HLS UNROLL
-                const bool inside = written >= BEFORE && taken < count;
-                const Sample16k sample = inside ? samples.read() : Sample16k(0);
-                value[i] = inside ? emphasise(sample, before, preemphasis) : Emphasised(0);
-                before = sample;
-                taken += inside;
+                const bool inside = written >= before_sound;
+                const uint32_t at = 2 * (written - before_sound) + i;
+                if (inside && at < count) {
+                    const bool there = at < given;
+                    const Sample16k sample = there ? samples.read() : Sample16k(0);
+                    value[i] = there ? emphasise(sample, before, preemphasis) : Emphasised(0);
+                    before = sample;
+                    taken += there;
+                    tail[at % TAIL] = value[i];
+                } else {
+                    value[i] = inside && mirrored ? tail[(2 * count - 2 - at) % TAIL] : Emphasised(0);
+                }
             }
             ring[written % RING] = Pair{value[0], value[1]};
+            // Pair j behind the first one also makes pair -j of those in front of the sound.
+            if (mirrored && written > HALF_PAIRS && written <= 2 * HALF_PAIRS) {
+                ring[2 * HALF_PAIRS - written] = Pair{value[0], odd_before};
+            }
+            odd_before = value[1];
         }
-        log_mel(ring, first % RING, steps, n_mels, log_floor, values);
+        log_mel(ring, first % RING, steps, window, n_mels, log_floor, plan, values);
     }
+    for (; taken < given; taken++) samples.read();
 }
 
 }  // namespace headrace

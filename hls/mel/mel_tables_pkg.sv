@@ -1,38 +1,6 @@
 // Constants of the mel unit, written by scripts/mel_tables.py.
 package mel_tables_pkg;
 
-  // Left half of the symmetric Hann window of 400, LSB 2^-26.
-  localparam logic [25:0] Window[200] = '{
-    26'h0, 26'h1040, 26'h4100, 26'h923d, 26'h103f0, 26'h19614, 26'h2489f, 26'h31b85, 26'h40eb9,
-    26'h5222c, 26'h655cc, 26'h7a985, 26'h91d43, 26'hab0ee, 26'hc646b, 26'he379f, 26'h102a6d,
-    26'h123cb5, 26'h146e55, 26'h16bf29, 26'h192f0d, 26'h1bbdd8, 26'h1e6b60, 26'h21377b, 26'h2421fb,
-    26'h272ab0, 26'h2a5169, 26'h2d95f3, 26'h30f819, 26'h3477a4, 26'h38145a, 26'h3bce02, 26'h3fa45f,
-    26'h439732, 26'h47a63b, 26'h4bd138, 26'h5017e6, 26'h5479ff, 26'h58f73b, 26'h5d8f53, 26'h6241fa,
-    26'h670ee5, 26'h6bf5c6, 26'h70f64e, 26'h76102a, 26'h7b4308, 26'h808e93, 26'h85f276, 26'h8b6e59,
-    26'h9101e2, 26'h96acb7, 26'h9c6e7d, 26'ha246d4, 26'ha83560, 26'hae39be, 26'hb4538d, 26'hba826b,
-    26'hc0c5f2, 26'hc71dbd, 26'hcd8964, 26'hd40880, 26'hda9aa7, 26'he13f6e, 26'he7f669, 26'heebf2b,
-    26'hf59946, 26'hfc844a, 26'h1037fc6, 26'h10a8b4b, 26'h111a664, 26'h118d09f, 26'h1200986,
-    26'h12750a6, 26'h12ea586, 26'h13607b1, 26'h13d76af, 26'h144f205, 26'h14c793c, 26'h1540bd8,
-    26'h15ba95f, 26'h1635154, 26'h16b033b, 26'h172be98, 26'h17a82ec, 26'h1824fba, 26'h18a2482,
-    26'h19200c6, 26'h199e405, 26'h1a1cdbf, 26'h1a9bd75, 26'h1b1b2a4, 26'h1b9accb, 26'h1c1ab6a,
-    26'h1c9adfd, 26'h1d1b404, 26'h1d9bcfa, 26'h1e1c85f, 26'h1e9d5ae, 26'h1f1e466, 26'h1f9f403,
-    26'h2020402, 26'h20a13e0, 26'h212231b, 26'h21a312f, 26'h2223d99, 26'h22a47d7, 26'h2324f66,
-    26'h23a53c3, 26'h242546c, 26'h24a50df, 26'h252489b, 26'h25a3b1d, 26'h26227e5, 26'h26a0e72,
-    26'h271ee44, 26'h279c6d9, 26'h28197b4, 26'h2896055, 26'h291203d, 26'h298d6ef, 26'h2a083ed,
-    26'h2a826ba, 26'h2afbedb, 26'h2b74bd4, 26'h2becd2a, 26'h2c64263, 26'h2cdab06, 26'h2d5069b,
-    26'h2dc54aa, 26'h2e394bc, 26'h2eac65c, 26'h2f1e914, 26'h2f8fc71, 26'h3000000, 26'h306f34e,
-    26'h30dd5ec, 26'h314a768, 26'h31b6754, 26'h3221542, 26'h328b0c7, 26'h32f3976, 26'h335aee4,
-    26'h33c10ab, 26'h3425e61, 26'h34897a0, 26'h34ebc02, 26'h354cb26, 26'h35ac4a6, 26'h360a824,
-    26'h366753e, 26'h36c2b97, 26'h371cad2, 26'h3775293, 26'h37cc281, 26'h3821a43, 26'h3875982,
-    26'h38c7fea, 26'h3918d26, 26'h39680e4, 26'h39b5ad4, 26'h3a01aa7, 26'h3a4c010, 26'h3a94ac3,
-    26'h3adba77, 26'h3b20ee3, 26'h3b647c1, 26'h3ba64cc, 26'h3be65c3, 26'h3c24a62, 26'h3c6126c,
-    26'h3c9bda3, 26'h3cd4bcb, 26'h3d0bcaa, 26'h3d41009, 26'h3d745b1, 26'h3da5d6e, 26'h3dd570f,
-    26'h3e03262, 26'h3e2ef39, 26'h3e58d68, 26'h3e80cc4, 26'h3ea6d25, 26'h3ecae64, 26'h3eed05c,
-    26'h3f0d2eb, 26'h3f2b5f0, 26'h3f4794d, 26'h3f61ce4, 26'h3f7a09b, 26'h3f90459, 26'h3fa4809,
-    26'h3fb6b94, 26'h3fc6eea, 26'h3fd51f9, 26'h3fe14b3, 26'h3feb70b, 26'h3ff38f8, 26'h3ff9a71,
-    26'h3ffdb70, 26'h3fffbf0
-  };
-
   // Cos(2 pi i / 512), i = 0 to 255, LSB 2^-25, signed.
   localparam logic [26:0] Cosine[256] = '{
     27'h2000000, 27'h1fff621, 27'h1ffd886, 27'h1ffa72f, 27'h1ff621e, 27'h1ff0956, 27'h1fe9cdb,
@@ -71,6 +39,45 @@ package mel_tables_pkg;
     27'h60f5810, 27'h60ddad1, 27'h60c70c5, 27'h60b19fc, 27'h609d683, 27'h608a666, 27'h60789b0,
     27'h606806e, 27'h6058aa8, 27'h604a869, 27'h603d9b9, 27'h6031ea0, 27'h6027726, 27'h601e350,
     27'h6016325, 27'h600f6aa, 27'h6009de2, 27'h60058d1, 27'h600277a, 27'h60009df
+  };
+
+  // Cos(2 pi i / 400), i = 0 to 100, LSB 2^-25, signed.
+  localparam logic [26:0] Cosine400[101] = '{
+    27'h2000000, 27'h1ffefd4, 27'h1ffbf53, 27'h1ff6e7e, 27'h1fefd5c, 27'h1fe6bf3, 27'h1fdba4c,
+    27'h1fce873, 27'h1fbf675, 27'h1fae462, 27'h1f9b249, 27'h1f86040, 27'h1f6ee5b, 27'h1f55cb1,
+    27'h1f3ab5d, 27'h1f1da78, 27'h1efea22, 27'h1edda78, 27'h1ebab9d, 27'h1e95db4, 27'h1e6f0e1,
+    27'h1e4654d, 27'h1e1bb20, 27'h1def285, 27'h1dc0baa, 27'h1d906bd, 27'h1d5e3ef, 27'h1d2a373,
+    27'h1cf457e, 27'h1cbca45, 27'h1c83202, 27'h1c47cee, 27'h1c0ab45, 27'h1bcbd45, 27'h1b8b32e,
+    27'h1b48d40, 27'h1b04bc0, 27'h1abeef1, 27'h1a7771b, 27'h1a2e485, 27'h19e377a, 27'h1997044,
+    27'h1948f33, 27'h18f9493, 27'h18a80b6, 27'h18553ee, 27'h1800e8f, 27'h17ab0ed, 27'h1753b60,
+    27'h16fae40, 27'h16a09e6, 27'h1644eaf, 27'h15e7cf5, 27'h1589519, 27'h1529778, 27'h14c8474,
+    27'h1465c70, 27'h1401fce, 27'h139cef4, 27'h1336a48, 27'h12cf230, 27'h1266717, 27'h11fc964,
+    27'h1191985, 27'h11257e4, 27'h10b84ef, 27'h104a114, 27'hfdacc2, 27'hf6a86b, 27'hef947f,
+    27'he87171, 27'he13fb5, 27'hd9ffbe, 27'hd2b203, 27'hcb56f8, 27'hc3ef15, 27'hbc7ad2, 27'hb4faa8,
+    27'had6f0f, 27'ha5d881, 27'h9e377a, 27'h968c74, 27'h8ed7ec, 27'h871a5e, 27'h7f5448, 27'h778627,
+    27'h6fb079, 27'h67d3bd, 27'h5ff072, 27'h580717, 27'h50182e, 27'h482435, 27'h402bad, 27'h382f18,
+    27'h302ef7, 27'h282bca, 27'h202614, 27'h181e56, 27'h101512, 27'h80aca, 27'h0
+  };
+
+  // Cos(2 pi i / 25), i = 0 to 24, LSB 2^-25, signed.
+  localparam logic [26:0] TurnCosine[25] = '{
+    27'h2000000, 27'h1efea22, 27'h1c0ab45, 27'h1753b60, 27'h11257e4, 27'h9e377a, 27'h202614,
+    27'h7a00f8e, 27'h7260042, 27'h6b9a390, 27'h661c886, 27'h623f456, 27'h604098b, 27'h604098b,
+    27'h623f456, 27'h661c886, 27'h6b9a390, 27'h7260042, 27'h7a00f8e, 27'h202614, 27'h9e377a,
+    27'h11257e4, 27'h1753b60, 27'h1c0ab45, 27'h1efea22
+  };
+
+  // Sin(2 pi i / 25), i = 0 to 24, LSB 2^-25, signed.
+  localparam logic [26:0] TurnSine[25] = '{
+    27'h0, 27'h7f5448, 27'hf6a86b, 27'h15e7cf5, 27'h1b04bc0, 27'h1e6f0e1, 27'h1fefd5c, 27'h1f6ee5b,
+    27'h1cf457e, 27'h18a80b6, 27'h12cf230, 27'hbc7ad2, 27'h402bad, 27'h7bfd453, 27'h743852e,
+    27'h6d30dd0, 27'h6757f4a, 27'h630ba82, 27'h60911a5, 27'h60102a4, 27'h6190f1f, 27'h64fb440,
+    27'h6a1830b, 27'h7095795, 27'h780abb8
+  };
+
+  // Sin(2 pi / 5), sin(4 pi / 5) and sqrt(5) / 2, LSB 2^-25.
+  localparam logic [26:0] Fifth[3] = '{
+    27'h1e6f0e1, 27'h12cf230, 27'h23c6ef3
   };
 
   // Ln(1 + i / 512), i = 0 to 512, LSB 2^-26.
@@ -148,18 +155,29 @@ package mel_tables_pkg;
     26'h2c2c73f, 26'h2c3c7e0, 26'h2c4c840, 26'h2c5c860
   };
 
-  // (17 - i) ln 2, i = 0 to 59 leading zeros, LSB 2^-26, signed.
-  localparam logic [31:0] Exponent[60] = '{
-    32'h2f224e5e, 32'h2c5c85fe, 32'h2996bd9e, 32'h26d0f53e, 32'h240b2cde, 32'h2145647e,
-    32'h1e7f9c1f, 32'h1bb9d3bf, 32'h18f40b5f, 32'h162e42ff, 32'h13687a9f, 32'h10a2b23f, 32'hddce9df,
-    32'hb17217f, 32'h8515920, 32'h58b90c0, 32'h2c5c860, 32'h0, 32'hfd3a37a0, 32'hfa746f40,
-    32'hf7aea6e0, 32'hf4e8de81, 32'hf2231621, 32'hef5d4dc1, 32'hec978561, 32'he9d1bd01,
-    32'he70bf4a1, 32'he4462c41, 32'he18063e1, 32'hdeba9b82, 32'hdbf4d322, 32'hd92f0ac2,
-    32'hd6694262, 32'hd3a37a02, 32'hd0ddb1a2, 32'hce17e942, 32'hcb5220e2, 32'hc88c5883,
-    32'hc5c69023, 32'hc300c7c3, 32'hc03aff63, 32'hbd753703, 32'hbaaf6ea3, 32'hb7e9a643,
-    32'hb523dde3, 32'hb25e1584, 32'haf984d24, 32'hacd284c4, 32'haa0cbc64, 32'ha746f404,
-    32'ha4812ba4, 32'ha1bb6344, 32'h9ef59ae4, 32'h9c2fd285, 32'h996a0a25, 32'h96a441c5,
-    32'h93de7965, 32'h9118b105, 32'h8e52e8a5, 32'h8b8d2045
+  // (i - 64) ln 2, i = 0 to 127, LSB 2^-26, signed.
+  localparam logic [32:0] Exponent[128] = '{
+    33'h14e8de808, 33'h15153b068, 33'h1541978c8, 33'h156df4128, 33'h159a50988, 33'h15c6ad1e8,
+    33'h15f309a47, 33'h161f662a7, 33'h164bc2b07, 33'h16781f367, 33'h16a47bbc7, 33'h16d0d8427,
+    33'h16fd34c87, 33'h1729914e7, 33'h1755edd46, 33'h17824a5a6, 33'h17aea6e06, 33'h17db03666,
+    33'h18075fec6, 33'h1833bc726, 33'h186018f86, 33'h188c757e5, 33'h18b8d2045, 33'h18e52e8a5,
+    33'h19118b105, 33'h193de7965, 33'h196a441c5, 33'h1996a0a25, 33'h19c2fd285, 33'h19ef59ae4,
+    33'h1a1bb6344, 33'h1a4812ba4, 33'h1a746f404, 33'h1aa0cbc64, 33'h1acd284c4, 33'h1af984d24,
+    33'h1b25e1584, 33'h1b523dde3, 33'h1b7e9a643, 33'h1baaf6ea3, 33'h1bd753703, 33'h1c03aff63,
+    33'h1c300c7c3, 33'h1c5c69023, 33'h1c88c5883, 33'h1cb5220e2, 33'h1ce17e942, 33'h1d0ddb1a2,
+    33'h1d3a37a02, 33'h1d6694262, 33'h1d92f0ac2, 33'h1dbf4d322, 33'h1deba9b82, 33'h1e18063e1,
+    33'h1e4462c41, 33'h1e70bf4a1, 33'h1e9d1bd01, 33'h1ec978561, 33'h1ef5d4dc1, 33'h1f2231621,
+    33'h1f4e8de81, 33'h1f7aea6e0, 33'h1fa746f40, 33'h1fd3a37a0, 33'h0, 33'h2c5c860, 33'h58b90c0,
+    33'h8515920, 33'hb17217f, 33'hddce9df, 33'h10a2b23f, 33'h13687a9f, 33'h162e42ff, 33'h18f40b5f,
+    33'h1bb9d3bf, 33'h1e7f9c1f, 33'h2145647e, 33'h240b2cde, 33'h26d0f53e, 33'h2996bd9e,
+    33'h2c5c85fe, 33'h2f224e5e, 33'h31e816be, 33'h34addf1e, 33'h3773a77d, 33'h3a396fdd,
+    33'h3cff383d, 33'h3fc5009d, 33'h428ac8fd, 33'h4550915d, 33'h481659bd, 33'h4adc221d,
+    33'h4da1ea7c, 33'h5067b2dc, 33'h532d7b3c, 33'h55f3439c, 33'h58b90bfc, 33'h5b7ed45c,
+    33'h5e449cbc, 33'h610a651c, 33'h63d02d7b, 33'h6695f5db, 33'h695bbe3b, 33'h6c21869b,
+    33'h6ee74efb, 33'h71ad175b, 33'h7472dfbb, 33'h7738a81b, 33'h79fe707a, 33'h7cc438da,
+    33'h7f8a013a, 33'h824fc99a, 33'h851591fa, 33'h87db5a5a, 33'h8aa122ba, 33'h8d66eb19,
+    33'h902cb379, 33'h92f27bd9, 33'h95b84439, 33'h987e0c99, 33'h9b43d4f9, 33'h9e099d59,
+    33'ha0cf65b9, 33'ha3952e18, 33'ha65af678, 33'ha920bed8, 33'habe68738, 33'haeac4f98
   };
 
 endpackage

@@ -95,14 +95,15 @@ uint32_t normalised(int32_t value, const Band& band, uint32_t format) {
 }  // namespace
 
 void mel_normalize(hls::stream<ap_uint<128>>& words, uint32_t frames, uint32_t counted, uint32_t mels, uint32_t format,
-                   uint32_t std_floor, hls::stream<ap_uint<128>>& out) {
+                   const NormRule& rule, hls::stream<ap_uint<128>>& out) {
     Band bands[MAX_MELS];
     int32_t tile[TILE_FRAMES][MAX_MELS];
 #pragma HLS ARRAY_PARTITION variable = tile cyclic factor = 8 dim = 1
 #pragma HLS ARRAY_PARTITION variable = tile cyclic factor = 4 dim = 2
     for (uint32_t band = 0; band < mels; band++) {
 #pragma HLS LOOP_TRIPCOUNT max = 128
-        bands[band] = band_of(words.read(), counted, std_floor);
+        const Band own = band_of(words.read(), counted, rule.std_floor);
+        bands[band] = rule.scale ? Band{rule.mean, rule.scale & 0xFFFFFF, rule.scale >> 24} : own;
     }
     const uint32_t in_a_word = format == TENSOR_FLOAT16 ? 8 : 4, width = 128 / in_a_word;
     for (uint32_t first = 0; first < frames; first += TILE_FRAMES) {
@@ -114,7 +115,8 @@ void mel_normalize(hls::stream<ap_uint<128>>& words, uint32_t frames, uint32_t c
             const ap_uint<128> word = words.read();
             for (uint32_t k = 0; k < 4; k++) {
 #pragma HLS UNROLL
-                tile[i / (mels / 4)][4 * (i % (mels / 4)) + k] = fixed_point(word.range(32 * k + 31, 32 * k).to_uint());
+                const int32_t value = fixed_point(word.range(32 * k + 31, 32 * k).to_uint());
+                tile[i / (mels / 4)][4 * (i % (mels / 4)) + k] = value < rule.least ? rule.least : value;
             }
         }
         for (uint32_t band = 0; band < mels; band++) {

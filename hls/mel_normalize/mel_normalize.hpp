@@ -1,5 +1,6 @@
 // Mel normalize: each mel band over the first `counted` frames, (x - mean) / (std + std_floor), std over counted - 1.
-// The frames behind them become 0. (NeMo does not count the last frame of a sound.)
+// The frames behind them become 0. (NeMo does not count the last frame of a sound.) Or each value by one mean and factor,
+// (max(x, least) - mean) * factor.
 //
 // Reference   exact arithmetic on the same values. The mean is rounded to 2^-8 of a value's last place; the standard
 //             deviation is the root of the exact variance, cut to 2^-22 of a place; 1 / (std + std_floor) is cut to 24
@@ -12,7 +13,10 @@
 //             the last frame that counts; float32 or float16, rounded to nearest even.
 // Throughput  a band's statistics in six clocks, then four values a clock.
 // Latency     a tile is filled while the one before is given out.
-// Limits      frames 1 to 65535, counted 1 to frames, mels 4 to MAX_MELS, a multiple of 4; std_floor has LSB 2^-40.
+// Settings    `least`: values below are taken as this one, LSB 2^-18; -2^23 leaves all as they are. `scale`: 0 for mean
+//             and deviation of each band; else bits 23 to 0 a reciprocal, of which bit 23 is set, and bits 29 to 24 a
+//             shift: the factor is reciprocal * 2^(shift - 31), and `mean`, LSB 2^-26, is that of all bands.
+// Limits      frames 1 to 65535, counted 1 to frames, mels 4 to MAX_MELS, a multiple of 4; std_floor has LSB 2^-40; shift 1 to 47.
 // Bad input   any bits are taken. Values are cut to multiples of 2^-18 towards 0 and saturate at -32 and just below 32,
 //             infinity and NaN, too. Sums that such values cannot have are cut to what they can, a negative variance is 0.
 //             One frame that counts, and a band with std + std_floor = 0, give zeros.
@@ -30,7 +34,13 @@ enum TensorFormat : unsigned { TENSOR_FLOAT32 = 0, TENSOR_FLOAT16 = 1 };
 constexpr unsigned MAX_MELS = 128;
 constexpr unsigned TILE_FRAMES = 128;
 
+struct NormRule {
+    uint32_t std_floor;
+    int32_t least, mean;
+    uint32_t scale;
+};
+
 void mel_normalize(hls::stream<ap_uint<128>>& words, uint32_t frames, uint32_t counted, uint32_t mels, uint32_t format,
-                   uint32_t std_floor, hls::stream<ap_uint<128>>& out);
+                   const NormRule& rule, hls::stream<ap_uint<128>>& out);
 
 }  // namespace headrace

@@ -1,5 +1,5 @@
-// Mel normalize: each mel band over the frames that count, (x - mean) / (std + std_floor); frames
-// behind them are 0.
+// Mel normalize: each mel band over the frames that count, (x - mean) / (std + std_floor), or each
+// value by one mean and factor; frames behind them are 0.
 //
 //   words -> norm_statistics -> mean and scale of each band ---v
 //         -> norm_fixed x 4 -> two tiles of frames -> norm_lane x 4 -> words
@@ -29,6 +29,10 @@ module mel_normalize
   input  logic [7:0]   mels_i,       // 4 to 128, a multiple of 4
   input  logic         half_i,       // float16, else float32
   input  logic [31:0]  std_floor_i,  // LSB 2^-40
+  input  log_mel_t     least_i,      // values below are taken as this one
+  input  logic         rescale_i,    // by the next two; else by each band's statistics
+  input  mean_t        mean_i,
+  input  scale_t       scale_i,
   output logic         idle_o,
   output logic         statistics_o, // some band has no scale yet
 
@@ -127,11 +131,11 @@ module mel_normalize
   logic [15:0]     counted_left_q; // of those that count, with this one
   logic            counts_q;       // this frame
   logic [7:0]      kept_q, kept;   // frames of the tile that count, before this one and with it
-  logic [1:0]      write_q;        // one that is on its way to the memory, by stage
-  logic [1:0]      write_last_q;   // it fills the tile
-  logic [1:0][1:0] write_bank_q;
-  logic [1:0][10:0] write_address_q;
-  log_mel_t [3:0]  written;
+  logic [2:0]      write_q;        // one that is on its way to the memory, by stage
+  logic [2:0]      write_last_q;   // it fills the tile
+  logic [2:0][1:0] write_bank_q;
+  logic [2:0][10:0] write_address_q;
+  log_mel_t [3:0]  fixed, written;
 
   assign word_ready   = state_q == StStatistics ? statistics_ready
                       : state_q == StValues && !full_q[fill_tile_q];
@@ -142,7 +146,8 @@ module mel_normalize
   assign kept         = kept_q + 8'(counts_q);
 
   for (genvar lane = 0; lane < 4; lane++) begin : gen_fixed
-    norm_fixed u_fixed (.clk_i, .bits_i(word[32*lane+:32]), .value_o(written[lane]));
+    norm_fixed u_fixed (.clk_i, .bits_i(word[32*lane+:32]), .value_o(fixed[lane]));
+    always_ff @(posedge clk_i) written[lane] <= fixed[lane] < least_i ? least_i : fixed[lane];
   end
 
   always_ff @(posedge clk_i) begin
@@ -168,9 +173,9 @@ module mel_normalize
         end
       end
     end
-    write_last_q    <= {write_last_q[0], last_word && last_frame};
-    write_bank_q    <= {write_bank_q[0], fill_frame_q[1:0]};
-    write_address_q <= {write_address_q[0], fill_tile_q, fill_frame_q[6:2], fill_word_q};
+    write_last_q    <= {write_last_q[1:0], last_word && last_frame};
+    write_bank_q    <= {write_bank_q[1:0], fill_frame_q[1:0]};
+    write_address_q <= {write_address_q[1:0], fill_tile_q, fill_frame_q[6:2], fill_word_q};
   end
 
   // A tile is taken as full with its last word, so that none of the next comes before it is empty;
@@ -187,12 +192,12 @@ module mel_normalize
       fill_tile_q  <= 1'b0;
       write_q      <= '0;
     end else begin
-      write_q <= {write_q[0], take};
+      write_q <= {write_q[1:0], take};
       if (take && last_word && last_frame) begin
         full_q[fill_tile_q] <= 1'b1;
         fill_tile_q         <= !fill_tile_q;
       end
-      if (write_q[1] && write_last_q[1]) written_q[write_address_q[1][10]] <= 1'b1;
+      if (write_q[2] && write_last_q[2]) written_q[write_address_q[2][10]] <= 1'b1;
       if (drained) begin
         full_q[drain_tile_q]    <= 1'b0;
         written_q[drain_tile_q] <= 1'b0;
@@ -268,8 +273,8 @@ module mel_normalize
 
   always_ff @(posedge clk_i) begin
     if (go) begin
-      {mean_3_q, mean_2_q}   <= {mean_2_q, mean_1_q};
-      {scale_3_q, scale_2_q} <= {scale_2_q, scale_1_q};
+      {mean_3_q, mean_2_q}   <= {mean_2_q, rescale_i ? mean_i : mean_1_q};
+      {scale_3_q, scale_2_q} <= {scale_2_q, rescale_i ? scale_i : scale_1_q};
       {lane_2_q, lane_1_q}   <= {lane_1_q, band_q[1:0]};
       {keep_3_q, keep_2_q, keep_1_q} <= {keep_2_q, keep_1_q, present};
       odd_q <= {odd_q[Stages-1:1], group_q[0]};
@@ -283,7 +288,7 @@ module mel_normalize
     log_mel_t        value_3_q;
 
     always_ff @(posedge clk_i) begin
-      if (write_q[1] && write_bank_q[1] == 2'(k)) memory[write_address_q[1]] <= written;
+      if (write_q[2] && write_bank_q[2] == 2'(k)) memory[write_address_q[2]] <= written;
     end
 
     always_ff @(posedge clk_i) begin

@@ -26,7 +26,7 @@ from headrace.host import xrt
 from headrace.host.dpu.fair_pool import UnitState
 from headrace.host.dpu.preprocessor import CpuPreprocessor, Fallback, Launch, Preprocessed, Spec
 from headrace.host.dpu.processors import ProcessorSpec
-from headrace.host.dpu.reference import audio, image_file
+from headrace.host.dpu.reference import image_file
 from headrace.host.dpu.specs import MAX_MEGAPIXELS, AudioSpec, AudioStage, Damaged, ImageSpec, ImageStage
 from headrace.host.dpu.units.audio_cu import AudioCus
 from headrace.host.dpu.units.cu import Cu
@@ -238,7 +238,7 @@ class Dpu(Generic[Spec]):
             return replace(await self._on_cpu(data, stage), refused=str(error))
         if status == Status.OK:
             self._counters.done += 1
-            return _named(done, self.spec) if stage in (None, AudioStage.NORMALIZE) else done
+            return done
         self._counters.unsupported[status] += 1
         if self.fallback is Fallback.RAISE:
             raise UnsupportedInput(f"{status.name}: {status.reason}")
@@ -256,15 +256,6 @@ class Dpu(Generic[Spec]):
     async def _on_cpu(self, data: bytes, stage: ImageStage | AudioStage | None) -> Preprocessed:
         self._counters.on_cpu += 1
         return await self._cpu.process(data, stage)
-
-
-def _named(done: Preprocessed, spec: object) -> Preprocessed:
-    """Return the result of the audio CUs with the tensors of a feature extractor, if the spec is one."""
-    if not isinstance(spec, AudioSpec) or spec.tensors is None:
-        return done
-    frames = spec.counted(done.tensor.shape[1])
-    tensors = audio.named(audio.arranged(done.tensor, spec), frames, spec)
-    return replace(done, tensor=tensors[spec.tensors.features], tensors=tensors)
 
 
 def _finds_damage(status: Status, jpeg: bytes) -> bool:

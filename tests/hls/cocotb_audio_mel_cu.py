@@ -51,7 +51,8 @@ class Job:
         self.data = np.frombuffer(data, np.uint8)
         self.expected = mel_csim(data, stage, taps_rate=rate, memory=ROOM)
         self.size = -(-self.expected.bytes // 16) * 16
-        self.record = [Status.OK, self.expected.count, SPEC.n_mels * stage, rate, samples, self.expected.bytes, 0, 0]
+        outputs = (self.expected.count, SPEC.n_mels * stage, rate, samples, self.expected.bytes, 0)
+        self.record = [Status.OK, *outputs, self.expected.greatest % 2**32]
         self.arguments = {
             "wav": at_file,
             "mel": at_output,
@@ -154,7 +155,7 @@ async def a_reset_in_mid_run_leaves_nothing_behind(dut):
 async def the_counters_tell_of_the_last_run(dut):
     bench = await bench_of(dut)
     counters = await cocotb_bench.the_counters_tell_of_the_last_run(bench, Job(bench))
-    assert 256 < counters["tables"] < counters["first_output"]
+    assert 384 < counters["tables"] < counters["first_output"]
     assert 0 < counters["wait_pcm"] < counters["cycles"] and counters["wait_write"] < counters["cycles"]
 
 
@@ -225,6 +226,8 @@ async def bad_arguments_and_too_little_room_touch_nothing_but_the_record(dut):
         {"mels": 132},
         {"preemphasis": 1 << 18},
         {"left_out": 2},
+        {"plan": 6},
+        {"min_samples": 2, "max_samples": 1},
         {"taps_rate": 24001},
         {"wav": FILE + 8},
         {"mel": OUTPUT + 4},

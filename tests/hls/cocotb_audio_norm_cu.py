@@ -38,6 +38,9 @@ class Job:
             "tensor_capacity": ROOM,
             "format": format,
             "std_floor": STD_FLOOR,
+            "least": -(1 << 23) % 2**32,
+            "mean": 0,
+            "scale": 0,
         }
 
     async def start(self, **changed: int) -> None:

@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
             if (headrace::SOUND_RATE[i] == record[5]) rate = i;
         }
         audio_mel_cu(wav.data(), mel.data(), tables[rate].data(), result.data(), size, capacity, record[2], record[3],
-                     254280, 65536, record[4], record[5]);
+                     254280, 65536, record[4], 0, 0, 65535 * 160 - 1, record[5]);
         const ap_uint<128> first = result[0], second = result[1];  // status, count; the source's count
         std::printf("%u %u %u\n", first.range(31, 0).to_uint(), first.range(63, 32).to_uint(),
                     second.range(31, 0).to_uint());

@@ -8,7 +8,8 @@ using namespace headrace;
 // Samples have LSB 2^-21. Returns the status; 255 if the unit broke the stream contract. `values` has room for
 // `capacity`.
 extern "C" int csim_mel(const uint64_t* program, uint32_t status, const int32_t* given, uint32_t count, uint32_t n_mels,
-                        uint32_t preemphasis, uint32_t log_floor, int32_t* out, uint64_t capacity, uint32_t* frames) {
+                        uint32_t preemphasis, uint32_t log_floor, uint32_t plan, uint32_t min_samples,
+                        uint32_t max_samples, int32_t* out, uint64_t capacity, uint32_t* frames) {
     hls::stream<ap_uint<128>> words;
     hls::stream<Sound> sounds, out_sounds;
     hls::stream<Sample16k> samples;
@@ -19,7 +20,8 @@ extern "C" int csim_mel(const uint64_t* program, uint32_t status, const int32_t*
     }
     sounds.write(Sound{Status(status), RATE_16000, count});
     for (uint32_t i = 0; status == STATUS_OK && i < count; i++) samples.write(given[i]);
-    mel(words, sounds, samples, n_mels, preemphasis, log_floor, out_sounds, values);
+    mel(words, sounds, samples, n_mels, preemphasis, log_floor, plan, min_samples, max_samples, out_sounds,
+        values);
     const Sound sound = out_sounds.read();
     *frames = sound.count;
     uint64_t got = 0;

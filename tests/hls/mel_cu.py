@@ -29,11 +29,12 @@ class MelResult:
     source: tuple[int, int]  # samples, rate
     bytes: int
     memory: NDArray[np.uint8]
+    greatest: int  # log-mel, LSB 2^-18
 
     @property
     def told(self) -> tuple[object, ...]:
         """All that C++ and RTL must agree upon."""
-        return self.status, self.count, self.source, self.bytes, self.memory.tobytes()
+        return self.status, self.count, self.source, self.bytes, self.greatest, self.memory.tobytes()
 
     def samples(self) -> NDArray[np.float32]:
         assert self.status == Status.OK and self.bytes == 4 * self.count
@@ -82,12 +83,12 @@ def _result(registers: dict[str, int], given: dict[str, int], buffers, has_recor
     record = buffers["result"].view("<u4")
     told = [registers[name] for name in ("status", "count", "source_rate", "source_count")]
     if not has_record:
-        return Status(told[0]), told[1], (told[3], told[2]), 0, buffers["mel"]
+        return Status(told[0]), told[1], (told[3], told[2]), 0, buffers["mel"], 0
     assert [record[i] for i in (0, 1, 3, 4)] == told, "record and registers differ"
     refused = told[0] == Status.BAD_ARGUMENT and not told[3]
     assert record[2] in ((0, given["mels"]) if refused else (given["mels"] if given["stage"] else 0,))
-    assert not record[6:].any()
-    return Status(told[0]), told[1], (told[3], told[2]), int(record[5]), buffers["mel"]
+    assert not record[6]
+    return Status(told[0]), told[1], (told[3], told[2]), int(record[5]), buffers["mel"], int(record[7:].view("<i4")[0])
 
 
 def mel_csim(

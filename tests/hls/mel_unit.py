@@ -12,8 +12,9 @@ import rtlsim
 from numpy.typing import NDArray
 
 from headrace.host.dpu.reference.audio import filterbank
-from headrace.host.dpu.specs import AudioSpec
-from headrace.host.dpu.units.audio_tables import filter_program
+from headrace.host.dpu.specs import AudioSpec, Ends, Floor, Lengths, Rescale, Window
+from headrace.host.dpu.units.audio_cu import registers
+from headrace.host.dpu.units.audio_tables import filter_program, window_table
 from headrace.host.dpu.units.status import Status
 
 BROKEN, TIMEOUT = 255, 254  # the test benches' words for a unit that breaks the stream contract, or does not end
@@ -35,19 +36,22 @@ class Csim:
 
     name = "csim"
 
-    def mel(self, samples, spec=AudioSpec(), *, program=None, status=0):  # noqa: B008
-        """`samples` are integers of LSB 2^-21. Returns the status and values of LSB 2^-18, shape (T, n_mels)."""
+    def mel(self, samples, spec=AudioSpec(), *, program=None, status=0, settings=None):  # noqa: B008
+        """`samples` are integers of LSB 2^-21. Returns the status and values of LSB 2^-18, shape (T, n_mels).
+
+        `settings` replace the spec's."""
         samples = np.ascontiguousarray(samples, np.int32)
-        program = filter_program(spec) if program is None else np.ascontiguousarray(program)
-        settings = (spec.n_mels, round(spec.preemphasis * PREEMPHASIS_SCALE), round(spec.log_floor * FLOOR_SCALE))
-        out = np.zeros((len(samples) // 160 + 1, spec.n_mels), np.int32)
+        program = program_of(spec) if program is None else np.ascontiguousarray(program)
+        given = registers(spec) | (settings or {})
+        names = ("mels", "preemphasis", "log_floor", "plan", "min_samples", "max_samples")
+        out = np.zeros((spec.frames(len(samples)), spec.n_mels), np.int32)
         frames = ctypes.c_uint32()
         code = self._call(
             _pointer(program),
             ctypes.c_uint32(status),
             _pointer(samples),
             ctypes.c_uint32(len(samples)),
-            *map(ctypes.c_uint32, settings),
+            *(ctypes.c_uint32(given[name]) for name in names),
             _pointer(out),
             ctypes.c_uint64(out.size),
             ctypes.byref(frames),
@@ -88,11 +92,11 @@ class Rtlsim(Csim):
         assert status == stalled_status and np.array_equal(out, stalled), f"stalls of seed {self._seed} change it"
         return status, out
 
-    def reset(self, samples, clock: int) -> None:
+    def reset(self, samples, clock: int, spec=AudioSpec()) -> None:  # noqa: B008
         """In that clock of a request."""
         self._seed, self._reset_at = 0, clock
         with pytest.raises(AssertionError, match="did not end"):
-            super().mel(samples)
+            super().mel(samples, spec)
         self._reset_at = 0
 
     def _call(self, *arguments) -> int:
@@ -107,19 +111,50 @@ CSIM, RTLSIM = Csim(), Rtlsim()
 on_both = pytest.mark.parametrize("units", [CSIM, RTLSIM], ids=lambda implementation: implementation.name)
 
 
+def whisper(n_mels: int = 80, samples: int | None = None) -> AudioSpec:
+    """Whisper's front end; of a sound with zeros up to so many samples, or to half a window and a sample."""
+    return AudioSpec(
+        n_fft=400,
+        n_mels=n_mels,
+        preemphasis=0.0,
+        ends=Ends.MIRRORED,
+        window_shape=Window.PERIODIC_HANN,
+        floor=Floor.LEAST,
+        log_floor=1e-10,
+        log10=True,
+        normalize_over="all",
+        normalize=Rescale(span=8.0, offset=4.0, factor=0.25),
+        lengths=Lengths(least=201) if samples is None else Lengths(samples=samples),
+    )
+
+
+def program_of(spec: AudioSpec) -> NDArray[np.uint64]:
+    """The program of the filterbank and the window, shape (384, 2)."""
+    return np.concatenate([filter_program(spec), np.ascontiguousarray(window_table(spec)).view(np.uint64)])
+
+
 def fixed(samples: NDArray[np.float64]) -> NDArray[np.int32]:
     """-1..1 to what resample gives: LSB 2^-21 in 24 bits."""
     return np.clip(np.rint(samples * SAMPLE_SCALE), -(2**23), 2**23 - 1).astype(np.int32)
 
 
-def reference(samples: NDArray[np.int32], spec: AudioSpec) -> NDArray[np.float64]:
-    """The definition in float64, shape (T, n_mels)."""
-    x = samples / SAMPLE_SCALE
-    emphasised = np.append(x[:1], x[1:] - spec.preemphasis * x[:-1])
-    padded = np.pad(emphasised, (256, 256 + 160))
-    every = np.lib.stride_tricks.sliding_window_view(padded, 512)[::160][: spec.frames(len(x))]
-    spectra = np.fft.rfft(every * np.pad(spec.hann(), 56), 512)
+def reference(
+    samples: NDArray[np.int32], spec: AudioSpec, weights: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """The definition in float64, shape (T, n_mels). Natural logarithms. `weights` replace the spec's window."""
+    x = np.zeros(spec.padded(len(samples)))
+    given = samples[: len(x)] / SAMPLE_SCALE
+    x[: len(given)] = np.append(given[:1], given[1:] - spec.preemphasis * given[:-1])
+    if spec.ends is Ends.MIRRORED:
+        x = np.pad(x, 200, mode="reflect")
+    elif spec.ends is Ends.ZEROS:
+        x = np.pad(x, (200, 360))
+    weights, before = spec.window_weights() if weights is None else weights, (spec.n_fft - spec.window) // 2
+    every = np.lib.stride_tricks.sliding_window_view(x, 400)[::160][: spec.frames(len(samples))]
+    spectra = np.fft.rfft(np.pad(every * weights, ((0, 0), (before, before))), spec.n_fft)
     energies = np.abs(spectra) ** 2 @ filterbank(spec).T.astype(np.float64)
+    if spec.floor is Floor.LEAST:
+        return np.log(np.maximum(energies, spec.log_floor))
     return np.log(energies + spec.log_floor)
 
 

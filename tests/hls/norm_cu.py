@@ -17,6 +17,7 @@ FORMATS = ("float32", "float16")
 STD_FLOOR = round(1e-5 * 2**40)
 PLACES = 18  # binary ones of a log-mel value
 UNTOUCHED = 0xA5
+STATISTICS = (-(1 << 23), 0, 0)  # least, mean, scale
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,9 @@ def tensor_bytes(frames: int, mels: int, format: int) -> int:
     return -(-frames * (2 if format else 4) // 16) * 16 * mels
 
 
-def arguments(frames, counted, mels, format, std_floor, capacity, memory) -> tuple[NDArray[np.uint8], dict[str, int]]:
+def arguments(
+    frames, counted, mels, format, std_floor, rule, capacity, memory
+) -> tuple[NDArray[np.uint8], dict[str, int]]:
     """Return the output buffer and the scalars.
 
     `counted` defaults to `frames`, `capacity` to `memory`, and that to what the tensor needs and more."""
@@ -78,6 +81,7 @@ def arguments(frames, counted, mels, format, std_floor, capacity, memory) -> tup
         "tensor_capacity": len(given) if capacity is None else capacity,
         "format": format,
         "std_floor": std_floor,
+        **{name: value % 2**32 for name, value in zip(("least", "mean", "scale"), rule, strict=True)},
     }
 
 
@@ -87,9 +91,18 @@ def library() -> ctypes.CDLL:
 
 
 def run_csim(
-    mel, frames, mels, *, counted=None, format=0, std_floor=STD_FLOOR, capacity=None, memory: int | None = None
+    mel,
+    frames,
+    mels,
+    *,
+    counted=None,
+    format=0,
+    std_floor=STD_FLOOR,
+    rule=STATISTICS,
+    capacity=None,
+    memory: int | None = None,
 ) -> NormResult:
-    tensor, scalars = arguments(frames, counted, mels, format, std_floor, capacity, memory)
+    tensor, scalars = arguments(frames, counted, mels, format, std_floor, rule, capacity, memory)
     source, result = _aligned(len(mel), 0), _aligned(32, UNTOUCHED)
     source[: len(mel)] = mel
     library().audio_norm_cu(
@@ -108,6 +121,7 @@ def run_rtlsim(
     counted=None,
     format=0,
     std_floor=STD_FLOOR,
+    rule=STATISTICS,
     capacity=None,
     memory: int | None = None,
     model: KernelModel | None = None,
@@ -116,7 +130,7 @@ def run_rtlsim(
     **placed,
 ) -> RtlNormResult:
     """The same, with what `cu_rtlsim.run` takes besides."""
-    tensor, scalars = arguments(frames, counted, mels, format, std_floor, capacity, memory)
+    tensor, scalars = arguments(frames, counted, mels, format, std_floor, rule, capacity, memory)
     result = np.full(32, UNTOUCHED, np.uint8)
     run = cu_rtlsim.run(
         "audio_norm_cu",

@@ -5,14 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mel_cu import MEL, RESAMPLE, SPEC, MelResult, mel_csim, mel_rtlsim
+from mel_unit import whisper
 from sounds import int16, speechlike, wav, written
 
 from headrace.host.dpu.reference import audio
-from headrace.host.dpu.specs import RATES, AudioSpec, AudioStage
+from headrace.host.dpu.specs import RATES, AudioSpec, AudioStage, Ends
 from headrace.host.dpu.units.audio_tables import filter_program
 from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.hw_emu import MemoryModel
-from headrace.sim.hardware.dpu.audio import mel_cu_cycles
+from headrace.sim.hardware.dpu.audio import NEMO, MelPlan, mel_cu_cycles
 
 BY_STAGE = pytest.mark.parametrize("stage", [RESAMPLE, MEL], ids=["resample", "mel"])
 LENGTHS = (0, 1, 2, 3, 4, 5, 159, 160, 161, 255, 256, 257, 400, 511, 512, 513, 1000)
@@ -52,6 +53,41 @@ def test_16_khz_files_give_what_the_cpu_gives(stage):
         np.testing.assert_allclose(found, expected, atol=1e-2)
     else:
         assert np.array_equal(both(data, stage).samples(), audio.preprocess(data, SPEC, AudioStage.RESAMPLE))
+
+
+@pytest.mark.parametrize("rate", [16000, 8000, 44100])
+def test_frames_of_400_samples_give_the_same_bytes_and_the_greatest_value(rate):
+    """With zeros up to a length, cut at one, and with pauses of memory."""
+    samples = speech(0.3, rate)
+    for length, spec in (
+        (0, whisper(samples=1700)),
+        (1, whisper(4)),
+        (len(samples), whisper(128)),
+        (len(samples), whisper(80, 1999)),
+        (len(samples) // 3, whisper(80, 4800)),
+    ):
+        data, behind = wav(samples[:length], rate), MemoryModel(stall=0.4, seed=length)
+        result = both(data, MEL, spec, taps_rate=rate, behind=behind)
+        count = spec.resampled(length, rate)
+        assert result.count == spec.frames(count)
+        bands = result.bands(spec.n_mels, 0)
+        assert result.greatest == np.rint(bands.max() * 2**18)
+        wanted = audio.preprocess(data, spec, AudioStage.MEL).T * np.log(10)
+        assert np.abs(np.maximum(bands, bands.max() - 18) - np.maximum(wanted, wanted.max() - 18)).max() < 0.02
+
+
+def test_a_sound_without_a_frame_is_taken_whole_and_refused():
+    inside = AudioSpec(ends=Ends.INSIDE, normalize_over="all")
+    for length in (0, 1, 239, 399):
+        result = both(wav(speech(0.1, 16000)[:length], 16000), MEL, inside)
+        assert result.status == Status.BAD_ARGUMENT and result.source == (length, 16000)
+        assert (result.memory == 0xA5).all()
+    # As many samples behind the last frame as there can be
+    for length in (400, 559, 560, 719):
+        assert both(wav(speech(0.1, 16000)[:length], 16000), MEL, inside).bands(80, 0).shape == (
+            (length - 400) // 160 + 1,
+            80,
+        )
 
 
 @pytest.mark.parametrize("rate", [16000, 11025, 48000])
@@ -129,6 +165,13 @@ def test_a_file_of_a_rate_without_its_taps_is_refused_with_what_it_is():
         {"preemphasis": 1 << 18},
         {"left_out": 2},
         {"left_out": 1 << 31},
+        {"plan": 3 << 1},
+        {"plan": 1 << 4},
+        {"plan": 1 << 7},
+        {"plan": 1 << 16},
+        {"min_samples": 11, "max_samples": 10},
+        {"max_samples": 65535 * 160},
+        {"min_samples": 1 << 31, "max_samples": 1 << 31},
         {"taps_rate": 0},
         {"taps_rate": 16001},
         {"taps_rate": 0x10000 + 16000},
@@ -142,7 +185,11 @@ def test_odd_arguments_are_refused_and_nothing_is_written(wrong):
 
 
 def test_what_only_mel_needs_does_not_count_in_front_of_it():
-    result = both(wav(speech(0.1, 16000), 16000), RESAMPLE, scalars={"mels": 3, "preemphasis": 1 << 30, "left_out": 7})
+    result = both(
+        wav(speech(0.1, 16000), 16000),
+        RESAMPLE,
+        scalars={"mels": 3, "preemphasis": 1 << 30, "left_out": 7, "plan": 255},
+    )
     assert result.status == Status.OK
 
 
@@ -261,15 +308,17 @@ def test_clocks_are_as_the_model_computes_them(rate):
     """Within 1 %, from no sample on, with the taps loaded in the run or before."""
     mel_rtlsim(wav(speech(0.1, 44100), 44100), taps_rate=44100)
     loaded = 44100
-    for n_mels in (80, 128):
-        spec = AudioSpec(n_mels=n_mels)
+    for spec in (AudioSpec(), AudioSpec(n_mels=128), whisper(), whisper(128, 8000)):
+        n_mels, plan = spec.n_mels, NEMO
+        if spec.n_fft == 400:
+            plan = MelPlan(True, "mirrored", spec.padded(0), spec.lengths.samples or NEMO.max_samples)
         last = filter_program(spec)[:, 0] >> np.uint64(50) & np.uint64(1)
         for samples in (0, 1, 300, 5000, 20000):
             data = wav(speech(20000 / rate, rate)[:samples], rate)
             found = mel_rtlsim(data, MEL, spec, taps_rate=rate, stagger=0).counters["cycles"]
             loads = rate not in (16000, loaded)
             loaded = rate if loads else loaded
-            model = mel_cu_cycles(samples, rate, n_mels, int(last.argmax()) + 1, loads_taps=loads)
+            model = mel_cu_cycles(samples, rate, n_mels, int(last.argmax()) + 1, loads_taps=loads, plan=plan)
             assert abs(model - found) <= 0.01 * found, (samples, n_mels, model, found)
 
 

@@ -11,6 +11,7 @@ import pytest
 from norm_cu import (
     FORMATS,
     PLACES,
+    STATISTICS,
     STD_FLOOR,
     UNTOUCHED,
     contents,
@@ -209,6 +210,14 @@ def odd_contents(rng: np.random.Generator, frames: int, mels: int) -> np.ndarray
     return mel
 
 
+def odd_rule(rng: np.random.Generator) -> tuple[int, int, int]:
+    """Return least, mean and scale: half of the time those of statistics."""
+    if rng.integers(2):
+        return STATISTICS
+    least, mean = int(rng.integers(-(1 << 23), 1 << 23)), int(rng.integers(-(1 << 31), 1 << 31))
+    return least, mean, int(rng.integers(1, 48)) << 24 | int(rng.integers(1 << 23, 1 << 24))
+
+
 def odd_record(seed: int) -> tuple[np.ndarray, dict[str, int]]:
     """Contents and arguments, of which some are refused. The buffers fit the arguments that are not."""
     rng = np.random.default_rng([seed, 7])
@@ -224,6 +233,7 @@ def odd_record(seed: int) -> tuple[np.ndarray, dict[str, int]]:
         "mels": mels,
         "format": format,
         "std_floor": std_floor,
+        "rule": odd_rule(rng),
         "memory": needed + 64,
         "capacity": needed + int(rng.choice([0, 0, 0, 63, -1, -needed])),
     }
@@ -239,6 +249,11 @@ def odd_record(seed: int) -> tuple[np.ndarray, dict[str, int]]:
                 ("mels", 132),
                 ("mels", 1 << 31),
                 ("format", 2),
+                ("rule", (1 << 23, 0, 0)),
+                ("rule", (-(1 << 23) - 1, 0, 0)),
+                ("rule", (0, 0, 1 << 23)),
+                ("rule", (0, 0, 4 << 24 | 0x7FFFFF)),
+                ("rule", (0, 0, 48 << 24 | 0x800000)),
             ]
         )
         settings[name] = value
@@ -265,7 +280,8 @@ def test_no_access_of_the_cpp_lies_outside_a_buffer_whatever_its_contents(count,
     with path.open("wb") as file:
         for mel, settings in records:
             names = ("frames", "counted", "mels", "capacity", "format", "std_floor")
-            file.write(struct.pack("<7I", len(mel), *(settings[name] for name in names)) + mel.tobytes())
+            words = [settings[name] for name in names] + [value % 2**32 for value in settings["rule"]]
+            file.write(struct.pack("<10I", len(mel), *words) + mel.tobytes())
     done = subprocess.run([program, path], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     statuses = [Status(int(line)) for line in done.stdout.splitlines()]

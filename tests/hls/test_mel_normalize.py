@@ -8,7 +8,7 @@ import csim
 import numpy as np
 import pytest
 import rtlsim
-from norm_cu import STD_FLOOR, contents
+from norm_cu import STATISTICS, STD_FLOOR, contents
 from numpy.typing import NDArray
 
 NEVER = (1 << 64) - 1
@@ -48,27 +48,37 @@ def given(frames: int, mels: int, half: int) -> int:
     return sum(-(-min(128, frames - first) // (8 if half else 4)) for first in range(0, frames, 128)) * mels
 
 
-def run_csim(words, frames, mels, half=0, std_floor=STD_FLOOR, *, counted=None) -> NDArray[np.uint64]:
+def run_csim(words, frames, mels, half=0, std_floor=STD_FLOOR, *, counted=None, rule=STATISTICS) -> NDArray[np.uint64]:
     """`counted` frames, or all."""
     out = np.zeros((given(frames, mels, half), 2), np.uint64)
     cpp().csim_mel_normalize(
         words.ctypes.data_as(ctypes.c_void_p),
         ctypes.c_uint64(len(words)),
-        *map(ctypes.c_uint32, (frames, counted or frames, mels, half, std_floor)),
+        *map(ctypes.c_uint32, (frames, counted or frames, mels, half, std_floor, *rule)),
         out.ctypes.data_as(ctypes.c_void_p),
     )
     return out
 
 
 def run_rtl(
-    words, frames, mels, half=0, std_floor=STD_FLOOR, *, counted=None, pauses=(0, 0), seed=1, reset_at=NEVER
+    words,
+    frames,
+    mels,
+    half=0,
+    std_floor=STD_FLOOR,
+    *,
+    counted=None,
+    rule=STATISTICS,
+    pauses=(0, 0),
+    seed=1,
+    reset_at=NEVER,
 ) -> tuple[NDArray[np.uint64], Clocks]:
     out = np.zeros((given(frames, mels, half), 2), np.uint64)
     clocks = (ctypes.c_uint64 * 6)()
     fault = rtl().rtl_mel_normalize(
         words.ctypes.data_as(ctypes.c_void_p),
         ctypes.c_uint64(len(words)),
-        *map(ctypes.c_uint32, (frames, counted or frames, mels, half, std_floor, *pauses, seed)),
+        *map(ctypes.c_uint32, (frames, counted or frames, mels, half, std_floor, *rule, *pauses, seed)),
         ctypes.c_uint64(reset_at),
         out.ctypes.data_as(ctypes.c_void_p),
         ctypes.c_uint64(len(out)),
@@ -113,6 +123,23 @@ def test_frames_that_do_not_count_are_zeros_in_the_same_clocks(frames, half):
             assert counted < 3 or counted <= begin or rows[:, : counted - begin].any()
 
 
+@pytest.mark.parametrize("half", [0, 1])
+@pytest.mark.parametrize(("frames", "mels"), SIZES)
+def test_one_mean_and_factor_for_all_bands_is_the_same_in_both_and_in_float64(frames, mels, half):
+    words = words_of(frames, mels)
+    q = np.rint(words[mels:].view("<f4").reshape(frames, mels).astype(np.float64) * 2**18)
+    for seed, (least, mean, reciprocal, shift) in enumerate(
+        [(-(1 << 23), 0, 1 << 23, 8), (-2_000_000, -617_000_000, 0xDE6A4F, 4), (0, (1 << 31) - 1, 0xFFFFFF, 1)]
+    ):
+        rule = (least, mean, shift << 24 | reciprocal)
+        found = run_csim(words, frames, mels, half, rule=rule)
+        assert np.array_equal(run_rtl(words, frames, mels, half, rule=rule, pauses=(40, 40), seed=seed)[0], found)
+        if frames <= 128:
+            wanted = (np.maximum(q, least) / 2**18 - mean / 2**26) * (reciprocal * 2.0 ** (shift - 31))
+            rows = found.view("<f2" if half else "<f4").reshape(mels, -1)[:, :frames].T.astype(np.float64)
+            assert np.allclose(rows, wanted, rtol=2**-10 if half else 2**-23, atol=2**-20 if half else 0)
+
+
 def test_bands_take_six_clocks_each_and_are_known_120_later():
     for mels in (4, 80, 128):
         _, clocks = run_rtl(words_of(5, mels), 5, mels)
@@ -128,7 +155,7 @@ def test_four_values_come_and_go_in_a_clock(half):
     assert clocks.last_value - clocks.last_statistics <= 9 * tile + 9 * 4
     assert clocks.last_word - clocks.last_value <= tile + 20
     # From a full tile; two words of statistics wait for their six clocks when the last one comes.
-    assert clocks.first_word - (clocks.last_statistics + 12 + tile) <= 18 + half
+    assert clocks.first_word - (clocks.last_statistics + 12 + tile) <= 19 + half
     assert clocks.idle - clocks.last_word <= 2
 
 

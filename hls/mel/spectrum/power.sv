@@ -1,11 +1,11 @@
-// re * re + im * im, rounded from LSB 2^-46 to 2^-29: power() of mel.cpp.
+// re * re + im * im, rounded from LSB 2^-44 to 2^-31: power() of mel.cpp.
 //
 // Throughput  one a clock. Latency four clocks.
 module power
   import mel_pkg::*;
 (
   input  logic   clk_i,
-  input  wide_t  re_i,  // LSB 2^-23
+  input  wide_t  re_i,  // LSB 2^-22
   input  wide_t  im_i,
   output power_t power_o
 );
@@ -15,8 +15,8 @@ module power
   logic        [33:0] re_low_1, im_low_1;
   logic signed [36:0] high_2, middle_2;
   logic        [34:0] low_2;
-  logic        [50:0] high_3;
-  logic        [17:0] low_3;
+  logic        [54:0] high_3;
+  logic        [21:0] low_3;
 
   assign re_high = re_i[34:17];
   assign im_high = im_i[34:17];
@@ -33,12 +33,12 @@ module power
 
     high_2   <= 37'(re_high_1) + 37'(im_high_1);
     middle_2 <= 37'(re_middle_1) + 37'(im_middle_1);
-    low_2    <= 35'(re_low_1) + 35'(im_low_1) + 35'd65536;
+    low_2    <= 35'(re_low_1) + 35'(im_low_1) + 35'd4096;
 
-    high_3 <= {high_2[33:0], 17'd0} + {{13{middle_2[36]}}, middle_2, 1'b0};
-    low_3  <= low_2[34:17];
+    high_3 <= {high_2[33:0], 21'd0} + {{13{middle_2[36]}}, middle_2, 5'd0};
+    low_3  <= low_2[34:13];
 
-    power_o <= high_3 + 51'(low_3);
+    power_o <= high_3 + 55'(low_3);
   end
 
 endmodule

@@ -17,7 +17,7 @@ from headrace.host.demo.runs.serving import Run
 from headrace.host.dpu.reference import audio, audio_file, image
 from headrace.host.dpu.specs import AudioSpec, ImageSpec
 from headrace.host.dpu.units.run_limits import SOS
-from headrace.sim.hardware.dpu.audio import TARGET_HZ, mel_cu_cycles
+from headrace.sim.hardware.dpu.audio import NEMO, TARGET_HZ, MelPlan, mel_cu_cycles
 from headrace.sim.hardware.dpu.image import image_cu_cycles
 from headrace.sim.hardware.dpu.jpeg import read_jpeg_work
 from headrace.sim.hardware.inputs import estimated_clocks
@@ -127,7 +127,9 @@ def _audio_clocks(data: bytes, spec: AudioSpec) -> int:
         header = audio_file.pcm(data, spec.rates, spec.longest_s)
     except UnsupportedInput:
         return 0
-    return mel_cu_cycles(header.frames, header.rate, loads_taps=header.rate != TARGET_HZ)
+    max_samples = NEMO.max_samples if spec.lengths.samples is None else spec.lengths.samples
+    plan = MelPlan(spec.n_fft == 400, spec.ends.value, spec.padded(0), max_samples)
+    return mel_cu_cycles(header.frames, header.rate, spec.n_mels, loads_taps=header.rate != TARGET_HZ, plan=plan)
 
 
 def _sent_files(prepared: Mapping[str, PreparedFiles], run: Run) -> dict[tuple[str, str], tuple[int, PreparedFile]]:

@@ -200,16 +200,21 @@ def log_mel(samples: NDArray[np.float32], spec: AudioSpec) -> Values:
         if not len(samples):
             raise BadInput("the audio has no samples; send at least one")
         return samples
-    if spec.lengths.frames is None and not spec.frames(len(samples)):
-        raise BadInput(
-            f"the audio has {len(samples)} samples at {spec.rate} Hz, and a frame takes {spec.window}; send at least "
-            f"{spec.window / spec.rate:g} s"
-        )
+    check_frames(len(samples), spec)
     every, sounding = _windows(samples, spec)
     powers = np.empty((spec.n_mels, len(every)), _values(spec))
     powers[:, sounding:] = 0
     _write_band_powers(powers[:, :sounding], every, spec)
     return _logarithms(powers, spec)
+
+
+def check_frames(samples: int, spec: AudioSpec) -> None:
+    """Raise BadInput for so many samples if they are too few for a frame."""
+    if spec.lengths.frames is None and not spec.frames(samples):
+        raise BadInput(
+            f"the audio has {samples} samples at {spec.rate} Hz, and a frame takes {spec.window}; send at least "
+            f"{spec.window / spec.rate:g} s"
+        )
 
 
 def log_bands(frames: NDArray[Any], spec: AudioSpec) -> Values:
@@ -284,7 +289,7 @@ def _windows(samples: NDArray[np.float32], spec: AudioSpec) -> tuple[NDArray[Any
     emphasise(audio[: len(samples)], samples, samples[:0], spec)
     if spec.ends is Ends.MIRRORED:
         padded[:margin] = audio[margin:0:-1]
-        padded[margin + count :] = audio[-2 : -margin - 2 : -1]
+        padded[margin + count : 2 * margin + count] = audio[-2 : -margin - 2 : -1]
     every = np.lib.stride_tricks.sliding_window_view(padded, spec.window)[:: spec.hop]
     frames = spec.frames(len(samples))
     if len(samples) + margin >= count:

@@ -6,11 +6,12 @@ request, A works on the next. A leaves its result in a device buffer, which B th
 another one.
 """
 
+import math
 import struct
 import threading
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from types import ModuleType
 from typing import Any
@@ -21,41 +22,72 @@ from numpy.typing import NDArray
 from headrace.batching import UnsupportedInput, UsageError
 from headrace.host.dpu.fair_pool import FairPool
 from headrace.host.dpu.preprocessor import CuRun, Preprocessed
-from headrace.host.dpu.reference import audio_file
+from headrace.host.dpu.reference import audio, audio_file
 from headrace.host.dpu.reference.audio_file import Pcm
-from headrace.host.dpu.specs import AUDIO_FORMATS, AudioSpec, AudioStage
-from headrace.host.dpu.units.audio_tables import filter_program, taps_table
+from headrace.host.dpu.specs import AUDIO_FORMATS, AudioSpec, AudioStage, Floor, Rescale, Statistics
+from headrace.host.dpu.units.audio_tables import (
+    FLOOR_ONE,
+    LOG_ONE,
+    MEAN_ONE,
+    PREEMPHASIS_ONE,
+    filter_program,
+    floor_of,
+    plan_of,
+    taps_table,
+    window_table,
+)
 from headrace.host.dpu.units.cu import Cu, CuLost, as_int
 from headrace.host.dpu.units.pool import CuPool, OpenPool
 from headrace.host.dpu.units.run_limits import audio_clocks
 from headrace.host.dpu.units.status import Status
 
 STATISTICS_BYTES = 16  # for each band, after the log-mels
-PROGRAM_BYTES = 4096  # at the start of `tables`, before the taps
-PREEMPHASIS_ONE, FLOOR_ONE = 1 << 18, 1 << 40  # a 1 in the registers' units
+PROGRAM_BYTES = 6144  # at the start of `tables`, before the taps: the filterbank's program, and the window
+MAX_SAMPLES = 65535 * 160 - 1  # of a sound at 16 kHz
+LARGEST_LOG = 32  # of a log-mel
+NO_LEAST = -(1 << 23)  # least of all log-mels
+FACTOR_BITS, FACTOR_SHIFT = 24, 31  # a factor is n * 2^(shift - 31), n of 24 bits
 # Fields of a spec that the CUs have one value for, which is the default.
-FIXED = (
-    "mel",
-    "ends",
-    "window_shape",
-    "gain",
-    "remove_mean",
-    "preemphasis_per_frame",
-    "mel_scale",
-    "low_hz",
-    "high_hz",
-    "floor",
-    "log10",
-    "normalize",
-    "lengths",
-)
+FIXED = ("mel", "gain", "remove_mean", "preemphasis_per_frame", "mel_scale")
 
 
 def tables(spec: AudioSpec, rate: int) -> NDArray[np.uint8]:
-    """Return the content of `tables` for files of `rate` Hz: the program of the filterbank, then the taps."""
-    program, taps = filter_program(spec).astype("<u8"), taps_table(spec, rate).astype("<i4")
-    assert program.nbytes == PROGRAM_BYTES
-    return np.concatenate([program.reshape(-1).view(np.uint8), taps.reshape(-1).view(np.uint8)])
+    """Return the content of `tables` for files of `rate` Hz: the program of the filterbank, the window, the taps."""
+    parts = (
+        filter_program(spec).astype("<u8"),
+        window_table(spec).astype("<u4"),
+        taps_table(spec, rate).astype("<i4"),
+    )
+    assert parts[0].nbytes + parts[1].nbytes == PROGRAM_BYTES
+    return np.concatenate([part.reshape(-1).view(np.uint8) for part in parts])
+
+
+def log_scale(spec: AudioSpec) -> float:
+    """Return by what a natural logarithm is multiplied: the CUs know no other one."""
+    return 1 / math.log(10) if spec.log10 else 1.0
+
+
+def norm_registers(spec: AudioSpec, greatest: int) -> dict[str, int]:
+    """Return the scalars of CU B from `std_floor` on, where `greatest` is the greatest log-mel, LSB 2^-18.
+
+    Raises UsageError for a factor that the unit does not take."""
+    rule, scale = spec.normalize, log_scale(spec)
+    if isinstance(rule, Statistics):
+        std_floor = round(spec.std_floor / scale * FLOOR_ONE)
+        return {"std_floor": std_floor, "least": NO_LEAST, "mean": 0, "scale": 0}
+    rule = Rescale() if rule is None else rule
+    least = NO_LEAST if rule.span is None else max(NO_LEAST, greatest - round(rule.span / scale * LOG_ONE))
+    mantissa, exponent = math.frexp(rule.factor * scale)
+    reciprocal, shift = round(mantissa * (1 << FACTOR_BITS)), FACTOR_SHIFT - FACTOR_BITS + exponent
+    if reciprocal == 1 << FACTOR_BITS:
+        reciprocal, shift = reciprocal // 2, shift + 1
+    mean = round(-rule.offset / scale * MEAN_ONE)
+    if not (rule.factor > 0 and 1 <= shift <= 47 and abs(mean) < 1 << 31):
+        raise UsageError(
+            f"normalize is {rule}; the DPU takes a factor of 2^-7 to below 2^40 and an offset between -32 and 32, both "
+            "of natural logarithms"
+        )
+    return {"std_floor": 0, "least": least, "mean": mean, "scale": shift << FACTOR_BITS | reciprocal}
 
 
 def registers(spec: AudioSpec) -> dict[str, int]:
@@ -63,8 +95,11 @@ def registers(spec: AudioSpec) -> dict[str, int]:
     return {
         "mels": spec.n_mels,
         "preemphasis": min(round(spec.preemphasis * PREEMPHASIS_ONE), PREEMPHASIS_ONE - 1),
-        "log_floor": round(spec.log_floor * FLOOR_ONE),
+        "log_floor": floor_of(spec) % 2**32,
         "left_out": spec.left_out,
+        "plan": plan_of(spec),
+        "min_samples": spec.padded(0),
+        "max_samples": MAX_SAMPLES if spec.lengths.samples is None else spec.lengths.samples,
     }
 
 
@@ -76,6 +111,7 @@ class MelResult:
         status: Status of the run.
         mel: Buffer with the log-mels of `frames` frames and their statistics. None if they were fetched or the status
             is not OK.
+        greatest: The greatest log-mel, LSB 2^-18.
         output: The fetched values. Empty if they stay in `mel` or the status is not OK.
         source_samples: Samples of each channel of the input.
         counters: Clocks of the run, from devices that count them.
@@ -84,6 +120,7 @@ class MelResult:
     status: Status
     mel: Any
     frames: int
+    greatest: int
     output: NDArray[np.float32]
     source_samples: int
     counters: Mapping[str, int] | None
@@ -146,6 +183,7 @@ class MelCu(Cu):
                 rate,
             )
             status, count, source_samples = Status(words[0]), words[1], words[4]
+            greatest = words[7] - (words[7] >> 31 << 32)  # signed
             if header is None and status in (Status.OK, Status.BUFFER_TOO_SMALL, Status.BAD_ARGUMENT):
                 status = Status.RATE  # the CU takes this rate, but the spec leaves it out
             if status == Status.OK and count != (frames if bands else samples):
@@ -153,13 +191,15 @@ class MelCu(Cu):
             output = np.empty(0, np.float32)
             if status == Status.OK and stage != AudioStage.NORMALIZE:
                 values = self._fetch(mel, 4 * count * (spec.n_mels if bands else 1)).view(np.float32)
-                output = (values.reshape(count, spec.n_mels).T if bands else values).copy()
+                if bands:
+                    values = np.multiply(values.reshape(count, spec.n_mels).T, np.float32(log_scale(spec)), order="C")
+                output = values.copy()
         except (RuntimeError, ValueError) as error:  # RuntimeError is from XRT, ValueError from an invalid record
             raise CuLost(f"{self.name}: {error}") from error
         if status != Status.OK or stage != AudioStage.NORMALIZE:
             self._free.append(mel)
             mel = None
-        return MelResult(status, mel, count, output, source_samples, self.counters)
+        return MelResult(status, mel, count, greatest, output, source_samples, self.counters)
 
     def probe(self, timeout_s: float) -> bool:
         """Return whether the CU resamples silence to silence."""
@@ -215,9 +255,11 @@ class NormCu(Cu):
         self._spec = spec
         self._tensor = self._buffer(1 << 20, argument=1)
 
-    def run(self, mel: Any, frames: int, timeout_s: float) -> tuple[NDArray[Any], Mapping[str, int] | None]:
-        """Return the tensor (n_mels, `frames`) in `spec.dtype` for the content of `mel`, which a MelCu left, and the
-        clocks.
+    def run(
+        self, mel: Any, frames: int, greatest: int, timeout_s: float
+    ) -> tuple[NDArray[Any], Mapping[str, int] | None]:
+        """Return the tensor (n_mels, `frames`) in `spec.dtype` for the content of `mel`, which a MelCu left with its
+        greatest value, and the clocks.
 
         It blocks for at most about `timeout_s`. Raises CuLost if the CU hung or ended in an error state, or a transfer
         failed."""
@@ -237,7 +279,7 @@ class NormCu(Cu):
                 spec.n_mels,
                 self._tensor.size(),
                 AUDIO_FORMATS.index(spec.dtype),
-                as_int(round(spec.std_floor * FLOOR_ONE)),
+                *(as_int(value % 2**32) for value in norm_registers(spec, greatest).values()),
             )
             if words[0] != Status.OK or words[3] != pitch:
                 raise ValueError(f"it ended with status {words[0]} and rows of {words[3]} bytes")
@@ -247,12 +289,16 @@ class NormCu(Cu):
         return rows[:, :frames].copy(), self.counters  # a copy, as the next request reuses the buffer
 
     def probe(self, timeout_s: float) -> bool:
-        """Return whether the CU normalizes zeros with a mean of 0 to zeros, in a buffer that held other values."""
+        """Return whether the CU makes the same of zeros everywhere, in a buffer that held other values."""
         frames, bands = 4, self._spec.n_mels
         mel = self._buffer((frames * 4 + STATISTICS_BYTES) * bands, argument=0)
         self._send(mel, bytes(mel.size()))
         self._send(self._tensor, b"\xff" * 4096)
-        return not self.run(mel, frames, timeout_s)[0].any()
+        values = self.run(mel, frames, 0, timeout_s)[0]
+        wanted = 0.0
+        if isinstance(rule := self._spec.normalize, Rescale):
+            wanted = rule.offset * rule.factor
+        return bool(np.all(np.abs(values - wanted) <= 1e-3 * abs(wanted)))
 
 
 class AudioCus:
@@ -288,19 +334,26 @@ class AudioCus:
         if self._refused is not None:
             raise UnsupportedInput(self._refused)
         last = AudioStage.NORMALIZE if stage is None else stage
-        limit_s = timeout_s + audio_clocks(data) / self._clocks_per_s
+        limit_s = timeout_s + audio_clocks(data, self._spec) / self._clocks_per_s
         try:
             header = audio_file.pcm(data, self._spec.rates, self._spec.longest_s)
         except UnsupportedInput:
             header = None
+        if header is not None and last >= AudioStage.MEL:
+            audio.check_frames(self._spec.resampled(header.frames, header.rate), self._spec)
         place = await self._places.acquire()
         try:
             run, mel = await self._mel.run(lambda cu: cu.run(data, header, last, limit_s))
             if mel.mel is None:
                 return _done(mel.output, (run,), {"mel": mel.counters}, mel), mel.status
-            then, (tensor, counters) = await self._norm.run(lambda cu: cu.run(mel.mel, mel.frames, limit_s))
+            then, (tensor, counters) = await self._norm.run(
+                lambda cu: cu.run(mel.mel, mel.frames, mel.greatest, limit_s)
+            )
             self._free.append(mel.mel)
-            return _done(tensor, (run, then), {"mel": mel.counters, "norm": counters}, mel), Status.OK
+            assert header is not None  # otherwise CU A refuses the file
+            samples = self._spec.resampled(header.frames, header.rate)
+            done = _done(tensor, (run, then), {"mel": mel.counters, "norm": counters}, mel)
+            return _named(done, samples, self._spec), Status.OK
         finally:
             self._places.release(place)
 
@@ -328,15 +381,35 @@ def _done(
     )
 
 
+def _named(done: Preprocessed, samples: int, spec: AudioSpec) -> Preprocessed:
+    """Return the result with the tensors of a feature extractor, if the spec is one, for `samples` at its rate."""
+    arranged = audio.arranged(done.tensor, spec)
+    if spec.tensors is None:
+        return replace(done, tensor=arranged)
+    tensors = audio.named(arranged, spec.valid(samples), spec)
+    return replace(done, tensor=tensors[spec.tensors.features], tensors=tensors)
+
+
 def check(spec: AudioSpec) -> None:
     """Raise UsageError for a spec that audio CUs cannot do. It runs before CUs are built."""
     for name in FIXED:
         if (given := getattr(spec, name)) != (own := getattr(AudioSpec(), name)):
             raise UsageError(f"{name} is {_text(given)}; the DPU takes {_text(own)} only")
     filter_program(spec)  # raises UsageError itself
-    for name in ("log_floor", "std_floor"):
-        if not 1 <= round(getattr(spec, name) * FLOOR_ONE) < 1 << 32:
-            raise UsageError(f"{name} is {getattr(spec, name)}; the DPU takes 2^-40 to below 2^-8")
+    norm_registers(spec, 0)  # so does this
+    if spec.floor is Floor.ADDED and not 1 <= round(spec.log_floor * FLOOR_ONE) < 1 << 32:
+        raise UsageError(f"log_floor is {spec.log_floor}; the DPU takes 2^-40 to below 2^-8 where it is added")
+    if spec.floor is Floor.LEAST and abs(math.log(spec.log_floor)) >= LARGEST_LOG:
+        raise UsageError(f"log_floor is {spec.log_floor}; the DPU takes e^-32 to e^32 as the least power")
+    if isinstance(rule := spec.normalize, Statistics):
+        if rule != Statistics():
+            raise UsageError(f"normalize is {rule}; the DPU takes {Statistics()} only")
+        if not 1 <= round(spec.std_floor / log_scale(spec) * FLOOR_ONE) < 1 << 32:
+            raise UsageError(f"std_floor is {spec.std_floor}; the DPU takes 2^-40 to below 2^-8")
+    if spec.lengths.frames is not None:
+        raise UsageError(f"lengths.frames is {spec.lengths.frames}; the DPU normalizes frames of the sound only")
+    if spec.padded(0) > MAX_SAMPLES:
+        raise UsageError(f"lengths are {spec.lengths}; the DPU takes up to {MAX_SAMPLES} samples")
 
 
 def _text(value: Any) -> str:

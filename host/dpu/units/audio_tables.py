@@ -8,16 +8,23 @@ from numpy.typing import NDArray
 from headrace.batching import UsageError
 from headrace.host.dpu.reference.audio import filterbank
 from headrace.host.dpu.reference.resampling import TAP_ONE, fixed_taps
-from headrace.host.dpu.specs import RATES, AudioSpec
+from headrace.host.dpu.specs import RATES, AudioSpec, Ends, Floor
 
 LANES = 88  # outputs that hls/resample computes at the same time, one on each multiplier
 TAP_WORDS = 1024  # words of taps in hls/resample
 TARGET_HZ = 16000  # output rate of hls/resample
 PROGRAM_STEPS = 256  # 4096 bytes, the size of the unit's memory
+WINDOW_ROWS = 128  # 2048 bytes
+WINDOW_SCALE = 2**26  # value of a window's weight of 1, in 26 bits
 FRAME_STEPS = 160  # steps that a program may have: the clocks of a frame at one sample a clock
 WEIGHT_SCALE = 2**28  # value of a filter's weight of 1, in 24 bits
 EMIT, ADVANCE, LAST = 1 << 48, 1 << 49, 1 << 50
-MIDDLE, BINS = 128, 256  # the bin where both lanes meet, and the last one
+FRAME_SIZES = (512, 400)  # n_fft that hls/mel has
+# A 1 in units of the registers
+LOG_ONE, MEAN_ONE, FLOOR_ONE, PREEMPHASIS_ONE = 1 << 18, 1 << 26, 1 << 40, 1 << 18
+# The register `plan`
+POINTS_400, LEAST_FLOOR = 1 << 0, 1 << 3
+ENDS = {Ends.ZEROS: 0 << 1, Ends.MIRRORED: 1 << 1, Ends.INSIDE: 2 << 1}
 
 
 def passes(rate: int) -> int:
@@ -56,13 +63,45 @@ def taps_table(spec: AudioSpec, rate: int) -> NDArray[np.int32]:
     return np.pad(taps.astype(np.int32), (before - half, after)).reshape(LANES, step).T.copy()
 
 
+def plan_of(spec: AudioSpec) -> int:
+    """Return the register `plan` of the mel unit; hls/mel/mel.hpp has its bits."""
+    return (
+        (POINTS_400 if spec.n_fft == 400 else 0) | ENDS[spec.ends] | (LEAST_FLOOR if spec.floor is Floor.LEAST else 0)
+    )
+
+
+def floor_of(spec: AudioSpec) -> int:
+    """Return the register `log_floor`: the added power, or the least logarithm, which is signed."""
+    if spec.floor is Floor.ADDED:
+        return round(spec.log_floor * FLOOR_ONE)
+    return round(math.log(spec.log_floor) * LOG_ONE)
+
+
+def window_table(spec: AudioSpec) -> NDArray[np.uint32]:
+    """Return the weights of the window as the mel unit takes them, uint32 of shape (128, 4), LSB 2^-26.
+
+    The window lies in the middle of a frame of 512 samples, and at the beginning of one of 400. Row t has the weights
+    of samples 2 t, 2 t + 1, 2 t + 256 and 2 t + 257 of the frame. With 400 samples, rows 120 to 127 have in their last
+    two places the weights of samples 2 t and 2 t + 1. A weight of 1 becomes the greatest number below it.
+    """
+    weights = np.rint(spec.window_weights() * WINDOW_SCALE).clip(0, WINDOW_SCALE - 1).astype(np.uint32)
+    before = (spec.n_fft - spec.window) // 2
+    frame = np.zeros(512, np.uint32)
+    frame[before : before + spec.window] = weights
+    table = np.concatenate([frame[:256].reshape(WINDOW_ROWS, 2), frame[256:].reshape(WINDOW_ROWS, 2)], axis=1)
+    if spec.n_fft == 400:
+        table[120:, 2:] = table[120:, :2]
+    return table
+
+
 def filter_program(spec: AudioSpec) -> NDArray[np.uint64]:
     """Return `filterbank(spec)` as the program that the mel unit runs for each frame, uint64 of shape (256, 2).
 
     The program is little-endian in device memory, with zeros after the last step. A row is one step (one clock) of both
-    lanes. The first lane goes up from bin 1 to 128. The second goes down from bin 255 to 128, which belongs to the
-    first lane. Bins 0 and 256 have no weight. A bin lies in at most two filters, which are neighbours. So a lane keeps
-    two sums: that of the filter which it leaves, and that of the next one. An entry is
+    lanes. With frames of 512 samples the first lane goes up from bin 1 to 128. The second goes down from bin 255 to
+    128, which belongs to the first lane. Bins 0 and 256 have no weight. With 400 samples these numbers are 100, 199
+    and 200. A bin lies in at most two filters, which are neighbours. So a lane keeps two sums: that of the filter which
+    it leaves, and that of the next one. An entry is
 
     | bits | |
     | --- | --- |
@@ -79,10 +118,10 @@ def filter_program(spec: AudioSpec) -> NDArray[np.uint64]:
         UsageError: The unit takes frames of its own size only. It also refuses a filterbank in which a bin lies in
             other filters than two neighbours, with weights above 2^-4, or with more steps than a frame has clocks.
     """
-    if (spec.rate, spec.n_fft, spec.window, spec.hop) != (16000, 512, 400, 160):
+    if (spec.rate, spec.window, spec.hop) != (16000, 400, 160) or spec.n_fft not in FRAME_SIZES:
         raise UsageError(
             f"rate, n_fft, window, hop are {spec.rate}, {spec.n_fft}, {spec.window}, {spec.hop}; "
-            "the DPU computes mel bands with 16000, 512, 400, 160 only"
+            "the DPU computes mel bands with 16000, 512 or 400, 400, 160 only"
         )
     if spec.n_mels % 4 or not 4 <= spec.n_mels <= 128:
         raise UsageError(f"n_mels is {spec.n_mels}; the DPU takes multiples of 4 from 4 to 128")
@@ -90,17 +129,19 @@ def filter_program(spec: AudioSpec) -> NDArray[np.uint64]:
 
 
 def program_of(filterbank: NDArray[np.float32]) -> NDArray[np.uint64]:
-    """Return the program for any filterbank of shape (n_mels, 257), as `filter_program` describes it."""
+    """Return the program for any filterbank of shape (n_mels, 257) or (n_mels, 201); see `filter_program`."""
     weights = np.rint(filterbank.astype(np.float64) * WEIGHT_SCALE).astype(np.int64)
-    if weights[:, 0].any() or weights[:, BINS].any():
+    last = weights.shape[1] - 1
+    middle = last // 2
+    if weights[:, 0].any() or weights[:, last].any():
         raise UsageError("the filterbank weighs 0 Hz or half the rate; the DPU leaves these two bins out")
     if weights.min() < 0 or weights.sum(1).max() >= WEIGHT_SCALE >> 4:
         raise UsageError("a mel filter has a weight below 0 or weights of 2^-4 and more in all, too large for the DPU")
-    up, lane_up = _lane(weights, range(1, MIDDLE + 1), 0)
+    up, lane_up = _lane(weights, range(1, middle + 1), 0)
     other = weights[::-1].copy()
-    other[:, MIDDLE] = 0  # this bin belongs to the first lane
+    other[:, middle] = 0  # this bin belongs to the first lane
     needed = len(weights) - up  # the second lane emits a filter that lies in neither lane, as 0
-    _, lane_down = _lane(other, range(BINS - 1, MIDDLE - 1, -1), needed)
+    _, lane_down = _lane(other, range(last - 1, middle - 1, -1), needed)
     rows: list[tuple[int, int]] = []
     for first, second in zip(lane_up, lane_down, strict=True):
         steps = max(len(first), len(second))

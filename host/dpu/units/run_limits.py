@@ -12,7 +12,7 @@ from headrace.batching import CorruptInput, UnsupportedInput
 from headrace.bitstreams.xclbin import Mode
 from headrace.host.dpu.processors import MergedPatches, PatchImages, ProcessorSpec
 from headrace.host.dpu.reference import image_file
-from headrace.host.dpu.specs import ImageSpec, ImageStage
+from headrace.host.dpu.specs import AudioSpec, ImageSpec, ImageStage
 from headrace.host.dpu.units.jobs import program_of
 
 # The least clocks that a CU does in a second. It is less than any clock rate of a card, and than the speed as software
@@ -63,9 +63,9 @@ def processor_clocks(jpeg: bytes, spec: ProcessorSpec) -> int:
     return clocks
 
 
-def audio_clocks(wav: bytes) -> int:
-    """Return the most clocks of one run of either CU."""
-    return A_WAV_BYTE * len(wav)
+def audio_clocks(wav: bytes, spec: AudioSpec) -> int:
+    """Return the most clocks of one run of either CU. Samples that the spec adds count like those of the file."""
+    return A_WAV_BYTE * (len(wav) + 2 * spec.padded(0))
 
 
 def clocks_per_s(mode: Mode) -> float:

@@ -6,6 +6,7 @@ in the module that it names.
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil, gcd
 from typing import Final
 
@@ -92,42 +93,102 @@ def resample_cycles(samples: int, rate: int) -> int:
 
 # mel.sv, frame.sv
 HOP: Final = 160
-PROGRAM: Final = 256  # words of the filterbank's program, one a clock
-TO_ZEROS: Final = 1 + 27 + 1  # the start; the number of frames by division, a bit a clock; the report of it
+PROGRAM: Final = 256 + 128  # words of the filterbank's program and of the window, one a clock
+# The start; the count of samples within its limits; the number of frames by division, a bit a clock; the report of it
+TO_ZEROS: Final = 1 + 3 + 28 + 1
 ZEROS: Final = 100  # pairs in front of the first sample, one a clock
 WINDOW: Final = 200  # pairs that a frame waits for
-TO_READ: Final = 6  # from the last of these to the beginning of the frame: pre-emphasis, ring, level
+TO_READ: Final = 7  # from the last of these to the beginning of the frame: pre-emphasis, ring, level
 READ: Final = 1 + 128  # from one frame's beginning to the next one's: pairs of points
-# From a frame's beginning to the first step of its filters. The window comes first, then the FFT's eight stages: six
-# turn points by products, one by a quarter and one not at all, with an exchange between every two of them. The last
-# pair ends it.
-TO_STEPS: Final = 7 + (6 * 5 + 3 + 2) + (64 + 32 + 16 + 8 + 4 + 2 + 1 + 7) + 127 + 1
+# frame_points.sv: from a frame's beginning to that of its points, and from there to the next one's
+TO_POINTS: Final = 7 + 127 + 4
+# From the beginning of a frame's points to the first step of its filters: the exponent, the DFT, whose last pair ends
+# it. Of the FFT's eight stages six turn points by products, one by a quarter and one not at all, with an exchange
+# between every two of them.
+FFT: Final = (6 * 5 + 3 + 2) + (64 + 32 + 16 + 8 + 4 + 2 + 1 + 7)
+# fft_fifths.sv: two passes of 120 clocks, with 15 and 11 from a DFT of 5 to memory, and memory behind them; then the
+# last three stages
+FIFTHS: Final = (15 + 120 + 2) + (11 + 120 + 2) + (5 + 3 + 2) + (2 + 1 + 2)
 # filterbank.sv, spectrum.sv, filter_lane.sv, natural_log.sv
 TO_ENERGIES: Final = 3 + 13 + 4 + 1  # from a frame's last step: program and bin, powers, weights and sums, the report
-TO_VALUE: Final = 4 + 11  # from memory: sums and floor, logarithm
+TO_VALUE: Final = 4 + 13  # from memory: sums and floor, logarithm
 STEPS: Final = 129  # the steps of the filters of up to 96 bands: 128 bins, and an end
 
 
-def mel_cycles(samples: int, n_mels: int = 80, steps: int = STEPS, spacing: float = 1.0) -> int:
-    """Return the clocks from the first word of the program to the last value.
+@dataclass(frozen=True, slots=True)
+class MelPlan:
+    """How the mel unit makes frames.
+
+    Args:
+        points_400: A frame has 400 samples, otherwise 512.
+        ends: Place of the frames: "zeros", "mirrored" or "inside", as `AudioSpec.ends` has it.
+        min_samples: A sound of fewer samples gets zeros up to these.
+        max_samples: A sound of more samples is cut to these.
+    """
+
+    points_400: bool = False
+    ends: str = "zeros"
+    min_samples: int = 0
+    max_samples: int = 65535 * HOP
+
+    def count(self, samples: int) -> int:
+        """Return how many samples count, of a sound of so many."""
+        return min(max(samples, self.min_samples), self.max_samples)
+
+    def frames(self, samples: int) -> int:
+        """Return the number of frames of a sound of so many samples."""
+        count = self.count(samples)
+        if self.ends == "inside":
+            return max(0, (count - 240) // HOP)
+        return count // HOP + (self.ends == "zeros")
+
+    @property
+    def points_clocks(self) -> int:
+        """Clocks from the beginning of a frame's points to that of the next one's."""
+        return 136 if self.points_400 else 129
+
+    @property
+    def to_steps(self) -> int:
+        """Clocks from the beginning of a frame's points to the first step of its filters."""
+        return 6 + FIFTHS + 99 + 1 if self.points_400 else 6 + FFT + 127 + 1
+
+    @property
+    def front(self) -> int:
+        """Clocks for what lies in front of the first sample."""
+        return ZEROS if self.ends == "zeros" else 0
+
+
+NEMO: Final = MelPlan()
+
+
+def mel_cycles(
+    samples: int, n_mels: int = 80, steps: int = STEPS, spacing: float = 1.0, *, plan: MelPlan = NEMO
+) -> int:
+    """Return the clocks from the first word of the program to the last value. There is at least one frame.
 
     Args:
         samples: The number of samples.
         n_mels: The number of bands.
         steps: The steps of the filterbank's program.
         spacing: The clocks between two samples. Values are taken at once.
+        plan: How the unit makes frames.
     """
-    frames = samples // HOP + 1
-    first_sample = PROGRAM + TO_ZEROS + ZEROS
-    read = begun = given = 0
-    for frame in range(max(0, frames - 4), frames):  # earlier frames are through when their samples are
-        pairs = frame * HOP // 2 + WINDOW - ZEROS  # pairs of samples or, after the last one, of zeros
-        zeros = max(0, pairs - (samples + 1) // 2)  # pairs after the last sample
-        whole = first_sample + ceil(spacing * min(2 * pairs, samples)) + zeros
-        read = max(whole + TO_READ, read + READ)
-        begun = max(read + TO_STEPS, begun + steps)
-        given = max(begun + steps + TO_ENERGIES, given + n_mels)
-    return given + TO_VALUE + n_mels - 1
+    frames, given = plan.frames(samples), min(samples, plan.count(samples))
+    first_sample = PROGRAM + TO_ZEROS + plan.front
+    mirrored, before = plan.ends == "mirrored", 0 if plan.ends == "inside" else ZEROS
+    read = begun = done = 0
+    points = [0, 0]  # the clocks in which the points of the last two frames began
+    for frame in range(max(0, frames - 8), frames):  # earlier frames are through when their samples are
+        pairs = frame * HOP // 2 + WINDOW - before + mirrored  # of samples or, after the last one, of zeros
+        own = min(2 * pairs, given)
+        # After the last sample there are pairs of zeros, or single samples.
+        after = 2 * pairs - own if mirrored else max(0, pairs - (given + 1) // 2)
+        whole = first_sample + ceil(spacing * own) + after
+        read = max(whole + TO_READ, read + READ, points[0] + plan.points_clocks)
+        points = [points[1], max(read + TO_POINTS, points[1] + plan.points_clocks)]
+        begun = max(points[1] + plan.to_steps, begun + steps)
+        done = max(begun + steps + TO_ENERGIES, done + n_mels)
+    return done + TO_VALUE + n_mels - 1
 
 
 # ---- audio_norm_cu ----
@@ -141,7 +202,7 @@ SLOTS: Final = 20
 TO_STATISTICS: Final = 11
 TO_VALUES: Final = -11
 VALUES_AFTER: Final = -2  # the values come after the last slot, at the earliest
-TO_TILE: Final = 2
+TO_TILE: Final = 3
 TILE_FRAMES: Final = 128
 # mel_normalize.sv, tensor_rows.sv, axi_write.sv. TO_ISSUE: from the reading of a burst's last values to its issue.
 # AHEAD: words that may have been read and not yet written. ROW, BURST: clocks from row to row, and from burst to burst
@@ -219,6 +280,7 @@ def mel_cu_cycles(
     loads_taps: bool = False,
     skipped: Sequence[int] = (),
     latency: int = 120,
+    plan: MelPlan = NEMO,
 ) -> int:
     """Return the clocks from start to done of audio_mel_cu with all its stages.
 
@@ -230,6 +292,7 @@ def mel_cu_cycles(
         loads_taps: The taps in the unit are of another rate, so that it loads new ones.
         skipped: As in `wav_header_cycles`.
         latency: Clocks from an address to its first word, and from the last word of a write to its confirmation.
+        plan: As in `mel_cycles`.
     """
     begun = TO_START + latency + TO_READ_WORD
     audio = begun + wav_header_cycles(skipped) + TO_CHECK
@@ -240,12 +303,15 @@ def mel_cu_cycles(
     resampled = max(audio, taps) + TO_COUNT
     # Resample begins when mel has taken the start. It gets as far as its queue until mel's zeros are in.
     heard = max(resampled, program)
-    wanted = heard + TO_ZEROS + ZEROS
-    alone = mel_cycles(samples, n_mels, steps)
-    drain = mel_cycles(samples, n_mels, steps, spacing) - PROGRAM - TO_ZEROS - ZEROS - ceil(spacing * samples)
+    wanted = heard + TO_ZEROS + plan.front
+    alone = mel_cycles(samples, n_mels, steps, plan=plan)
+    drain = mel_cycles(samples, n_mels, steps, spacing, plan=plan)
+    drain -= PROGRAM + TO_ZEROS + plan.front + ceil(spacing * samples)
     filtered = resample_cycles(frames, rate)
     queued = filtered if samples <= QUEUE else resample_cycles((QUEUE - 1) * down // up, rate)
-    value = max(heard - PROGRAM + alone, max(heard + filtered, wanted + filtered - queued) + drain)
+    taken = max(heard + filtered, wanted + filtered - queued)  # the last sample, also of a sound that is cut
+    value = max(heard - PROGRAM + alone, taken + drain)
     # The sums are a word each. A burst of them leaves while the next one comes in.
-    words = (samples // HOP + 5) * n_mels // 4
-    return value + TO_WORD + n_mels + TO_BURST + min(words, BURST_WORDS) + 2 * latency + TO_RECORD
+    words = (plan.frames(samples) + 4) * n_mels // 4
+    stored = value + TO_WORD + n_mels + TO_BURST + min(words, BURST_WORDS) + latency
+    return max(stored, taken) + latency + TO_RECORD

@@ -162,11 +162,28 @@ def test_the_dpu_does_nemos_plan_with_its_names(xclbin):
 
 
 @pytest.mark.parametrize(
+    "name", [name for name in audio_names() if "Whisper" in MODELS[name]["feature_extractor_type"]]
+)
+def test_the_dpu_does_whispers_plan(xclbin, name):
+    async def run():
+        async with Dpu(xclbin, headrace.processor(name)) as dpu:
+            done = await dpu.process(FILE)
+            assert dpu.counters.done == 1 and done.refused is None
+            return done
+
+    done = asyncio.run(run())
+    expected = headrace.preprocess(FILE, name)
+    assert set(done.tensors) == set(expected)
+    for key, tensor in done.tensors.items():
+        assert tensor.dtype == expected[key].dtype and tensor.shape == expected[key].shape
+        assert np.abs(tensor - expected[key]).max() < 1e-4
+
+
+@pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("whisper-tiny", "WhisperFeatureExtractor: ends is mirrored; the DPU takes zeros only"),
         ("wav2vec2-base-960h", "Wav2Vec2FeatureExtractor: mel is False; the DPU takes True only"),
-        ("phi-4-multimodal", "Phi4MultimodalFeatureExtractor: ends is inside; the DPU takes zeros only"),
+        ("phi-4-multimodal", "Phi4MultimodalFeatureExtractor: gain is 32768.0; the DPU takes 1.0 only"),
     ],
 )
 def test_what_the_dpu_cannot_do_goes_to_the_cpu_with_the_reason(name, reason, xclbin):

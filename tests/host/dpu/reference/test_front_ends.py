@@ -16,7 +16,7 @@ from sounds import int16, wav, written
 from speech_front_ends import CASES, SOUNDS, exact, noise, theirs
 
 from headrace.batching import BadInput, HeadraceError
-from headrace.host.dpu.reference.audio import features, log_mel, named, prepare, preprocess, process
+from headrace.host.dpu.reference.audio import features, filterbank, log_mel, named, prepare, preprocess, process
 from headrace.host.dpu.specs import AudioSpec, AudioStage, Ends, Lengths, Rescale, Statistics, Window
 
 NEMO = ("ParakeetFeatureExtractor", "CohereAsrFeatureExtractor")
@@ -218,3 +218,13 @@ def test_a_plan_of_ones_own():
 def test_mean_and_deviation_may_leave_out_the_mean_of_one_frame():
     spec = replace(SPECS["speech2text"], normalize=Statistics(ddof=1, variance_floor=0.0))
     assert not features(SOUNDS["400 samples"], spec).any()
+
+
+@pytest.mark.parametrize("count", [201, 202, 319, 399, 400, 401])
+def test_a_mirrored_sound_may_be_shorter_than_a_window(count):
+    spec = AudioSpec(ends=Ends.MIRRORED, preemphasis=0.0, normalize_over="all", lengths=Lengths(least=201))
+    samples = np.random.default_rng(count).normal(0, 0.1, count).astype(np.float32)
+    every = np.lib.stride_tricks.sliding_window_view(np.pad(samples.astype(float), 200, mode="reflect"), 400)[::160]
+    powers = np.abs(np.fft.rfft(every[: count // 160] * np.hanning(400), 512)) ** 2
+    expected = np.log(powers @ filterbank(spec).T.astype(float) + spec.log_floor).T
+    np.testing.assert_allclose(log_mel(samples, spec), expected, atol=1e-5)

@@ -18,7 +18,7 @@ from headrace.host.dpu import driver
 from headrace.host.dpu.driver import Dpu, DpuUnavailable
 from headrace.host.dpu.preprocessor import Fallback
 from headrace.host.dpu.reference import audio, resampling
-from headrace.host.dpu.specs import AudioSpec, AudioStage
+from headrace.host.dpu.specs import AudioSpec, AudioStage, Ends, Floor, Lengths, Rescale, Statistics
 from headrace.host.dpu.units import cu
 from headrace.host.dpu.units.audio_cu import MelCu, NormCu
 from headrace.host.dpu.units.status import Status
@@ -26,6 +26,7 @@ from headrace.host.xrt import emulation
 from headrace.host.xrt.faults import Fault, FaultKind
 
 SPEC = AudioSpec()
+WHISPER = {"feature_extractor_type": "WhisperFeatureExtractor"}
 SOUNDS = [wav(int16(speechlike(0.3 + 0.2 * i, 16000, i)), 16000) for i in range(6)]
 
 
@@ -197,6 +198,60 @@ def test_what_nobody_can_take_is_refused_with_what_to_change(xclbin):
     with_dpu(xclbin, body)
 
 
+def whisper_errors(found, data, spec) -> tuple[float, float]:
+    """Return the greatest difference to the CPU path, and that of 99.9 % of the values."""
+    expected = audio.preprocess(data, spec)
+    assert found.shape == expected.shape and found.dtype == expected.dtype
+    off = np.abs(found.astype(np.float64) - expected)
+    return off.max(), np.quantile(off, 0.999)
+
+
+@pytest.mark.parametrize("change", [{"feature_size": 128}, {"feature_size": 80, "chunk_length": 10}], ids=str)
+def test_features_of_whisper_are_the_cpus_within_its_bounds(xclbin, change):
+    """Sounds are quiet, loud, short, longer than a chunk, of other rates, and none at all."""
+    spec = AudioSpec.from_hf(WHISPER | change)
+    speech = speechlike(11, 16000)
+    sounds = {
+        "speech": wav(int16(speech[:40000]), 16000),
+        "long": wav(int16(speech), 16000),
+        "quiet": wav(int16(speech[:30000] / 1000), 16000),
+        "square": wav(np.where(np.arange(20000) % 160 < 80, 32767, -32768).astype(np.int16), 16000),
+        "click": wav(np.where(np.arange(20000) == 9121, 30000, 0).astype(np.int16), 16000),
+        "stereo": wav(int16(np.stack([speechlike(1, 44100, seed) for seed in (1, 2)], 1)), 44100),
+        "8 kHz": wav(int16(speechlike(1, 8000)), 8000),
+        "silence": wav(np.zeros(5000, np.int16), 16000),
+        "a sample": wav(np.full(1, 20000, np.int16), 16000),
+        "none": wav(np.zeros(0, np.int16), 16000),
+    }
+
+    async def body(dpu):
+        for name, data in sounds.items():
+            done = await dpu.process(data)
+            assert done.unit != "cpu" and done.dpu_status == "OK" and done.refused is None
+            assert done.tensors["input_features"] is done.tensor
+            greatest, usual = whisper_errors(done.tensor, data, spec)
+            print(f"{name:10} {greatest:.1e} {usual:.1e}")
+            bounds = (1e-4, 2e-5) if name not in ("stereo", "8 kHz") else (2e-3, 1e-3)  # samples are rounded to 2^-21
+            assert greatest < bounds[0] and usual < bounds[1], name
+        mel = (await dpu.process(sounds["speech"], AudioStage.MEL)).tensor
+        assert np.abs(mel - audio.preprocess(sounds["speech"], spec, AudioStage.MEL)).max() < 1e-3
+        assert dpu.counters.on_cpu == 0
+
+    with_dpu(xclbin, body, spec)
+
+
+def test_a_sound_without_a_frame_is_refused_before_a_cu_runs(xclbin):
+    spec = AudioSpec(ends=Ends.INSIDE, normalize_over="all")
+
+    async def body(dpu):
+        with pytest.raises(BadInput, match="a frame takes 400"):
+            await dpu.preprocess(wav(np.zeros(399, np.int16), 16000))
+        data = wav(int16(speechlike(1, 16000)), 16000)
+        assert close(await dpu.preprocess(data), data, spec) and dpu.counters.done == 1
+
+    with_dpu(xclbin, body, spec)
+
+
 @pytest.mark.parametrize("samples", [0, 1, 159, 160, 161, 400, 512])
 def test_short_sounds_are_done_on_the_dpu(xclbin, samples):
     data = wav(int16(speechlike(1, 16000))[:samples], 16000)
@@ -212,6 +267,15 @@ def test_short_sounds_are_done_on_the_dpu(xclbin, samples):
     [
         ({"rate": 8000}, "8000, 512, 400, 160"),
         ({"n_fft": 1024}, "16000, 1024"),
+        ({"gain": 32768.0}, r"gain is 32768\.0"),
+        ({"remove_mean": True}, "remove_mean is True"),
+        ({"floor": Floor.LEAST, "log_floor": 1e-20}, r"log_floor is 1e-20; the DPU takes e\^-32"),
+        ({"normalize": Statistics(ddof=0)}, "normalize is Statistics"),
+        ({"normalize": Rescale(factor=-1.0), "normalize_over": "all"}, "a factor of"),
+        ({"normalize": Rescale(factor=0.001), "normalize_over": "all"}, "a factor of"),
+        ({"normalize": Rescale(offset=40.0), "normalize_over": "all"}, "an offset between"),
+        ({"lengths": Lengths(frames=100)}, "lengths.frames is 100"),
+        ({"lengths": Lengths(samples=20_000_000)}, "lengths are"),
         ({"window": 320}, "512, 320"),
         ({"hop": 100}, "400, 100"),
         ({"n_mels": 81}, "n_mels is 81"),
@@ -303,6 +367,20 @@ def test_a_close_ends_runs_and_waits_at_once(xclbin, monkeypatch):
 def test_a_container_without_audio_units_is_refused(vadd_xclbin, tmp_path):
     with pytest.raises(UsageError, match="no audio_mel_cu"):
         Dpu(vadd_xclbin, SPEC)
+
+
+@pytest.mark.slow
+def test_on_hw_emu_features_of_whisper_are_the_same_with_clocks_counted(hw_xclbin, xclbin):
+    """A sound of half a chunk, and one that is cut."""
+    spec = AudioSpec.from_hf(WHISPER | {"chunk_length": 1})
+    files = [SOUNDS[0], wav(int16(speechlike(1.3, 16000)), 16000)]
+
+    async def body(dpu):
+        return await asyncio.gather(*(dpu.process(data) for data in files))
+
+    for cpp, rtl in zip(with_dpu(xclbin, body, spec), with_dpu(hw_xclbin, body, spec), strict=True):
+        assert np.array_equal(cpp.tensor, rtl.tensor) and cpp.dpu_status == rtl.dpu_status == "OK"
+        assert rtl.counters["mel_cycles"] <= 1.3 * 1.05 * 16000 + 2000
 
 
 @pytest.mark.slow

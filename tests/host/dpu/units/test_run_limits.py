@@ -1,13 +1,15 @@
 """The bound on a run is compared with the clocks of the cycle model, from which the RTL differs by less than a per
 cent."""
 
+from dataclasses import replace
+
 import cv2
 import numpy as np
 import pytest
 
 from headrace.bitstreams.xclbin import Mode
 from headrace.host.demo.inputs.images import demo_images
-from headrace.host.dpu.specs import ImageSpec, ImageStage
+from headrace.host.dpu.specs import AudioSpec, ImageSpec, ImageStage, Lengths
 from headrace.host.dpu.units.run_limits import audio_clocks, clocks_per_s, image_clocks
 from headrace.sim.hardware.dpu.image import image_cu_cycles
 from headrace.sim.hardware.dpu.jpeg import read_jpeg_work
@@ -44,7 +46,8 @@ def test_the_bound_grows_with_pixels_scans_and_the_resized_image():
     assert image_clocks(several, ImageSpec(), ImageStage.DECODE) == 24 * len(several) + 500 * 375 * 12
     assert image_clocks(one, ImageSpec(resize_short=750), ImageStage.NORMALIZE) == decoded + 2 * 1000 * 750
     assert image_clocks(b"no photo", ImageSpec(), ImageStage.NORMALIZE) == 24 * 8
-    assert audio_clocks(bytes(100)) == 2400
+    assert audio_clocks(bytes(100), AudioSpec()) == 2400
+    assert audio_clocks(bytes(100), replace(AudioSpec(), lengths=Lengths(samples=1000))) == 2400 + 48000
 
 
 def test_a_card_is_taken_to_be_faster_than_an_emulation():
