@@ -5,11 +5,13 @@
 The cases take turns on one core. transformers computes Whisper's features by PyTorch, or by numpy where that is not
 installed. The errors are the largest differences from the former. faster-whisper and asrfront take part where they are
 installed (`pip install --no-deps faster-whisper==1.2.1 asrfront==0.2.2`). The last column is the hours of speech that a
-core prepares in an hour.
+core prepares in an hour. Below it are those of the compute units, by their cycle model and the clock that the estimates
+support: one CU A with a CU B, and a card. Nothing of the latter has run on a card.
 """
 
 import argparse
 import importlib.util
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,9 +21,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import Report, arguments, main, measure, spread, summary, table
+from headrace.batching import UsageError
+from headrace.host.dpu.audio_work import cu_clocks
 from headrace.host.dpu.hugging_face.names import audio_processor
 from headrace.host.dpu.reference import audio
+from headrace.host.dpu.specs import AudioSpec
 from headrace.host.dpu.specs.feature_extractors import MODELS
+from headrace.host.dpu.units.audio_cu import check
+from headrace.sim.system.card import HBM_PORTS, MASTERS, USABLE, estimated_mhz, share_of_card
 
 NAMES = ("whisper-tiny", "whisper-large-v3", "qwen3-asr", "parakeet-ctc-1.1b", "seamless-m4t-v2", "phi-4-multimodal")
 
@@ -111,7 +118,45 @@ def run(options: argparse.Namespace) -> Report:
         hours = f"{options.seconds / median(values):,.0f}"
         rows.append(f"{name} | {library} | {spread([1e3 * each for each in values], '.1f')} | {error} | {hours}")
     text = table(f"model | library | CPU ms for {options.seconds:g} s | error | hours in an hour", rows)
-    return Report({"seconds": summary(found), "errors": errors}, text)
+    units = {name: of_units(audio_processor(name), options.seconds) for name in NAMES}
+    lines = [
+        f"{name} | {each['clocks_a']:,} | {each['clocks_b']:,} | {each['mhz']} | {each['hours']:,.0f} | "
+        f"{each['hours_of_card']:,.0f}"
+        for name, each in units.items()
+        if each is not None
+    ]
+    text += "\n" + table("model | clocks of CU A | of CU B | MHz | hours in an hour | of a card", lines)
+    return Report({"seconds": summary(found), "errors": errors, "units": units}, text)
+
+
+def of_units(spec: AudioSpec, seconds: float) -> dict[str, float] | None:
+    """Return the hours of speech in an hour for a CU A and for a card, and what they come from. None if the units do
+    not take the spec.
+
+    A card has as many CUs as its memory has ports, and the share of its cells allows. Each CU B serves as many of CU A
+    as it keeps up with."""
+    try:
+        check(spec)
+    except UsageError:
+        return None
+    first, second = cu_clocks(spec, round(16000 * seconds))
+    mhz = estimated_mhz("mel cu", "norm cu")
+    hours = 1e6 * mhz / first * seconds
+    count = 0
+    while True:
+        cus = {"mel cu": count + 1, "norm cu": math.ceil((count + 1) * second / first)}
+        ports = sum(number * MASTERS[name] for name, number in cus.items())
+        if ports > HBM_PORTS or share_of_card(cus)[1] > USABLE:
+            break
+        count += 1
+    return {
+        "clocks_a": first,
+        "clocks_b": second,
+        "mhz": mhz,
+        "hours": hours,
+        "cus_a": count,
+        "hours_of_card": count * hours,
+    }
 
 
 if __name__ == "__main__":

@@ -14,10 +14,10 @@ from headrace.host.demo.inputs.prepared_files import PreparedFile, PreparedFiles
 from headrace.host.demo.inputs.prepared_images import PreparedImages
 from headrace.host.demo.networks import ImageNetwork
 from headrace.host.demo.runs.serving import Run
+from headrace.host.dpu.audio_work import cu_clocks
 from headrace.host.dpu.reference import audio, audio_file, image
 from headrace.host.dpu.specs import AudioSpec, ImageSpec
 from headrace.host.dpu.units.run_limits import SOS
-from headrace.sim.hardware.dpu.audio import NEMO, TARGET_HZ, MelPlan, mel_cu_cycles
 from headrace.sim.hardware.dpu.image import image_cu_cycles
 from headrace.sim.hardware.dpu.jpeg import read_jpeg_work
 from headrace.sim.hardware.inputs import estimated_clocks
@@ -127,9 +127,7 @@ def _audio_clocks(data: bytes, spec: AudioSpec) -> int:
         header = audio_file.pcm(data, spec.rates, spec.longest_s)
     except UnsupportedInput:
         return 0
-    max_samples = NEMO.max_samples if spec.lengths.samples is None else spec.lengths.samples
-    plan = MelPlan(spec.n_fft == 400, spec.ends.value, spec.padded(0), max_samples)
-    return mel_cu_cycles(header.frames, header.rate, spec.n_mels, loads_taps=header.rate != TARGET_HZ, plan=plan)
+    return cu_clocks(spec, header.frames, header.rate)[0]
 
 
 def _sent_files(prepared: Mapping[str, PreparedFiles], run: Run) -> dict[tuple[str, str], tuple[int, PreparedFile]]:

@@ -1,5 +1,7 @@
 """A real Whisper (tiny.en) hears the same in the features of this project as in those of transformers."""
 
+import asyncio
+import io
 import json
 import re
 from difflib import SequenceMatcher
@@ -14,6 +16,8 @@ import tokenizers
 import transformers
 
 import headrace
+from headrace.bitstreams.build import build_sw_emu
+from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.reference.audio import resample
 from headrace.host.dpu.reference.audio_stream import AudioStream
 
@@ -87,3 +91,38 @@ def test_it_hears_the_same_in_a_stream(whisper):
 
 def test_it_does_not_hear_a_sentence_in_reversed_bands(whisper):
     assert "amiable" not in whisper.hears(features_of("librivox-0930")[:, ::-1])
+
+
+@pytest.fixture(scope="module")
+def of_units(tmp_path_factory):
+    """The features that the emulated compute units make of all files, by name."""
+    xclbin = tmp_path_factory.mktemp("dpu") / "audio.xclbin"
+    build_sw_emu(xclbin, image_cus=0, mel_cus=2, norm_cus=2)
+
+    async def run():
+        async with Dpu(xclbin, SPEC) as dpu:
+            found = await asyncio.gather(*(dpu.process(wav_of(name)) for name in FILES))
+            assert dpu.counters.on_cpu == 0
+            return {name: done.tensors["input_features"] for name, done in zip(FILES, found, strict=True)}
+
+    return asyncio.run(run())
+
+
+def wav_of(name):
+    samples, rate = soundfile.read(SPEECH / f"{name}.flac", dtype="int16")
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, format="WAV")
+    return file.getvalue()
+
+
+@pytest.mark.quick(5)
+@pytest.mark.parametrize("name", FILES)
+def test_it_hears_the_same_in_the_features_of_the_compute_units(name, whisper, of_units):
+    expected = features_of(name)
+    assert np.abs(of_units[name] - expected).max() < (1e-4 if rate_of(name) == 16000 else 2e-3)
+    heard = whisper.hears(of_units[name])
+    assert heard == whisper.hears(expected) and heard
+
+
+def rate_of(name):
+    return soundfile.info(SPEECH / f"{name}.flac").samplerate
