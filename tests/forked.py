@@ -47,7 +47,7 @@ class Forked(subprocess.Popen):  # type: ignore[type-arg]
         named = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
         request = {
             "main": "forked",
-            "arguments": [str(options["start_new_session"]), *map(str, args)],
+            "arguments": [str(options["start_new_session"]), ",".join(_ignored()), *map(str, args)],
             "env": env,
             "directory": os.path.abspath(options["cwd"] or os.getcwd()),
             "path": [HERE, *named, *(path for path in sys.path if path and not path.startswith(HERE))],
@@ -90,6 +90,14 @@ class Forked(subprocess.Popen):  # type: ignore[type-arg]
                 if pid:
                     self._handle_exitstatus(status)
         return self.returncode
+
+
+SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def _ignored() -> list[str]:
+    """Return the signals that a new process would ignore, because this one does, as under nohup."""
+    return [str(int(number)) for number in SIGNALS if signal.getsignal(number) is signal.SIG_IGN]
 
 
 _CONTROL: list[socket.socket] = []
@@ -144,14 +152,17 @@ class _Child(subprocess.Popen):  # type: ignore[type-arg]
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run `headrace` in a process that was forked. The first argument tells whether it begins a session."""
-    session, *words = arguments
+    """Run `headrace` in a process that was forked. The first two arguments tell whether it begins a session, and the
+    signals that it ignores."""
+    session, ignored, *words = arguments
     for place in range(3):
         os.dup2(FIRST_FD + place, place)
     os.closerange(FIRST_FD, FIRST_FD + 3)
     if session == "True":
         os.setsid()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in SIGNALS:
+        usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN if str(int(number)) in ignored.split(",") else usual)
     _own_fork_server()
     sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
     sys.argv, sys.path[0] = ["headrace", *words], ""  # the folder in which it runs, as for python -c

@@ -5,11 +5,12 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from command import headrace, headrace_anew
 from forked import Forked
-from processes import children, lives
+from processes import children, handled, lives
 from running import serving, until
 
 PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -68,6 +69,17 @@ def test_a_signal_ends_it_and_is_its_status():
         server.process.kill()
         assert server.process.wait(30) == server.process.poll() == -signal.SIGKILL
         until(lambda: not lives(fork_server))
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN])
+def test_it_ignores_what_the_test_ignores(handler):
+    with handled(signal.SIGHUP, handler), serving(models=("scale",)) as server:
+        (line,) = [each for each in status(server.process.pid) if each.startswith("SigIgn:")]
+        assert bool(int(line.split()[1], 16) & 1 << (signal.SIGHUP - 1)) == (handler is signal.SIG_IGN)
+
+
+def status(pid):
+    return Path(f"/proc/{pid}/status").read_text().splitlines()
 
 
 def test_a_fork_does_not_outlive_the_process_that_asked_for_it(tmp_path):
