@@ -6,7 +6,8 @@ The cases take turns on one core. transformers computes Whisper's features by Py
 installed. The errors are the largest differences from the former. faster-whisper and asrfront take part where they are
 installed (`pip install --no-deps faster-whisper==1.2.1 asrfront==0.2.2`). The last column is the hours of speech that a
 core prepares in an hour. Below it are those of the compute units, by their cycle model and the clock that the estimates
-support: one CU A with a CU B, and a card. Nothing of the latter has run on a card.
+support: one CU A with a CU B, and a card. The microseconds of CU A are for a piece of 0.1 s of a stream, with the samples
+before it that its first window needs. Nothing of this has run on a card.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import importlib.util
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,9 +29,11 @@ from headrace.host.dpu.hugging_face.names import audio_processor
 from headrace.host.dpu.reference import audio
 from headrace.host.dpu.specs import AudioSpec
 from headrace.host.dpu.specs.feature_extractors import MODELS
+from headrace.host.dpu.specs.front_ends import Lengths
 from headrace.host.dpu.units.audio_cu import check
 from headrace.sim.system.card import HBM_PORTS, MASTERS, USABLE, estimated_mhz, share_of_card
 
+PIECE = 1600 + 400 - 160  # samples: 0.1 s, and the window's share of the time before
 NAMES = ("whisper-tiny", "whisper-large-v3", "qwen3-asr", "parakeet-ctc-1.1b", "seamless-m4t-v2", "phi-4-multimodal")
 
 
@@ -121,11 +125,11 @@ def run(options: argparse.Namespace) -> Report:
     units = {name: of_units(audio_processor(name), options.seconds) for name in NAMES}
     lines = [
         f"{name} | {each['clocks_a']:,} | {each['clocks_b']:,} | {each['mhz']} | {each['hours']:,.0f} | "
-        f"{each['hours_of_card']:,.0f}"
+        f"{each['hours_of_card']:,.0f} | {each['piece_us']:.1f}"
         for name, each in units.items()
         if each is not None
     ]
-    text += "\n" + table("model | clocks of CU A | of CU B | MHz | hours in an hour | of a card", lines)
+    text += "\n" + table("model | clocks of CU A | of CU B | MHz | hours in an hour | of a card | us of 0.1 s", lines)
     return Report({"seconds": summary(found), "errors": errors, "units": units}, text)
 
 
@@ -140,6 +144,7 @@ def of_units(spec: AudioSpec, seconds: float) -> dict[str, float] | None:
     except UsageError:
         return None
     first, second = cu_clocks(spec, round(16000 * seconds))
+    piece, _ = cu_clocks(replace(spec, lengths=Lengths(least=PIECE)), PIECE)
     mhz = estimated_mhz("mel cu", "norm cu")
     hours = 1e6 * mhz / first * seconds
     count = 0
@@ -156,6 +161,7 @@ def of_units(spec: AudioSpec, seconds: float) -> dict[str, float] | None:
         "hours": hours,
         "cus_a": count,
         "hours_of_card": count * hours,
+        "piece_us": piece / mhz,
     }
 
 
