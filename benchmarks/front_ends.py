@@ -5,9 +5,9 @@
 The cases take turns on one core. transformers computes Whisper's features by PyTorch, or by numpy where that is not
 installed. The errors are the largest differences from the former. faster-whisper and asrfront take part where they are
 installed (`pip install --no-deps faster-whisper==1.2.1 asrfront==0.2.2`). The last column is the hours of speech that a
-core prepares in an hour. Below it are those of the compute units, by their cycle model and the clock that the estimates
-support: one CU A with a CU B, and a card. The microseconds of CU A are for a piece of 0.1 s of a stream, with the samples
-before it that its first window needs. Nothing of this has run on a card.
+core prepares in an hour. Below it are those of the compute units, by their cycle model and the clock that the
+estimates support: one CU A with a CU B, and a card. The microseconds of CU A are for a piece of 0.1 s of a stream, with
+the samples before it that its first window needs. Nothing of this has run on a card.
 """
 
 import argparse
