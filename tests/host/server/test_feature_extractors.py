@@ -1,6 +1,7 @@
 """Test a server whose networks take the features of Hugging Face's speech models: audio files in, outputs out."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -188,6 +189,14 @@ def test_tensors_are_taken_as_well_and_metadata_tell_both(client, transport, ser
         ("input_features", [-1, 80, 3000]),
         ("AUDIO", [-1, 1]),
     ]
+
+
+def test_the_compute_units_make_the_features_of_a_whisper(server, client, transport):
+    client.infer("card", audio(transport, CLIPS["WAV"]))
+    metrics = server.metrics()
+    for unit in ("audio_mel_cu", "audio_norm_cu"):
+        busy = re.findall(rf'^headrace_cu_busy_seconds_total\{{cu="{unit}_[^"]*"\}} (\S+)$', metrics, re.MULTILINE)
+        assert sum(map(float, busy)) > 0, [line for line in metrics.splitlines() if "_cu_" in line]
 
 
 def test_the_metrics_count_what_the_dpu_cannot_do(server, client, transport):
