@@ -25,7 +25,6 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "host" / "dpu"))
 
 import speech_front_ends as cases  # noqa: E402
-from sounds import int16, speechlike, wav  # noqa: E402
 
 from headrace.batching import HeadraceError, UsageError  # noqa: E402
 from headrace.bitstreams.build import build_sw_emu  # noqa: E402
@@ -35,29 +34,6 @@ from headrace.host.dpu.specs import AudioSpec  # noqa: E402
 from headrace.host.dpu.units.audio_cu import check  # noqa: E402
 
 PLANS = ("whisper", "whisper-large-v3", "parakeet")
-RANDOM = np.random.default_rng(40)
-TIME = np.arange(48000) / 16000
-HELD_OUT = {
-    "other voice": speechlike(6.1, 16000, 99),
-    "voice, 60 dB lower": speechlike(3, 16000, 98) / 1000,
-    "voice behind noise": speechlike(3, 16000, 97) + 0.05 * RANDOM.standard_normal(48000),
-    "loud noise": 0.5 * RANDOM.standard_normal(48000),
-    "noise of two steps": RANDOM.integers(-1, 2, 48000) / 32768,
-    "chirp": 0.8 * np.sin(2 * np.pi * 1300 * TIME**2),
-    "two sines, 80 dB apart": 0.9 * np.sin(2 * np.pi * 701 * TIME) + 9e-5 * np.sin(2 * np.pi * 5003 * TIME),
-    "full-scale sine at 7.9 kHz": np.sin(2 * np.pi * 7900 * TIME),
-    "square wave at 50 Hz": np.where(TIME * 50 % 1 < 0.5, 1.0, -1.0),
-    "clicks": (np.arange(48000) % 1601 == 7) * 0.99,
-    "full-scale DC": np.full(48000, 1.0),
-    "fading noise": RANDOM.standard_normal(48000) * 0.3 * 10 ** (-TIME * 1.5),
-}
-
-
-def sounds() -> dict[str, NDArray[np.float32]]:
-    """Return all sounds by name, as a file of 16-bit samples gives them."""
-    held_out = cases.Sounds({name: lambda made=made: made for name, made in HELD_OUT.items()})
-    kept = [name for name in cases.SOUNDS if name != "empty" and not name.endswith("samples")]
-    return {name: cases.SOUNDS[name] for name in kept} | {f"{name} *": held_out[name] for name in held_out}
 
 
 def of_units(spec: AudioSpec, given: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[Any]] | None:
@@ -69,7 +45,7 @@ def of_units(spec: AudioSpec, given: Mapping[str, NDArray[np.float32]]) -> dict[
 
     async def run(path: Path) -> dict[str, NDArray[Any]]:
         async with Dpu(path, spec) as dpu:
-            found = {name: await dpu.process(wav(int16(samples), 16000)) for name, samples in given.items()}
+            found = {name: await dpu.process(cases.file_of(samples)) for name, samples in given.items()}
             assert dpu.counters.on_cpu == 0
             return {name: np.asarray(done.tensor) for name, done in found.items()}
 
@@ -83,7 +59,7 @@ def errors(plan: str) -> dict[str, dict[str, tuple[float, float]]]:
     kind, settings = cases.CASES[plan]
     spec = AudioSpec.from_hf({"feature_extractor_type": kind, **settings})
     assert spec.tensors is not None
-    features, given = spec.tensors.features, sounds()
+    features, given = spec.tensors.features, cases.clips()
     units, rows = of_units(spec, given), {}
     for name, samples in given.items():
         wanted = cases.exact(kind, settings, samples)
@@ -108,7 +84,9 @@ def table(rows: Mapping[str, Mapping[str, tuple[float, float]]]) -> str:
     lines = ["| sound | " + " | ".join(f"{by}, largest | 99.9 %" for by in columns) + " |"]
     lines.append("| --- |" + " ---: | ---: |" * len(columns))
     for name, each in rows.items():
-        lines.append(f"| {name} | " + " | ".join(f"{most:.1e} | {usual:.1e}" for most, usual in each.values()) + " |")
+        lines.append(
+            f"| {name} | " + " | ".join(f"{largest:.1e} | {usual:.1e}" for largest, usual in each.values()) + " |"
+        )
     return "\n".join(lines)
 
 

@@ -21,13 +21,13 @@ def script(monkeypatch):
 
 
 def test_sounds_that_no_test_has_are_marked(script):
-    names = set(script.sounds())
+    names = set(script.cases.clips())
     assert len([name for name in names if name.endswith(" *")]) == 12 and "voice" in names and "empty" not in names
 
 
 def test_errors_of_all_three_are_within_the_bounds_and_in_json(script, monkeypatch, tmp_path, capsys):
     sound = (np.arange(-8000, 8000) * 2 / 32768).astype(np.float32)  # as in a file of 16 bits
-    monkeypatch.setattr(script, "sounds", lambda: {"ramp": sound})
+    monkeypatch.setattr(script.cases, "clips", lambda: {"ramp": sound})
     monkeypatch.setattr(sys, "argv", ["audio_errors", "--plans", "qwen3-asr,phi-4", "--json", str(tmp_path / "out")])
     assert script.main() == 0
     found = json.loads((tmp_path / "out").read_text())

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.signal
 import transformers
 from numpy.typing import NDArray
-from sounds import int16, speechlike
+from sounds import int16, speechlike, wav
 from transformers.audio_utils import mel_filter_bank
 
 # Class and settings. The banks of 80 and 128 bands are both there for each family.
@@ -158,3 +158,33 @@ def _framed(samples: NDArray[np.float64], size: int) -> NDArray[np.float64]:
 
 def _power(frames: NDArray[np.float64], window: NDArray[np.float64], size: int) -> NDArray[np.float64]:
     return np.abs(np.fft.rfft(frames * window, size)) ** 2
+
+
+TIME = np.arange(48000) / 16000
+HELD_OUT = Sounds(
+    {
+        "other voice": lambda: speechlike(6.1, 16000, 99),
+        "voice, 60 dB lower": lambda: speechlike(3, 16000, 98) / 1000,
+        "voice behind noise": lambda: speechlike(3, 16000, 97) + noise(48000, 0.05),
+        "loud noise": lambda: noise(48001, 0.5),
+        "noise of two steps": lambda: np.random.default_rng(40).integers(-1, 2, 48000) / 32768,
+        "chirp": lambda: 0.8 * np.sin(2 * np.pi * 1300 * TIME**2),
+        "two sines, 80 dB apart": lambda: sine(48000, 701, 0.9) + sine(48000, 5003, 9e-5),
+        "full-scale sine at 7.9 kHz": lambda: sine(48000, 7900, 1.0),
+        "square wave at 50 Hz": lambda: np.where(TIME * 50 % 1 < 0.5, 1.0, -1.0),
+        "clicks": lambda: (np.arange(48000) % 1601 == 7) * 0.99,
+        "full-scale DC": lambda: np.full(48000, 1.0),
+        "fading noise": lambda: noise(48000, 0.3) * 10 ** (-TIME * 1.5),
+    }
+)
+
+
+def clips() -> dict[str, NDArray[np.float32]]:
+    """Return the sounds of some length, those of no test with a star behind their names."""
+    kept = [name for name in SOUNDS if name != "empty" and not name.endswith("samples")]
+    return {name: SOUNDS[name] for name in kept} | {f"{name} *": HELD_OUT[name] for name in HELD_OUT}
+
+
+def file_of(samples: NDArray[np.float32]) -> bytes:
+    """Return a WAV file of 16-bit samples at 16 kHz."""
+    return wav(int16(samples), 16000)
