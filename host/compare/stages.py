@@ -9,6 +9,7 @@ A run keeps the result of each stage. `own_results` gives each stage of a candid
 difference of one stage does not hide or enlarge that of another.
 """
 
+import importlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ IMAGE_NAMES: Final = ("decode", "convert", "resize", "crop", "normalize", "layou
 AUDIO_NAMES: Final = ("decode", "convert", "resample", "features", "layout")
 IN_LEVELS: Final = ("decode", "convert", "resize", "crop")  # stages of images whose results are pixels
 PLAIN: Final = ("1", "L", "RGB", "YCbCr")  # modes of Pillow whose pixels a decoder gives as they are
+KEYED: Final = " with a transparent colour"
 NO_STAGE: Final = "unknown"
 
 
@@ -43,11 +45,27 @@ def decode(data: bytes) -> Pixels:
         return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
 
 
-def about(data: bytes) -> tuple[str, Orientation]:
-    """Return the mode that Pillow gives the image of a file, such as "RGB" or "CMYK", and its orientation."""
+def decode_on_white(data: bytes) -> Pixels:
+    """Return what `decode` returns, with white in place of the colour that a file names as transparent.
+
+    Pillow keeps that colour when it converts to RGB, and most image processors of transformers then put white there."""
     with _opened(data) as image:
-        kind = str(image.mode)
+        rgb = image.convert("RGB")
+        if rgb.info.get("transparency") is None:
+            return np.asarray(rgb)
+        seen = rgb.convert("RGBA")
+        white = importlib.import_module("PIL.Image").new("RGBA", seen.size, (255, 255, 255, 255))
+        white.alpha_composite(seen)
+        return np.asarray(white.convert("RGB"))
+
+
+def about(data: bytes) -> tuple[str, Orientation]:
+    """Return the mode that Pillow gives the image of a file, such as "RGB" or "CMYK", and its orientation.
+
+    The mode ends with KEYED if the file names a colour as transparent."""
+    with _opened(data) as image:
         image.load()  # some files name their orientation after the pixels
+        kind = f"{image.mode}{KEYED if image.info.get('transparency') is not None else ''}"
         value = image.getexif().get(pillow_file.ORIENTATION_TAG, 1)
     return kind, Orientation(value) if value in list(Orientation) else Orientation.NONE
 

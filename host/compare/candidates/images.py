@@ -179,7 +179,7 @@ def torch_float_resize(pixels: Pixels, size: Size, spec: ProcessorSpec) -> Pixel
 def _tensor(pixels: Pixels) -> Any:
     """Return an image as a tensor (3, rows, columns)."""
     torch = importlib.import_module("torch")
-    return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
+    return torch.from_numpy(pixels.transpose(2, 0, 1).copy())
 
 
 def _array(tensor: Any) -> Pixels:

@@ -30,12 +30,14 @@ from headrace.host.compare.values import numbers
 from headrace.host.compare.stages import (
     IMAGE_NAMES,
     IMAGE_STAGES,
+    KEYED,
     NO_STAGE,
     PLAIN,
     ImageRun,
     ImageStages,
     Pixels,
     by_formula,
+    decode,
     engine_of_pillow,
     own_results,
     place,
@@ -114,7 +116,9 @@ def _converts(data: bytes, run: ImageRun) -> Iterator[tuple[str, ImageStages]]:
     yield "red and blue are exchanged before normalize (BGR)", ImageStages(convert=_exchanged)
     if run.mode not in PLAIN:
         yield "as OpenCV converts this mode", ImageStages(decode=opencv_decode)
-        if run.mode in ("P", "LA", "PA", "RGBA", "RGBa", "La"):
+        if run.mode.endswith(KEYED):
+            yield "transparency is dropped, and the colour below it stays", ImageStages(decode=partial(decode))
+        if "A" in run.mode.upper() or run.mode.endswith(KEYED):
             for name, colour in (("white", 255), ("black", 0)):
                 yield f"{name} behind transparency, in place of the colour below it", ImageStages(
                     decode=partial(_on_colour, colour=colour)
@@ -198,7 +202,7 @@ def _interpolated(
     pixels: Pixels, size: Size, spec: ProcessorSpec, mode: str, align_corners: bool | None = None
 ) -> Pixels:
     torch = importlib.import_module("torch")
-    values = torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1))).to(torch.float32)[None]
+    values = torch.from_numpy(pixels.transpose(2, 0, 1).astype(np.float32))[None]
     corners = {} if mode == "nearest" else {"align_corners": bool(align_corners)}
     made = torch.nn.functional.interpolate(values, size=(size.height, size.width), mode=mode, **corners)
     return np.ascontiguousarray(made[0].clamp(0, 255).numpy().transpose(1, 2, 0))
