@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -344,7 +345,7 @@ class _Work:
             result, explained, ours = self._compared(name, data, expected)
         except HeadraceError as error:
             return FileResult(name, FAILED, why=str(error), seconds=time.monotonic() - began), None
-        except (ValueError, RuntimeError, OSError, MemoryError) as error:  # of a library that a candidate stands for
+        except (ValueError, RuntimeError, OSError, MemoryError, cv2.error) as error:  # of a library that a candidate stands for
             return FileResult(name, FAILED, why=one_line(error), seconds=time.monotonic() - began), None
         if network is not None and ours is not None and result.result in (EQUAL, DIFFERS):
             try:

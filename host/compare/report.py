@@ -94,9 +94,10 @@ def verdict(of: Comparison) -> str:
     """Return the outcome as one sentence."""
     compared = of.count(EQUAL) + of.count(DIFFERS)
     if of.equal:
-        return f"All {compared} tensors are equal to those of transformers." if compared else "Nothing was compared."
+        return f"The tensors of all {compared} inputs are equal to those of transformers." if compared else "Nothing was compared."
     if not of.count(DIFFERS):
-        return f"{of.count(FAILED)} of {len(of.files)} inputs failed. The other tensors are equal."
+        rest = f" The other {compared} are equal." if compared else ""
+        return f"{of.count(FAILED)} of {len(of.files)} inputs failed.{rest}"
     first = next(iter(of.first))
     earliest = "" if first == "unknown" else f" The earliest stage that differs is {TITLES[first]}."
     return f"{of.count(DIFFERS)} of {compared} inputs differ.{earliest}"

@@ -113,7 +113,11 @@ def _one_tile(by: Placement, colour: tuple[int, int, int]) -> Placement:
 
 
 def normalize(pixels: Pixels, spec: ProcessorSpec) -> NDArray[Any]:
-    """Return the values of an image, shape (3, rows, columns), by the table of the spec."""
+    """Return the values of an image, shape (3, rows, columns), by the table of the spec.
+
+    Pixels that a resize did not round have no place in the table, so the formula gives their values."""
+    if pixels.dtype != np.uint8:
+        return by_formula(pixels, spec)
     table = spec.table()
     return np.stack([table[channel][pixels[..., channel]] for channel in range(3)])
 

@@ -7,8 +7,8 @@ import asyncio
 import io
 import json
 import multiprocessing
-import os
 import socket
+import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -22,6 +22,7 @@ import numpy as np
 
 from headrace.batching import HeadraceError, UsageError
 from headrace.batching.errors import one_line
+from headrace.batching.named import own
 from headrace.host.compare.stages import Tensors
 from headrace.host.compare.values import CandidateError, as_tensors
 from headrace.host.dpu.processors import ProcessorSpec
@@ -29,6 +30,9 @@ from headrace.host.dpu.specs import AudioSpec
 
 MAX_ANSWER: Final = 1 << 30  # bytes
 START_S: Final = 120.0  # for a module to be imported; torch takes seconds on a busy machine
+PROGRAM: Final = (
+    "import sys; from headrace.host.compare.candidates.opaque import serve; serve(int(sys.argv[1]), sys.argv[2])"
+)
 NPY, NPZ = b"\x93NUMPY", b"PK"
 DATATYPES: Final = {  # of the Open Inference Protocol
     "BOOL": "bool",
@@ -75,20 +79,26 @@ class Function:
         self.versions: Mapping[str, str] = {}
         self._name = name
         self._timeout_s = timeout_s
-        self._process: Any = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._start()
 
     def _start(self) -> None:
         ours, theirs = multiprocessing.Pipe()
-        context = multiprocessing.get_context("spawn")
+        arguments = (str(theirs.fileno()), self._name)
+        # A user's module may print. stdout belongs to the result, so its prints go to stderr.
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, *arguments], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2
+        )
         self._connection = ours
-        self._process = context.Process(target=_serve, args=(theirs, self._name, os.getcwd()), daemon=True)
-        self._process.start()
         theirs.close()
-        error = self._answer(START_S)
+        try:
+            error = self._answer(START_S)
+        except (CandidateError, EOFError, OSError) as failed:
+            self._end()
+            raise UsageError(f"--candidate {self._name!r}: its module ends the process, or never ends") from failed
         if error is not None:
-            self.close()
-            raise UsageError(str(error))
+            self._end()
+            raise UsageError(error)
 
     def tensors(self, data: bytes) -> tuple[Tensors, str | None]:
         if self._process is None:
@@ -114,7 +124,7 @@ class Function:
     def _end(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.join()
+            self._process.wait()
             self._connection.close()
             self._process = None
 
@@ -122,32 +132,29 @@ class Function:
         self._end()
 
 
-def _serve(connection: Connection, name: str, folder: str) -> None:
-    """Answer the tensors of each file that comes, until the other side closes."""
-    from headrace.batching.named import own
-
-    os.dup2(2, 1)  # a user's module may print; stdout belongs to the result
-    os.chdir(folder)
-    sys.path.insert(0, folder)
+def serve(descriptor: int, name: str) -> None:
+    """Answer the tensors of each file that comes, until the other side closes. This is the process of a function."""
+    connection = Connection(descriptor)
     try:
         function = own("--candidate", name, "headrace.compare")
         if not callable(function):
             raise UsageError(f"--candidate {name!r} is {type(function).__name__}; name a function of the bytes of a file")
         connection.send(None)
     except HeadraceError as error:
-        connection.send(error)
+        connection.send(str(error))
         return
     while True:
         try:
             data = connection.recv_bytes()
         except EOFError:
             return
+        answer: tuple[str, Any]
         try:
             answer = "tensors", as_tensors(function(data))
         except CandidateError as error:
-            answer = "error", str(error)  # type: ignore[assignment]
+            answer = "error", str(error)
         except (Exception, SystemExit) as error:
-            answer = "error", one_line(error)  # type: ignore[assignment]
+            answer = "error", one_line(error)
         connection.send(answer)
 
 

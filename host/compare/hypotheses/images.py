@@ -115,7 +115,6 @@ def _converts(data: bytes, run: ImageRun) -> Iterator[tuple[str, ImageStages]]:
         yield "the image is turned the wrong way", ImageStages(convert=_turned_back)
     yield "red and blue are exchanged before normalize (BGR)", ImageStages(convert=_exchanged)
     if run.mode not in PLAIN:
-        yield "as OpenCV converts this mode", ImageStages(decode=opencv_decode)
         if run.mode.endswith(KEYED):
             yield "transparency is dropped, and the colour below it stays", ImageStages(decode=partial(decode))
         if "A" in run.mode.upper() or run.mode.endswith(KEYED):
@@ -125,6 +124,7 @@ def _converts(data: bytes, run: ImageRun) -> Iterator[tuple[str, ImageStages]]:
                 )
         if run.mode.startswith("I"):
             yield "16 bits become 8 by a division by 256", ImageStages(decode=_by_division)
+        yield "as OpenCV converts this mode", ImageStages(decode=opencv_decode)
     yield "gray in place of colour", ImageStages(convert=_gray)
 
 
@@ -210,7 +210,7 @@ def _interpolated(
 
 def _other_sizes(spec: ProcessorSpec) -> Iterator[tuple[str, ProcessorSpec]]:
     if isinstance(spec.place, Crop) and spec.sizes:
-        squeezed = replace(spec, sizes=(FixedSize(spec.place.size),), place=None)
+        squeezed = replace(spec, sizes=(FixedSize(*spec.place.size),), place=None)
         yield "the image is squeezed to the size of the crop, whatever its sides", squeezed
         yield "the centre of the image is cropped without a resize", replace(spec, sizes=())
 
@@ -308,7 +308,7 @@ def arrangements(spec: ProcessorSpec, run: ImageRun) -> list[Arrangement]:
     found = [Arrangement("red and blue are exchanged in the tensor", _bgr(spec, run))]
     match spec.layout:
         case Images(channels_last=last):
-            rows, channels = (-3, -1) if last else (-2, -3)
+            rows = -3 if last else -2
             found.append(
                 Arrangement(
                     "the channels come first" if last else "the channels come last",
@@ -326,7 +326,6 @@ def arrangements(spec: ProcessorSpec, run: ImageRun) -> list[Arrangement]:
                 )
             )
             found.append(Arrangement("there is one axis of length 1 more", lambda values: values[None]))
-            assert channels
         case MergedPatches(side, _, frames) | PatchImages(side, frames):
             merged = isinstance(spec.layout, MergedPatches)
             if merged:

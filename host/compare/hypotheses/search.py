@@ -11,11 +11,13 @@ Without a match, the stage is "unknown". If several hypotheses match a file, the
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import Any, Final, NamedTuple
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,6 +25,7 @@ from headrace.batching import HeadraceError
 from headrace.host.compare.difference import gap
 from headrace.host.compare.stages import NO_STAGE
 
+ROUNDING_ALONE: Final = "nothing but the rounding of the last bits"
 MOSTLY: Final = 0.1  # share of the mean difference that a hypothesis may leave
 
 
@@ -80,26 +83,42 @@ def matches(
         hypotheses: What the front end may do elsewhere. One that fails for this file explains nothing.
         rounding: Largest difference that counts as rounding.
     """
-    layout = _arrangement(found, expected, arrangements, rounding)
-    arranged = expected if layout is None else layout.of(expected)
+    if found.shape == expected.shape:
+        layout, arranged = None, expected
+        tried = [*hypotheses_of(arrangements, expected), *hypotheses]
+    else:
+        layout, tried = _arrangement(found, expected, arrangements), list(hypotheses)
+        arranged = expected if layout is None else layout.of(expected)
     before = _mean(found, arranged) if arranged.shape == found.shape else np.inf
-    by_grade: dict[Grade, list[Match]] = {}
-    if layout is not None and (grade := _grade(found, arranged, np.inf, rounding)) in (
-        Grade.EXACTLY,
-        Grade.TO_ROUNDING,
-    ):
+    grade = _grade(found, arranged, before, rounding) if arranged.shape == found.shape else None
+    if layout is not None and grade in (Grade.EXACTLY, Grade.TO_ROUNDING):
         return [Match("layout", layout.text, grade)]
-    for each in hypotheses:
+    if grade is Grade.TO_ROUNDING:
+        return [Match("normalize", ROUNDING_ALONE, grade)]
+    by_grade: dict[Grade, list[Match]] = {}
+    ends_with: str | None = None  # the stage that explains everything: no later one is tried
+    for each in tried:
+        if ends_with not in (None, each.stage):
+            break
         try:
             tensor = each.tensor()
             tensor = tensor if layout is None else layout.of(tensor)
-        except (HeadraceError, ValueError, RuntimeError, MemoryError):  # it does not apply to this file
+        except (HeadraceError, ValueError, RuntimeError, MemoryError, cv2.error):  # it does not apply to this file
             continue
-        if tensor.shape == found.shape and (grade := _grade(found, tensor, before, rounding)) is not None:
-            by_grade.setdefault(grade, []).append(Match(each.stage, _and(each.text, layout), grade))
+        if tensor.shape != found.shape or (grade := _grade(found, tensor, before, rounding)) is None:
+            continue
+        by_grade.setdefault(grade, []).append(Match(each.stage, _and(each.text, layout), grade))
+        if grade is Grade.EXACTLY:
+            ends_with = each.stage
     if not by_grade:
         return [] if layout is None else [Match("layout", f"{layout.text}, and more", Grade.MOSTLY)]
     return by_grade[min(by_grade)]
+
+
+def hypotheses_of(arrangements: Iterable[Arrangement], expected: NDArray[Any]) -> Iterator[Hypothesis]:
+    """Yield the layouts that keep the shape as hypotheses."""
+    for each in arrangements:
+        yield Hypothesis("layout", each.text, partial(each.of, expected))
 
 
 def _and(text: str, layout: Arrangement | None) -> str:
@@ -107,18 +126,22 @@ def _and(text: str, layout: Arrangement | None) -> str:
 
 
 def _arrangement(
-    found: NDArray[Any], expected: NDArray[Any], arrangements: Iterable[Arrangement], rounding: float
+    found: NDArray[Any], expected: NDArray[Any], arrangements: Iterable[Arrangement]
 ) -> Arrangement | None:
-    """Return the layout that comes nearest to the candidate's tensor. None is the reference's own."""
-    same = found.shape == expected.shape
-    least, best = (MOSTLY * _mean(found, expected) if same else np.inf), None
+    """Return the layout with the shape of the candidate's tensor that comes nearest to it.
+
+    The size may differ, too, so a layout with as many axes is the next best. None is the reference's own."""
+    least, best, like = np.inf, None, None
     for each in arrangements:
-        tensor = each.of(expected)
+        try:
+            tensor = each.of(expected)
+        except (ValueError, IndexError):  # it does not apply to this layout
+            continue
         if tensor.shape == found.shape and (mean := _mean(found, tensor)) < least:
             least, best = mean, each
-    if best is None and not same:  # the size may differ, too: take the layout with as many axes
-        return next((each for each in arrangements if _like(each.of(expected).shape, found.shape)), None)
-    return best
+        if like is None and _like(tensor.shape, found.shape):
+            like = each
+    return best or (None if _like(expected.shape, found.shape) else like)
 
 
 def _like(ours: Sequence[int], theirs: Sequence[int]) -> bool:
