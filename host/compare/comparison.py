@@ -39,6 +39,7 @@ from headrace.host.compare.stages import (
     IN_LEVELS,
     KEYED,
     NO_STAGE,
+    OF_TENSORS,
     AudioRun,
     AudioStages,
     ImageRun,
@@ -407,6 +408,15 @@ class _Work:
                 return Match("layout", f"{name} has the type {ours} in place of {theirs}", Grade.EXACTLY)
         return None
 
+    def _first(self, stages: Mapping[str, Difference | str], names: tuple[str, ...]) -> str:
+        """Return the first stage that differs. The tolerance is one of tensors, so it holds for their stages alone."""
+
+        def differs(name: str) -> bool:
+            each = stages[name]
+            return isinstance(each, str) or not each.within(self.tolerance if name in OF_TENSORS else 0)
+
+        return next((name for name in names if name in stages and differs(name)), NO_STAGE)
+
     def _another_form(self, tensors: Mapping[str, Difference | str]) -> FileResult | None:
         """Return the failure of a candidate whose main tensor has a shape that nothing explains."""
         main = tensors[self.reference.main]
@@ -448,7 +458,7 @@ class _Images(_Work):
             in_levels = self._levels(found[main], expected[main], run, spec)
             result = replace(result, levels=in_levels, pictures=_pictures(stages, own, run, found, expected, spec))
         if stages:
-            first = next((each for each in IMAGE_NAMES if _differs(stages[each])), NO_STAGE)
+            first = self._first(stages, IMAGE_NAMES)
             return replace(result, first=first, why=_words(stages.get(first))), None, found
         if (other := self._other_than_main(found, expected, tensors)) is not None:
             return replace(result, first=other.stage, why=other.text), None, found
@@ -580,9 +590,7 @@ class _Audio(_Work):
             return result, None, found
         result = replace(result, result=DIFFERS, first=NO_STAGE, pictures=self._heat(found[main], expected[main]))
         if stages:
-            first = next(
-                (each for each in AUDIO_NAMES if each in stages and self._beyond(stages[each])), NO_STAGE
-            )
+            first = self._first(stages, AUDIO_NAMES)
             return replace(result, first=first, why=_words(stages.get(first))), None, found
         if (other := self._other_than_main(found, expected, tensors)) is not None:
             return replace(result, first=other.stage, why=other.text), None, found
@@ -596,10 +604,6 @@ class _Audio(_Work):
         if not explained and (failed := self._another_form(tensors)) is not None:
             result = replace(result, result=FAILED, first=None, why=failed.why)
         return result, explained, found
-
-    def _beyond(self, of: Difference | str) -> bool:
-        """Tell whether a stage differs by more than rounding. Features are compared with the tolerance."""
-        return isinstance(of, str) or not of.within(self.tolerance)
 
     def _heat(self, found: NDArray[Any], expected: NDArray[Any]) -> Pictures | None:
         if found.shape != expected.shape:

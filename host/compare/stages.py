@@ -31,6 +31,7 @@ Tensors = Mapping[str, NDArray[Any]]
 IMAGE_NAMES: Final = ("decode", "convert", "resize", "crop", "normalize", "layout")
 AUDIO_NAMES: Final = ("decode", "convert", "resample", "features", "layout")
 IN_LEVELS: Final = ("decode", "convert", "resize", "crop")  # stages of images whose results are pixels
+OF_TENSORS: Final = ("normalize", "layout", "features")  # stages whose results are values of the tensors
 PLAIN: Final = ("1", "L", "RGB", "YCbCr")  # modes of Pillow whose pixels a decoder gives as they are
 KEYED: Final = " with a transparent colour"
 NO_STAGE: Final = "unknown"
