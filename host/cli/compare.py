@@ -9,7 +9,7 @@ from rich.table import Table
 
 from headrace.batching import UsageError
 from headrace.host.cli.console import Stages, out, progress, show, show_json, tell
-from headrace.host.cli.options import command, creatable, make_folder
+from headrace.host.cli.options import command, make_folder, writable
 
 if TYPE_CHECKING:
     from headrace.host.compare.comparison import Comparison
@@ -18,7 +18,7 @@ STDOUT = Path("-")
 
 
 def _json_file(param: typer.CallbackParam, path: Path | None) -> Path | None:
-    return path if path == STDOUT else creatable(param, path)
+    return path if path == STDOUT else writable(param, path)
 
 
 @command
@@ -61,7 +61,7 @@ def compare(
     ] = None,
     html_file: Annotated[
         Path | None,
-        typer.Option("--html", callback=creatable, help="Write the report, with heat maps, to this file as HTML."),
+        typer.Option("--html", callback=writable, help="Write the report, with heat maps, to this file as HTML."),
     ] = None,
     write_inputs: Annotated[
         Path | None,
@@ -139,7 +139,7 @@ def _show(found: "Comparison") -> None:
         out.print(table)
     if (effect := found.effect) is not None:
         show(f"network: the first class changes for {effect['flips']} of {effect['files']} inputs")
-        show(f"network: logits differ by at most {effect['max']:.3g}, by {effect['distance']:.3g} in the mean (Euclidean)")
+        show(f"network: logits differ by at most {effect['max']:.3g}; mean Euclidean distance {effect['distance']:.3g}")
     for each in found.files:
         if each.result in (FAILED, REFUSED):
             tell(f"{each.file}: {each.result}: {each.why}")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from headrace.batching import HeadraceError, UsageError
 from headrace.batching.errors import one_line
 from headrace.host.compare import curated
-from headrace.host.compare.candidates import Candidate, candidate_of
+from headrace.host.compare.candidates import Candidate, candidate_of, check_name
 from headrace.host.compare.candidates.opaque import Opaque
 from headrace.host.compare.difference import (
     Difference,
@@ -40,7 +40,6 @@ from headrace.host.compare.stages import (
     KEYED,
     NO_STAGE,
     OF_TENSORS,
-    AudioRun,
     AudioStages,
     ImageRun,
     ImageStages,
@@ -61,7 +60,7 @@ TIMEOUT_S: Final = 60.0
 IMAGE_ENDINGS: Final = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".tif", ".tiff", ".bmp")
 AUDIO_ENDINGS: Final = (".wav", ".flac")
 EQUAL, DIFFERS, FAILED, REFUSED = "equal", "differs", "failed", "refused"
-MAX_PICTURES: Final = 24  # files with a heat map in a report: those that differ most
+MAX_PICTURES: Final = 24  # files with a heat map in a report: the first that differ
 LEVEL_SHARE: Final = 0.01  # of a level, which counts as rounding
 
 
@@ -250,13 +249,16 @@ def compare(
         raise UsageError(f"tolerance is {tolerance}; give 0 or more")
     if not 0 < timeout_s < np.inf:
         raise UsageError(f"timeout_s is {timeout_s}; give a time above 0")
+    check_name(candidate)
+    _check_folder(inputs)
     loaded = Reference(reference)
     sources = list(_sources(inputs, loaded.audio))
     network = None if model is None else Model(model)
     other = candidate_of(candidate, loaded, timeout_s)
     on_start(len(sources))
     work = (_Audio if loaded.audio else _Images)(loaded, other, tolerance)
-    results, found = [], []
+    results: list[FileResult] = []
+    found: list[list[Match] | None] = []
     try:
         for name, read in sources:
             result, explained = work.file(name, read, network)
@@ -277,16 +279,20 @@ def compare(
     )
 
 
+def _check_folder(inputs: str | Path) -> None:
+    """Raise UsageError unless the inputs are a folder that is there, or the curated ones."""
+    folder = Path(inputs)
+    if str(inputs) != curated.NAME and not (str(inputs) and folder.is_dir()):
+        reason = "Not a directory" if str(inputs) and folder.exists() else "No such file or directory"
+        raise UsageError(f"--inputs {inputs}: {reason}; name a folder, or {curated.NAME}")
+
+
 def _sources(inputs: str | Path, audio: bool) -> Iterator[tuple[str, Callable[[], bytes]]]:
     """Yield the name of each input and the function that reads it. Raises UsageError for a folder without inputs."""
     if str(inputs) == curated.NAME:
-        for name, make in (curated.SOUNDS if audio else curated.IMAGES).items():
-            yield name, make
+        yield from (curated.SOUNDS if audio else curated.IMAGES).items()
         return
     folder = Path(inputs)
-    if not folder.is_dir():
-        reason = "Not a directory" if folder.exists() else "No such file or directory"
-        raise UsageError(f"--inputs {folder}: {reason}; name a folder, or {curated.NAME}")
     endings = AUDIO_ENDINGS if audio else IMAGE_ENDINGS
     paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in endings and path.is_file())
     if not paths:
@@ -346,7 +352,13 @@ class _Work:
             result, explained, ours = self._compared(name, data, expected)
         except HeadraceError as error:
             return FileResult(name, FAILED, why=str(error), seconds=time.monotonic() - began), None
-        except (ValueError, RuntimeError, OSError, MemoryError, cv2.error) as error:  # of a library that a candidate stands for
+        except (
+            ValueError,
+            RuntimeError,
+            OSError,
+            MemoryError,
+            cv2.error,
+        ) as error:  # of a library that a candidate stands for
             return FileResult(name, FAILED, why=one_line(error), seconds=time.monotonic() - began), None
         if network is not None and ours is not None and result.result in (EQUAL, DIFFERS):
             try:

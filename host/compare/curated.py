@@ -190,9 +190,10 @@ def _voice(seconds: float, rate: int, seed: int = 1) -> NDArray[np.float64]:
     time = _time(seconds, rate)
     pitch = 2 * np.pi * np.cumsum(130 + 40 * np.sin(2 * np.pi * 1.5 * time)) / rate
     harmonics = range(1, min(25, int(0.45 * rate / 170)))
-    buzz = np.sum([np.sin(k * pitch) / k for k in harmonics], 0)
+    buzz = np.stack([np.sin(k * pitch) / k for k in harmonics]).sum(0)
     envelope = np.clip(np.sin(2 * np.pi * 2.3 * time), 0, 1)
-    return 0.2 * envelope * buzz + _noise(seconds, rate, 0.01, seed)
+    made: NDArray[np.float64] = 0.2 * envelope * buzz + _noise(seconds, rate, 0.01, seed)
+    return made
 
 
 def _stereo(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from headrace.batching import UsageError
 from headrace.batching.errors import one_line
 from headrace.batching.named import own
-from headrace.host.compare.values import numbers
 from headrace.host.compare.stages import Tensors
+from headrace.host.compare.values import numbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,10 +86,7 @@ class Reference:
         auto = self._transformers.AutoFeatureExtractor if self.audio else self._transformers.AutoImageProcessor
         if not known:
             return self._from_pretrained(auto, self.name)
-        if self.audio:
-            settings = feature_extractors.MODELS[self.name]
-        else:
-            settings = names.config(self.name)
+        settings = feature_extractors.MODELS[self.name] if self.audio else names.config(self.name)
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / names.FILE).write_text(json.dumps(dict(settings)), "utf-8")
             return self._from_pretrained(auto, folder)
@@ -110,7 +107,9 @@ class Reference:
             if known or Path(self.name).exists():
                 path = Path(self.name)
                 name = self.name if known or not path.is_file() else path
-                return (names.audio_processor(name), None) if self.audio else (names.image_processor(name, engine), None)
+                return (
+                    (names.audio_processor(name), None) if self.audio else (names.image_processor(name, engine), None)
+                )
             settings = self._processor.to_dict()
             return (AudioSpec.from_hf(settings), None) if self.audio else (from_hf(settings, engine), None)
         except UsageError as error:

@@ -39,7 +39,8 @@ STYLE: Final = """
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 2rem 1.5rem 4rem; max-width: 68rem; background: var(--paper); color: var(--ink);
   font: 16px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.5rem; margin: 0 0 .25rem; overflow-wrap: anywhere; } h2 { font-size: 1.15rem; margin: 2.25rem 0 .5rem; }
+h1 { font-size: 1.5rem; margin: 0 0 .25rem; overflow-wrap: anywhere; }
+h2 { font-size: 1.15rem; margin: 2.25rem 0 .5rem; }
 p { margin: .25rem 0 .75rem; } .dim { color: var(--dim); } .good { color: var(--good); } .bad { color: var(--bad); }
 .verdict { font-size: 1.15rem; font-weight: 600; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .75rem; margin: 1rem 0; }
@@ -54,8 +55,8 @@ tr.first td { background: var(--card); font-weight: 600; }
 .files { display: grid; grid-template-columns: repeat(auto-fill, minmax(20rem, 1fr)); gap: 1rem; }
 figure { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: .5rem; padding: .75rem; }
 figure .pair { display: flex; gap: .5rem; align-items: flex-start; }
-figure img { flex: 1 1 0; min-width: 0; max-width: 100%; max-height: 16rem; object-fit: contain; image-rendering: pixelated;
-  background: #000; border-radius: .25rem; }
+figure img { flex: 1 1 0; min-width: 0; max-width: 100%; max-height: 16rem; object-fit: contain;
+  image-rendering: pixelated; background: #000; border-radius: .25rem; }
 figcaption { font-size: .88rem; margin-top: .5rem; overflow-wrap: anywhere; }
 .scale { height: .6rem; width: 12rem; border-radius: 2px; display: inline-block;
   background: linear-gradient(90deg, #000, #420a68, #bb3754, #f98e08, #fcffc8); }
@@ -94,7 +95,11 @@ def verdict(of: Comparison) -> str:
     """Return the outcome as one sentence."""
     compared = of.count(EQUAL) + of.count(DIFFERS)
     if of.equal:
-        return f"The tensors of all {compared} inputs are equal to those of transformers." if compared else "Nothing was compared."
+        return (
+            f"{compared} of {compared} inputs are equal to those of transformers."
+            if compared
+            else "Nothing was compared."
+        )
     if not of.count(DIFFERS):
         rest = f" The other {compared} are equal." if compared else ""
         return f"{of.count(FAILED)} of {len(of.files)} inputs failed.{rest}"
@@ -110,10 +115,10 @@ def _verdict(of: Comparison) -> str:
 
 def _cards(of: Comparison) -> str:
     words = {EQUAL: "equal", DIFFERS: "differ", FAILED: "failed", REFUSED: "refused by transformers"}
-    cards = [
-        f'<div class="card"><b class="{COLOURS[each] if of.count(each) else "plain"}">{of.count(each)}</b>{words[each]}</div>'
-        for each in words
-    ]
+    cards = []
+    for result, text in words.items():
+        count = of.count(result)
+        cards.append(f'<div class="card"><b class="{COLOURS[result] if count else "plain"}">{count}</b>{text}</div>')
     return f'<div class="cards">{"".join(cards)}</div>'
 
 
@@ -147,8 +152,8 @@ def _first(of: Comparison) -> str:
     about = (
         "The first stage of each input whose result differs, given the reference's input of this stage."
         if of.candidate["stages"]
-        else "Only the tensors of this candidate are known. A stage is named if another way to compute this stage alone "
-        "explains them."
+        else "Only the tensors of this candidate are known. A stage is named if another way to compute this stage "
+        "alone explains them."
     )
     return f'<h2>Where the first difference arises</h2><p class="dim">{about}</p>{_table(head, rows)}'
 
@@ -173,8 +178,8 @@ def _stages(of: Comparison) -> str:
         )
     head = [("stage", False), ("inputs that differ", True), ("largest difference", True), ("share of values", True)]
     return (
-        '<h2>Stage by stage</h2><p class="dim">Each stage of the candidate ran with the input that the reference has there, '
-        f"so a stage does not inherit the difference of another.</p>{_table(head, rows)}"
+        '<h2>Stage by stage</h2><p class="dim">Each stage of the candidate ran with the input that the reference has '
+        f"there, so a stage does not inherit the difference of another.</p>{_table(head, rows)}"
     )
 
 
@@ -202,13 +207,15 @@ def _pictures(of: Comparison) -> str:
 
 def _figure(of: FileResult) -> str:
     assert of.pictures is not None
-    source = "" if of.pictures.source is None else _img(of.pictures.source, "jpeg", f"{of.file} as the reference has it")
+    source = (
+        "" if of.pictures.source is None else _img(of.pictures.source, "jpeg", f"{of.file} as the reference has it")
+    )
     heat = _img(of.pictures.heat, "png", f"difference of {of.file}")
-    why = f" {escape(of.why)}." if of.why else ""
-    first = f"First at {TITLES.get(of.first or '', of.first)}." if of.first else ""
+    why = f": {escape(of.why)}" if of.why else ""
+    first = f"First at {TITLES.get(of.first or '', of.first)}{why}." if of.first else ""
     stage = TITLES.get(of.pictures.stage, of.pictures.stage)
     return (
-        f'<figure><div class="pair">{source}{heat}</div><figcaption><b>{escape(of.file)}</b><br>{first}{why} '
+        f'<figure><div class="pair">{source}{heat}</div><figcaption><b>{escape(of.file)}</b><br>{first} '
         f'<span class="dim">Map of {stage}: {escape(of.pictures.scale.strip())}.</span></figcaption></figure>'
     )
 

@@ -73,14 +73,17 @@ def about(data: bytes) -> tuple[str, Orientation]:
 
 def _opened(data: bytes) -> Any:
     """Return the image of a file, by the readers that `pillow_file` admits, and within its limit."""
-    kind, reader = next(((kind, make) for first, kind, make in pillow_file.READERS if data.startswith(first)), (None,) * 2)
+    kind, reader = next(
+        ((kind, make) for first, kind, make in pillow_file.READERS if data.startswith(first)), (None,) * 2
+    )
     if reader is None:
         raise CorruptInput("it is no image file of a known format")
     try:
         image = reader(BytesIO(data))
     except Exception as error:  # the readers raise errors of many classes
         raise CorruptInput(f"Pillow cannot read this {kind} file: {error or type(error).__name__}") from error
-    image_file.check_pixels(*image.size, MAX_MEGAPIXELS)
+    width, height = image.size
+    image_file.check_pixels(width, height, MAX_MEGAPIXELS)
     return image
 
 

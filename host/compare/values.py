@@ -36,7 +36,9 @@ def _as_array(value: Any, name: str) -> NDArray[Any]:
     except ValueError:
         array = np.asarray(value, object)  # rows of several lengths
     if array.dtype.kind not in "biuf" and array.dtype != BFLOAT16:
-        raise CandidateError(f"it answers {kind}{name}, which is no tensor of numbers; answer an array or a dict of arrays")
+        raise CandidateError(
+            f"it answers {kind}{name}, which is no tensor of numbers; answer an array or a dict of arrays"
+        )
     return array
 
 

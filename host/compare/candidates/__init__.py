@@ -69,19 +69,29 @@ def candidate_of(named: str | Callable[[bytes], Any], reference: Reference, time
     """Return the candidate that a name, a URL or a function stands for.
 
     Raises UsageError if there is none, or if it cannot run here."""
+    check_name(named)
     if callable(named):
         return Candidate(getattr(named, "__qualname__", "a function"), opaque=_Here(named))
     if named.startswith(URLS):
         return Candidate(named, opaque=Url(named, timeout_s))
-    if named.partition(":")[0] == HEADRACE and ":" in named:
-        target = named.partition(":")[2]
-        if target not in EMULATED:
-            raise UsageError(f"--candidate {named!r}: choose from headrace, {', '.join(f'headrace:{t}' for t in EMULATED)}")
-        return _opaque(named, EmulatedDpu(target, _spec_for(named, reference)))
+    if named.startswith(f"{HEADRACE}:"):
+        return _opaque(named, EmulatedDpu(named.partition(":")[2], _spec_for(named, reference)))
     if named in BUILT_IN:
         return _audio_candidate(named, reference) if reference.audio else _image_candidate(named, reference)
-    if ":" in named:
-        return _opaque(named, Function(named, timeout_s))
+    return _opaque(named, Function(named, timeout_s))
+
+
+def check_name(named: str | Callable[[bytes], Any]) -> None:
+    """Raise UsageError if a name is of no kind of candidate. It loads nothing."""
+    if callable(named) or named.startswith(URLS) or named in BUILT_IN:
+        return
+    module, colon, name = named.partition(":")
+    if module == HEADRACE and colon:
+        if name not in EMULATED:
+            raise UsageError(f"--candidate {named!r}: choose from headrace:sw_emu and headrace:hw_emu")
+        return
+    if module and name:
+        return
     close = difflib.get_close_matches(named, BUILT_IN, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
     raise UsageError(

@@ -1,16 +1,16 @@
 """The built-in candidates for images: other libraries, each with the functions of its usual pipeline.
 
-| name | decode | convert | resize | crop | normalize |
-| --- | --- | --- | --- | --- | --- |
-| headrace | as the reference | as the reference | as the reference | as the reference | as the reference |
-| pillow | Pillow | as the reference | Pillow | as Pillow's classes of transformers | float32, by its formula |
-| torchvision | Pillow | without the Exif orientation | torchvision, antialiased, uint8 | torchvision | torchvision |
-| opencv | OpenCV | OpenCV turns the image | OpenCV, no antialiasing | rounds down | float32, by its formula |
-| torch-float | Pillow | as the reference | torch, antialiased, float32 without rounding | as the reference | the formula |
-| dali-like | libjpeg-turbo, chroma by the nearest sample | as the reference | as the reference | as the reference | as it |
-| nvimagecodec | nvImageCodec on a GPU | as the reference | as the reference | as the reference | as the reference |
+| name | what is its own |
+| --- | --- |
+| headrace | Headrace's CPU path, which has the functions of the reference |
+| pillow | resize by the installed Pillow, crop as the classes of transformers for Pillow, the formula in float32 |
+| torchvision | no Exif orientation; resize (antialiased, uint8), crop and normalize by torchvision |
+| opencv | decode and resize (not antialiased) by OpenCV, a crop that rounds down, the formula in float32 |
+| torch-float | resize by torch, antialiased, in float32 without rounding; the formula in float32 |
+| dali-like | chroma of JPEG files by the nearest sample, as libjpeg-turbo does without fancy upsampling |
+| nvimagecodec | decode by nvImageCodec, on a GPU |
 
-All take the sizes of the reference's plan, and its layout.
+All else is as in the reference. All take the sizes of the reference's plan, and its layout.
 """
 
 import importlib
@@ -40,6 +40,7 @@ from headrace.host.compare.stages import (
 from headrace.host.dpu.processors import Crop, Filter, Placement, ProcessorSpec, Size
 from headrace.host.dpu.specs import Orientation
 
+FOUR_COMPONENTS: Final = ("CMYK", "YCCK")  # as simplejpeg names them
 JPEG: Final = b"\xff\xd8\xff"
 OF_PILLOW: Final = {
     Filter.BOX: Image.Resampling.BOX,
@@ -83,7 +84,7 @@ def _version(package: str) -> str:
 
 def pillow_resize(pixels: Pixels, size: Size, spec: ProcessorSpec) -> Pixels:
     """Return an image in another size, by the installed Pillow."""
-    return np.asarray(Image.fromarray(pixels).resize(tuple(size), OF_PILLOW[spec.filter]))
+    return np.asarray(Image.fromarray(pixels).resize((size.width, size.height), OF_PILLOW[spec.filter]))
 
 
 def pillow_place(pixels: Pixels, by: Placement, spec: ProcessorSpec) -> list[Pixels]:
@@ -120,7 +121,9 @@ def _torchvision() -> Any:
     except ModuleNotFoundError:
         raise
     except (ImportError, RuntimeError) as error:
-        raise UsageError(f"torchvision does not load here ({one_line(error)}); pip install 'headrace[torch]'") from error
+        raise UsageError(
+            f"torchvision does not load here ({one_line(error)}); pip install 'headrace[torch]'"
+        ) from error
 
 
 def _without_turn(pixels: Pixels, turn: Orientation) -> Pixels:
@@ -240,12 +243,9 @@ def nearest_chroma(data: bytes) -> Pixels:
     """Return the RGB pixels of a JPEG file with each chroma sample repeated, in place of interpolated ones.
 
     Other files, and JPEG files in CMYK, are as the reference decodes them."""
-    if not data.startswith(JPEG):
+    if not data.startswith(JPEG) or simplejpeg.decode_jpeg_header(data)[2] in FOUR_COMPONENTS:
         return decode(data)
-    try:
-        return np.asarray(simplejpeg.decode_jpeg(data, colorspace="RGB", fastdct=False, fastupsample=True))
-    except ValueError:  # CMYK
-        return decode(data)
+    return np.asarray(simplejpeg.decode_jpeg(data, colorspace="RGB", fastdct=False, fastupsample=True))
 
 
 def _dali_like(spec: ProcessorSpec) -> ImageStages:

@@ -15,7 +15,6 @@ import urllib.request
 import zipfile
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -138,7 +137,9 @@ def serve(descriptor: int, name: str) -> None:
     try:
         function = own("--candidate", name, "headrace.compare")
         if not callable(function):
-            raise UsageError(f"--candidate {name!r} is {type(function).__name__}; name a function of the bytes of a file")
+            raise UsageError(
+                f"--candidate {name!r} is {type(function).__name__}; name a function of the bytes of a file"
+            )
         connection.send(None)
     except HeadraceError as error:
         connection.send(str(error))
@@ -228,9 +229,8 @@ class EmulatedDpu:
         from headrace.bitstreams.cache import build
         from headrace.host.dpu.driver import Dpu
 
-        images = isinstance(spec, ProcessorSpec)
-        counts = {"image_cus": 1, "mel_cus": 0, "norm_cus": 0} if images else {"image_cus": 0, "mel_cus": 1, "norm_cus": 1}
-        xclbin: Path = build(target=target, **counts)
+        of_images, of_audio = (1, 0) if isinstance(spec, ProcessorSpec) else (0, 1)
+        xclbin = build(target=target, image_cus=of_images, mel_cus=of_audio, norm_cus=of_audio)
         self.versions: Mapping[str, str] = {"target": target}
         self._loop = asyncio.Runner()
         self._dpu: Any = self._loop.run(_entered(Dpu(xclbin, spec)))
@@ -240,7 +240,9 @@ class EmulatedDpu:
             done = self._loop.run(self._dpu.process(data))
         except HeadraceError as error:
             raise CandidateError(str(error)) from error
-        note = f"the CPU did it: {done.refused or done.dpu_status or done.out_of_service}" if done.unit == "cpu" else None
+        note = (
+            f"the CPU did it: {done.refused or done.dpu_status or done.out_of_service}" if done.unit == "cpu" else None
+        )
         return done.tensors, note
 
     def close(self) -> None:

@@ -26,7 +26,6 @@ from headrace.host.compare.candidates.images import (
 from headrace.host.compare.difference import gap
 from headrace.host.compare.hypotheses.search import Arrangement, Hypothesis
 from headrace.host.compare.reference import PIXEL_VALUES
-from headrace.host.compare.values import numbers
 from headrace.host.compare.stages import (
     IMAGE_NAMES,
     IMAGE_STAGES,
@@ -44,6 +43,7 @@ from headrace.host.compare.stages import (
     results_of,
     run_image,
 )
+from headrace.host.compare.values import numbers
 from headrace.host.dpu.processors import (
     Crop,
     Engine,
@@ -119,8 +119,9 @@ def _converts(data: bytes, run: ImageRun) -> Iterator[tuple[str, ImageStages]]:
             yield "transparency is dropped, and the colour below it stays", ImageStages(decode=partial(decode))
         if "A" in run.mode.upper() or run.mode.endswith(KEYED):
             for name, colour in (("white", 255), ("black", 0)):
-                yield f"{name} behind transparency, in place of the colour below it", ImageStages(
-                    decode=partial(_on_colour, colour=colour)
+                yield (
+                    f"{name} behind transparency, in place of the colour below it",
+                    ImageStages(decode=partial(_on_colour, colour=colour)),
                 )
         if run.mode.startswith("I"):
             yield "16 bits become 8 by a division by 256", ImageStages(decode=_by_division)
@@ -234,7 +235,10 @@ def _corner(pixels: Pixels, by: Placement, spec: ProcessorSpec) -> list[Pixels]:
 def _other_places(spec: ProcessorSpec) -> Iterator[tuple[str, ProcessorSpec]]:
     if isinstance(spec.place, Pad):
         there = "in the upper left corner" if spec.place.middle else "in the middle"
-        yield f"the image lies {there} of its padding", replace(spec, place=replace(spec.place, middle=not spec.place.middle))
+        yield (
+            f"the image lies {there} of its padding",
+            replace(spec, place=replace(spec.place, middle=not spec.place.middle)),
+        )
     if isinstance(spec.place, Square):
         for name, level in (("black", 0), ("white", 255), ("gray", 127)):
             if spec.place.colour != (level,) * 3:
@@ -248,7 +252,9 @@ def _normalizations(spec: ProcessorSpec) -> Iterator[tuple[str, Callable[[Pixels
     def constants(
         mean: tuple[float, float, float], std: tuple[float, float, float], rescale: float | None = 1 / 255
     ) -> Callable[[Pixels, ProcessorSpec], NDArray[Any]]:
-        other = replace(spec, mean=mean, std=std, rescale=rescale, bfloat16=False, dtype=None, engine=engine_of_pillow())
+        other = replace(
+            spec, mean=mean, std=std, rescale=rescale, bfloat16=False, dtype=None, engine=engine_of_pillow()
+        )
         return lambda pixels, _: by_formula(pixels, other)
 
     yield "the same formula in float32, in another order of its steps", by_formula
@@ -334,9 +340,9 @@ def arrangements(spec: ProcessorSpec, run: ImageRun) -> list[Arrangement]:
                 found.append(
                     Arrangement(
                         "a patch has its channels last",
-                        lambda values: values.reshape(-1, 3, frames, side, side)
-                        .transpose(0, 2, 3, 4, 1)
-                        .reshape(values.shape),
+                        lambda values: (
+                            values.reshape(-1, 3, frames, side, side).transpose(0, 2, 3, 4, 1).reshape(values.shape)
+                        ),
                     )
                 )
             found.append(Arrangement("there is one axis of length 1 more", lambda values: values[None]))
@@ -385,7 +391,8 @@ def _laid(spec: ProcessorSpec, run: ImageRun, other: MergedPatches) -> Callable[
 
 
 def _moved(values: NDArray[Any], there: NDArray[Any], wanted: NDArray[Any]) -> NDArray[Any]:
-    """Return values whose numbers are `there`, in the order in which `wanted` has these numbers. 0 is a filled place."""
+    """Return values whose numbers are `there`, in the order of the numbers `wanted`. 0 is a filled place."""
     place_of = np.zeros(int(there.max()) + 1, np.int64)
     place_of[there.ravel()] = np.arange(there.size)
-    return np.where(wanted == 0, values.ravel()[0] * 0, values.ravel()[place_of[wanted]])
+    made: NDArray[Any] = np.where(wanted == 0, values.ravel()[0] * 0, values.ravel()[place_of[wanted]])
+    return made
