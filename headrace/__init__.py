@@ -66,6 +66,8 @@ _PLACES = {
     "ProcessorSpec": "host.dpu.processors.spec",  # how an image processor of Hugging Face makes tensors
     "processor": "host.dpu.hugging_face.names",  # the processor of a model of images or audio, by name or folder
     "preprocess": "host.dpu.hugging_face.front",  # the tensors of one image or audio file by such a processor
+    "compare": "host.compare.comparison",  # where a front end differs from transformers
+    "Comparison": "host.compare.comparison",  # what `compare` found
     "build": "bitstreams.cache",  # a container for the DPU
     "Runtime": "host.live.runtime",  # a policy on live workers
     "serve": "host.server.background",  # a server process
@@ -92,6 +94,8 @@ if TYPE_CHECKING:
     from headrace.batching.settings import setting as setting
     from headrace.batching.settings import settings as settings
     from headrace.bitstreams.cache import build as build
+    from headrace.host.compare.comparison import Comparison as Comparison
+    from headrace.host.compare.comparison import compare as compare
     from headrace.host.dpu.driver import Dpu as Dpu
     from headrace.host.dpu.hugging_face.front import preprocess as preprocess
     from headrace.host.dpu.hugging_face.names import processor as processor

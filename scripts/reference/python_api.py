@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FRONT_DOOR = ROOT / "headrace" / "__init__.py"
 SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Source", "Example", "Yields")
 WIDTH = 100
-RESULTS = ("Result", "Sweep", "Planned", "Server")  # classes whose objects only functions make
+RESULTS = ("Result", "Sweep", "Planned", "Comparison", "Server")  # classes whose objects only functions make
 OPERATORS = ("ended_at", "lost")  # methods that drivers alone call
 
 

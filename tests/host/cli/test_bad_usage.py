@@ -26,6 +26,7 @@ DAY = ("plan", "--model", "resnet50", "--slo-ms", "50", "--gpu", "a100-40gb", "-
 TREES = ("simulate", "--accelerator", "v100", "--model", "treelstm", "--policy", "cellular")
 SERVE_FREE = ("serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
 SERVE_FLEET = (*SERVE_FREE, "--ray", "127.0.0.1:1")
+COMPARE = ("compare", "--reference", "transformers:vit-base-patch16-224", "--candidate", "headrace")
 NUMBERS = {  # what is no number of 0 or more, and of those above 0
     "float": ("x", "", "nan", "inf", "-1"),
     "int": ("x", "", "1.5", "nan", "-1"),
@@ -68,6 +69,8 @@ FILE_OPTIONS = (
 )
 OUTPUT_OPTIONS = (
     ("simulate", "--trace"),
+    (*COMPARE, "--json"),
+    (*COMPARE, "--html"),
     ("build", "-o"),
     ("profile", "-o"),
     ("profile", "--cpu-preprocessing", "ours", "-o"),
@@ -76,6 +79,7 @@ OUTPUT_OPTIONS = (
     ("preprocess", "image", "photo.jpg", "--target", "hw_emu", "--out", "tensors", "--wave"),
 )
 FOLDER_OPTIONS = (
+    ("compare", "--write-inputs"),
     ("demo", "--out"),
     ("reproduce", "smdp", "--out"),
     (*PLAN, "--out"),
@@ -83,6 +87,15 @@ FOLDER_OPTIONS = (
     ("preprocess", "image", "photo.jpg", "--out"),
 )
 NAMED = (  # choices and lists of names
+    *(
+        (*command, option)
+        for command, option in (
+            (("compare", "--candidate", "headrace"), "--reference"),
+            (("compare", "--reference", "transformers:vit-base-patch16-224"), "--candidate"),
+            (COMPARE, "--inputs"),
+            (COMPARE, "--model"),
+        )
+    ),
     ("preprocess", "image", "photo.jpg", "--out", "tensors", "--xrt"),
     ("demo", "--xrt"),
     (*SIMULATE, "--policy"),
@@ -231,6 +244,8 @@ RANGES = (
             ("--preemphasis", "float", ("1",)),
         )
     ),
+    (COMPARE, "--tolerance", "float", (), ()),
+    (COMPARE, "--timeout-s", "float", ("0", "3601"), ()),
     (("profile",), "--hidden", "int", ("0", "8193"), ()),
     (("profile",), "--workers", "int", ("0", "65"), ()),
     (("profile",), "--max-batch", "int", ("0", "1025"), ()),
@@ -424,7 +439,7 @@ def test_an_output_in_a_missing_folder(command):
     ("folder", "reason"), [("binary", "Not a directory"), ("pipe", "Not a directory"), ("/sys/x", "")]
 )
 def test_an_output_folder_that_cannot_be_written(command, folder, reason):
-    refused(*command, folder, wording=f"--out {folder}: {reason}")
+    refused(*command, folder, wording=f"{command[-1]} {folder}: {reason}")
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,11 @@ def without(modules: str, *arguments: str) -> subprocess.CompletedProcess[str]:
             "preprocess image photo.jpg --processor qwen2-vl --out {out}",
             "this needs Pillow: pip install 'headrace[",
         ),
+        (
+            "transformers",
+            "compare --reference transformers:vit-base-patch16-224 --candidate headrace --json {out}",
+            "this needs transformers: pip install 'headrace[compare]'",
+        ),
         ("uvloop,cv2", "serve", "this needs uvloop: pip install 'headrace[server]'"),
         ("librosa", "profile --cpu-preprocessing librosa -o {out}", LIBROSA),
         ("resampy", "profile --cpu-preprocessing librosa-kaiser_best -o {out}", "pip install 'headrace[libraries]'"),
