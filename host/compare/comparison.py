@@ -1,5 +1,6 @@
 """Compare a candidate with the reference over files, one at a time, and find the first stage at which they differ."""
 
+import importlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -214,9 +215,8 @@ class Comparison:
 
     def write_html(self, path: str | Path) -> None:
         """Write the report, one page that needs no network."""
-        from headrace.host.compare.report import html
-
-        Path(path).write_text(html(self), "utf-8")
+        report = importlib.import_module("headrace.host.compare.report")  # which reads this class
+        Path(path).write_text(report.html(self), "utf-8")
 
 
 def compare(
@@ -290,7 +290,7 @@ def _check_folder(inputs: str | Path) -> None:
 def _sources(inputs: str | Path, audio: bool) -> Iterator[tuple[str, Callable[[], bytes]]]:
     """Yield the name of each input and the function that reads it. Raises UsageError for a folder without inputs."""
     if str(inputs) == curated.NAME:
-        yield from (curated.SOUNDS if audio else curated.IMAGES).items()
+        yield from (curated.AUDIO if audio else curated.IMAGES).items()
         return
     folder = Path(inputs)
     endings = AUDIO_ENDINGS if audio else IMAGE_ENDINGS
@@ -327,7 +327,7 @@ def _form(values: NDArray[Any]) -> str:
 
 
 class _Work:
-    """What images and audio have in common: one file after another, each with its own outcome."""
+    """The part of a comparison that images and audio share: one file after another, each with its own outcome."""
 
     def __init__(self, reference: Reference, candidate: Candidate, tolerance: float) -> None:
         self.reference = reference

@@ -73,8 +73,8 @@ def _soft(width: int, height: int) -> Image.Image:
     return image
 
 
-def _gray16(least: int, most: int) -> bytes:
-    ramp = np.linspace(least, most, 200 * 120).astype(np.uint16).reshape(120, 200)
+def _gray16(low: int, high: int) -> bytes:
+    ramp = np.linspace(low, high, 200 * 120).astype(np.uint16).reshape(120, 200)
     return _saved(Image.fromarray(ramp), "PNG")
 
 
@@ -200,7 +200,7 @@ def _stereo(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np
     return np.stack([left, right], 1)
 
 
-SOUNDS: Final[Mapping[str, Make]] = {
+AUDIO: Final[Mapping[str, Make]] = {
     "silence.wav": lambda: _file(np.zeros(16000), 16000),
     "tone-440.wav": lambda: _file(_tone(440, 1, 16000), 16000),
     "tone-7500.wav": lambda: _file(_tone(7500, 1, 16000), 16000),
@@ -226,7 +226,7 @@ SOUNDS: Final[Mapping[str, Make]] = {
 
 def files(audio: bool) -> dict[str, bytes]:
     """Return the curated images, or the curated sounds, by their names."""
-    return {name: make() for name, make in (SOUNDS if audio else IMAGES).items()}
+    return {name: make() for name, make in (AUDIO if audio else IMAGES).items()}
 
 
 def write(folder: Path) -> list[Path]:

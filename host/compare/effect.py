@@ -17,7 +17,7 @@ from headrace.host.compare.values import numbers
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a network makes of the candidate's tensors, next to what it makes of the reference's.
+    """The logits of the candidate's tensors, next to those of the reference's.
 
     Attributes:
         flips: Rows of logits whose largest value has another index.

@@ -138,10 +138,10 @@ def _table(head: list[tuple[str, bool]], rows: list[tuple[list[str], str]]) -> s
 def _first(of: Comparison) -> str:
     if not of.first:
         return ""
-    most = max(of.first.values())
+    longest = max(of.first.values())
     rows = []
     for name, count in of.first.items():
-        bar = f'<span class="bar" style="width:{max(1, round(180 * count / most))}px"></span>'
+        bar = f'<span class="bar" style="width:{max(1, round(180 * count / longest))}px"></span>'
         reasons: dict[str, int] = {}
         for each in of.files:
             if each.first == name and each.why and not of.candidate["stages"]:

@@ -270,14 +270,14 @@ def engine_of_pillow() -> Engine:
 
 
 @dataclass(frozen=True, slots=True)
-class Sound:
+class Waveform:
     """The samples of a file, shape (frames, channels), float32, and their rate in Hz."""
 
     samples: NDArray[np.float32]
     rate: int
 
 
-def decode_audio(data: bytes) -> Sound:
+def decode_audio(data: bytes) -> Waveform:
     """Return the samples of a file, by libsndfile.
 
     Raises CorruptInput for a file that it cannot decode."""
@@ -287,24 +287,24 @@ def decode_audio(data: bytes) -> Sound:
         samples, rate = soundfile.read(BytesIO(data), dtype="float32", always_2d=True)
     except soundfile.LibsndfileError as error:
         raise CorruptInput(f"libsndfile cannot decode it: {error.error_string}") from error
-    return Sound(samples, int(rate))
+    return Waveform(samples, int(rate))
 
 
-def mono(sound: Sound) -> Sound:
+def mono(waveform: Waveform) -> Waveform:
     """Return the mean of the channels, as librosa takes it."""
-    samples = sound.samples if sound.samples.shape[1] == 1 else sound.samples.T.mean(axis=0)[:, np.newaxis]
-    return Sound(samples, sound.rate)
+    samples = waveform.samples if waveform.samples.shape[1] == 1 else waveform.samples.T.mean(axis=0)[:, np.newaxis]
+    return Waveform(samples, waveform.rate)
 
 
-def resample(sound: Sound, rate: int) -> Samples:
+def resample(waveform: Waveform, rate: int) -> Samples:
     """Return mono samples, shape (n,), at a rate, by soxr in its quality HQ, as librosa does."""
     import soxr
 
-    samples: Samples = sound.samples[:, 0]
-    if sound.rate == rate:
+    samples: Samples = waveform.samples[:, 0]
+    if waveform.rate == rate:
         return samples
-    made: Samples = soxr.resample(samples, sound.rate, rate, "HQ")
-    wanted = math.ceil(len(samples) * rate / sound.rate)
+    made: Samples = soxr.resample(samples, waveform.rate, rate, "HQ")
+    wanted = math.ceil(len(samples) * rate / waveform.rate)
     return np.pad(made[:wanted], (0, max(0, wanted - len(made))))
 
 
@@ -313,17 +313,17 @@ class AudioStages:
     """A front end for audio. `features` makes the tensors of samples at the model's rate."""
 
     features: Callable[[Samples], Tensors]
-    decode: Callable[[bytes], Sound] = decode_audio
-    convert: Callable[[Sound], Sound] = mono
-    resample: Callable[[Sound, int], Samples] = resample
+    decode: Callable[[bytes], Waveform] = decode_audio
+    convert: Callable[[Waveform], Waveform] = mono
+    resample: Callable[[Waveform, int], Samples] = resample
 
 
 @dataclass(frozen=True, slots=True)
 class AudioRun:
-    """The result of each stage for one sound."""
+    """The result of each stage for one audio file."""
 
-    decoded: Sound
-    mono: Sound
+    decoded: Waveform
+    mono: Waveform
     samples: Samples
     tensors: Tensors
 

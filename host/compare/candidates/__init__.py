@@ -14,8 +14,8 @@ from headrace.host.compare.stages import (
     AudioStages,
     ImageStages,
     Samples,
-    Sound,
     Tensors,
+    Waveform,
     decode_audio,
     headrace_features,
 )
@@ -130,13 +130,13 @@ def _audio_candidate(named: str, reference: Reference) -> Candidate:
     spec = _spec_for(named, reference)
     assert isinstance(spec, AudioSpec)
 
-    def decode(data: bytes) -> Sound:
-        sound = decode_audio(data)
-        audio_file.check_samples(sound.samples, sound.rate, spec.longest_s)
-        return sound
+    def decode(data: bytes) -> Waveform:
+        waveform = decode_audio(data)
+        audio_file.check_samples(waveform.samples, waveform.rate, spec.longest_s)
+        return waveform
 
-    def resample(sound: Sound, rate: int) -> Samples:
-        return audio.resample(sound.samples[:, 0], sound.rate, spec)
+    def resample(waveform: Waveform, rate: int) -> Samples:
+        return audio.resample(waveform.samples[:, 0], waveform.rate, spec)
 
     stages = AudioStages(headrace_features(spec), decode=decode, resample=resample)
     return Candidate(named, audio=stages, versions={"headrace": BUILT_IN[named].versions["headrace"]})

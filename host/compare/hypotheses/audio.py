@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headrace.batching import UsageError
 from headrace.host.compare.hypotheses.search import Arrangement, Hypothesis
-from headrace.host.compare.stages import AudioRun, Samples, Sound, Tensors, headrace_features, mono, resample
+from headrace.host.compare.stages import AudioRun, Samples, Tensors, Waveform, headrace_features, mono, resample
 from headrace.host.dpu.reference import resampling
 from headrace.host.dpu.specs import AudioSpec, MelScale
 
@@ -26,7 +26,7 @@ ARRANGEMENTS: Final = (
 def hypotheses(
     run: AudioRun, features: Callable[[Samples], Tensors], rate: int, main: str, spec: AudioSpec | None
 ) -> Iterator[Hypothesis]:
-    """Yield what another front end may do with a sound. `run` and `features` are the reference's."""
+    """Yield what another front end may do with one file. `run` and `features` are the reference's."""
 
     def of_samples(stage: str, text: str, samples: Callable[[], Samples]) -> Hypothesis:
         return Hypothesis(stage, text, lambda: features(samples())[main])
@@ -38,9 +38,11 @@ def hypotheses(
             ("the last channel alone", run.decoded.samples[:, -1:]),
             ("the sum of the channels", run.decoded.samples.sum(1, keepdims=True)),
         ):
-            yield of_samples("convert", text, lambda made=made: resample(Sound(made, run.mono.rate), rate))  # type: ignore[misc]
+            yield of_samples("convert", text, lambda made=made: resample(Waveform(made, run.mono.rate), rate))  # type: ignore[misc]
         flat = run.decoded.samples.reshape(-1, 1)
-        yield of_samples("convert", "the channels are read as one", lambda: resample(Sound(flat, run.mono.rate), rate))
+        yield of_samples(
+            "convert", "the channels are read as one", lambda: resample(Waveform(flat, run.mono.rate), rate)
+        )
     if run.mono.rate != rate:
         for text, by in RESAMPLERS:
             yield of_samples("resample", text, lambda by=by: by(run.mono, rate))  # type: ignore[misc]
@@ -49,39 +51,41 @@ def hypotheses(
             yield Hypothesis("features", text, lambda other=other: headrace_features(other)(run.samples)[main])  # type: ignore[misc]
 
 
-def _linear(sound: Sound, rate: int) -> Samples:
-    samples = mono(sound).samples[:, 0]
-    count = -(-len(samples) * rate // sound.rate)
-    made: Samples = np.interp(np.arange(count) * sound.rate / rate, np.arange(len(samples)), samples).astype(np.float32)
+def _linear(waveform: Waveform, rate: int) -> Samples:
+    samples = mono(waveform).samples[:, 0]
+    count = -(-len(samples) * rate // waveform.rate)
+    made: Samples = np.interp(np.arange(count) * waveform.rate / rate, np.arange(len(samples)), samples).astype(
+        np.float32
+    )
     return made
 
 
-def _polyphase(sound: Sound, rate: int) -> Samples:
+def _polyphase(waveform: Waveform, rate: int) -> Samples:
     from math import gcd
 
     from scipy.signal import resample_poly  # large
 
-    common = gcd(sound.rate, rate)
-    made: Samples = resample_poly(sound.samples[:, 0], rate // common, sound.rate // common).astype(np.float32)
+    common = gcd(waveform.rate, rate)
+    made: Samples = resample_poly(waveform.samples[:, 0], rate // common, waveform.rate // common).astype(np.float32)
     return made
 
 
-def _by_fir(sound: Sound, rate: int) -> Samples:
-    if not resampling.has_fir(sound.rate, rate):
+def _by_fir(waveform: Waveform, rate: int) -> Samples:
+    if not resampling.has_fir(waveform.rate, rate):
         raise UsageError("there is no FIR between these rates")
-    return resampling.by_fir(sound.samples[:, 0], sound.rate, rate)
+    return resampling.by_fir(waveform.samples[:, 0], waveform.rate, rate)
 
 
-def _by_soxr(quality: str) -> Callable[[Sound, int], Samples]:
-    def made(sound: Sound, rate: int) -> Samples:
-        samples: Samples = soxr.resample(sound.samples[:, 0], sound.rate, rate, quality)
+def _by_soxr(quality: str) -> Callable[[Waveform, int], Samples]:
+    def made(waveform: Waveform, rate: int) -> Samples:
+        samples: Samples = soxr.resample(waveform.samples[:, 0], waveform.rate, rate, quality)
         return samples
 
     return made
 
 
-RESAMPLERS: Final[tuple[tuple[str, Callable[[Sound, int], Samples]], ...]] = (
-    ("the rate is ignored", lambda sound, _: sound.samples[:, 0]),
+RESAMPLERS: Final[tuple[tuple[str, Callable[[Waveform, int], Samples]], ...]] = (
+    ("the rate is ignored", lambda waveform, _: waveform.samples[:, 0]),
     ("linear interpolation", _linear),
     ("SciPy's resample_poly", _polyphase),
     ("the FIR of Headrace's compute units", _by_fir),

@@ -41,7 +41,7 @@ def folder(tmp_path_factory):
     def made(*names):
         path = tmp_path_factory.mktemp("inputs")
         for name in names:
-            (path / name).write_bytes((curated.IMAGES | curated.SOUNDS)[name]())
+            (path / name).write_bytes((curated.IMAGES | curated.AUDIO)[name]())
         return path
 
     return made
@@ -73,7 +73,7 @@ def test_the_reference_is_what_transformers_makes_of_a_file(tmp_path):
 def test_the_reference_reads_sounds_as_transformers_does(name, tmp_path):
     from transformers.audio_utils import load_audio
 
-    (tmp_path / name).write_bytes(curated.SOUNDS[name]())
+    (tmp_path / name).write_bytes(curated.AUDIO[name]())
     samples = load_audio(str(tmp_path / name), 16000, backend="soundfile")
     expected = transformers.WhisperFeatureExtractor()(samples, sampling_rate=16000, return_tensors="np")
     found = Reference(WHISPER).tensors((tmp_path / name).read_bytes())

@@ -16,7 +16,7 @@ def opened(name):
 
 
 def test_there_are_60_images_and_20_sounds():
-    assert (len(curated.IMAGES), len(curated.SOUNDS)) == (60, 20)
+    assert (len(curated.IMAGES), len(curated.AUDIO)) == (60, 20)
 
 
 @pytest.mark.parametrize("name", curated.IMAGES)
@@ -47,22 +47,22 @@ def test_images_have_what_their_names_say():
     assert opened("pixel-1x1.png").size == (1, 1) and opened("ratio-1-to-150.jpg").size == (4, 600)
 
 
-@pytest.mark.parametrize("name", curated.SOUNDS)
+@pytest.mark.parametrize("name", curated.AUDIO)
 def test_a_sound_is_short_and_one_that_libsndfile_reads(name):
-    data = curated.SOUNDS[name]()
+    data = curated.AUDIO[name]()
     samples, rate = soundfile.read(io.BytesIO(data))
-    assert data == curated.SOUNDS[name]() and len(samples) < 2 * rate and np.isfinite(samples).all()
+    assert data == curated.AUDIO[name]() and len(samples) < 2 * rate and np.isfinite(samples).all()
 
 
 def test_sounds_have_what_their_names_say():
     def about(name):
-        return soundfile.info(io.BytesIO(curated.SOUNDS[name]()))
+        return soundfile.info(io.BytesIO(curated.AUDIO[name]()))
 
-    assert {about(name).samplerate for name in curated.SOUNDS} == {8000, 16000, 22050, 32000, 44100, 48000}
-    assert {about(name).subtype for name in curated.SOUNDS} == {"PCM_16", "PCM_24", "PCM_U8", "FLOAT"}
-    assert {about(name).channels for name in curated.SOUNDS} == {1, 2}
-    assert np.abs(soundfile.read(io.BytesIO(curated.SOUNDS["voice-float-loud.wav"]()))[0]).max() > 1
-    assert not soundfile.read(io.BytesIO(curated.SOUNDS["silence.wav"]()))[0].any()
+    assert {about(name).samplerate for name in curated.AUDIO} == {8000, 16000, 22050, 32000, 44100, 48000}
+    assert {about(name).subtype for name in curated.AUDIO} == {"PCM_16", "PCM_24", "PCM_U8", "FLOAT"}
+    assert {about(name).channels for name in curated.AUDIO} == {1, 2}
+    assert np.abs(soundfile.read(io.BytesIO(curated.AUDIO["voice-float-loud.wav"]()))[0]).max() > 1
+    assert not soundfile.read(io.BytesIO(curated.AUDIO["silence.wav"]()))[0].any()
 
 
 def test_all_are_written_to_a_folder(tmp_path):
