@@ -174,9 +174,12 @@ def _resizes(spec: ProcessorSpec) -> Iterator[tuple[str, Resize]]:
         yield f"{spec.filter.value} by the engine {other.value}", partial(_by_engine, engine=other, by=spec.filter)
     yield f"{spec.filter.value} in float32, antialiased, without rounding to 8 bits", torch_float_resize
     yield f"{spec.filter.value} in float32, antialiased, rounded to 8 bits", _rounded
-    for each in Filter:
-        if each is not spec.filter and _has(spec.engine, each):
-            yield f"{each.value} in place of {spec.filter.value}", partial(_by_engine, engine=spec.engine, by=each)
+    for engine in (spec.engine, other):
+        of_other = "" if engine is spec.engine else f" by the engine {engine.value}"
+        for each in Filter:
+            if each is not spec.filter and _has(engine, each):
+                text = f"{each.value}{of_other} in place of {spec.filter.value}"
+                yield text, partial(_by_engine, engine=engine, by=each)
     for mode in ("bilinear", "bicubic"):
         yield f"torch's {mode} in float32 without antialiasing", partial(_interpolated, mode=mode)
         yield f"torch's {mode} with align_corners", partial(_interpolated, mode=mode, align_corners=True)
