@@ -160,7 +160,11 @@ def _file(samples: NDArray[Any], rate: int, subtype: str = "PCM_16", form: str =
 
     file = io.BytesIO()
     soundfile.write(file, samples, rate, format=form, subtype=subtype)
-    return file.getvalue()
+    data = bytearray(file.getvalue())
+    if subtype == "FLOAT":  # libsndfile writes the time of day into the chunk PEAK, after its size and version
+        at = data.index(b"PEAK") + 12
+        data[at : at + 4] = bytes(4)
+    return bytes(data)
 
 
 def _time(seconds: float, rate: int) -> NDArray[np.float64]:
