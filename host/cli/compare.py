@@ -1,6 +1,7 @@
 """The command `headrace compare`, which says where a front end differs from transformers."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -140,6 +141,8 @@ def _show(found: "Comparison") -> None:
     if (effect := found.effect) is not None:
         show(f"network: the first class changes for {effect['flips']} of {effect['files']} inputs")
         show(f"network: logits differ by at most {effect['max']:.3g}; mean Euclidean distance {effect['distance']:.3g}")
+    for note, count in Counter(each.note for each in found.files if each.note).items():
+        tell(f"{count} inputs: {note}")
     for each in found.files:
         if each.result in (FAILED, REFUSED):
             tell(f"{each.file}: {each.result}: {each.why}")

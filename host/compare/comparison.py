@@ -569,9 +569,11 @@ def _pictures(
 
 def _picture(image: NDArray[Any] | None, gaps: NDArray[np.float64], stage: str, unit: str) -> Pictures:
     finite = gaps[np.isfinite(gaps)]
-    full = float(finite.max(initial=0.0))
+    largest = float(finite.max(initial=0.0))
+    full = max(largest, 1.0) if unit == "levels" else largest  # rounding far below a level stays dark
     source = None if image is None else thumbnail(image)
-    return Pictures(source, heat_map(gaps, full), stage, f"white is {full:.3g} {unit}")
+    words = f"the largest difference is {largest:.3g} {unit}, white is {full:.3g}"
+    return Pictures(source, heat_map(gaps, full, keep_ratio=image is not None), stage, words)
 
 
 class _Audio(_Work):
@@ -621,4 +623,4 @@ class _Audio(_Work):
         if found.shape != expected.shape:
             return None
         gaps = audio_hypotheses.as_matrix(gap(found, expected))
-        return _picture(None, gaps[::-1], "features", "")
+        return _picture(None, gaps[::-1], "features", "values")

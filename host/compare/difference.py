@@ -105,14 +105,17 @@ def levels(spec: ProcessorSpec) -> NDArray[np.float64]:
     return slope
 
 
-def heat_map(gaps: NDArray[np.float64], full: float) -> bytes:
+def heat_map(gaps: NDArray[np.float64], full: float, keep_ratio: bool = True) -> bytes:
     """Return a PNG file of differences, shape (rows, columns). The colour at the end is that of `full` and more.
 
-    A larger map shrinks by the maximum of each block, so that no single pixel disappears."""
+    A larger map shrinks by the maximum of each block, so that no single pixel disappears. Without `keep_ratio`, each
+    side shrinks by itself, which suits features: they have many more frames than bands."""
     rows, columns = gaps.shape
-    block = max(1, -(-max(rows, columns) // MAP_SIDE))
-    padded = np.pad(gaps, ((0, -rows % block), (0, -columns % block)))
-    small = padded.reshape(padded.shape[0] // block, block, padded.shape[1] // block, block).max((1, 3))
+    down, across = (max(1, -(-side // MAP_SIDE)) for side in gaps.shape)
+    if keep_ratio:
+        down = across = max(down, across)
+    padded = np.pad(gaps, ((0, -rows % down), (0, -columns % across)))
+    small = padded.reshape(padded.shape[0] // down, down, padded.shape[1] // across, across).max((1, 3))
     share = np.clip(np.nan_to_num(small, posinf=full) / (full or 1.0), 0, 1)
     # A small difference is still seen: the first visible colour begins at a tenth of the scale.
     share = np.where(share > 0, 0.1 + 0.9 * np.sqrt(share), 0)

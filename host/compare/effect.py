@@ -84,6 +84,8 @@ class Model:
         expected, found = self.logits(theirs, main), self.logits(named, main)
         if expected.shape != found.shape:
             raise UsageError(f"--model {self.name!r} answers {found.shape} and {expected.shape}")
+        if not (np.isfinite(found).all() and np.isfinite(expected).all()):
+            raise UsageError(f"--model {self.name!r} answers logits that are no finite numbers")
         change = np.abs(found.astype(np.float64) - expected)
         flips = int(np.count_nonzero(found.argmax(-1) != expected.argmax(-1)))
         return Effect(flips, len(expected), float(change.max(initial=0.0)), float(np.sqrt(np.square(change).sum())))
