@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks.harness import Report, arguments, main, measure, spread, summary, table
 from headrace.batching import UsageError
-from headrace.host.dpu.audio_work import cu_clocks
+from headrace.host.dpu.audio_work import mel_cu_clocks, norm_cu_clocks
 from headrace.host.dpu.hugging_face.names import audio_processor
 from headrace.host.dpu.reference import audio
 from headrace.host.dpu.specs import AudioSpec
@@ -143,8 +143,9 @@ def of_units(spec: AudioSpec, seconds: float) -> dict[str, float] | None:
         check(spec)
     except UsageError:
         return None
-    first, second = cu_clocks(spec, round(16000 * seconds))
-    piece, _ = cu_clocks(replace(spec, lengths=Lengths(least=PIECE)), PIECE)
+    samples = round(16000 * seconds)
+    first, second = mel_cu_clocks(spec, samples), norm_cu_clocks(spec, samples)
+    piece = mel_cu_clocks(replace(spec, lengths=Lengths(least=PIECE)), PIECE)
     mhz = estimated_mhz("mel cu", "norm cu")
     hours = 1e6 * mhz / first * seconds
     count = 0

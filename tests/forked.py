@@ -1,8 +1,8 @@
 """`headrace` as a fork of a process that has imported what it needs.
 
-A server starts in 0.3 s of CPU time so, and in 2.6 s as a new process, because torch and gRPC take long to import. The
-product's fork server gives the processes. Each of them forks a fork server of its own before it begins, as a server has
-one for its workers. The tests of `tests/e2e`, `tests/host/cli`, `tests/host/fleet` and the pages start new processes.
+A server starts in a fraction of the time of a new process, because torch and gRPC take long to import. The product's
+fork server gives the processes. Each of them forks a fork server of its own before it begins, as a server has one for
+its workers. Tests of signals, of imports and of whole pages start new processes.
 """
 
 import array

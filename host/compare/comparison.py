@@ -173,7 +173,7 @@ class Comparison:
                 total = sum(each.values for each in numbers)
                 made[name] = {
                     "files": len(found),
-                    "differ": sum(isinstance(each, str) or not each.within(0) for each in found),
+                    "differ": sum(map(_differs, found)),
                     "max": max((each.max for each in numbers), default=0.0),
                     "share": sum(each.share * each.values for each in numbers) / max(1, total),
                     "unit": next((each.unit for each in numbers), "values"),
@@ -400,7 +400,7 @@ class _Work:
 
     def _same(self, found: Tensors, expected: Tensors, tensors: Mapping[str, Difference | str]) -> bool:
         """Tell whether all tensors are within the tolerance. Without a tolerance, their types must be equal, too."""
-        if any(isinstance(each, str) or not each.within(self.tolerance) for each in tensors.values()):
+        if any(_differs(each, self.tolerance) for each in tensors.values()):
             return False
         return self.tolerance > 0 or all(found[name].dtype == expected[name].dtype for name in tensors)
 
@@ -409,11 +409,11 @@ class _Work:
     ) -> Match | None:
         """Return the difference for which the values of the main tensor are not the reason: a type, another tensor."""
         main = tensors[self.reference.main]
-        if isinstance(main, str) or not main.within(self.tolerance):
+        if _differs(main, self.tolerance):
             return None
         for name in tensors:
             each = tensors[name]
-            if isinstance(each, str) or not each.within(self.tolerance):
+            if _differs(each, self.tolerance):
                 return Match("layout", f"{name} differs, and {self.reference.main} does not", Grade.EXACTLY)
             if found[name].dtype != expected[name].dtype:
                 ours, theirs = type_name(found[name].dtype), type_name(expected[name].dtype)
@@ -424,8 +424,7 @@ class _Work:
         """Return the first stage that differs. The tolerance is one of tensors, so it holds for their stages alone."""
 
         def differs(name: str) -> bool:
-            each = stages[name]
-            return isinstance(each, str) or not each.within(self.tolerance if name in OF_TENSORS else 0)
+            return _differs(stages[name], self.tolerance if name in OF_TENSORS else 0)
 
         return next((name for name in names if name in stages and differs(name)), NO_STAGE)
 
@@ -532,8 +531,9 @@ def _stage_differences(
     return made
 
 
-def _differs(of: Difference | str) -> bool:
-    return isinstance(of, str) or not of.within(0)
+def _differs(of: Difference | str, tolerance: float = 0.0) -> bool:
+    """Tell whether values differ by more than a tolerance, or have another form."""
+    return isinstance(of, str) or not of.within(tolerance)
 
 
 def _words(of: Difference | str | None) -> str | None:

@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -43,14 +43,7 @@ class Difference:
 
     @property
     def as_json(self) -> dict[str, Any]:
-        return {
-            "max": self.max,
-            "mean": self.mean,
-            "share": self.share,
-            "values": self.values,
-            "unit": self.unit,
-            "not_finite": self.not_finite,
-        }
+        return asdict(self)
 
 
 def gap(found: NDArray[Any], expected: NDArray[Any]) -> NDArray[np.float64]:

@@ -2,7 +2,7 @@
 
 import importlib
 import inspect
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ class Effect:
 
     @property
     def as_json(self) -> dict[str, Any]:
-        return {"flips": self.flips, "rows": self.rows, "max": self.max, "distance": self.distance}
+        return asdict(self)
 
 
 class Model:

@@ -5,13 +5,12 @@ import io
 import json
 import platform
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 from headrace.batching import UsageError
 from headrace.batching.errors import one_line
-from headrace.host.compare.stages import Tensors, decode_audio, engine_of_pillow, mono, resample
+from headrace.host.compare.stages import Tensors, decode_audio, engine_of_pillow, installed, mono, resample
 from headrace.host.compare.values import as_tensors
 from headrace.host.dpu.hugging_face import names
 from headrace.host.dpu.hugging_face.reading import from_hf
@@ -52,7 +51,7 @@ class Reference:
         self.class_name = type(self._processor).__name__
         self.spec, self.why_no_spec = self._spec(known)
         packages = ("transformers", "torch", "numpy") + (() if self.audio else ("pillow", "torchvision"))
-        self.versions = {"python": platform.python_version(), **{each: _version(each) for each in packages}}
+        self.versions = {"python": platform.pythoninstalled(), **{each: installed(each) for each in packages}}
 
     @property
     def main(self) -> str:
@@ -97,7 +96,7 @@ class Reference:
         except Exception as error:  # of any class, as a file may be anything
             hint = "" if Path(path).exists() else f"; name a folder with a {names.FILE}, or a known model"
             raise UsageError(
-                f"--reference {PREFIX}{self.name}: transformers {_version('transformers')} does not load it "
+                f"--reference {PREFIX}{self.name}: transformers {installed('transformers')} does not load it "
                 f"({one_line(error)}){hint}"
             ) from error
 
@@ -132,10 +131,3 @@ def _transformers() -> Any:
     module = importlib.import_module("transformers")
     module.utils.logging.set_verbosity_error()
     return module
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except ImportError:  # PackageNotFoundError
-        return "not installed"

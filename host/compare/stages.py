@@ -13,6 +13,7 @@ import importlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from io import BytesIO
 from typing import Any, Final
 
@@ -99,21 +100,7 @@ def resize(pixels: Pixels, size: Size, spec: ProcessorSpec) -> Pixels:
 
 def place(pixels: Pixels, by: Placement, spec: ProcessorSpec) -> list[Pixels]:
     """Return the tiles of a canvas with the image at its place."""
-    if pixels.dtype == np.uint8:
-        return list(processor.tiled(pixels, by))
-    canvas = np.empty((by.canvas.height, by.canvas.width, 3), np.float32)
-    canvas[:] = by.colour
-    inside = processor.tiled(np.ones(pixels.shape, np.uint8), _one_tile(by, (0, 0, 0)))[0].astype(bool)
-    left, top = max(0, -by.left), max(0, -by.top)
-    shown = pixels[top : top + by.canvas.height - max(0, by.top), left : left + by.canvas.width - max(0, by.left)]
-    canvas[inside] = shown.reshape(-1)
-    width, height = by.tile
-    places = ((y, x) for y in range(0, by.canvas.height, height) for x in range(0, by.canvas.width, width))
-    return [canvas[y : y + height, x : x + width] for y, x in places]
-
-
-def _one_tile(by: Placement, colour: tuple[int, int, int]) -> Placement:
-    return Placement(by.canvas, by.canvas, by.left, by.top, colour)
+    return processor.tiled(pixels, by)
 
 
 def normalize(pixels: Pixels, spec: ProcessorSpec) -> NDArray[Any]:
@@ -257,6 +244,14 @@ def results_of(run: ImageRun) -> dict[str, list[NDArray[Any]]]:
         "normalize": [run.planes],
         "layout": [run.tensors["pixel_values"]],
     }
+
+
+def installed(package: str) -> str:
+    """Return the version of an installed package, or "not installed"."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def engine_of_pillow() -> Engine:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from headrace.batching import HeadraceError
 from headrace.host.compare.stages import Tensors
-from headrace.host.dpu.processors import BFLOAT16
+from headrace.host.dpu.processors import BFLOAT16, of_bfloat16
 
 
 class CandidateError(HeadraceError):
@@ -46,6 +46,6 @@ def numbers(values: NDArray[Any]) -> NDArray[Any]:
     """Return values as floating-point numbers. bfloat16, which comes as its bits, becomes float32."""
     array = np.asarray(values)
     if array.dtype == BFLOAT16:
-        return (array["bfloat16"].astype(np.uint32) << 16).view(np.float32)
+        return of_bfloat16(array)
     wide = array.dtype.kind in "biu" or array.dtype.itemsize > 4
     return array.astype(np.float64 if wide else np.float32)

@@ -10,12 +10,14 @@ def mel_plan(spec: AudioSpec) -> MelPlan:
     return MelPlan(spec.n_fft == 400, spec.ends.value, spec.padded(0), max_samples)
 
 
-def cu_clocks(spec: AudioSpec, samples: int, rate: int = TARGET_HZ) -> tuple[int, int]:
-    """Return the clocks of CU A and of CU B for a WAV file of `samples` sample frames at `rate` Hz.
+def mel_cu_clocks(spec: AudioSpec, samples: int, rate: int = TARGET_HZ) -> int:
+    """Return the clocks of CU A for a WAV file of `samples` sample frames at `rate` Hz.
 
     CU A loads the taps of a rate other than 16 kHz."""
-    plan = mel_plan(spec)
-    loads = rate != TARGET_HZ
-    first = mel_cu_cycles(samples, rate, spec.n_mels, loads_taps=loads, plan=plan)
+    return mel_cu_cycles(samples, rate, spec.n_mels, loads_taps=rate != TARGET_HZ, plan=mel_plan(spec))
+
+
+def norm_cu_clocks(spec: AudioSpec, samples: int, rate: int = TARGET_HZ) -> int:
+    """Return the clocks of CU B for the frames of such a file."""
     frames = spec.frames(spec.resampled(samples, rate))
-    return first, norm_cycles(frames, spec.n_mels, element_bytes=4 if spec.dtype == "float32" else 2)
+    return norm_cycles(frames, spec.n_mels, element_bytes=4 if spec.dtype == "float32" else 2)

@@ -1,4 +1,4 @@
-"""The built-in candidates for images: other libraries, each with the functions of its usual pipeline.
+"""This module has the built-in candidates for images: other libraries, each with its usual pipeline.
 
 | name | what is its own |
 | --- | --- |
@@ -17,7 +17,6 @@ import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 import cv2
@@ -35,6 +34,7 @@ from headrace.host.compare.stages import (
     by_formula,
     decode,
     engine_of_pillow,
+    installed,
     place,
 )
 from headrace.host.dpu.processors import Crop, Filter, Placement, ProcessorSpec, Size
@@ -69,14 +69,7 @@ class BuiltIn:
 
     @property
     def versions(self) -> dict[str, str]:
-        return {name: _version(name) for name in self.packages}
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
+        return {name: installed(name) for name in self.packages}
 
 
 # ---- Pillow ----

@@ -45,11 +45,13 @@ from headrace.host.compare.stages import (
 )
 from headrace.host.compare.values import numbers
 from headrace.host.dpu.processors import (
+    OF_TORCHVISION,
     Crop,
     Engine,
     Filter,
     FixedSize,
     Images,
+    Layout,
     MergedPatches,
     Pad,
     PaddedPatches,
@@ -187,7 +189,7 @@ def _resizes(spec: ProcessorSpec) -> Iterator[tuple[str, Resize]]:
 
 
 def _has(engine: Engine, by: Filter) -> bool:
-    return engine is not Engine.TORCHVISION or by in (Filter.BILINEAR, Filter.BICUBIC, Filter.LANCZOS)
+    return engine is not Engine.TORCHVISION or by in OF_TORCHVISION
 
 
 def _by_opencv(pixels: Pixels, size: Size, spec: ProcessorSpec, by: int) -> Pixels:
@@ -314,7 +316,7 @@ def first_stage(own: dict[str, list[NDArray[Any]]], expected: dict[str, list[NDA
 
 def arrangements(spec: ProcessorSpec, run: ImageRun) -> list[Arrangement]:
     """Return other layouts of `pixel_values`."""
-    found = [Arrangement("red and blue are exchanged in the tensor", _bgr(spec, run))]
+    found = [Arrangement("red and blue are exchanged in the tensor", _rearranged(spec, run, bgr=True))]
     match spec.layout:
         case Images(channels_last=last):
             rows = -3 if last else -2
@@ -339,7 +341,7 @@ def arrangements(spec: ProcessorSpec, run: ImageRun) -> list[Arrangement]:
             merged = isinstance(spec.layout, MergedPatches)
             if merged:
                 plain = MergedPatches(side, 1, frames)
-                found.append(Arrangement("patches row by row, not in merged squares", _laid(spec, run, plain)))
+                found.append(Arrangement("patches row by row, not in merged squares", _rearranged(spec, run, plain)))
                 found.append(
                     Arrangement(
                         "a patch has its channels last",
@@ -369,26 +371,19 @@ def arrangements(spec: ProcessorSpec, run: ImageRun) -> list[Arrangement]:
     return found
 
 
-def _bgr(spec: ProcessorSpec, run: ImageRun) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """Return the function that exchanges red and blue in a tensor. It numbers the values to find their places."""
+def _rearranged(
+    spec: ProcessorSpec, run: ImageRun, other: Layout | None = None, bgr: bool = False
+) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """Return the function that puts the values of a tensor in another layout, or exchanges red and blue.
+
+    It numbers the values to find their places."""
 
     def made(values: NDArray[Any]) -> NDArray[Any]:
         numbered = np.arange(1, run.planes.size + 1).reshape(run.planes.shape)
-        there, wanted = laid_out(numbered, spec.layout), laid_out(numbered[:, ::-1], spec.layout)
+        there = laid_out(numbered, spec.layout)
         if there.shape != values.shape:
             raise ValueError("the tensor has another shape")
-        return _moved(values, there, wanted)
-
-    return made
-
-
-def _laid(spec: ProcessorSpec, run: ImageRun, other: MergedPatches) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    def made(values: NDArray[Any]) -> NDArray[Any]:
-        numbered = np.arange(1, run.planes.size + 1).reshape(run.planes.shape)
-        there, wanted = laid_out(numbered, spec.layout), laid_out(numbered, other)
-        if there.shape != values.shape:
-            raise ValueError("the tensor has another shape")
-        return _moved(values, there, wanted)
+        return _moved(values, there, laid_out(numbered[:, ::-1] if bgr else numbered, other or spec.layout))
 
     return made
 

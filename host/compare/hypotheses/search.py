@@ -1,4 +1,4 @@
-"""The search for the single stage that explains the tensors of a candidate of which nothing else is known.
+"""This module searches for the single stage that explains the tensors of an otherwise unknown candidate.
 
 A hypothesis is the reference with another function, or another setting, for one stage. The search makes the tensor of
 each hypothesis for the same file, and compares it with the candidate's. A match has one of three grades:

@@ -14,7 +14,7 @@ from headrace.host.demo.inputs.prepared_files import PreparedFile, PreparedFiles
 from headrace.host.demo.inputs.prepared_images import PreparedImages
 from headrace.host.demo.networks import ImageNetwork
 from headrace.host.demo.runs.serving import Run
-from headrace.host.dpu.audio_work import cu_clocks
+from headrace.host.dpu.audio_work import mel_cu_clocks
 from headrace.host.dpu.reference import audio, audio_file, image
 from headrace.host.dpu.specs import AudioSpec, ImageSpec
 from headrace.host.dpu.units.run_limits import SOS
@@ -127,7 +127,7 @@ def _audio_clocks(data: bytes, spec: AudioSpec) -> int:
         header = audio_file.pcm(data, spec.rates, spec.longest_s)
     except UnsupportedInput:
         return 0
-    return cu_clocks(spec, header.frames, header.rate)[0]
+    return mel_cu_clocks(spec, header.frames, header.rate)
 
 
 def _sent_files(prepared: Mapping[str, PreparedFiles], run: Run) -> dict[tuple[str, str], tuple[int, PreparedFile]]:

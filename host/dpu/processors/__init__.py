@@ -40,12 +40,14 @@ from headrace.host.dpu.processors.spec import (
     DTYPES,
     MAX_PIXELS,
     MAX_SIDE,
+    OF_TORCHVISION,
     Crop,
     Engine,
     Filter,
     Pad,
     ProcessorSpec,
     Square,
+    of_bfloat16,
     type_name,
 )
 from headrace.host.dpu.processors.tensors import tensor
@@ -56,6 +58,7 @@ __all__ = [
     "IMAGES",
     "MAX_PIXELS",
     "MAX_SIDE",
+    "OF_TORCHVISION",
     "Canvas",
     "ClosestCanvas",
     "CoveringCanvas",
@@ -92,6 +95,7 @@ __all__ = [
     "Thumbnail",
     "Tiles",
     "Within",
+    "of_bfloat16",
     "tensor",
     "type_name",
 ]

@@ -259,7 +259,7 @@ class ProcessorSpec:
         if self.dtype is None:
             return values
         if values.dtype == BFLOAT16:
-            values = (values["bfloat16"].astype(np.uint32) << 16).view(np.float32)
+            values = of_bfloat16(values)
         values = values.astype(np.float32)
         if self.dtype == "bfloat16":
             return _bits_of_bfloat16(_bfloat16(values))
@@ -286,6 +286,11 @@ class ProcessorSpec:
         if self.rescale is not None:  # torchvision scales the constants, not the pixels
             mean, std = mean * np.float32(1.0 / self.rescale), std * np.float32(1.0 / self.rescale)
         return (values - mean) / std
+
+
+def of_bfloat16(bits: NDArray[Any]) -> NDArray[np.float32]:
+    """Return the numbers of values in the dtype BFLOAT16."""
+    return (bits["bfloat16"].astype(np.uint32) << 16).view(np.float32)
 
 
 def _bits_of_bfloat16(rounded: NDArray[np.float32]) -> NDArray[Any]:

@@ -78,9 +78,9 @@ def shape(plan: Plan, by: Layout) -> tuple[int, ...]:
             return (1, number, 3 * side**2)
 
 
-def tiled(image: NDArray[np.uint8], by: Placement) -> list[NDArray[np.uint8]]:
-    """Return the tiles of a canvas, row by row, with an image at its place."""
-    canvas = np.full((by.canvas.height, by.canvas.width, 3), by.colour, np.uint8)
+def tiled(image: NDArray[Any], by: Placement) -> list[NDArray[Any]]:
+    """Return the tiles of a canvas, row by row, with an image at its place. They have the type of the image."""
+    canvas = np.full((by.canvas.height, by.canvas.width, 3), by.colour, image.dtype)
     there = image[max(0, -by.top) :, max(0, -by.left) :]
     part = canvas[max(0, by.top) :, max(0, by.left) :]
     rows, columns = min(there.shape[0], part.shape[0]), min(there.shape[1], part.shape[1])

@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 import trustme
 import virtual_time
-from command import headrace, headrace_here
-from running import COMMAND, IMAGE_FILE, serving, until
+from command import COMMAND, headrace, headrace_here
+from running import IMAGE_FILE, serving, until
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 from virtual_time import LoopClock

@@ -81,6 +81,20 @@ def test_the_fork_server_of_a_whole_network_leaves_out_what_only_exported_and_cu
     assert loaded.isdisjoint({"torch._dynamo", "sympy", "torchvision"})
 
 
+def test_a_server_loads_scipy_only_for_feature_extractors_that_need_it():
+    line = """import json, sys
+import headrace.host.server.serve
+before = sorted(sys.modules)
+from headrace.host.dpu.reference import audio
+from headrace.host.dpu.specs import AudioSpec
+audio.prepare(AudioSpec(rates=(16000,)))
+json.dump([before, sorted(sys.modules)], sys.stdout)"""
+    done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, timeout=100, check=True)
+    before, after = map(set, json.loads(done.stdout))
+    assert "scipy" not in before
+    assert {"scipy.fft", "scipy.sparse"} <= after
+
+
 def test_networks_preload_what_they_need():
     assert preloads(["resnet18"]) == (TORCHVISION,)
     assert preloads(["net.pt2", "mynets:small"]) == (READING,)

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -24,7 +23,6 @@ from headrace.host.dpu.specs import ImageSpec
 
 IMAGE_FILE = (Path(__file__).parents[3] / "examples" / "chelsea.jpg").read_bytes()
 SPEC = ImageSpec(73, 64, 64)  # of the photos that `means` and `corner` take
-COMMAND = [sys.executable, "-c", "from headrace.host.cli.main import main; main()"]
 SOURCE = '''
 import os, signal, time, torch
 

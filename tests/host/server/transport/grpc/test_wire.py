@@ -1,7 +1,5 @@
 """Test that messages written as bytes equal protobuf's, and that any other bytes are bad input."""
 
-import time
-
 import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given
@@ -124,9 +122,19 @@ def test_a_number_longer_than_it_need_be_and_unknown_fields_are_read():
 FIELDS = {"parameters": 4, "inputs": 5, "outputs": 6, "raw_input_contents": 7}
 
 
+class Watched(bytes):
+    """A message that notes the last of its bytes that was looked at."""
+
+    furthest = 0
+
+    def __getitem__(self, at):
+        self.furthest = max(self.furthest, at)
+        return super().__getitem__(at)
+
+
 @pytest.mark.parametrize("field", FIELDS)
 def test_fields_are_bounded_before_they_are_looked_at(field):
-    """The check takes milliseconds. Without it, 8 MiB of empty fields blocked a server for 16 s."""
+    """Without the bound, 8 MiB of empty fields blocked a server for 16 s."""
     key = bytes([FIELDS[field] << 3 | 2])
     one = b"\x03\x0a\x01%c" if field == "parameters" else b"\x00"
     few = [
@@ -134,14 +142,10 @@ def test_fields_are_bounded_before_they_are_looked_at(field):
     ]
     request, contents = read_request(b"".join(few))
     assert len(getattr(request, field) or contents) == len(few)
-    message = (key + b"\x00") * (4 << 20)
-    began = time.thread_time()
+    message = Watched((key + b"\x00") * (4 << 20))
     with pytest.raises(BadInput, match="more than 1024"):
         read_request(message)
-    refused_s = time.thread_time() - began
-    began = time.thread_time()
-    pb.ModelInferRequest.FromString(message)
-    assert refused_s < (time.thread_time() - began) / 2
+    assert MAX_FIELDS < message.furthest < 2 * (MAX_FIELDS + 5)  # an empty field has two bytes
 
 
 def test_parameters_within_inputs_and_outputs_count():
