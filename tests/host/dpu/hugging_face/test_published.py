@@ -221,7 +221,7 @@ CHANGES = [
 FEW = [change for change in CHANGES if set(change) & {"do_center_crop", "do_pad", "min_pixels", "max_pixels"}]
 
 
-@pytest.mark.quick(20)
+@pytest.mark.quick(12)
 @pytest.mark.parametrize("changes", [FEW, pytest.param(CHANGES, marks=pytest.mark.slow)], ids=["few", "all"])
 @pytest.mark.parametrize(("name", "engine"), BOTH)
 def test_a_setting_is_read_as_transformers_reads_it_or_refused_if_it_has_an_effect(name, engine, changes):
