@@ -1,5 +1,5 @@
 # Each target sets up all that it needs; nothing is repeated when nothing changed.
-.PHONY: help setup browser demo docs check test test-all release-check coverage conformance lint imports types links clean
+.PHONY: help setup browser demo docs check test test-all test-vllm release-check coverage conformance lint imports types links clean
 .DEFAULT_GOAL := help
 
 help:
@@ -8,6 +8,7 @@ help:
 	@echo "make check     lint, types, policies, simulator, runtime in virtual time; 3 minutes"
 	@echo "make test      lint, types and the test suite; a quarter of an hour"
 	@echo "make test-all  the same with the long corpora, whole experiments and mutation testing; hours"
+	@echo "make test-vllm  the front end for vLLM before a real vLLM, in an environment of its own (3 GB)"
 	@echo "make release-check  builds the wheel and the source distribution, and tries both in clean environments"
 	@echo "make coverage  lines, branches and toggles of the RTL that its tests reach, and those that they do not"
 	@echo "make conformance  what calls of pyxrt give on the emulated device, and with REAL on real ones"
@@ -31,6 +32,11 @@ docs: setup
 # The stages of each tier stand in the script, which prints the time of each.
 check test test-all:
 	@scripts/run_tests $@
+
+# vLLM is in an environment of its own, and the tests start it as a server.
+test-vllm: setup
+	scripts/setup_vllm
+	.venv/bin/python -m pytest -m vllm tests/host/adapters
 
 release-check:
 	scripts/release_check

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from headrace.batching import CorruptInput, UsageError
 from headrace.host.dpu.processors import Engine, Placement, Plan, ProcessorSpec, Size, tensor
-from headrace.host.dpu.reference import audio, image_file, pillow_file, processor, resampler
+from headrace.host.dpu.reference import audio, pillow_file, processor, resampler
 from headrace.host.dpu.specs import MAX_MEGAPIXELS, AudioSpec, Orientation
 
 Pixels = NDArray[Any]  # (rows, columns, 3): uint8, or float32 in levels of 0 to 255
@@ -42,7 +42,7 @@ NO_STAGE: Final = "unknown"
 
 def decode(data: bytes, spec: ProcessorSpec) -> Pixels:
     """Return the RGB pixels of a file as they are stored, not turned upright."""
-    with _opened(data) as image:
+    with pillow_file.opened(data, MAX_MEGAPIXELS) as image:
         rgb = image if image.mode == "RGB" else image.convert("RGB")
         return np.asarray(pillow_file.in_rgb(rgb, spec.on_white))
 
@@ -51,27 +51,11 @@ def about(data: bytes) -> tuple[str, Orientation]:
     """Return the mode that Pillow gives the image of a file, such as "RGB" or "CMYK", and its orientation.
 
     The mode ends with KEYED if the file names a colour as transparent."""
-    with _opened(data) as image:
+    with pillow_file.opened(data, MAX_MEGAPIXELS) as image:
         image.load()  # some files name their orientation after the pixels
         kind = f"{image.mode}{KEYED if image.info.get('transparency') is not None else ''}"
         value = image.getexif().get(pillow_file.ORIENTATION_TAG, 1)
     return kind, Orientation(value) if value in list(Orientation) else Orientation.NONE
-
-
-def _opened(data: bytes) -> Any:
-    """Return the image of a file, by the readers that `pillow_file` admits, and within its limit."""
-    kind, reader = next(
-        ((kind, make) for first, kind, make in pillow_file.READERS if data.startswith(first)), (None,) * 2
-    )
-    if reader is None:
-        raise CorruptInput("it is no image file of a known format")
-    try:
-        image = reader(BytesIO(data))
-    except Exception as error:  # the readers raise errors of many classes
-        raise CorruptInput(f"Pillow cannot read this {kind} file: {error or type(error).__name__}") from error
-    width, height = image.size
-    image_file.check_pixels(width, height, MAX_MEGAPIXELS)
-    return image
 
 
 def convert(pixels: Pixels, turn: Orientation) -> Pixels:

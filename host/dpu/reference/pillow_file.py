@@ -64,41 +64,62 @@ def read(data: bytes, max_megapixels: int, damaged: Damaged = Damaged.STRICT, on
         CorruptInput: The file is of no known format, has more than `max_megapixels`, or Pillow cannot decode it. With
             STRICT also if the file is damaged. Damage within WebP, GIF, TIFF and BMP files is often not found.
     """
-    if not data:
-        raise CorruptInput("it is empty")
-    kind, reader = next(((kind, reader) for first, kind, reader in READERS if data.startswith(first)), (None, None))
-    if kind is None or reader is None:
-        known = ", ".join(dict.fromkeys(kind for _, kind, _ in READERS))
-        raise CorruptInput(f"it is no image file of a known format; give one of {known}")
-    image = _by_pillow(lambda: reader(BytesIO(data)), kind)
-    image_file.check_pixels(*image.size, max_megapixels)
+    image = opened(data, max_megapixels)
+    kind = _reader(data)[0]
     damage = image_file.damage_of(data) if kind in CHECKED else None
     if damage and damaged is Damaged.STRICT:
         raise CorruptInput(f"it is damaged: {damage}")
     orientation = _by_pillow(lambda: _orientation(image), kind)
-    rgb = _by_pillow(lambda: _upright(image).convert("RGB"), kind)
+    rgb = _by_pillow(lambda: upright(image).convert("RGB"), kind)
     return ReadImage(pixels(rgb, on_white), damage, orientation)
+
+
+def opened(data: bytes, max_megapixels: int) -> Image:
+    """Return the image of a file, which Pillow has not yet decoded.
+
+    Raises CorruptInput if the file is of no known format, has more than `max_megapixels`, or a bad header."""
+    kind, reader = _reader(data)
+    image: Image = _by_pillow(lambda: reader(BytesIO(data)), kind)
+    image_file.check_pixels(*image.size, max_megapixels)
+    return image
+
+
+def _reader(data: bytes) -> tuple[str, Callable[..., Any]]:
+    """Return the format of a file, and its reader. Raises CorruptInput if there is none."""
+    if not data:
+        raise CorruptInput("it is empty")
+    for first, kind, reader in READERS:
+        if data.startswith(first):
+            return kind, reader
+    known = ", ".join(dict.fromkeys(kind for _, kind, _ in READERS))
+    raise CorruptInput(f"it is no image file of a known format; give one of {known}")
 
 
 def pixels(image: Image, on_white: bool = False) -> NDArray[np.uint8]:
     """Return the pixels of an image of Pillow, upright and in RGB. `in_rgb` tells what becomes of transparency.
 
     Raises CorruptInput if Pillow has not yet decoded its file, and cannot."""
-    return _by_pillow(lambda: np.asarray(in_rgb(_upright(image), on_white)), image.format or "image")
+    return _by_pillow(lambda: np.asarray(in_rgb(upright(image), on_white)), image.format or "image")
 
 
 def in_rgb(image: Image, on_white: bool) -> Image:
     """Return an image in RGB. Transparency is dropped, or white is behind it.
 
     transformers.image_transforms.convert_to_rgb does the latter."""
-    if on_white and ("A" in image.getbands() or image.info.get("transparency") is not None):
+    if on_white and is_transparent(image):
         seen = image.convert("RGBA")
         image = new_image("RGBA", seen.size, (255, 255, 255, 255))
         image.alpha_composite(seen)
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
-def _upright(image: Image) -> Image:
+def is_transparent(image: Image) -> bool:
+    """Tell whether an image has an alpha channel, or names a colour that is transparent."""
+    return "A" in image.getbands() or image.info.get("transparency") is not None
+
+
+def upright(image: Image) -> Image:
+    """Return an image turned by its orientation. It raises errors of many classes for a damaged file."""
     image.load()  # some files name their orientation behind the pixels
     return image if _orientation(image) is Orientation.NONE else ImageOps.exif_transpose(image)
 

@@ -27,6 +27,7 @@ TREES = ("simulate", "--accelerator", "v100", "--model", "treelstm", "--policy",
 SERVE_FREE = ("serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
 SERVE_FLEET = (*SERVE_FREE, "--ray", "127.0.0.1:1")
 COMPARE = ("compare", "--reference", "transformers:vit-base-patch16-224", "--candidate", "headrace")
+RENDER = ("render", "--engine", "http://127.0.0.1:1", "--model", "folder")
 NUMBERS = {  # what is no number of 0 or more, and of those above 0
     "float": ("x", "", "nan", "inf", "-1"),
     "int": ("x", "", "1.5", "nan", "-1"),
@@ -59,6 +60,7 @@ FILE_OPTIONS = (
     ("serve", "--tls-cert"),
     ("serve", "--tls-key"),
     ("serve", "--config"),
+    *((*RENDER, option) for option in ("--xclbin", "--token-file", "--engine-token-file")),
     ("bench", "http://h:1", "--token-file"),
     ("bench", "https://h:1", "--ca-file"),
     ("build", "--info"),
@@ -137,6 +139,9 @@ NAMED = (  # choices and lists of names
             "--metrics",
         )
     ),
+    ("render", "--model", "folder", "--engine"),
+    ("render", "--engine", "http://127.0.0.1:1", "--model"),
+    *((*RENDER, option) for option in ("--http", "--target")),
     (*SERVE_FREE, "--ray"),
     (*SERVE_FLEET, "--resources"),
     ("reproduce", "smdp", "--quick", "--figure"),
@@ -244,6 +249,11 @@ RANGES = (
             ("--preemphasis", "float", ("1",)),
         )
     ),
+    (RENDER, "--image-cus", "int", ("0", "17"), ()),
+    (RENDER, "--max-images", "int", ("0", "65537"), ()),
+    (RENDER, "--max-megapixels", "int", ("0", "1001"), ()),
+    (RENDER, "--max-body-mib", "int", ("0", "4097"), ()),
+    (RENDER, "--timeout-s", "float", ("0", "86401"), ()),
     (COMPARE, "--tolerance", "float", (), ()),
     (COMPARE, "--timeout-s", "float", ("0", "3601"), ()),
     (("profile",), "--hidden", "int", ("0", "8193"), ()),

@@ -1,0 +1,1 @@
+"""Adapters put the DPU into other people's servers and libraries."""

@@ -1,0 +1,212 @@
+"""This module serves the front end over HTTP, in OpenAI's protocol."""
+
+import asyncio
+import hmac
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+
+from headrace.batching import HeadraceError, UsageError
+from headrace.batching.errors import BadInput, CorruptInput, one_line
+from headrace.host.adapters.render.chat import Answer, error_of, read_chat
+from headrace.host.adapters.render.engine import Engine, EngineGone, EngineRefused
+from headrace.host.adapters.render.front import Front, Limits
+
+BODY_S: Final = 60.0  # longest time in which a request arrives
+DRAIN_S: Final = 30.0  # longest wait at the end for requests in flight
+
+
+@dataclass(frozen=True, slots=True)
+class RenderOptions:
+    """The settings of a front end.
+
+    Attributes:
+        engine: Address of the engine.
+        engine_token: Its API key, or None.
+        model: Folder of the model that the engine serves.
+        xclbin: Container of the DPU, or None for the CPU.
+        host, port: Where it listens. Port 0 takes a free port.
+        token: What clients must send as `Authorization: Bearer TOKEN`, or None.
+        max_body_bytes: Largest request.
+        timeout_s: Longest time without a byte from the engine.
+        limits: What a chat may have.
+    """
+
+    engine: str
+    model: Path
+    xclbin: Path | None = None
+    host: str = "127.0.0.1"
+    port: int = 8080
+    engine_token: str | None = None
+    token: str | None = None
+    max_body_bytes: int = 256 << 20
+    timeout_s: float = 300.0
+    limits: Limits = field(default_factory=Limits)
+
+
+def serve(options: RenderOptions, on_ready: Callable[[str, Front], None]) -> None:
+    """Serve until SIGTERM or SIGINT. `on_ready` gets the address and the front end.
+
+    Raises:
+        UsageError: The engine or the model does not fit, or the address is taken.
+        EngineGone, EngineRefused: The engine does not answer, or refuses.
+    """
+    asyncio.run(_serve(options, on_ready))
+
+
+async def _serve(options: RenderOptions, on_ready: Callable[[str, Front], None]) -> None:
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    async with (
+        Engine(options.engine, options.timeout_s, options.engine_token) as engine,
+        Front(engine, options.model, options.xclbin, options.limits) as front,
+    ):
+        api = Api(front, engine, options)
+        runner = web.AppRunner(
+            api.app(), handler_cancellation=True, access_log=None, shutdown_timeout=DRAIN_S, keepalive_timeout=75
+        )
+        await runner.setup()
+        site = web.TCPSite(runner, options.host, options.port)
+        try:
+            await site.start()
+        except OSError as error:
+            await runner.cleanup()
+            raise UsageError(f"--http {options.host}:{options.port}: {error.strerror}; choose another port") from error
+        try:
+            host, port = runner.addresses[0][:2]
+            on_ready(f"http://{host}:{port}", front)
+            await ended.wait()
+        finally:
+            await runner.cleanup()
+
+
+class Api:
+    """The endpoints."""
+
+    def __init__(self, front: Front, engine: Engine, options: RenderOptions) -> None:
+        self._front = front
+        self._engine = engine
+        self._options = options
+        self._answered: dict[int, int] = {}
+
+    def app(self) -> web.Application:
+        """Return the application, whose errors have OpenAI's form."""
+        app = web.Application(client_max_size=self._options.max_body_bytes, middlewares=[self._guarded])
+        app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/metrics", self._metrics)
+        return app
+
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: Callable[[web.Request], Any]) -> web.StreamResponse:
+        token = self._options.token
+        if token is not None and request.path != "/health" and not _allowed(request, token):
+            return _error(401, "the token is missing or wrong; send Authorization: Bearer TOKEN")
+        try:
+            response: web.StreamResponse = await handler(request)
+        except web.HTTPRequestEntityTooLarge:
+            response = _error(413, f"the request has more than {self._options.max_body_bytes} bytes; send less")
+        except web.HTTPException as error:
+            response = _error(error.status, f"{request.method} {request.path}: {error.reason}")
+        except HeadraceError as error:
+            response = _error(_status(error), str(error))
+        self._answered[response.status] = self._answered.get(response.status, 0) + 1
+        return response
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        try:
+            async with asyncio.timeout(BODY_S):
+                body = await request.read()
+        except TimeoutError:
+            return _error(408, f"the request did not arrive within {BODY_S:g} s")
+        chat = await asyncio.to_thread(read_chat, body)
+        del body
+        if chat.model not in (None, self._front.model):
+            return _error(404, f"there is no model {chat.model!r}; ask for {self._front.model!r}")
+        prompt = await self._front.prompt(chat)
+        answer = Answer(self._front.model, chat.token_ids)
+        if not chat.stream:
+            return web.json_response(answer.whole(await self._engine.generate(prompt)), dumps=_text)
+        return await self._streamed(request, prompt, answer)
+
+    async def _streamed(self, request: web.Request, prompt: list[bytes], answer: Answer) -> web.StreamResponse:
+        """Send an answer as it comes. An error before its first part has a status, and a later one is an event."""
+        parts = self._engine.stream(prompt)
+        first = await anext(parts)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+        await response.prepare(request)
+        try:
+            await _send(response, *answer.chunks(first))
+            async for part in parts:
+                await _send(response, *answer.chunks(part))
+            await response.write(b"data: [DONE]\n\n")
+        except HeadraceError as error:
+            await _send(response, error_of(one_line(error), _kind(_status(error)), _status(error)))
+        except ConnectionError:
+            pass  # the client has left, and the engine ends its work
+        finally:
+            await parts.aclose()  # type: ignore[attr-defined]
+        with suppress(ConnectionError):
+            await response.write_eof()
+        return response
+
+    async def _models(self, request: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": await self._engine.models()}, dumps=_text)
+
+    async def _health(self, request: web.Request) -> web.Response:
+        """Answer 200 if the engine works, and 503 otherwise."""
+        return web.Response(status=200 if await self._engine.healthy() else 503)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        """Answer the counts in Prometheus's form."""
+        lines = ["# HELP headrace_render_images_total Images whose features were made, by the unit that made them."]
+        lines.append("# TYPE headrace_render_images_total counter")
+        lines += [f'headrace_render_images_total{{unit="{unit}"}} {self._front.made[unit]}' for unit in ("dpu", "cpu")]
+        lines.append("# HELP headrace_render_answers_total Answers to clients, by their status.")
+        lines.append("# TYPE headrace_render_answers_total counter")
+        lines += [
+            f'headrace_render_answers_total{{status="{status}"}} {count}'
+            for status, count in sorted(self._answered.items())
+        ]
+        return web.Response(text="\n".join(lines) + "\n", content_type="text/plain")
+
+
+def _allowed(request: web.Request, token: str) -> bool:
+    return hmac.compare_digest(request.headers.get("Authorization", "").encode(), f"Bearer {token}".encode())
+
+
+async def _send(response: web.StreamResponse, *events: dict[str, Any]) -> None:
+    for event in events:
+        await response.write(b"data: " + orjson.dumps(event) + b"\n\n")
+
+
+def _status(error: HeadraceError) -> int:
+    match error:
+        case EngineRefused(status=status):
+            return status
+        case EngineGone():
+            return 503
+        case BadInput() | CorruptInput() | UsageError():
+            return 400
+    return 503
+
+
+def _kind(status: int) -> str:
+    return "invalid_request_error" if 400 <= status < 500 else "server_error"
+
+
+def _error(status: int, message: str) -> web.Response:
+    return web.json_response(error_of(message, _kind(status), status), status=status, dumps=_text)
+
+
+def _text(value: Any) -> str:
+    return orjson.dumps(value).decode()

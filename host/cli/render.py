@@ -1,0 +1,103 @@
+"""The command `headrace render`, which makes tokens and features in front of an engine."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.batching import UsageError
+from headrace.host.cli.build import Target as DpuTarget
+from headrace.host.cli.build import cached_xclbin, read_container
+from headrace.host.cli.console import tell
+from headrace.host.cli.options import ImageCus, MaxMegapixels, bearer_token, command, readable, readable_folder
+
+if TYPE_CHECKING:
+    from headrace.host.adapters.render.front import Front
+
+
+@command
+def render(
+    engine: Annotated[
+        str | None, typer.Option(help="Address of a vLLM server that runs with --enable-scale-out.", metavar="URL")
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(callback=readable_folder, help="Folder of the model that the engine serves.", metavar="FOLDER"),
+    ] = None,
+    http: Annotated[str, typer.Option(help="HOST:PORT where it listens. Port 0 takes a free port.")] = "127.0.0.1:8080",
+    target: Annotated[
+        str, typer.Option(help="Where features are made: cpu, sw_emu or hw_emu (the emulated DPU).")
+    ] = "cpu",
+    xclbin: Annotated[
+        Path | None, typer.Option(callback=readable, help="The DPU's container, in place of --target.")
+    ] = None,
+    image_cus: ImageCus = 4,
+    max_images: Annotated[int, typer.Option(min=1, max=65536, help="Largest number of images of a chat.")] = 256,
+    max_megapixels: MaxMegapixels = 100,
+    max_body_mib: Annotated[int, typer.Option(min=1, max=4096, help="Largest request (MiB).")] = 256,
+    timeout_s: Annotated[
+        float, typer.Option(min=0.1, max=86400, help="Longest time (s) without a byte from the engine.")
+    ] = 300.0,
+    fetch_urls: Annotated[
+        bool,
+        typer.Option("--fetch-urls", help="Fetch images from the http URLs of clients, also from this network."),
+    ] = False,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            callback=readable, help="File with a token that clients must send as Authorization: Bearer TOKEN."
+        ),
+    ] = None,
+    engine_token_file: Annotated[
+        Path | None, typer.Option(callback=readable, help="File with the engine's API key.")
+    ] = None,
+) -> None:
+    """Serve OpenAI's chat protocol in front of vLLM, and make tokens and features of images in its place.
+
+    At the start the engine renders three pictures, too. The command ends with an error unless both make the same.
+
+    At SIGTERM or Ctrl-C it accepts no more requests, answers those in flight, and ends."""
+    if engine is None or model is None:
+        raise UsageError(
+            f"{'--engine' if engine is None else '--model'} is missing; give --engine URL and --model FOLDER"
+        )
+    if not engine.startswith(("http://", "https://")):
+        raise UsageError(f"--engine {engine!r}: give http://HOST:PORT")
+    host, _, port = http.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise UsageError(f"--http {http!r}: give HOST:PORT, as in 127.0.0.1:8080")
+    if target not in ("cpu", *DpuTarget):
+        raise UsageError(f"--target {target!r}: give cpu, {' or '.join(DpuTarget)}")
+    token, engine_token = (
+        bearer_token("--token-file", token_file),
+        bearer_token("--engine-token-file", engine_token_file),
+    )
+    import aiohttp  # noqa: F401  first: the error names the extra if it is missing
+
+    from headrace.host.adapters.render.front import Limits
+    from headrace.host.adapters.render.server import RenderOptions, serve
+
+    if xclbin is not None:
+        read_container("--xclbin", xclbin)
+    elif target != "cpu":
+        xclbin = cached_xclbin(DpuTarget(target), image_cus=image_cus)
+    limits = Limits(max_images, max_megapixels, fetch=fetch_urls)
+    serve(
+        RenderOptions(
+            engine,
+            model,
+            xclbin,
+            host.strip("[]"),
+            int(port),
+            engine_token=engine_token,
+            token=token,
+            max_body_bytes=max_body_mib << 20,
+            timeout_s=timeout_s,
+            limits=limits,
+        ),
+        _ready,
+    )
+
+
+def _ready(address: str, front: "Front") -> None:
+    tell(f"ready: {front.model} at {address}/v1")
