@@ -31,7 +31,7 @@ from headrace.sim.hardware.inputs import TYPICAL_PIXELS
 from headrace.sim.hardware.settings import PRECISION
 from headrace.sim.run import run_scenario
 from headrace.sim.scenario import Scenario
-from headrace.sim.system.dpu_server import UNITS
+from headrace.sim.hardware.inputs import UNITS
 from headrace.sim.system.system import System
 from headrace.sim.workload.lengths import LIBRISPEECH
 
