@@ -123,8 +123,9 @@ def costs(rounds: int) -> Report:
         for seconds in COST_S:
             file = io.BytesIO()
             soundfile.write(file, samples(float(seconds)), 16000, format="WAV", subtype="PCM_16")
+            data = file.getvalue()
             for library, made in (("ours", ours), ("transformers", by_transformers)):
-                cases[library, seconds] = lambda _, made=made, data=file.getvalue(): _timed_again(lambda: made(data))
+                cases[library, seconds] = lambda _, made=made, data=data: _timed_again(lambda: made(data))
         times = {case: min(each) for case, each in measure(cases, rounds, warm_up=1).items()}
         found += [Cost(name, library, seconds, 1e3 * of) for (library, seconds), of in times.items()]
     write_costs(found)

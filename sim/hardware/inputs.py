@@ -219,7 +219,7 @@ class Sounds:
         core_s: The seconds of a core as a function of the seconds of sounds, by the label of the costs.
     """
 
-    work: AudioWork = AudioWork()  # noqa: RUF009  it is frozen
+    work: AudioWork = AudioWork()
     core_s: Mapping[str, Callable[[Values], Values]] = field(default_factory=dict)
     kind: str = field(default="audio", init=False)
 

@@ -14,7 +14,7 @@ issue 6590). It is charged to each run although a busy CU hides it.
 from typing import Final
 
 from headrace.batching.errors import UsageError
-from headrace.sim.hardware.inputs import Inputs, Values
+from headrace.sim.hardware.inputs import Inputs
 from headrace.sim.hardware.pcie import A100_LINK, FPGA_LINK, Link, from_device, peer_to_peer, to_device
 from headrace.sim.preprocessing import Preprocessor, Step
 

@@ -99,7 +99,8 @@ def inputs_of(processor: str, kind: str, sizes: ImageSizes | None, preprocess: s
     work, core_s = work_of(processor), core_seconds(processor)
     if isinstance(work, AudioWork):
         if device == "dpu" and isinstance(work.plan, str):
-            raise UsageError(f"--processor {processor}: the audio CUs do not have it: {work.plan}; {_instead(processor)}")
+            instead = "give --preprocess cpu" if processor in measured_processors(kind) else "name another one"
+            raise UsageError(f"--processor {processor}: the audio CUs do not have it: {work.plan}; {instead}")
         return Sounds(work, core_s)
     if sizes is None:
         raise UsageError(f"--processor {processor} works by width and height; give --image-sizes")
@@ -118,10 +119,6 @@ def inputs_of(processor: str, kind: str, sizes: ImageSizes | None, preprocess: s
             for number, (width, height, data) in enumerate(zip(sizes.width, sizes.height, file_bytes, strict=True))
         )
     )
-
-
-def _instead(processor: str) -> str:
-    return "give --preprocess cpu" if processor in measured_processors("audio") else "name another one"
 
 
 def _work(
@@ -153,8 +150,8 @@ class CoreTime:
     def __call__(self, amounts: Values) -> Values:
         at, seconds = np.array([0.0, *self.amounts]), np.array([0.0, *self.seconds])
         slope = max(0.0, (seconds[-1] - seconds[-2]) / (at[-1] - at[-2]))
-        beyond: Values = np.maximum(amounts - at[-1], 0.0)
-        return np.interp(amounts, at, seconds) + slope * beyond
+        found: Values = np.interp(amounts, at, seconds) + slope * np.maximum(amounts - at[-1], 0.0)
+        return found
 
 
 def amount_of(size: str) -> tuple[str, float]:

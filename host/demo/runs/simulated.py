@@ -31,8 +31,8 @@ from headrace.host.demo.runs.serving import Run
 from headrace.host.demo.runs.simulated_inputs import Input, Inputs, audio_inputs, image_inputs
 from headrace.sim.engine import Arrivals
 from headrace.sim.experiments.preba.conditions import CPU_CORES, GPU, SEVENTHS
-from headrace.sim.hardware.pcie import FPGA_LINK, to_device
 from headrace.sim.hardware.inputs import UNITS, usual
+from headrace.sim.hardware.pcie import FPGA_LINK, to_device
 from headrace.sim.hardware.settings import PRECISION
 from headrace.sim.preprocessing import Preprocessor, Step
 from headrace.sim.simulation import simulate
@@ -166,7 +166,8 @@ def _simulated(options: DemoOptions, inputs: Inputs, run: Run, emulated: tuple[i
         except UsageError as error:  # its message begins with options that the demo does not have
             raise UsageError(f"--max-batch {options.max_batch}: {error.__cause__}") from error
     capacity = _capacity(policy(), profiles, models, lengths)
-    host = Host(usual("audio" if inputs.what == "sounds" else "image"), system.gpu, system.slices, taken=len(system.slices))
+    kind = "audio" if inputs.what == "sounds" else "image"
+    host = Host(usual(kind), system.gpu, system.slices, taken=len(system.slices))
     core_s = np.array(core_seconds([each.preprocess for each in known]))
     dpu, cus = _dpu(host, known, core_s, indexes, capacity, emulated)
     servers = {
