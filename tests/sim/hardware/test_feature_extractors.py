@@ -86,9 +86,7 @@ def test_a_file_of_a_model_is_as_good_as_its_name(tmp_path):
     sizes = np.array([2.0, 20.0])
     for unit, clocks in sounds("whisper-large-v3").clocks.items():
         assert sounds(str(file)).clocks[unit](sizes).tolist() == clocks(sizes).tolist()
-    with pytest.raises(
-        UsageError, match="the time of a core is not measured for it, only for ast-finetuned"
-    ):
+    with pytest.raises(UsageError, match="the time of a core is not measured for it, only for ast-finetuned"):
         inputs_of(str(file), "audio", None, "cpu:32")
 
 
