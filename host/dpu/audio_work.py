@@ -1,6 +1,7 @@
 """The work of audio settings for a sound of some length, as the cycle model and the simulator take it."""
 
 import math
+from functools import cache
 
 from headrace.batching import UsageError
 from headrace.host.dpu.reference.audio import forms
@@ -37,9 +38,14 @@ def value_bytes(spec: AudioSpec) -> int:
 def audio_work(spec: AudioSpec) -> AudioWork:
     """Return the work of a feature extractor in the simulator, whose sounds have 16 kHz."""
 
+    alike = math.gcd(spec.hop, spec.window) if spec.mel else 1  # samples that do not change the number of frames
+
+    @cache
+    def bytes_of(samples: int) -> int:
+        return sum(math.prod(form.shape) * form.dtype.itemsize for form in forms(spec, samples).values())
+
     def tensor_bytes(samples: int) -> int:
-        made = forms(spec, spec.resampled(samples, TARGET_HZ)).values()
-        return sum(math.prod(form.shape) * form.dtype.itemsize for form in made)
+        return bytes_of(spec.resampled(samples, TARGET_HZ) // alike * alike)
 
     try:
         check(spec)

@@ -211,8 +211,8 @@ class AudioWork:
 
 
 @dataclass(frozen=True, slots=True)
-class Sounds:
-    """Sounds in WAV files of 16 bits at SAMPLE_RATE, of which the seconds are known.
+class Audio:
+    """Audio in WAV files of 16 bits at SAMPLE_RATE, of which the seconds are known.
 
     Attributes:
         work: The work of the feature extractor.
@@ -282,7 +282,7 @@ def fewer_samples(samples: Values, plan: MelPlan) -> tuple[Values, Values]:
 
 def usual(kind: str) -> Inputs:
     """Return inputs of a kind of which nothing but the size is known. Raises UsageError for an unknown kind."""
-    made: Mapping[str, Inputs] = {"image": Images(), "audio": Sounds()}
+    made: Mapping[str, Inputs] = {"image": Images(), "audio": Audio()}
     if kind not in made:
         raise UsageError(f"there is no preprocessing of {kind!r}; choose from {', '.join(made)}")
     return made[kind]

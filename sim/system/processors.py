@@ -19,11 +19,11 @@ from headrace.batching.named import installed, own
 from headrace.sim.hardware.cpu import MEASURED
 from headrace.sim.hardware.dpu.processor import DecodeEstimate, ScalerPass, processor_cycles
 from headrace.sim.hardware.inputs import (
+    Audio,
     AudioWork,
     Inputs,
     KnownImage,
     KnownImages,
-    Sounds,
     Values,
     decode_clocks,
     usual_file_bytes,
@@ -101,7 +101,7 @@ def inputs_of(processor: str, kind: str, sizes: ImageSizes | None, preprocess: s
         if device == "dpu" and isinstance(work.plan, str):
             instead = "give --preprocess cpu" if processor in measured_processors(kind) else "name another one"
             raise UsageError(f"--processor {processor}: the audio CUs do not have it: {work.plan}; {instead}")
-        return Sounds(work, core_s)
+        return Audio(work, core_s)
     if sizes is None:
         raise UsageError(f"--processor {processor} works by width and height; give --image-sizes")
     if len(sizes.width) > MAX_SIZES:

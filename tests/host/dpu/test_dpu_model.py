@@ -14,7 +14,7 @@ from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.reference.audio import preprocess
 from headrace.host.dpu.specs import AudioSpec, AudioStage, ImageSpec
-from headrace.sim.hardware.inputs import Inputs, KnownImages, Sounds, image_of
+from headrace.sim.hardware.inputs import Audio, Inputs, KnownImages, image_of
 from headrace.sim.system.dpu_server import CLOCK_HZ, START_S, dpu_preprocessor
 
 WITHIN = 0.01
@@ -80,6 +80,6 @@ def test_speech_takes_the_clocks_that_hw_emu_counts(counted, source, sounds, lon
     for sound in source()[:sounds]:
         data, seconds = sixteen_khz(sound.data, longest_s)
         assert soundfile.info(io.BytesIO(data)).samplerate == 16000
-        found, model = counted(data, AudioSpec()), clocks(Sounds(), seconds)
+        found, model = counted(data, AudioSpec()), clocks(Audio(), seconds)
         assert model["mel cu"] == pytest.approx(found["mel_cycles"], rel=WITHIN)
         assert model["norm cu"] == pytest.approx(found["norm_cycles"], rel=WITHIN)

@@ -18,7 +18,7 @@ from headrace.sim.hardware.cpu import (
     cpu_preprocessor,
     utilization,
 )
-from headrace.sim.hardware.inputs import Images, KnownImage, KnownImages, Sounds, usual
+from headrace.sim.hardware.inputs import Audio, Images, KnownImage, KnownImages, usual
 from headrace.sim.hardware.preba_cpu import (
     PAPER_IMPLIED,
     clip_core_s,
@@ -42,19 +42,19 @@ def test_a_photo_costs_by_pixels_and_bytes_and_a_sound_by_seconds():
     images = KnownImages((KnownImage(1000, 500, 9), KnownImage(2000, 100, 9)))
     by_image = seconds(cpu_preprocessor(images, 4, COSTS), 1, 0)["cpu"]
     assert by_image == pytest.approx([1.5 * (1e-4 + 4e-6 + 1e-6), 1.5 * (1e-4 + 2e-6 + 5e-6)])
-    assert seconds(cpu_preprocessor(Sounds(), 4, COSTS), 2.5)["cpu"] == pytest.approx([2 * (1e-3 + 2.5e-2)])
+    assert seconds(cpu_preprocessor(Audio(), 4, COSTS), 2.5)["cpu"] == pytest.approx([2 * (1e-3 + 2.5e-2)])
 
 
 def test_cores_at_other_work_do_not_preprocess():
-    steps = cpu_preprocessor(Sounds(), 32, COSTS, taken=7).steps
+    steps = cpu_preprocessor(Audio(), 32, COSTS, taken=7).steps
     assert [step.servers for step in steps] == [25, 1]
     with pytest.raises(UsageError, match="leave at least 1"):
-        cpu_preprocessor(Sounds(), 7, COSTS, taken=7)
+        cpu_preprocessor(Audio(), 7, COSTS, taken=7)
 
 
 def test_one_core_is_busy_to_the_full_and_gives_one_request_a_service_time():
     """All requests come at once."""
-    one = Stations(cpu_preprocessor(Sounds(), 1, COSTS))
+    one = Stations(cpu_preprocessor(Audio(), 1, COSTS))
     numbers, ready = one.take(np.zeros(1000), np.full(1000, 2.5))
     more, last = one.end()
     numbers, ready = np.concatenate((numbers, more)), np.concatenate((ready, last))
@@ -76,7 +76,7 @@ def test_the_rates_that_pcie_implies():
 
 def test_the_cores_of_citrinet_imply_some_130_ms_a_clip():
     assert clip_core_s() == pytest.approx(0.130, rel=0.02)
-    clip = seconds(cpu_preprocessor(Sounds(), 32, PAPER_IMPLIED), 2.5)["cpu"]
+    clip = seconds(cpu_preprocessor(Audio(), 32, PAPER_IMPLIED), 2.5)["cpu"]
     assert clip == pytest.approx([clip_core_s()])
 
 
@@ -120,7 +120,7 @@ def test_cores_that_are_slower_take_longer_for_every_part():
 
 
 def test_kaiser_best_costs_many_times_what_soxr_does():
-    clips = {costs.label: costs.seconds(Sounds(), np.array([2.5]))[0] for costs in LIBRARY_COSTS}
+    clips = {costs.label: costs.seconds(Audio(), np.array([2.5]))[0] for costs in LIBRARY_COSTS}
     assert clips["librosa-kaiser_best"] > 5 * clips["librosa"] > 5 * clips["ours"] / 2
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headrace.batching import UsageError
 from headrace.sim.hardware.dpu.audio import mel_cu_cycles, norm_cycles
-from headrace.sim.hardware.inputs import TYPICAL_PIXELS, Images, KnownImage, KnownImages, Sounds, usual
+from headrace.sim.hardware.inputs import TYPICAL_PIXELS, Audio, Images, KnownImage, KnownImages, usual
 from headrace.sim.hardware.pcie import A100_LINK, FPGA_LINK, Link, gpu_link, peer_to_peer, to_device
 from headrace.sim.system.dpu_server import dpu_preprocessor
 
@@ -51,7 +51,7 @@ def test_an_image_passes_pcie_its_unit_and_pcie_twice():
 
 def test_a_sound_has_a_unit_for_mel_and_one_for_normalize_with_a_start_each():
     preprocessor = dpu_preprocessor(
-        Sounds(), 4, 2, clock_hz=200e6, start="queue", to_gpu="p2p", gpu_link=gpu_link("h100")
+        Audio(), 4, 2, clock_hz=200e6, start="queue", to_gpu="p2p", gpu_link=gpu_link("h100")
     )
     assert preprocessor.name == "dpu:4,2:queue:p2p"
     assert [step.servers for step in preprocessor.steps] == [1, 4, 2, 1]
@@ -63,7 +63,7 @@ def test_a_sound_has_a_unit_for_mel_and_one_for_normalize_with_a_start_each():
 
 
 def test_as_many_units_for_normalize_as_for_mel_if_nothing_is_said():
-    preprocessor = dpu_preprocessor(Sounds(), 3)
+    preprocessor = dpu_preprocessor(Audio(), 3)
     assert preprocessor.name == "dpu:3" and [step.servers for step in preprocessor.steps] == [1, 3, 3, 1, 1]
 
 
@@ -76,7 +76,7 @@ def test_a_typical_photo_has_the_bytes_of_imagenets_and_the_clocks_of_its_symbol
 
 @given(st.lists(st.integers(1, 560_000), min_size=1, max_size=20))
 def test_clocks_of_sounds_are_those_of_the_cycle_models(samples):
-    sizes, inputs = np.array(samples) / 16000, Sounds()
+    sizes, inputs = np.array(samples) / 16000, Audio()
     assert inputs.clocks["mel cu"](sizes).tolist() == [mel_cu_cycles(each) for each in samples]
     assert inputs.clocks["norm cu"](sizes).tolist() == [norm_cycles(each // 160 + 1, 80) for each in samples]
 
@@ -84,10 +84,10 @@ def test_clocks_of_sounds_are_those_of_the_cycle_models(samples):
 @given(st.lists(st.floats(0.02, 35.0), min_size=1, max_size=20))
 def test_longer_sounds_never_take_less(lengths):
     sizes = np.sort(np.array(lengths))
-    inputs = Sounds()
+    inputs = Audio()
     for values in (inputs.file_bytes(sizes), inputs.tensor_bytes(sizes)):
         assert (np.diff(values) >= 0).all()
-    for step in dpu_preprocessor(Sounds(), 1).steps:
+    for step in dpu_preprocessor(Audio(), 1).steps:
         if step.name != "norm cu":  # whose last tile may be a short one
             assert (np.diff(step.service_s(sizes)) >= 0).all()
 
@@ -97,7 +97,7 @@ def test_longer_sounds_never_take_less(lengths):
     [
         ((Images(), 4, 2), "one number of CUs"),
         ((Images(), 0), "give 1 to 64"),
-        ((Sounds(), 4, 65), "give 1 to 64"),
+        ((Audio(), 4, 65), "give 1 to 64"),
     ],
 )
 def test_impossible_dpus_are_refused(arguments, says):
@@ -115,7 +115,7 @@ def test_impossible_dpus_are_refused(arguments, says):
 )
 def test_impossible_settings_are_refused(settings, says):
     with pytest.raises(UsageError, match=says):
-        dpu_preprocessor(Sounds(), 1, **settings)
+        dpu_preprocessor(Audio(), 1, **settings)
 
 
 def test_sizes_that_mean_nothing_are_refused():
@@ -123,7 +123,7 @@ def test_sizes_that_mean_nothing_are_refused():
         (IMAGES, [2.0], "numbers of images, 0 to 1"),
         (IMAGES, [0.5], "numbers of images"),
         (Images(), [0.0], "pixels, each above 0"),
-        (Sounds(), [float("nan")], "seconds of audio, each above 0"),
+        (Audio(), [float("nan")], "seconds of audio, each above 0"),
     ):
         with pytest.raises(UsageError, match=says):
             inputs.file_bytes(np.array(sizes))
