@@ -242,13 +242,14 @@ def _dpu(
 
     It has as many CUs of each kind as keep up with the slices, but at least as many as the emulated DPU. Inputs that it
     does not take go on to the CPU."""
-    clocks = np.array([each.clocks for each in inputs])
-    taken = clocks > 0
+    taken = np.array([bool(each.clocks) for each in inputs])
     file_bytes = np.array([each.file_bytes for each in inputs], np.float64)
     base = parse("dpu:1", host)
     units = [step.name for step in base.steps if step.name in UNITS]
     link = to_device(base.steps[0].name, FPGA_LINK, lambda _: file_bytes)
-    better = {link.name: link.service_s(file_bytes), units[0]: START_S["kernel"] + clocks / CLOCK_HZ}
+    clocks = np.array([each.clocks or (0,) * len(units) for each in inputs])
+    better = {link.name: link.service_s(file_bytes)}
+    better |= {unit: START_S["kernel"] + clocks[:, number] / CLOCK_HZ for number, unit in enumerate(units)}
     known = _tabulated(base, inputs, better)
     numbers = np.arange(len(inputs), dtype=np.float64)
     steps: list[Step] = []
