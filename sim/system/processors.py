@@ -73,12 +73,11 @@ def check_kind(processor: str, kind: str) -> None:
         )
 
 
-@lru_cache(maxsize=4)  # a search asks for the same ones again and again
 def inputs_of(processor: str, kind: str, sizes: ImageSizes | None, preprocess: str) -> Inputs:
     """Return the inputs of a processor: an image for each of the sizes, or sounds of any length.
 
     Args:
-        processor: A name that `headrace preprocess processors` lists, or the folder of a model.
+        processor: A name that `headrace preprocess processors` lists, a file, or the folder of a model.
         kind: "image" or "audio", what the network takes.
         sizes: The sizes of images.
         preprocess: The preprocessor, as `preprocessors.parse` takes it.
@@ -87,8 +86,12 @@ def inputs_of(processor: str, kind: str, sizes: ImageSizes | None, preprocess: s
         UsageError: The processor is not known, or is for other inputs. Or it does not take a size, or cannot be
             simulated on this preprocessor.
     """
+    return _inputs_of(processor, kind, sizes, preprocess.strip().split(":")[0])
+
+
+@lru_cache(maxsize=4)  # a search asks for the same ones again and again
+def _inputs_of(processor: str, kind: str, sizes: ImageSizes | None, device: str) -> Inputs:
     check_kind(processor, kind)
-    device = preprocess.strip().split(":")[0]
     if device == "nvjpg":
         raise UsageError("--processor: nvjpg only decodes; give --preprocess dpu or cpu")
     if device == "cpu" and processor not in measured_processors(kind):
