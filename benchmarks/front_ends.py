@@ -1,6 +1,7 @@
 """CPU time of the features of speech models, beside transformers' feature extractors.
 
     .venv/bin/python -m benchmarks.front_ends [--seconds 30] [--rounds 15] [--json [FILE]]
+    .venv/bin/python -m benchmarks.front_ends --costs  # writes sim/system/processor_costs.csv
 
 The cases take turns on one core. transformers computes Whisper's features by PyTorch, or by numpy where that is not
 installed. The errors are the largest differences from the former. faster-whisper and asrfront take part where they are
@@ -8,24 +9,30 @@ installed (`pip install --no-deps faster-whisper==1.2.1 asrfront==0.2.2`). The l
 core prepares in an hour. Below it are those of the compute units, by their cycle model and the clock that the
 estimates support: one CU A with a CU B, and a card. The microseconds of CU A are for a piece of 0.1 s of a stream, with
 the samples before it that its first window needs. Nothing of this has run on a card.
+
+With --costs, the time is that from the bytes of a WAV file of 16 kHz to the tensors, of each known model and of some
+lengths, by our CPU path and by transformers with soundfile. They take turns, and the least of the rounds counts.
 """
 
 import argparse
 import importlib.util
+import io
 import math
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Report, arguments, main, measure, spread, summary, table
+from benchmarks.core_costs import Cost, write_costs
+from benchmarks.harness import Report, arguments, main, measure, progress, spread, summary, table
 from headrace.batching import UsageError
 from headrace.host.dpu.audio_work import mel_cu_clocks, norm_cu_clocks
-from headrace.host.dpu.hugging_face.names import audio_processor
+from headrace.host.dpu.hugging_face.front import preprocess
+from headrace.host.dpu.hugging_face.names import audio_names, audio_processor
 from headrace.host.dpu.reference import audio
 from headrace.host.dpu.specs import AudioSpec
 from headrace.host.dpu.specs.feature_extractors import MODELS
@@ -34,6 +41,7 @@ from headrace.host.dpu.units.audio_cu import check
 from headrace.sim.system.card import HBM_PORTS, MASTERS, USABLE, estimated_mhz, share_of_card
 
 PIECE = 1600 + 400 - 160  # samples: 0.1 s, and the window's share of the time before
+COST_S = ("0.1", "1", "5", "15", "30")  # lengths of the sounds of --costs
 NAMES = ("whisper-tiny", "whisper-large-v3", "qwen3-asr", "parakeet-ctc-1.1b", "seamless-m4t-v2", "phi-4-multimodal")
 
 
@@ -50,6 +58,12 @@ def _timed(call: Callable[[], object]) -> float:
     started = time.thread_time()
     call()
     return time.thread_time() - started
+
+
+def _timed_again(call: Callable[[], object]) -> float:
+    """Return the time of a second call, whose caches the case before did not fill."""
+    call()
+    return _timed(call)
 
 
 def others(n_mels: int) -> dict[str, Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]]:
@@ -78,9 +92,51 @@ def others(n_mels: int) -> dict[str, Callable[[np.ndarray[Any, Any]], np.ndarray
     return found
 
 
-def run(options: argparse.Namespace) -> Report:
-    import torch
+def extractor_of(name: str) -> tuple[Any, dict[str, Any]]:
+    """Return the feature extractor of transformers for a known model, and arguments of its call."""
     import transformers
+
+    settings = dict(MODELS[name])
+    kind = str(settings.pop("feature_extractor_type"))
+    more: dict[str, Any] = {"padding": True} if kind.startswith("Qwen3") else {}
+    return getattr(transformers, kind)(**settings), {"sampling_rate": 16000, "return_tensors": "np", **more}
+
+
+def costs(rounds: int) -> Report:
+    """Measure the time of a core for files of some lengths, and write it for the simulator."""
+    import soundfile
+    import torch
+
+    torch.set_num_threads(1)
+    found: list[Cost] = []
+    for name in audio_names():
+        progress(name)
+        extractor, more = extractor_of(name)
+
+        def by_transformers(data: bytes, of: Any = extractor, more: Any = more) -> object:
+            return of(soundfile.read(io.BytesIO(data), dtype="float32")[0], **more)
+
+        def ours(data: bytes, name: str = name) -> object:
+            return preprocess(data, name)
+
+        cases: dict[tuple[str, str], Callable[[int], float]] = {}
+        for seconds in COST_S:
+            file = io.BytesIO()
+            soundfile.write(file, samples(float(seconds)), 16000, format="WAV", subtype="PCM_16")
+            data = file.getvalue()
+            for library, made in (("ours", ours), ("transformers", by_transformers)):
+                cases[library, seconds] = lambda _, made=made, data=data: _timed_again(lambda: made(data))
+        times = {case: min(each) for case, each in measure(cases, rounds, warm_up=1).items()}
+        found += [Cost(name, library, seconds, 1e3 * of) for (library, seconds), of in times.items()]
+    write_costs(found)
+    rows = [f"{each.processor} | {each.library} | {each.size} | {each.ms:.3g}" for each in found]
+    return Report({"costs": [asdict(each) for each in found]}, table("model | library | seconds | CPU ms", rows))
+
+
+def run(options: argparse.Namespace) -> Report:
+    if options.costs:
+        return costs(options.rounds)
+    import torch
     from transformers.models.whisper import feature_extraction_whisper
 
     torch.set_num_threads(1)
@@ -88,15 +144,12 @@ def run(options: argparse.Namespace) -> Report:
     cases: dict[str, Callable[[int], float]] = {}
     errors: dict[str, float] = {}  # by name of the case
     for name in NAMES:
-        settings = dict(MODELS[name])
-        spec, kind = audio_processor(name), str(settings.pop("feature_extractor_type"))
-        extractor = getattr(transformers, kind)(**settings)
-        more: dict[str, Any] = {"padding": True} if kind.startswith("Qwen3") else {}
-        call = {"raw_speech": clip, "sampling_rate": 16000, "return_tensors": "np", **more}
+        spec, (extractor, more) = audio_processor(name), extractor_of(name)
+        call = {"raw_speech": clip, **more}
         audio.prepare(spec)
         cases[f"{name}, Headrace"] = lambda _, spec=spec: _timed(lambda: audio.features(clip, spec))
         cases[f"{name}, transformers"] = lambda _, of=extractor, call=call: _timed(lambda: of(**call))
-        if kind.startswith("Whisper"):
+        if type(extractor).__name__.startswith("Whisper"):
 
             def by_numpy(_: int, of: Any = extractor, call: Any = call) -> float:
                 feature_extraction_whisper.is_torch_available = lambda: False
@@ -167,4 +220,6 @@ def of_units(spec: AudioSpec, seconds: float) -> dict[str, float] | None:
 
 
 if __name__ == "__main__":
-    main(arguments(__doc__, rounds=15, seconds=30.0), run)
+    parser = arguments(__doc__, rounds=15, seconds=30.0)
+    parser.add_argument("--costs", action="store_true", help="write the times of a core for `headrace simulate`")
+    main(parser, run)

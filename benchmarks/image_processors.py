@@ -18,7 +18,6 @@ time, which other work on the machine still makes longer.
 
 import argparse
 import asyncio
-import csv
 import io
 import time
 from collections.abc import Callable
@@ -28,19 +27,19 @@ import numpy as np
 from PIL import Image
 
 import headrace
+from benchmarks.core_costs import Cost, write_costs
 from benchmarks.harness import IMAGE_FILE, Report, arguments, main, progress, table
 from headrace.batching import HeadraceError, UsageError
 from headrace.bitstreams.cache import build
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.hugging_face.names import config, image_processor
-from headrace.host.dpu.processor_work import processor_work, scaler_passes
+from headrace.host.dpu.processor_work import image_work, scaler_passes
 from headrace.host.dpu.processors import Size
 from headrace.sim.hardware.dpu.jpeg import read_jpeg_work
 from headrace.sim.hardware.dpu.processor import DecodeEstimate, processor_cycles
 from headrace.sim.hardware.inputs import decode_clocks
 from headrace.sim.system.card import CUS, MASTERS, estimated_mhz
 from headrace.sim.system.limits import Cu, limits
-from headrace.sim.system.processors import COSTS
 
 MHZ = estimated_mhz("image cu")
 MODELS = (
@@ -143,7 +142,7 @@ def run(options: argparse.Namespace) -> Report:
             width, height = (int(side) for side in size.split("x"))
             taken = clocks(xclbin, name, data)
             by_file, by_size = predicted(name, data)
-            tensor_bytes = processor_work(name)(width, height).tensor_bytes
+            tensor_bytes = image_work(image_processor(name), width, height).tensor_bytes
             card, limit = of_card(taken, len(data), tensor_bytes)
             cpu = least_ms(name, data, options.rounds)
             figures.append(
@@ -169,7 +168,9 @@ def run(options: argparse.Namespace) -> Report:
             cores = card * min(value for way, value in cpu.items() if way != "ours") / 1e3 if len(cpu) > 1 else None
             times.append(f"{name} | {size} | {shown} | {'-' if cores is None else f'{cores:.1f}'}")
     if options.costs:
-        write_costs(figures)
+        write_costs(
+            Cost(each["model"], way, each["size"], ms) for each in figures for way, ms in each["cpu_ms"].items()
+        )
     head = "processor | image | tensor, MB | clocks a pixel | model | estimate | images/s of a CU | images/s of a card"
     text = (
         f"Clocks of the RTL, and images/s at {MHZ} MHz\n\n{table(f'{head} | its limit', rows)}\n\n"
@@ -177,16 +178,6 @@ def run(options: argparse.Namespace) -> Report:
         f"{table('processor | image | ours | torchvision | Pillow | cores', times)}"
     )
     return Report({"rows": figures}, text)
-
-
-def write_costs(figures: list[dict[str, Any]]) -> None:
-    """Write the times of a core to the file that `headrace simulate` reads."""
-    with COSTS.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["processor", "library", "width", "height", "ms"])
-        for each in figures:
-            for way, value in each["cpu_ms"].items():
-                writer.writerow([each["model"], way, *each["size"].split("x"), f"{value:.3g}"])
 
 
 if __name__ == "__main__":

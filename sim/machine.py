@@ -104,11 +104,11 @@ def _system(scenario: Scenario) -> System | None:
         return None
     hardware, preprocess, models = scenario.hardware, scenario.preprocess, scenario.workload.models()
     others = [name for name in models if len(traced(name).graphs) > 1]
-    told = [name for name in ("images", "image_sizes", "processor") if getattr(preprocess, name) is not None]
+    told = [name for name in ("images", "image_sizes") if getattr(preprocess, name) is not None]
     if others and told:
         raise UsageError(f"{option(told[0])}: {others[0]} takes inputs of other kinds")
     if preprocess.processor is not None and preprocess.cpu_costs is not None:
-        raise UsageError("--cpu-costs has no costs of image processors; leave out --processor or --cpu-costs")
+        raise UsageError("--cpu-costs has no costs of processors; leave out --processor or --cpu-costs")
     images = _images(preprocess)
     return System.of(
         hardware.gpu,

@@ -1,7 +1,14 @@
-"""The work of audio settings for a sound of some length, as the cycle model takes it."""
+"""The work of audio settings for a sound of some length, as the cycle model and the simulator take it."""
 
+import math
+from functools import cache
+
+from headrace.batching import UsageError
+from headrace.host.dpu.reference.audio import forms
 from headrace.host.dpu.specs import AudioSpec
+from headrace.host.dpu.units.audio_cu import check
 from headrace.sim.hardware.dpu.audio import NEMO, TARGET_HZ, MelPlan, mel_cu_cycles, norm_cycles
+from headrace.sim.hardware.inputs import AudioWork
 
 
 def mel_plan(spec: AudioSpec) -> MelPlan:
@@ -20,4 +27,28 @@ def mel_cu_clocks(spec: AudioSpec, samples: int, rate: int = TARGET_HZ) -> int:
 def norm_cu_clocks(spec: AudioSpec, samples: int, rate: int = TARGET_HZ) -> int:
     """Return the clocks of CU B for the frames of such a file."""
     frames = spec.frames(spec.resampled(samples, rate))
-    return norm_cycles(frames, spec.n_mels, element_bytes=4 if spec.dtype == "float32" else 2)
+    return norm_cycles(frames, spec.n_mels, element_bytes=value_bytes(spec))
+
+
+def value_bytes(spec: AudioSpec) -> int:
+    """Return the bytes of a value that CU B writes."""
+    return 4 if spec.dtype == "float32" else 2
+
+
+def audio_work(spec: AudioSpec) -> AudioWork:
+    """Return the work of a feature extractor in the simulator, whose sounds have 16 kHz."""
+
+    alike = math.gcd(spec.hop, spec.window) if spec.mel else 1  # samples that do not change the number of frames
+
+    @cache
+    def bytes_of(samples: int) -> int:
+        return sum(math.prod(form.shape) * form.dtype.itemsize for form in forms(spec, samples).values())
+
+    def tensor_bytes(samples: int) -> int:
+        return bytes_of(spec.resampled(samples, TARGET_HZ) // alike * alike)
+
+    try:
+        check(spec)
+    except UsageError as error:
+        return AudioWork(tensor_bytes, str(error), longest_s=spec.longest_s)
+    return AudioWork(tensor_bytes, mel_plan(spec), spec.n_mels, value_bytes(spec), spec.longest_s)

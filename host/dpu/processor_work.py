@@ -1,10 +1,12 @@
-"""The work of an image processor for an image of some size, as the cycle model and the simulator take it."""
+"""The work of a processor by its name, as the simulator takes it, and the passes of an image processor for an image of
+some size, as the cycle model takes them."""
 
 import math
-from collections.abc import Callable
+from functools import partial
 
 from headrace.batching import UnsupportedInput
-from headrace.host.dpu.hugging_face.names import image_processor
+from headrace.host.dpu.audio_work import audio_work
+from headrace.host.dpu.hugging_face.names import processor
 from headrace.host.dpu.processors import (
     Images,
     MergedPatches,
@@ -14,27 +16,29 @@ from headrace.host.dpu.processors import (
     Size,
 )
 from headrace.host.dpu.reference.processor import forms
+from headrace.host.dpu.specs import AudioSpec
 from headrace.host.dpu.units.program import CuPass, Program, program
 from headrace.sim.hardware.dpu.processor import Layout, Patches, Planes, ScalerPass, Workspace
-from headrace.sim.system.processors import ProcessorWork
+from headrace.sim.hardware.inputs import AudioWork
+from headrace.sim.system.processors import ImageWork, ImageWorkOf
 
 
-def processor_work(name: str) -> Callable[[int, int], ProcessorWork]:
-    """Return the function that tells the work of a processor by width and height of an image.
+def processor_work(name: str) -> ImageWorkOf | AudioWork:
+    """Return the work of an image processor, by width and height of an image, or that of a feature extractor.
 
     Raises UsageError for an unknown name, as the function does for a size that the processor does not take."""
-    spec = image_processor(name)
+    spec = processor(name)
+    return audio_work(spec) if isinstance(spec, AudioSpec) else partial(image_work, spec)
 
-    def work(width: int, height: int) -> ProcessorWork:
-        size = Size(width, height)
-        tensors = forms(spec, size).values()
-        tensor_bytes = sum(math.prod(form.shape) * form.dtype.itemsize for form in tensors)
-        try:
-            return ProcessorWork(tensor_bytes, scaler_passes(spec, size))
-        except UnsupportedInput as error:
-            return ProcessorWork(tensor_bytes, str(error))
 
-    return work
+def image_work(spec: ProcessorSpec, width: int, height: int) -> ImageWork:
+    """Return the work of an image processor for an image. Raises UsageError for a size that it does not take."""
+    size = Size(width, height)
+    tensor_bytes = sum(math.prod(form.shape) * form.dtype.itemsize for form in forms(spec, size).values())
+    try:
+        return ImageWork(tensor_bytes, scaler_passes(spec, size))
+    except UnsupportedInput as error:
+        return ImageWork(tensor_bytes, str(error))
 
 
 def scaler_passes(spec: ProcessorSpec, source: Size) -> tuple[ScalerPass, ...]:

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from headrace.batching.errors import UsageError
-from headrace.sim.hardware.inputs import Inputs, KnownImage, Values
+from headrace.sim.hardware.inputs import Inputs, Values
 from headrace.sim.hardware.pcie import A100_LINK, Link, to_device
 from headrace.sim.preprocessing import Preprocessor, Step
 
@@ -76,13 +76,15 @@ class CpuCosts:
 
     def seconds(self, inputs: Inputs, sizes: Values) -> Values:
         """Return the seconds of a core for each request, with every core at work. At low load this is too much."""
+        cost = self.image if inputs.kind == "image" else self.audio
+        known = inputs.core_seconds(sizes, self.label) if inputs.labels else self._usual_seconds(inputs, sizes)
+        return cost.contention * known
+
+    def _usual_seconds(self, inputs: Inputs, sizes: Values) -> Values:
         if inputs.kind == "image":
-            known = inputs.core_seconds(sizes, self.label)
-            if known is not None:
-                return self.image.contention * known
-            work = self.image.pixel_s * inputs.pixels(sizes) + self.image.byte_s * inputs.file_bytes(sizes)
-            return self.image.contention * (self.image.image_s + work)
-        return self.audio.contention * (self.audio.clip_s + self.audio.second_s * inputs.seconds(sizes))
+            work = self.image.pixel_s * inputs.amount(sizes) + self.image.byte_s * inputs.file_bytes(sizes)
+            return self.image.image_s + work
+        return self.audio.clip_s + self.audio.second_s * inputs.amount(sizes)
 
     def scaled(self, factor: float) -> "CpuCosts":
         """Return the costs of cores that take `factor` times as long. Raises UsageError for a factor below 0."""
@@ -166,22 +168,20 @@ def _text(value: object) -> str:
 
 
 def cpu_preprocessor(
-    kind: str,
+    inputs: Inputs,
     cores: int,
     costs: CpuCosts,
     *,
     taken: int = 0,
-    images: tuple[KnownImage, ...] = (),
     gpu_link: Link = A100_LINK,
 ) -> Preprocessor:
     """Return a preprocessor of CPU cores, followed by the tensor's way to the GPU.
 
     Args:
-        kind: "image" or "audio".
+        inputs: The inputs.
         cores: The cores of the machine.
         costs: The seconds that a core takes.
         taken: The cores that are kept for other work.
-        images: Images at hand, if sizes are numbers of these.
         gpu_link: The PCIe link of the GPU.
 
     Raises:
@@ -191,7 +191,6 @@ def cpu_preprocessor(
         raise UsageError(f"{cores} CPU cores; give 1 to {MAX_CORES}")
     if not 0 <= taken < cores:
         raise UsageError(f"{taken} of {cores} CPU cores are taken by other work: leave at least 1 for preprocessing")
-    inputs = Inputs(kind, images)
 
     def seconds(sizes: Values) -> Values:
         return costs.seconds(inputs, sizes)

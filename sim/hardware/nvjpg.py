@@ -20,7 +20,7 @@ from typing import Final
 
 from headrace.batching.errors import UsageError
 from headrace.sim.hardware.gpu.mig import Gpu, Instance
-from headrace.sim.hardware.inputs import IMAGE_TENSOR_BYTES, TYPICAL_PIXELS, Inputs, KnownImage, Values
+from headrace.sim.hardware.inputs import IMAGE_TENSOR_BYTES, TYPICAL_PIXELS, Inputs, Values
 from headrace.sim.hardware.pcie import gpu_link, to_device
 from headrace.sim.preprocessing import Preprocessor, Step
 
@@ -40,30 +40,27 @@ def kernels_s(pixels: Values, bandwidth_bytes_s: float) -> Values:
 
 
 def nvjpg_preprocessor(
-    kind: str,
+    inputs: Inputs,
     gpu: Gpu,
     instances: Sequence[Instance],
     *,
     engine_images_s: float = ENGINE_IMAGES_S,
-    images: tuple[KnownImage, ...] = (),
 ) -> Preprocessor:
     """Return a preprocessor of the JPEG engines of the given instances.
 
     The engines share one queue: the model does not follow which instance takes an image.
 
     Args:
-        kind: "image"; the engines take nothing else.
+        inputs: Images; the engines take nothing else.
         gpu: The GPU.
         instances: Its instances, each with an engine.
         engine_images_s: What an engine decodes a second of images of TYPICAL_PIXELS.
-        images: Images at hand, if sizes are numbers of these.
 
     Raises:
         UsageError: An instance has no engine, or the inputs are audio.
     """
-    if kind == "audio":
+    if inputs.kind == "audio":
         raise UsageError("nvjpg decodes JPEG and no audio: preprocess with cpu or dpu")
-    inputs = Inputs(kind, images)
     if not instances:
         raise UsageError(f"nvjpg needs instances of {gpu.name}: give one or more")
     without = sorted({each.profile.name for each in instances if not each.profile.jpeg_engines})
@@ -80,10 +77,10 @@ def nvjpg_preprocessor(
     bandwidth = min(gpu.bandwidth_of(each.profile) for each in instances)
 
     def decode(sizes: Values) -> Values:
-        return inputs.pixels(sizes) / (engine_images_s * TYPICAL_PIXELS)
+        return inputs.amount(sizes) / (engine_images_s * TYPICAL_PIXELS)
 
     def resize(sizes: Values) -> Values:
-        return kernels_s(inputs.pixels(sizes), bandwidth)
+        return kernels_s(inputs.amount(sizes), bandwidth)
 
     return Preprocessor(
         "nvjpg",

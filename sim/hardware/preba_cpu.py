@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.sim.hardware.cpu import AudioCost, CpuCosts, ImageCost
-from headrace.sim.hardware.inputs import HOP, IMAGE_TENSOR_BYTES, MEL_BYTES, MELS, SAMPLE_RATE, TYPICAL_FILE_BYTES
+from headrace.sim.hardware.dpu.audio import HOP
+from headrace.sim.hardware.inputs import IMAGE_TENSOR_BYTES, MEL_BYTES, MELS, SAMPLE_RATE, TYPICAL_FILE_BYTES
 
 # ---- the paper's numbers ----
 CORES: Final = 32  # Section 5: an AMD EPYC 7502

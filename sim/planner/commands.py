@@ -70,6 +70,8 @@ def serve(scenario: Scenario) -> tuple[str | None, str | None]:
     words += ["--max-batch", str(max_batch_of(scenario))]
     cus = cus_of(system.preprocessor)
     words += ["--preprocess", "dpu" if cus else "cpu"]
+    if scenario.preprocess.processor is not None:
+        words += ["--processor", scenario.preprocess.processor]
     for name, count in cus.items():
         words += [_CUS[name], str(count)]
     note = "the DPU is emulated (sw_emu) unless --xclbin gives a card's container" if cus else None

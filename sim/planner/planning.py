@@ -46,7 +46,7 @@ def plan(
         slo_ms: The target latency of the share `quantile` (0.99) of the requests.
         rate_rps: The mean arrival rate; or `replay`, a file with arrivals.
         ray: The Ray cluster to simulate on; this machine's cores if not given.
-        target: Other fields of the target: quantile, gpus, least, budget_usd, lengths, traffic, burst_s ...
+        target: Other fields of the target: quantile, gpus, least, budget_usd, lengths, processor, traffic ...
 
     Returns the plan. Raises UsageError, and HeadraceError where nothing meets the target."""
     if (rate_rps is None) == (replay is None):

@@ -10,6 +10,7 @@ from headrace.sim.hardware.gpu.mig import gpu_named, partitions
 from headrace.sim.planner.bounds import bounds_of
 from headrace.sim.planner.target import Candidate, Hardware, Target
 from headrace.sim.system.card import too_many
+from headrace.sim.system.processors import check_kind
 from headrace.sim.system.system import CORES
 from headrace.sim.workload.settings import Workload
 from headrace.sim.zoo.traced import traced
@@ -21,12 +22,19 @@ BUCKETS_S: Final = (2.5, 5.0)  # the buckets of audio; the first is PREBA's
 
 
 def preprocessings(target: Target) -> list[str]:
+    """Return the ways of preprocessing to try. Raises UsageError for a processor of other inputs than the model's."""
     networks = [traced(name) for name in Workload(target.model).models()]
-    if any(network.step_s is None and len(network.graphs) > 1 for network in networks):
+    texts = [network.name for network in networks if network.step_s is None and len(network.graphs) > 1]
+    if texts and target.processor is not None:
+        raise UsageError(f"--processor {target.processor}: {texts[0]} takes text; leave it out")
+    if texts:
         return ["ideal"]
     images = all(network.step_s is None for network in networks)
+    if target.processor is not None:
+        check_kind(target.processor, "image" if images else "audio")
     ways = [f"cpu:{CORES * sockets}" for sockets in SOCKETS]
-    return [*ways, *(["nvjpg"] if images else []), *(f"dpu:{cus}" for cus in CUS)]
+    decoders = ["nvjpg"] if images and target.processor is None else []
+    return [*ways, *decoders, *(f"dpu:{cus}" for cus in CUS)]
 
 
 def hardware_of(target: Target) -> tuple[list[Hardware], list[str]]:

@@ -63,6 +63,8 @@ class Target:
     replay_speed: float = 1.0
     image_pixels: int | None = None
     images: str | None = None
+    image_sizes: str | None = None
+    processor: str | None = None
     overhead_ms: float = 0.0
     prices: str | None = None
 
@@ -147,6 +149,8 @@ class Target:
             shares=self.shares,
             replay=self.replay,
             images=self.images,
+            image_sizes=self.image_sizes,
+            processor=self.processor,
             overhead_ms=self.overhead_ms,
             **({} if self.image_pixels is None else {"image_pixels": self.image_pixels}),
         )

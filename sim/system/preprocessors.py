@@ -9,14 +9,14 @@ nvjpg                       the JPEG engines of the GPU's instances
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from headrace.batching.errors import UsageError
 from headrace.sim.hardware.cpu import LIBRARY_COSTS, MEASURED, CpuCosts, cpu_preprocessor
 from headrace.sim.hardware.gpu.mig import Gpu, Instance
-from headrace.sim.hardware.inputs import KnownImage
+from headrace.sim.hardware.inputs import Inputs
 from headrace.sim.hardware.nvjpg import nvjpg_preprocessor
 from headrace.sim.hardware.pcie import gpu_link
 from headrace.sim.hardware.preba_cpu import PAPER_IMPLIED
@@ -33,19 +33,17 @@ class Host:
     """The server that a preprocessor is part of.
 
     Attributes:
-        kind: The kind of inputs.
+        inputs: The inputs.
         gpu: The GPU.
         instances: Its instances.
         taken: The cores of the CPU that do other work.
-        images: The images at hand.
         costs: Sets of costs of the CPU. The first is the default, and the first of a label is taken.
     """
 
-    kind: str
+    inputs: Inputs
     gpu: Gpu
     instances: Sequence[Instance] = ()
     taken: int = 0
-    images: tuple[KnownImage, ...] = ()
     costs: tuple[CpuCosts, ...] = COSTS
 
 
@@ -85,15 +83,16 @@ def _cpu(words: Sequence[str], host: Host) -> Preprocessor:
     if not 1 <= len(words) <= 2:
         raise UsageError("give a number of cores and, if need be, a label of costs, such as cpu:32:librosa")
     costs = {each.label: each for each in reversed(host.costs)}
+    if host.inputs.labels:  # where only the seconds are known, cores slow each other down as by the default
+        costs = {label: costs.get(label, replace(host.costs[0], label=label)) for label in host.inputs.labels}
     label = words[1] if len(words) == 2 else host.costs[0].label
     if label not in costs:
         raise UsageError(f"there are no costs {label!r}; choose from {', '.join(reversed(costs))}")
     return cpu_preprocessor(
-        host.kind,
+        host.inputs,
         _count(words[0], "cores"),
         costs[label],
         taken=host.taken,
-        images=host.images,
         gpu_link=gpu_link(host.gpu.name),
     )
 
@@ -109,12 +108,11 @@ def _dpu(words: Sequence[str], host: Host) -> Preprocessor:
     if unknown or len(set(settings)) < len(settings):
         raise UsageError("settings after the CUs are queue and p2p, each at most once")
     return dpu_preprocessor(
-        host.kind,
+        host.inputs,
         counts[0],
         counts[1] if len(counts) > 1 else None,
         start="queue" if "queue" in settings else "kernel",
         to_gpu="p2p" if "p2p" in settings else "host",
-        images=host.images,
         gpu_link=gpu_link(host.gpu.name),
     )
 
@@ -122,7 +120,7 @@ def _dpu(words: Sequence[str], host: Host) -> Preprocessor:
 def _nvjpg(words: Sequence[str], host: Host) -> Preprocessor:
     if words:
         raise UsageError("nvjpg takes no settings: its engines are those of the partition")
-    return nvjpg_preprocessor(host.kind, host.gpu, host.instances, images=host.images)
+    return nvjpg_preprocessor(host.inputs, host.gpu, host.instances)
 
 
 def _count(text: str, what: str) -> int:

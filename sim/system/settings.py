@@ -18,8 +18,8 @@ class Preprocess:
     )
     processor: str | None = setting(
         default=None,
-        help="An image processor of Hugging Face that makes the tensors: a name that `headrace preprocess processors` "
-        "lists, or the folder of a model.",
+        help="The image processor or feature extractor of Hugging Face that makes the tensors: a name that "
+        "`headrace preprocess processors` lists, a preprocessor_config.json, or the folder of a model.",
         advanced=True,
     )
     image_sizes: str | None = setting(

@@ -28,13 +28,12 @@ from headrace.sim.hardware import cpu
 from headrace.sim.hardware.gpu import power
 from headrace.sim.hardware.gpu.mig import Gpu, Instance, InstanceProfile, gpu_named, partition
 from headrace.sim.hardware.gpu.slice import PREBA, PRECISIONS, check_fits, slice_of, slice_profile, slice_times
-from headrace.sim.hardware.inputs import KnownImage
+from headrace.sim.hardware.inputs import UNITS, KnownImages, usual
 from headrace.sim.preprocessing import Preprocessor, Sizes, Times
 from headrace.sim.simulation import Simulation
 from headrace.sim.system import cost
-from headrace.sim.system.dpu_server import UNITS
 from headrace.sim.system.preprocessors import COSTS, Host, parse, read_costs
-from headrace.sim.system.processors import known_images
+from headrace.sim.system.processors import inputs_of
 from headrace.sim.workload.images import ImageSizes, Pixels, draw
 from headrace.sim.zoo.traced import traced
 
@@ -86,7 +85,7 @@ class System:
             active_slices: How many slices serve; None for all.
             cpu_costs: A file with costs of the CPU.
             image_sizes: The pixels of all images, or sizes of several.
-            processor: The image processor, as `processors.known_images` takes it. It needs sizes.
+            processor: The processor, as `processors.inputs_of` takes it. That of images needs sizes.
             precision: One of PRECISIONS.
             prices: The prices of parts, as `cost.given_prices` takes them.
 
@@ -110,22 +109,20 @@ class System:
         tokens = [network.name for network in networks if network.step_s is None and len(network.graphs) > 1]
         if tokens and preprocess != "ideal":
             raise UsageError(f"--preprocess {preprocess}: {tokens[0]} takes text; give ideal")
-        if audio and processor is not None:
-            raise UsageError(f"--processor {processor}: {audio[0]} takes audio; leave it out")
         sizes = None if isinstance(image_sizes, int) else image_sizes
         images = np.array([image_sizes], np.float64) if sizes is None else sizes.pixels
-        known: tuple[KnownImage, ...] = ()
-        if processor is not None and preprocess != "ideal":
-            if sizes is None:
-                raise UsageError(f"--processor {processor} works by width and height; give --image-sizes")
-            known = known_images(processor, sizes, preprocess)
-            images = np.arange(len(known), dtype=np.float64)
+        kind = "audio" if audio else "image"
+        if processor is None or preprocess == "ideal":
+            inputs = usual(kind)
+        else:
+            inputs = inputs_of(processor, kind, sizes, preprocess)
+        if isinstance(inputs, KnownImages):
+            images = np.arange(len(inputs.images), dtype=np.float64)
         host = Host(
-            "audio" if audio else "image",
+            inputs,
             gpu,
             instances[:active],
             taken=active,
-            images=known,
             costs=COSTS if cpu_costs is None else (read_costs(cpu_costs), *COSTS),
         )
         try:

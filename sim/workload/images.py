@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -67,6 +68,7 @@ def read_images(path: Path) -> ImageSizes:
     return _sizes(sizes, weights, file_bytes)
 
 
+@lru_cache(maxsize=4)  # a search asks for the same ones again and again
 def parse_sizes(text: str) -> ImageSizes:
     """Return the sizes in a text such as "500x375,1024x768:2", with weights after colons. Raises UsageError."""
     sizes: list[tuple[int, int]] = []
@@ -88,6 +90,7 @@ def parse_sizes(text: str) -> ImageSizes:
     return _sizes(sizes, weights, [])
 
 
+@lru_cache(maxsize=4)
 def one_size(width: int, height: int) -> ImageSizes:
     """Return one size."""
     return _sizes([(width, height)], [1.0], [])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm, t
 
 from headrace.batching import HeadraceError, UsageError
+from headrace.sim.hardware.cpu import MEASURED
 from headrace.sim.hardware.gpu.mig import GPUS, partitions
 from headrace.sim.hardware.gpu.power import CPU
 from headrace.sim.planner import bounds, search, space
@@ -21,6 +22,7 @@ from headrace.sim.planner.target import LEAST, Candidate, Hardware, Target
 from headrace.sim.planner.trials import Trial, doubt_of, max_late, measure
 from headrace.sim.run import run_scenario
 from headrace.sim.system.cost import PRICES_USD
+from headrace.sim.system.processors import core_seconds
 
 FEW = 2500  # requests of the last round
 
@@ -110,6 +112,65 @@ def check_against_everything(target):
 )
 def test_the_winner_is_what_trying_everything_finds(small, model, rate, slo, gpus, least):
     check_against_everything(Target(model, rate, slo, "a100-40gb", gpus=gpus, least=least, quantile=0.9))
+
+
+@pytest.mark.parametrize(
+    ("model", "rate", "slo", "processor", "sizes"),
+    [
+        # Seven processes leave too few of 32 cores for it, and two CUs are too slow.
+        ("resnet50", 530, 150, "qwen2-vl", "1024x768"),
+        pytest.param("whisper_small_encoder", 60, 150, "whisper-tiny", None, marks=pytest.mark.slow),
+        pytest.param("conformer_small", 150, 80, "seamless-m4t-v2", None, marks=pytest.mark.slow),  # the DPU refuses it
+    ],
+)
+def test_so_it_is_with_the_work_of_a_processor(small, model, rate, slo, processor, sizes):
+    target = Target(model, rate, slo, "a100-40gb", processor=processor, image_sizes=sizes, quantile=0.9)
+    check_against_everything(target)
+
+
+def test_a_processor_strikes_out_what_is_too_slow_for_it(small):
+    target = Target("resnet50", 530, 150, "a100-40gb", processor="qwen2-vl", image_sizes="1024x768")
+    able = [each for each in space.hardware_of(target)[0] if bounds.bounds_of(target, each).able_rps > 530]
+    assert {(each.partition, each.preprocess) for each in able} == {
+        (parts, "cpu:32") for parts in ("1g.5gb:4,3g.20gb:1", "3g.20gb:2", "7g.40gb:1")
+    }
+
+
+def test_a_plan_takes_the_costs_of_the_processor(small):
+    one = Hardware(1, "7g.40gb:1", "cpu:32")
+    usual, whisper = (
+        bounds.bounds_of(Target("whisper_small_encoder", 1.0, 900, "a100-40gb", lengths="5", processor=processor), one)
+        for processor in (None, "whisper-tiny")
+    )
+    taken = core_seconds("whisper-tiny")["ours"](np.array([5.0]))[0]
+    assert whisper.capacity_rps["cpu"] == pytest.approx(31 / taken / MEASURED.audio.contention)  # a core launches
+    assert whisper.capacity_rps["cpu"] < usual.capacity_rps["cpu"] / 1.2
+
+
+def test_a_processor_that_the_dpu_refuses_leaves_the_cores(small):
+    target = Target("conformer_small", 1.0, 900, "a100-40gb", processor="seamless-m4t-v2")
+    possible, refused = space.hardware_of(target)
+    assert {each.preprocess for each in possible} == {"cpu:32"}
+    assert "the audio CUs do not have it: gain is 32768.0; the DPU takes 1.0 only; give --preprocess cpu" in refused[-1]
+
+
+@pytest.mark.parametrize(
+    ("model", "processor", "says"),
+    [
+        ("citrinet", "clip-vit-base-patch32", "is for images, and --model takes audio; name a processor for audio"),
+        ("resnet50", "whisper-tiny", "is for audio, and --model takes images; name a processor for images"),
+        ("bert_base", "whisper-tiny", "--processor whisper-tiny: bert_base takes text; leave it out"),
+        ("citrinet", "whisper-tinny", "there is no processor 'whisper-tinny'; did you mean"),
+        ("resnet50", "gemma-3", None),  # whose time of a core is not measured
+    ],
+)
+def test_a_plan_refuses_a_processor_of_other_inputs(small, model, processor, says):
+    target = Target(model, 1.0, 900, "a100-40gb", processor=processor)
+    if says is None:
+        assert {each.preprocess for each in space.hardware_of(target)[0]} == {"dpu:2"}
+        return
+    with pytest.raises(UsageError, match=says):
+        plan(target, run)
 
 
 def check_on_two_partitions(rate, slo, least):

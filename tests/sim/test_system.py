@@ -10,7 +10,7 @@ from headrace.batching import POLICIES, UsageError, find_policy
 from headrace.batching.settings import option
 from headrace.sim.hardware.cpu import MEASURED
 from headrace.sim.hardware.gpu.slice import PREBA, slice_of, slice_times
-from headrace.sim.hardware.inputs import TYPICAL_PIXELS, Inputs
+from headrace.sim.hardware.inputs import TYPICAL_PIXELS, Images
 from headrace.sim.run import run_scenario
 from headrace.sim.scenario import Scenario, scenario_of
 from headrace.sim.system.system import System
@@ -55,7 +55,7 @@ def test_saturated_slices_serve_what_their_profiles_say(partition):
 def test_one_core_serves_what_one_core_prepares():
     scenario = SERVER.having(preprocess="cpu:2", active_slices=1, rate_rps=5000.0)  # the other core launches kernels
     result = run_scenario(scenario)[0].result
-    second_s = MEASURED.seconds(Inputs("image"), np.array([float(TYPICAL_PIXELS)]))[0]
+    second_s = MEASURED.seconds(Images(), np.array([float(TYPICAL_PIXELS)]))[0]
     assert result["throughput_rps"] == pytest.approx(1 / second_s, rel=0.02)
     assert result["preprocess_utilization"]["cpu"] == pytest.approx(1.0, abs=0.02)
 

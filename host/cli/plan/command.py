@@ -48,7 +48,18 @@ MACHINE = (
     "corpus",
     "trees",
 )  # settings of the machine that --tune finds parameters for
-REQUESTS = (TRAFFIC, "burst_s", "lengths", "cpu_costs", "image_pixels", "images", "overhead_ms", "prices")
+REQUESTS = (
+    TRAFFIC,
+    "burst_s",
+    "lengths",
+    "cpu_costs",
+    "processor",
+    "image_sizes",
+    "image_pixels",
+    "images",
+    "overhead_ms",
+    "prices",
+)
 
 
 class Least(StrEnum):

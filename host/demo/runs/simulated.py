@@ -31,12 +31,13 @@ from headrace.host.demo.runs.serving import Run
 from headrace.host.demo.runs.simulated_inputs import Input, Inputs, audio_inputs, image_inputs
 from headrace.sim.engine import Arrivals
 from headrace.sim.experiments.preba.conditions import CPU_CORES, GPU, SEVENTHS
+from headrace.sim.hardware.inputs import UNITS, usual
 from headrace.sim.hardware.pcie import FPGA_LINK, to_device
 from headrace.sim.hardware.settings import PRECISION
 from headrace.sim.preprocessing import Preprocessor, Step
 from headrace.sim.simulation import simulate
 from headrace.sim.system.card import HBM_PORTS, MASTERS
-from headrace.sim.system.dpu_server import CLOCK_HZ, START_S, UNITS
+from headrace.sim.system.dpu_server import CLOCK_HZ, START_S
 from headrace.sim.system.preprocessors import Host, parse
 from headrace.sim.system.system import System
 
@@ -165,7 +166,8 @@ def _simulated(options: DemoOptions, inputs: Inputs, run: Run, emulated: tuple[i
         except UsageError as error:  # its message begins with options that the demo does not have
             raise UsageError(f"--max-batch {options.max_batch}: {error.__cause__}") from error
     capacity = _capacity(policy(), profiles, models, lengths)
-    host = Host("audio" if inputs.what == "sounds" else "image", system.gpu, system.slices, taken=len(system.slices))
+    kind = "audio" if inputs.what == "sounds" else "image"
+    host = Host(usual(kind), system.gpu, system.slices, taken=len(system.slices))
     core_s = np.array(core_seconds([each.preprocess for each in known]))
     dpu, cus = _dpu(host, known, core_s, indexes, capacity, emulated)
     servers = {
@@ -240,13 +242,14 @@ def _dpu(
 
     It has as many CUs of each kind as keep up with the slices, but at least as many as the emulated DPU. Inputs that it
     does not take go on to the CPU."""
-    clocks = np.array([each.clocks for each in inputs])
-    taken = clocks > 0
+    taken = np.array([bool(each.clocks) for each in inputs])
     file_bytes = np.array([each.file_bytes for each in inputs], np.float64)
     base = parse("dpu:1", host)
     units = [step.name for step in base.steps if step.name in UNITS]
     link = to_device(base.steps[0].name, FPGA_LINK, lambda _: file_bytes)
-    better = {link.name: link.service_s(file_bytes), units[0]: START_S["kernel"] + clocks / CLOCK_HZ}
+    clocks = np.array([each.clocks or (0,) * len(units) for each in inputs])
+    better = {link.name: link.service_s(file_bytes)}
+    better |= {unit: START_S["kernel"] + clocks[:, number] / CLOCK_HZ for number, unit in enumerate(units)}
     known = _tabulated(base, inputs, better)
     numbers = np.arange(len(inputs), dtype=np.float64)
     steps: list[Step] = []

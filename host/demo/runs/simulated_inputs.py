@@ -14,7 +14,7 @@ from headrace.host.demo.inputs.prepared_files import PreparedFile, PreparedFiles
 from headrace.host.demo.inputs.prepared_images import PreparedImages
 from headrace.host.demo.networks import ImageNetwork
 from headrace.host.demo.runs.serving import Run
-from headrace.host.dpu.audio_work import mel_cu_clocks
+from headrace.host.dpu.audio_work import mel_cu_clocks, norm_cu_clocks
 from headrace.host.dpu.reference import audio, audio_file, image
 from headrace.host.dpu.specs import AudioSpec, ImageSpec
 from headrace.host.dpu.units.run_limits import SOS
@@ -38,7 +38,8 @@ class Input:
     Attributes:
         length: in the network's unit.
         size: pixels (1 if the DPU did not report them) or seconds.
-        clocks: of the first CU; 0 if the DPU does not take the input, so that the CPU preprocesses it.
+        clocks: of each CU that the input passes, in turn; empty if the DPU does not take the input, so that the CPU
+            preprocesses it.
         clocks_from: the source of `clocks`.
         preprocess: preprocesses the input on a CPU core.
     """
@@ -46,7 +47,7 @@ class Input:
     length: float
     size: float
     file_bytes: int
-    clocks: int
+    clocks: tuple[int, ...]
     clocks_from: str
     preprocess: Callable[[], object]
 
@@ -86,18 +87,18 @@ def _pixels(file: PreparedFile) -> int:
     return 1 if file.dpu is None or not file.on_dpu else file.dpu.source_pixels or 1
 
 
-def _image_clocks(file: PreparedFile, spec: ImageSpec, bytes_left: int) -> tuple[str, int]:
+def _image_clocks(file: PreparedFile, spec: ImageSpec, bytes_left: int) -> tuple[str, tuple[int, ...]]:
     """Return the clocks of the image CU and their source. The cycle model takes no more than `bytes_left` bytes."""
     if file.dpu is None or not file.on_dpu:
-        return "", 0
+        return "", ()
     if file.dpu.counters is not None:
-        return "hw_emu", file.dpu.counters["cycles"]
+        return "hw_emu", (file.dpu.counters["cycles"],)
     if _modelled_bytes(file.data) <= bytes_left:
         try:
-            return CYCLE_MODEL, image_cu_cycles(read_jpeg_work(file.data), resize_short=spec.resize_short)
+            return CYCLE_MODEL, (image_cu_cycles(read_jpeg_work(file.data), resize_short=spec.resize_short),)
         except UsageError:  # the file is damaged below the crop, where the CU did not look
             pass
-    return "pixels and bytes", round(float(estimated_clocks(np.array(_pixels(file)), np.array(len(file.data)))))
+    return "pixels and bytes", (round(float(estimated_clocks(np.array(_pixels(file)), np.array(len(file.data))))),)
 
 
 def _modelled_bytes(jpeg: bytes) -> int:
@@ -121,13 +122,13 @@ def audio_inputs(prepared: Mapping[str, PreparedAudio], run: Run) -> Inputs:
     return Inputs("sounds", traced_names, inputs)
 
 
-def _audio_clocks(data: bytes, spec: AudioSpec) -> int:
-    """Return the clocks of CU A, or 0 if the DPU does not take the file."""
+def _audio_clocks(data: bytes, spec: AudioSpec) -> tuple[int, ...]:
+    """Return the clocks of CU A and CU B, or none if the DPU does not take the file."""
     try:
         header = audio_file.pcm(data, spec.rates, spec.longest_s)
     except UnsupportedInput:
-        return 0
-    return mel_cu_clocks(spec, header.frames, header.rate)
+        return ()
+    return mel_cu_clocks(spec, header.frames, header.rate), norm_cu_clocks(spec, header.frames, header.rate)
 
 
 def _sent_files(prepared: Mapping[str, PreparedFiles], run: Run) -> dict[tuple[str, str], tuple[int, PreparedFile]]:

@@ -56,7 +56,7 @@ from headrace.sim.experiments.preba.rows import Rows, Run, knee, latency_knee, m
 from headrace.sim.experiments.preba.transfers import transfers
 from headrace.sim.experiments.report import NEAR, Claim, Kind
 from headrace.sim.hardware.gpu.slice import LATENCY_KNEE
-from headrace.sim.hardware.inputs import TYPICAL_PIXELS, Inputs
+from headrace.sim.hardware.inputs import TYPICAL_PIXELS, usual
 from headrace.sim.hardware.preba_cpu import clip_core_s, clips_per_s, derivation
 
 # Section 3.2, of MobileNet, SqueezeNet and Swin.
@@ -563,7 +563,7 @@ def _flat_rps(run: Run) -> float:
 def pcie(rows: Rows, folder: Path) -> list[Claim]:
     def bytes_of(model: str, lengths: str) -> float:
         """Return the bytes to the DPU and back for a request of mean size."""
-        inputs = Inputs("audio" if lengths else "image")
+        inputs = usual("audio" if lengths else "image")
         seconds = {"": float(TYPICAL_PIXELS), **MEANS_S}[lengths]
         size = np.array([seconds])
         return float((inputs.file_bytes(size) + inputs.tensor_bytes(size))[0])

@@ -17,7 +17,7 @@ import numpy as np
 
 from headrace.sim.experiments.preba.conditions import AUDIO_NETWORKS, CPU_CORES, GPU, IMPLIED, SATURATING_RPS, SEVENTHS
 from headrace.sim.hardware.cpu import AudioCost, CpuCosts, ImageCost
-from headrace.sim.hardware.inputs import TYPICAL_PIXELS, Inputs
+from headrace.sim.hardware.inputs import TYPICAL_PIXELS, usual
 from headrace.sim.run import run_scenario
 from headrace.sim.scenario import Scenario
 from headrace.sim.system.preprocessors import COSTS
@@ -131,7 +131,7 @@ def served(case: Case) -> Served:
 def library_ms(model: str, size: float, label: str) -> float:
     """Return the time of a core (ms) that a library takes for an image of `size` pixels, or for `size` seconds."""
     costs = next(costs for costs in COSTS if costs.label == label)
-    inputs = Inputs("audio" if model in AUDIO_NETWORKS else "image")
+    inputs = usual("audio" if model in AUDIO_NETWORKS else "image")
     return 1e3 * float(costs.seconds(inputs, np.array([size]))[0])
 
 

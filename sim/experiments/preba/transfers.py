@@ -8,7 +8,7 @@ import numpy as np
 
 from headrace.sim.experiments.preba.conditions import MEANS_S
 from headrace.sim.experiments.report import Claim
-from headrace.sim.hardware.inputs import TYPICAL_PIXELS, Inputs
+from headrace.sim.hardware.inputs import TYPICAL_PIXELS, usual
 from headrace.sim.hardware.pcie import A100_LINK, FPGA_LINK, from_device, peer_to_peer, to_device
 
 CASES = {"image": float(TYPICAL_PIXELS), **{f"clip of {name}": seconds for name, seconds in MEANS_S.items()}}
@@ -16,7 +16,7 @@ CASES = {"image": float(TYPICAL_PIXELS), **{f"clip of {name}": seconds for name,
 
 def way_to_gpu_us(kind: str, size: float) -> tuple[float, float, float]:
     """Return the microseconds of both hops of a tensor over the host, and of the one hop from device to device."""
-    tensor_bytes = Inputs(kind).tensor_bytes
+    tensor_bytes = usual(kind).tensor_bytes
     steps = (
         from_device("dpu to host", FPGA_LINK, tensor_bytes),
         to_device("host to gpu", A100_LINK, tensor_bytes),

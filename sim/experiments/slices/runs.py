@@ -27,11 +27,10 @@ from headrace.sim.experiments.slices import tables
 from headrace.sim.experiments.slices.plots import plot_policies, plot_preparing
 from headrace.sim.experiments.slices.rows import Capacity, Served, Server, UnitCount
 from headrace.sim.hardware.gpu.mig import GPUS
-from headrace.sim.hardware.inputs import TYPICAL_PIXELS
+from headrace.sim.hardware.inputs import TYPICAL_PIXELS, UNITS
 from headrace.sim.hardware.settings import PRECISION
 from headrace.sim.run import run_scenario
 from headrace.sim.scenario import Scenario
-from headrace.sim.system.dpu_server import UNITS
 from headrace.sim.system.system import System
 from headrace.sim.workload.lengths import LIBRISPEECH
 

@@ -20,6 +20,7 @@ SIMULATE = ("simulate", "--requests", "10")
 FLEET = (*SIMULATE, "--servers", "2")
 SMDP = ("smdp", "--tau", "0.3051,1.052", "--zeta", "19.9,19.6")
 SLICES = (*SIMULATE, "--accelerator", "a100-40gb", "--model", "swin_t")
+SOUNDS = (*SIMULATE, "--accelerator", "a100-40gb", "--model", "citrinet")
 PLAN = ("plan", "--model", "resnet50", "--rate-rps", "100", "--slo-ms", "50", "--gpu", "a100-40gb")
 TUNE = ("plan", "--rate-rps", "100", "--slo-ms", "50", "--tune", "graph")
 DAY = ("plan", "--model", "resnet50", "--slo-ms", "50", "--gpu", "a100-40gb", "--day")
@@ -173,6 +174,9 @@ NAMED = (  # choices and lists of names
         for option in ("--partition", "--preprocess", "--precision")
     ),
     *((*PLAN, option) for option in ("--model", "--gpu", "--least", "--traffic", "--prices")),
+    *((*PLAN, option) for option in ("--processor", "--image-sizes")),
+    (*SOUNDS, "--preprocess", "cpu:32", "--processor"),
+    (*PLAN, "--model", "citrinet", "--processor"),
     (*PLAN, "--model", "citrinet", "--lengths"),
     *((*SLICES, option) for option in ("--partition", "--preprocess", "--precision", "--model", "--prices")),
 )
@@ -535,6 +539,9 @@ def test_the_demo_names_the_policies_that_can_serve_photos(policies):
         (("--replay", "photo.jpg"), "give one of --rate-rps, --day and --replay, not --rate-rps and --replay"),
         (("--images", "photo.jpg", "--image-pixels", "1"), "--images and --image-pixels both tell sizes"),
         (("--model", "citrinet", "--images", "photos.csv"), "--images: citrinet takes inputs of other kinds"),
+        (("--processor", "qwen2-vl", "--image-pixels", "1000"), "--image-pixels does not tell; give --image-sizes"),
+        (("--processor", "whisper-tiny"), "--processor whisper-tiny is for audio, and --model takes images"),
+        (("--model", "citrinet", "--processor", "qwen2-vl"), "--processor qwen2-vl is for images, and --model takes"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -148,6 +148,17 @@ def test_in_words_it_says_the_winner_its_margin_and_the_command(planned, folder)
     assert "requests" in done.stderr  # progress
 
 
+def test_a_plan_with_a_processor_is_simulated_and_served_with_it(served):
+    done = headrace_here(*VGG16, "--rate-rps", "20", "--processor", "clip-vit-base-patch32", "--json")
+    assert done.returncode == 0, done.stderr
+    best = json.loads(done.stdout)["best"]
+    simulated = headrace_here(*shlex.split(best["simulate"])[1:], "--json")
+    assert json.loads(simulated.stdout)["latency_ms"] == best["latency_ms"]
+    assert "--processor clip-vit-base-patch32" in best["simulate"]
+    (settings,) = served(*shlex.split(best["serve"])[2:])
+    assert settings.processor == "clip-vit-base-patch32"
+
+
 def test_what_was_searched_in_vain_is_a_failure_of_the_run():
     done = headrace(*VGG16, "--rate-rps", "400")
     assert done.returncode == 1 and done.stdout == ""

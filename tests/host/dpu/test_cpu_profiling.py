@@ -8,7 +8,7 @@ from headrace.batching import CorruptInput, UsageError
 from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu import cpu_profiling
 from headrace.host.dpu.cpu_profiling import measure_cpu
-from headrace.sim.hardware.inputs import Inputs
+from headrace.sim.hardware.inputs import Audio
 
 PHOTOS = [photo.jpeg for photo in demo_images()[:6]]
 SOUNDS = [wav(int16(speechlike(seconds, rate)), rate) for seconds, rate in ((1.0, 16000), (4.0, 44100))]
@@ -40,9 +40,7 @@ def test_costs_are_those_that_make_the_times_of_the_files(monkeypatch):
     assert (costs.image.image_s, costs.image.byte_s) == pytest.approx((image_s, byte_s), rel=1e-3)
     assert (costs.audio.clip_s, costs.audio.second_s) == pytest.approx((clip_s, second_s), rel=1e-3)
     assert costs.image.contention == costs.audio.contention == pytest.approx(contention)
-    assert costs.seconds(Inputs("audio"), np.array([10.0])) == pytest.approx(
-        contention * (clip_s + 10 * second_s), rel=1e-3
-    )
+    assert costs.seconds(Audio(), np.array([10.0])) == pytest.approx(contention * (clip_s + 10 * second_s), rel=1e-3)
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.reference.audio import preprocess
 from headrace.host.dpu.specs import AudioSpec, AudioStage, ImageSpec
-from headrace.sim.hardware.inputs import image_of
+from headrace.sim.hardware.inputs import Audio, Inputs, KnownImages, image_of
 from headrace.sim.system.dpu_server import CLOCK_HZ, START_S, dpu_preprocessor
 
 WITHIN = 0.01
@@ -43,9 +43,9 @@ def counted(tmp_path_factory):
     return counters
 
 
-def clocks(kind: str, size: float, **given) -> dict[str, float]:
+def clocks(inputs: Inputs, size: float) -> dict[str, float]:
     """Return the clocks of the CUs in the simulator, by step, without their start."""
-    steps = dpu_preprocessor(kind, 1, **given).steps
+    steps = dpu_preprocessor(inputs, 1).steps
     return {
         step.name: (step.service_s(np.array([size]))[0] - START_S["kernel"]) * CLOCK_HZ
         for step in steps
@@ -63,7 +63,7 @@ def sixteen_khz(data: bytes, longest_s: float) -> tuple[bytes, float]:
     "photo", [pytest.param(p, id=p.name, marks=() if i % 12 == 0 else SLOW) for i, p in enumerate(PHOTOS)]
 )
 def test_a_photo_takes_the_clocks_that_hw_emu_counts(counted, photo):
-    model = clocks("image", 0, images=(image_of(photo.jpeg),))
+    model = clocks(KnownImages((image_of(photo.jpeg),)), 0)
     assert model["image cu"] == pytest.approx(counted(photo.jpeg, ImageSpec())["cycles"], rel=WITHIN)
 
 
@@ -80,6 +80,6 @@ def test_speech_takes_the_clocks_that_hw_emu_counts(counted, source, sounds, lon
     for sound in source()[:sounds]:
         data, seconds = sixteen_khz(sound.data, longest_s)
         assert soundfile.info(io.BytesIO(data)).samplerate == 16000
-        found, model = counted(data, AudioSpec()), clocks("audio", seconds)
+        found, model = counted(data, AudioSpec()), clocks(Audio(), seconds)
         assert model["mel cu"] == pytest.approx(found["mel_cycles"], rel=WITHIN)
         assert model["norm cu"] == pytest.approx(found["norm_cycles"], rel=WITHIN)

@@ -36,7 +36,7 @@ from headrace.sim.experiments.slices.runs import (
 )
 from headrace.sim.experiments.slices.tables import preparing
 from headrace.sim.hardware.gpu.mig import GPUS
-from headrace.sim.system.dpu_server import UNITS
+from headrace.sim.hardware.inputs import UNITS
 
 QUICK = EXPERIMENT.quick
 BRIEF = replace(QUICK, saturated=10, loaded=10)

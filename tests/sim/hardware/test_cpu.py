@@ -18,7 +18,7 @@ from headrace.sim.hardware.cpu import (
     cpu_preprocessor,
     utilization,
 )
-from headrace.sim.hardware.inputs import Inputs, KnownImage
+from headrace.sim.hardware.inputs import Audio, Images, KnownImage, KnownImages, usual
 from headrace.sim.hardware.preba_cpu import (
     PAPER_IMPLIED,
     clip_core_s,
@@ -39,22 +39,22 @@ def seconds(preprocessor, *sizes):
 
 
 def test_a_photo_costs_by_pixels_and_bytes_and_a_sound_by_seconds():
-    images = (KnownImage(1000, 500, 9), KnownImage(2000, 100, 9))
-    by_image = seconds(cpu_preprocessor("image", 4, COSTS, images=images), 1, 0)["cpu"]
+    images = KnownImages((KnownImage(1000, 500, 9), KnownImage(2000, 100, 9)))
+    by_image = seconds(cpu_preprocessor(images, 4, COSTS), 1, 0)["cpu"]
     assert by_image == pytest.approx([1.5 * (1e-4 + 4e-6 + 1e-6), 1.5 * (1e-4 + 2e-6 + 5e-6)])
-    assert seconds(cpu_preprocessor("audio", 4, COSTS), 2.5)["cpu"] == pytest.approx([2 * (1e-3 + 2.5e-2)])
+    assert seconds(cpu_preprocessor(Audio(), 4, COSTS), 2.5)["cpu"] == pytest.approx([2 * (1e-3 + 2.5e-2)])
 
 
 def test_cores_at_other_work_do_not_preprocess():
-    steps = cpu_preprocessor("audio", 32, COSTS, taken=7).steps
+    steps = cpu_preprocessor(Audio(), 32, COSTS, taken=7).steps
     assert [step.servers for step in steps] == [25, 1]
     with pytest.raises(UsageError, match="leave at least 1"):
-        cpu_preprocessor("audio", 7, COSTS, taken=7)
+        cpu_preprocessor(Audio(), 7, COSTS, taken=7)
 
 
 def test_one_core_is_busy_to_the_full_and_gives_one_request_a_service_time():
     """All requests come at once."""
-    one = Stations(cpu_preprocessor("audio", 1, COSTS))
+    one = Stations(cpu_preprocessor(Audio(), 1, COSTS))
     numbers, ready = one.take(np.zeros(1000), np.full(1000, 2.5))
     more, last = one.end()
     numbers, ready = np.concatenate((numbers, more)), np.concatenate((ready, last))
@@ -76,7 +76,7 @@ def test_the_rates_that_pcie_implies():
 
 def test_the_cores_of_citrinet_imply_some_130_ms_a_clip():
     assert clip_core_s() == pytest.approx(0.130, rel=0.02)
-    clip = seconds(cpu_preprocessor("audio", 32, PAPER_IMPLIED), 2.5)["cpu"]
+    clip = seconds(cpu_preprocessor(Audio(), 32, PAPER_IMPLIED), 2.5)["cpu"]
     assert clip == pytest.approx([clip_core_s()])
 
 
@@ -94,7 +94,7 @@ def test_the_derivation_says_what_the_paper_prints_and_what_follows():
 
 def test_both_baselines_are_labelled_and_far_apart():
     typical = np.array([187_500.0])
-    measured, paper = (costs.seconds(Inputs("image"), typical)[0] for costs in (MEASURED, PAPER_IMPLIED))
+    measured, paper = (costs.seconds(Images(), typical)[0] for costs in (MEASURED, PAPER_IMPLIED))
     assert (MEASURED.label, PAPER_IMPLIED.label) == ("measured", "paper-implied")
     assert paper > 5 * measured
 
@@ -114,13 +114,13 @@ def test_costs_are_read_back_as_they_were_written(image_s, pixel_s, byte_s, clip
 def test_cores_that_are_slower_take_longer_for_every_part():
     slower = MEASURED.scaled(3)
     for kind, sizes in (("image", [1e5, 1e6]), ("audio", [1.0, 30.0])):
-        usual = MEASURED.seconds(Inputs(kind), np.array(sizes))
-        assert slower.seconds(Inputs(kind), np.array(sizes)) == pytest.approx(3 * usual)
+        inputs = usual(kind)
+        assert slower.seconds(inputs, np.array(sizes)) == pytest.approx(3 * MEASURED.seconds(inputs, np.array(sizes)))
     assert slower.label == MEASURED.label and MEASURED.scaled(1) == MEASURED
 
 
 def test_kaiser_best_costs_many_times_what_soxr_does():
-    clips = {costs.label: costs.seconds(Inputs("audio"), np.array([2.5]))[0] for costs in LIBRARY_COSTS}
+    clips = {costs.label: costs.seconds(Audio(), np.array([2.5]))[0] for costs in LIBRARY_COSTS}
     assert clips["librosa-kaiser_best"] > 5 * clips["librosa"] > 5 * clips["ours"] / 2
 
 
@@ -142,7 +142,7 @@ def test_a_file_with_something_else_in_it_is_read_or_refused_in_one_line(place, 
     except UsageError as error:
         assert "headrace profile --cpu-preprocessing" in str(error)
         return
-    assert read.seconds(Inputs("image"), np.array([1e5]))[0] > 0 or place.startswith("image")
+    assert read.seconds(Images(), np.array([1e5]))[0] > 0 or place.startswith("image")
 
 
 @given(st.text() | st.binary().map(lambda data: data.decode("latin1")))
@@ -169,10 +169,10 @@ def test_what_is_wrong_in_a_file_is_told(change, says):
 
 
 def test_a_label_is_part_of_the_name():
-    assert cpu_preprocessor("image", 32, replace(COSTS, label="mine")).name == "cpu:32:mine"
+    assert cpu_preprocessor(Images(), 32, replace(COSTS, label="mine")).name == "cpu:32:mine"
 
 
 @pytest.mark.parametrize("cores", [0, -1, 5000])
 def test_impossible_numbers_of_cores_are_refused(cores):
     with pytest.raises(UsageError, match="give 1 to"):
-        cpu_preprocessor("image", cores, COSTS)
+        cpu_preprocessor(Images(), cores, COSTS)

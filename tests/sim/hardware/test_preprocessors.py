@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from headrace.batching import UsageError
 from headrace.sim.hardware.cpu import LIBRARY_COSTS, MEASURED, AudioCost
 from headrace.sim.hardware.gpu.mig import GPUS, gpu_named, partition
-from headrace.sim.hardware.inputs import TYPICAL_PIXELS, KnownImage
+from headrace.sim.hardware.inputs import TYPICAL_PIXELS, Images, Inputs, KnownImage, KnownImages, usual
 from headrace.sim.hardware.nvjpg import kernels_s, nvjpg_preprocessor
 from headrace.sim.preprocessing import Stations
 from headrace.sim.system.preprocessors import COSTS, Host, parse, read_costs
 
 
-def host(kind="image", gpu="a100-40gb", instances="1g.5gb:7", **more) -> Host:
+def host(inputs: Inputs | str = "image", gpu="a100-40gb", instances="1g.5gb:7", **more) -> Host:
     found = gpu_named(gpu)
-    return Host(kind, found, partition(found, instances), **more)
+    return Host(usual(inputs) if isinstance(inputs, str) else inputs, found, partition(found, instances), **more)
 
 
 @pytest.mark.parametrize(
@@ -148,13 +148,13 @@ def test_resizing_is_as_fast_as_on_the_slowest_slice():
 
 
 def test_images_that_are_at_hand_go_by_their_number_everywhere():
-    images = (KnownImage(100, 100, 10_000), KnownImage(400_000, 200_000, 300_000))
+    images = KnownImages((KnownImage(100, 100, 10_000), KnownImage(400_000, 200_000, 300_000)))
     for text, gpu, instances in (
         ("cpu:8", "a100-40gb", "1g.5gb:7"),
         ("dpu:1", "a100-40gb", "1g.5gb:7"),
         ("nvjpg", "h100", "1g.10gb:7"),
     ):
-        for step in parse(text, host("image", gpu, instances, images=images)).steps:
+        for step in parse(text, host(images, gpu, instances)).steps:
             small, large = step.service_s(np.array([0.0, 1.0]))
             if step.name in ("cpu", "host to dpu", "image cu", "nvjpg", "resize"):
                 assert large > 1.2 * small, (text, step.name)
@@ -171,4 +171,4 @@ def test_resizing_takes_launches_and_bytes():
 def test_impossible_decoders_are_refused(settings, says):
     found = gpu_named("h100")
     with pytest.raises(UsageError, match=says):
-        nvjpg_preprocessor("image", **{"gpu": found, "instances": partition(found, "1g.10gb:7")} | settings)
+        nvjpg_preprocessor(Images(), **{"gpu": found, "instances": partition(found, "1g.10gb:7")} | settings)

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from headrace.batching import UsageError
 from headrace.host.dpu.hugging_face.names import processor
-from headrace.host.dpu.processor_work import processor_work, scaler_passes
+from headrace.host.dpu.processor_work import image_work, scaler_passes
 from headrace.host.dpu.processors import Size
 from headrace.sim.hardware.dpu.processor import DecodeEstimate, Patches, Planes, Workspace, processor_cycles
-from headrace.sim.hardware.inputs import TYPICAL_PIXELS, KnownImage
+from headrace.sim.hardware.inputs import TYPICAL_PIXELS, KnownImage, KnownImages
 from headrace.sim.run import run_scenario
 from headrace.sim.scenario import Scenario, scenario_of
-from headrace.sim.system.processors import core_seconds, known_images, measured_processors
+from headrace.sim.system.processors import core_seconds, inputs_of, measured_processors
 from headrace.sim.workload.images import parse_sizes
 
 NAMES = ("clip-vit-base-patch32", "siglip2-base-patch16-naflex", "qwen2-vl", "pixtral-12b")
@@ -79,7 +79,7 @@ def test_several_passes_follow_each_other():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_tensor_is_that_of_the_processor(name):
-    work = processor_work(name)(500, 375)
+    work = image_work(processor(name), 500, 375)
     expected = {
         "clip-vit-base-patch32": 3 * 224 * 224 * 4,
         "siglip2-base-patch16-naflex": 256 * 768 * 4,
@@ -91,7 +91,7 @@ def test_the_tensor_is_that_of_the_processor(name):
 
 def test_a_larger_image_of_qwen_has_more_patches_and_takes_longer_on_every_way():
     sizes = parse_sizes("500x375,1000x750,2000x1500")
-    images = known_images("qwen2-vl", sizes, "dpu:4")
+    images = inputs_of("qwen2-vl", "image", sizes, "dpu:4").images
     assert [image.pixels for image in images] == [187_500, 750_000, 3_000_000]
     for name in ("file_bytes", "tensor_bytes", "clocks"):
         values = [getattr(image, name) for image in images]
@@ -105,7 +105,7 @@ def test_service_times_and_shares_of_a_run_follow_the_sizes():
     )
     assert many["preprocess_ms"]["mean"] > 3 * few["preprocess_ms"]["mean"]
     assert many["preprocess_utilization"]["dpu to host"] > 3 * few["preprocess_utilization"]["dpu to host"]
-    small, large = known_images("qwen2-vl", parse_sizes("200x200,2000x1500"), "dpu:8")
+    small, large = inputs_of("qwen2-vl", "image", parse_sizes("200x200,2000x1500"), "dpu:8").images
     # Of ten shares in eleven the mean is near the large image's own time.
     assert many["preprocess_ms"]["p50"] > 1e3 * large.clocks / 300e6
     assert few["preprocess_ms"]["p50"] < 1e3 * large.clocks / 300e6 > 10e3 * small.clocks / 300e6
@@ -138,10 +138,14 @@ def test_sizes_count_without_a_processor_too():
         ),
         ({"processor": "qwen2-vl", "preprocess": "nvjpg"}, "nvjpg only decodes; give --preprocess dpu or cpu"),
         ({"processor": "gemma-3", "preprocess": "cpu:32"}, "time of a core is not measured for it, only for clip"),
-        ({"processor": "qwen2-vl", "preprocess": "cpu:32:opencv"}, "no costs 'opencv' of these images; choose from"),
-        ({"processor": "qwen2-vl", "cpu_costs": "x", "preprocess": "cpu:32"}, "has no costs of image processors"),
+        ({"processor": "qwen2-vl", "preprocess": "cpu:32:opencv"}, "no costs 'opencv'; choose from measured, pillow"),
+        ({"processor": "qwen2-vl", "cpu_costs": "x", "preprocess": "cpu:32"}, "has no costs of processors"),
         ({"processor": "qwen2-vl", "image_pixels": 1000}, "--image-pixels does not tell; give --image-sizes"),
-        ({"processor": "qwen2-vl", "model": "citrinet"}, "--processor: citrinet takes inputs of other kinds"),
+        (
+            {"processor": "qwen2-vl", "model": "citrinet"},
+            "--processor qwen2-vl is for images, and --model takes audio; name",
+        ),
+        ({"processor": "whisper-tiny"}, "whisper-tiny is for audio, and --model takes images; name"),
         ({"image_sizes": "1x1", "images": "x"}, "--images and --image-sizes both tell sizes"),
         ({"image_sizes": "1y1"}, "--image-sizes: '1y1' is no size"),
         ({"processor": "qwen2-vl", "image_sizes": "4000x10"}, "4000x10 is too long for this processor"),
@@ -161,17 +165,18 @@ def test_a_processor_that_nothing_uses_has_no_effect():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_times_of_a_core_lie_on_lines_through_the_measured_ones(name):
-    assert name in measured_processors()
-    small, double, large, larger = (core_seconds(name, pixels) for pixels in (1000, 2000, 2048**2, 2 * 2048**2))
-    assert {"ours", "measured", "torchvision", "pillow"} == set(small)
-    for library in small:
-        assert double[library] == pytest.approx(2 * small[library])
-        assert 0 < small[library] < large[library] < larger[library]
-    assert core_seconds("of nobody", 1000) == {}
+    assert name in measured_processors("image")
+    times = core_seconds(name)
+    assert {"ours", "measured", "torchvision", "pillow"} == set(times)
+    for of in times.values():
+        small, double, large, larger = of(np.array([1000.0, 2000, 2048**2, 2 * 2048**2]))
+        assert double == pytest.approx(2 * small)
+        assert 0 < small < large < larger
+    assert core_seconds("of nobody") == {}
 
 
 def test_cores_take_the_measured_times():
-    images = known_images("qwen2-vl", parse_sizes("500x375,2048x2048"), "cpu:32")
+    images = inputs_of("qwen2-vl", "image", parse_sizes("500x375,2048x2048"), "cpu:32").images
     given = {**SERVER, "processor": "qwen2-vl", "preprocess": "cpu:32:torchvision", "rate_rps": 1.0, "requests": 20}
     found = run_scenario(Scenario.of(**given, image_sizes="2048x2048"))[0].result["preprocess_ms"]["p50"]
     assert found > 1e3 * images[1].core_s["torchvision"]
@@ -180,8 +185,7 @@ def test_cores_take_the_measured_times():
 
 def test_costs_of_some_images_are_none_of_all():
     """The costs by pixels and bytes count if the time of one image is not known."""
-    from headrace.sim.hardware.inputs import Inputs
-
     known = KnownImage(TYPICAL_PIXELS, 1000, 1, core_s={"ours": 1.0})
-    assert Inputs("image", (known, replace(known, core_s=None))).core_seconds(np.array([0.0]), "ours") is None
-    assert Inputs("image", (known, known)).core_seconds(np.array([1.0, 0.0]), "ours").tolist() == [1.0, 1.0]
+    assert KnownImages((known, replace(known, core_s=None))).labels == ()
+    both = KnownImages((known, known))
+    assert both.labels == ("ours",) and both.core_seconds(np.array([1.0, 0.0]), "ours").tolist() == [1.0, 1.0]
