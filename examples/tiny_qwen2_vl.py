@@ -1,4 +1,4 @@
-"""Write a small Qwen2-VL with random weights to a folder: python examples/tiny_qwen2_vl.py FOLDER
+"""This program writes a small Qwen2-VL with random weights: python examples/tiny_qwen2_vl.py FOLDER.
 
 It has the processor, the chat template and the architecture of Qwen2-VL, and 4 million parameters. Its answers mean
 nothing, but they depend on every token and every pixel. So it shows whether a server is set up as it should be.

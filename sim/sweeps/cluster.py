@@ -124,7 +124,7 @@ def cluster(address: str) -> Iterator[Cluster]:
         except Exception as error:  # Ray raises several classes; a node that does not start in time is a bare Exception
             ray.shutdown()  # end the parts that have started
             reason = " ".join(str(error).split())
-            if start < starts and "timed out" in reason:
+            if start < starts and "timed out" in reason.lower():
                 continue
             joins = address != "local" and "ersion" not in reason
             hint = "no cluster that this machine is a node of; see `ray start`: " if joins else ""

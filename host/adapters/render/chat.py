@@ -127,9 +127,9 @@ def _messages(given: Any) -> tuple[list[dict[str, Any]], list[Source]]:
 
 def _sampling(given: Mapping[str, Any]) -> dict[str, Any]:
     made = {key: given[key] for key in SAMPLING if key in given}
-    most = given.get("max_completion_tokens", given.get("max_tokens"))
-    if most is not None:
-        made["max_tokens"] = most
+    limit = given.get("max_completion_tokens", given.get("max_tokens"))
+    if limit is not None:
+        made["max_tokens"] = limit
     if given.get("logprobs"):
         made["logprobs"] = given.get("top_logprobs", 0)
     elif "top_logprobs" in given:

@@ -41,7 +41,7 @@ UNSET: Final = ("max_tokens", "output_kind", "skip_clone", "skip_reading_prefix_
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a request may have.
+    """The limits of a request.
 
     Attributes:
         max_items: Images and sounds.
@@ -84,7 +84,7 @@ class Front:
             engine: The engine, which is open.
             folder: The folder of the model that the engine serves.
             xclbin: The DPU's container. None makes all features on the CPU.
-            limits: What a request may have.
+            limits: The limits of a request.
         """
         self.model = ""
         self.made: Counter[str] = Counter()
@@ -275,11 +275,11 @@ class Room:
     def __init__(self, tokens: int) -> None:
         self._left = tokens
 
-    def take(self, tokens: int, most: int) -> None:
+    def take(self, tokens: int, limit: int) -> None:
         """Take tokens. Raises BadInput if there are not so many left."""
         self._left -= tokens
         if self._left < 0:
-            raise BadInput(f"the prompt has more than the {most} tokens that the engine takes; send fewer images")
+            raise BadInput(f"the prompt has more than the {limit} tokens that the engine takes; send fewer images")
 
 
 async def _together(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
