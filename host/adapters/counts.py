@@ -1,0 +1,36 @@
+"""Counts of what an adapter did where."""
+
+import threading
+from typing import Final
+
+DPU: Final = "dpu"
+CPU: Final = "cpu"
+LIBRARY: Final = "library"
+
+
+class Counts:
+    """Images or sounds by the place that made their tensors, and the last reasons. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = {DPU: 0, CPU: 0, LIBRARY: 0}
+        self._reasons: dict[str, str] = {}
+
+    def add(self, place: str, number: int = 1, reason: str | None = None) -> None:
+        """Count inputs. `reason` says why no earlier place took them."""
+        with self._lock:
+            self._counts[place] += number
+            if reason is not None:
+                self._reasons[place] = reason
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return the numbers for "dpu", "cpu" and "library"."""
+        with self._lock:
+            return dict(self._counts)
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Return the last reason by place, for "cpu" in place of the DPU and for "library" in place of both."""
+        with self._lock:
+            return dict(self._reasons)

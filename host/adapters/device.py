@@ -1,0 +1,156 @@
+"""One DPU, and the thread with the event loop that drives it, for callers in any thread."""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from headrace.batching import HeadraceError, UsageError
+from headrace.batching.errors import one_line
+from headrace.bitstreams.cache import build
+from headrace.host.dpu.driver import Dpu
+from headrace.host.dpu.preprocessor import Fallback, Preprocessed, PreprocessorUnavailable
+from headrace.host.dpu.processors import ProcessorSpec
+from headrace.host.dpu.specs import AudioSpec
+
+EMULATED: Final = ("sw_emu", "hw_emu")
+IMAGE_CUS: Final = 4  # of an emulated device, as of `headrace preprocess image`
+CLOSING_S: Final = 10.0  # for the thread to end; the driver bounds each of its own waits
+THREAD: Final = "headrace-adapter"
+
+Result = Preprocessed | HeadraceError
+
+
+def container_of(target: str | os.PathLike[str], audio: bool) -> Path:
+    """Return the container of a target: of an emulated one, built if need be, or the file that the target names.
+
+    Raises UsageError for a target that does not exist."""
+    if target in EMULATED:
+        cus = {"image_cus": 0, "mel_cus": 1, "norm_cus": 1} if audio else {"image_cus": IMAGE_CUS}
+        return build(target=str(target), **({"mel_cus": 0, "norm_cus": 0} | cus))
+    path = Path(target)
+    if not path.is_file():
+        raise UsageError(f"target is {str(target)!r}; give cpu, {', '.join(EMULATED)}, or the path of an .xclbin file")
+    return path
+
+
+class Device:
+    """The DPU of an adapter. It opens at the first files, for the spec that they have, and keeps to that spec.
+
+    A process that was forked has no thread for it: there, `process` raises PreprocessorUnavailable."""
+
+    def __init__(self, container: Path) -> None:
+        self._container = container
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._running: _Running | None = None
+        self._closed = False
+        self._why_not: str | None = None
+        self._finalizer: weakref.finalize[..., Device] | None = None
+
+    def process(self, files: Sequence[bytes], spec: ProcessorSpec | AudioSpec) -> list[Result]:
+        """Return the tensors of each file, or the error with which the DPU refuses it.
+
+        Raises PreprocessorUnavailable if the device is closed, does not open, or has another spec."""
+        return self._opened(spec).process(files)
+
+    def close(self) -> None:
+        """Close the DPU, and end the thread. Calls in progress get PreprocessorUnavailable."""
+        if os.getpid() != self._process:
+            return
+        with self._lock:
+            self._closed = True
+        if self._finalizer is not None:
+            self._finalizer()
+
+    def _opened(self, spec: ProcessorSpec | AudioSpec) -> "_Running":
+        if os.getpid() != self._process:
+            raise PreprocessorUnavailable("the device belongs to the process from which this one was forked")
+        with self._lock:
+            if self._closed:
+                raise PreprocessorUnavailable("the device is closed")
+            if self._why_not is not None:
+                raise PreprocessorUnavailable(self._why_not)
+            if self._running is None:
+                try:
+                    self._running = _Running(self._container, spec)
+                except HeadraceError as error:
+                    self._why_not = str(error)
+                    raise PreprocessorUnavailable(self._why_not) from error
+                self._finalizer = weakref.finalize(self, self._running.close)  # also when the interpreter ends
+            if self._running.spec != spec:
+                raise PreprocessorUnavailable("the device is open with other settings than those of this call")
+            return self._running
+
+
+class _Running:
+    """An open DPU and its thread."""
+
+    def __init__(self, container: Path, spec: ProcessorSpec | AudioSpec) -> None:
+        """Start the thread, and open the DPU in it. Raises HeadraceError."""
+        self.spec = spec
+        self._loop = asyncio.new_event_loop()
+        self._end = asyncio.Event()
+        opened: concurrent.futures.Future[Dpu[Any]] = concurrent.futures.Future()
+        self._thread = threading.Thread(
+            target=self._run, args=(container, opened), name=f"{THREAD}-{id(self):x}", daemon=True
+        )
+        self._process = os.getpid()
+        self._thread.start()
+        self._dpu = opened.result()
+
+    def _run(self, container: Path, opened: "concurrent.futures.Future[Dpu[Any]]") -> None:
+        async def drive() -> None:
+            try:
+                dpu = Dpu(container, self.spec, fallback=Fallback.RAISE)
+            except BaseException as error:
+                opened.set_exception(error)
+                return
+            async with dpu:
+                opened.set_result(dpu)
+                await self._end.wait()
+
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(drive())
+
+    def process(self, files: Sequence[bytes]) -> list[Result]:
+        work = self._all(files)
+        try:
+            done = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError as error:  # the loop is closed
+            work.close()
+            raise PreprocessorUnavailable("the device is closed") from error
+        try:
+            while True:  # the loop may end between the check and the call
+                with contextlib.suppress(TimeoutError):
+                    return done.result(timeout=1.0)
+                if not self._thread.is_alive() and not done.done():
+                    raise PreprocessorUnavailable("the device was closed")
+        except concurrent.futures.CancelledError as error:
+            raise PreprocessorUnavailable("the device was closed") from error
+        finally:
+            done.cancel()  # after an interrupt
+
+    async def _all(self, files: Sequence[bytes]) -> list[Result]:
+        return list(await asyncio.gather(*(self._one(data) for data in files)))
+
+    async def _one(self, data: bytes) -> Result:
+        try:
+            return await self._dpu.process(data)
+        except HeadraceError as error:
+            return error
+        except Exception as error:  # of a driver or a library; the CPU makes the tensors then
+            return HeadraceError(one_line(error))
+
+    def close(self) -> None:
+        if os.getpid() != self._process:
+            return
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._end.set)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(CLOSING_S)
