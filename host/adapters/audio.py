@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import BadInput, UsageError
-from headrace.host.adapters.counts import CPU, LIBRARY
-from headrace.host.adapters.library import STATE, TARGET_CPU, Work, is_library_class, loaded, transformers
-from headrace.host.dpu.hugging_face import names
+from headrace.host.adapters.counts import LIBRARY
+from headrace.host.adapters.device import CPU
+from headrace.host.adapters.library import STATE, Work, is_library_class, loaded, transformers
 from headrace.host.dpu.reference import audio
 from headrace.host.dpu.specs import AudioSpec, Lengths, feature_extractors
 
@@ -42,7 +42,7 @@ class HeadraceFeatureExtractor:
         cls,
         pretrained_model_name_or_path: str | os.PathLike[str],
         *,
-        target: str | os.PathLike[str] = TARGET_CPU,
+        target: str | os.PathLike[str] = CPU,
         **settings: Any,
     ) -> Any:
         """Return the feature extractor of a model.
@@ -53,7 +53,7 @@ class HeadraceFeatureExtractor:
             target: "cpu", "sw_emu", "hw_emu", or the path of an .xclbin file. transformers gives samples, which the CPU
                 takes with every target.
             settings: Arguments of `AutoFeatureExtractor.from_pretrained`. Among them are settings that take the place
-                of those of the file.
+                of those of the file. Nothing is downloaded unless they say `local_files_only=False`.
 
         Raises:
             UsageError: There is no such target, or transformers is missing.
@@ -78,7 +78,7 @@ class HeadraceFeatureExtractor:
         return self._work.counts.reasons
 
     def close(self) -> None:
-        """Close the device, if there is one."""
+        """Close the adapter, as that of images. Audio has no device."""
         self._work.close()
 
     @property
@@ -109,7 +109,7 @@ class HeadraceFeatureExtractor:
         except (UsageError, BadInput) as error:
             self._work.counts.add(LIBRARY, number, str(error))
             return getattr(super(), method)(*arguments, **settings)
-        self._work.counts.add(CPU, number, None if self._work.device is None else SAMPLES_GIVEN)
+        self._work.counts.add(CPU, number, None if self._work.target == CPU else SAMPLES_GIVEN)
         return made
 
 

@@ -3,8 +3,9 @@
 import threading
 from typing import Final
 
+from headrace.host.adapters.device import CPU
+
 DPU: Final = "dpu"
-CPU: Final = "cpu"
 LIBRARY: Final = "library"
 
 

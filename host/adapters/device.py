@@ -13,11 +13,12 @@ from typing import Any, Final
 from headrace.batching import HeadraceError, UsageError
 from headrace.batching.errors import one_line
 from headrace.bitstreams.cache import build
+from headrace.bitstreams.kernel import read_checked
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.preprocessor import Fallback, Preprocessed, PreprocessorUnavailable
 from headrace.host.dpu.processors import ProcessorSpec
-from headrace.host.dpu.specs import AudioSpec
 
+CPU: Final = "cpu"  # the target without a DPU
 EMULATED: Final = ("sw_emu", "hw_emu")
 IMAGE_CUS: Final = 4  # of an emulated device, as of `headrace preprocess image`
 CLOSING_S: Final = 10.0  # for the thread to end; the driver bounds each of its own waits
@@ -26,17 +27,22 @@ THREAD: Final = "headrace-adapter"
 Result = Preprocessed | HeadraceError
 
 
-def container_of(target: str | os.PathLike[str], audio: bool) -> Path:
-    """Return the container of a target: of an emulated one, built if need be, or the file that the target names.
+def check(target: str | os.PathLike[str]) -> None:
+    """Raise UsageError for a target that does not exist."""
+    if target != CPU and target not in EMULATED and not Path(target).is_file():
+        raise UsageError(
+            f"target is {str(target)!r}; give {', '.join((CPU, *EMULATED))}, or the path of an .xclbin file"
+        )
 
-    Raises UsageError for a target that does not exist."""
+
+def container_of(target: str | os.PathLike[str]) -> Path:
+    """Return the container of a target of images: of an emulated one, built if need be, or the file that it names.
+
+    Raises UsageError for a container that cannot be built or read."""
     if target in EMULATED:
-        cus = {"image_cus": 0, "mel_cus": 1, "norm_cus": 1} if audio else {"image_cus": IMAGE_CUS}
-        return build(target=str(target), **({"mel_cus": 0, "norm_cus": 0} | cus))
-    path = Path(target)
-    if not path.is_file():
-        raise UsageError(f"target is {str(target)!r}; give cpu, {', '.join(EMULATED)}, or the path of an .xclbin file")
-    return path
+        return build(target=str(target), image_cus=IMAGE_CUS, mel_cus=0, norm_cus=0)
+    read_checked(Path(target))
+    return Path(target)
 
 
 class Device:
@@ -53,7 +59,7 @@ class Device:
         self._why_not: str | None = None
         self._finalizer: weakref.finalize[..., Device] | None = None
 
-    def process(self, files: Sequence[bytes], spec: ProcessorSpec | AudioSpec) -> list[Result]:
+    def process(self, files: Sequence[bytes], spec: ProcessorSpec) -> list[Result]:
         """Return the tensors of each file, or the error with which the DPU refuses it.
 
         Raises PreprocessorUnavailable if the device is closed, does not open, or has another spec."""
@@ -65,10 +71,11 @@ class Device:
             return
         with self._lock:
             self._closed = True
-        if self._finalizer is not None:
-            self._finalizer()
+            self._running, finalizer, self._finalizer = None, self._finalizer, None
+        if finalizer is not None:
+            finalizer()
 
-    def _opened(self, spec: ProcessorSpec | AudioSpec) -> "_Running":
+    def _opened(self, spec: ProcessorSpec) -> "_Running":
         if os.getpid() != self._process:
             raise PreprocessorUnavailable("the device belongs to the process from which this one was forked")
         with self._lock:
@@ -91,7 +98,7 @@ class Device:
 class _Running:
     """An open DPU and its thread."""
 
-    def __init__(self, container: Path, spec: ProcessorSpec | AudioSpec) -> None:
+    def __init__(self, container: Path, spec: ProcessorSpec) -> None:
         """Start the thread, and open the DPU in it. Raises HeadraceError."""
         self.spec = spec
         self._loop = asyncio.new_event_loop()

@@ -9,8 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from headrace.batching import HeadraceError, UsageError
-from headrace.host.adapters.counts import CPU, DPU, LIBRARY
-from headrace.host.adapters.library import STATE, TARGET_CPU, Work, is_library_class, loaded, transformers
+from headrace.host.adapters.counts import DPU, LIBRARY
+from headrace.host.adapters.device import CPU
+from headrace.host.adapters.library import STATE, Work, is_library_class, loaded, transformers
 from headrace.host.dpu.hugging_face import names
 from headrace.host.dpu.hugging_face.reading import from_hf
 from headrace.host.dpu.preprocessor import PreprocessorUnavailable
@@ -40,7 +41,7 @@ class HeadraceImageProcessor:
         cls,
         pretrained_model_name_or_path: str | os.PathLike[str],
         *,
-        target: str | os.PathLike[str] = TARGET_CPU,
+        target: str | os.PathLike[str] = CPU,
         **settings: Any,
     ) -> Any:
         """Return the image processor of a model.
@@ -51,7 +52,7 @@ class HeadraceImageProcessor:
             target: "cpu", "sw_emu", "hw_emu", or the path of an .xclbin file. The DPU takes JPEG files of which nobody
                 has decoded a pixel; the CPU takes all else.
             settings: Arguments of `AutoImageProcessor.from_pretrained`. Among them are settings that take the place of
-                those of the file.
+                those of the file. Nothing is downloaded unless they say `local_files_only=False`.
 
         Raises:
             UsageError: There is no such target, or transformers is missing. An emulated target cannot be built.
@@ -185,9 +186,7 @@ class HeadraceImageProcessor:
             results = self._work.device.process([file.data for file in files], spec)
         except PreprocessorUnavailable as error:
             return iter([(None, str(error))] * len(files))
-        return iter(
-            (None, str(each)) if isinstance(each, HeadraceError) else (each.tensors, None) for each in results
-        )
+        return iter((None, str(each)) if isinstance(each, HeadraceError) else (each.tensors, None) for each in results)
 
 
 class _OfLibrary(HeadraceImageProcessor):

@@ -10,10 +10,9 @@ from typing import Any, Final
 
 from headrace.batching import UsageError
 from headrace.host.adapters.counts import Counts
-from headrace.host.adapters.device import Device, container_of
+from headrace.host.adapters.device import CPU, Device, check, container_of
 from headrace.host.dpu.hugging_face.names import FILE
 
-TARGET_CPU: Final = "cpu"
 STATE: Final = "_headrace"  # the attribute of an adapter that has its Work
 
 
@@ -22,11 +21,15 @@ class Work:
 
     Copies of an adapter share it. A pickled adapter gets one of its own."""
 
-    def __init__(self, target: str | os.PathLike[str] = TARGET_CPU, audio: bool = False) -> None:
-        """Build the container of an emulated target. Raises UsageError for a target that does not exist."""
+    def __init__(self, target: str | os.PathLike[str] = CPU, audio: bool = False) -> None:
+        """Build the container of an emulated target. Audio has no device: transformers gives samples, and the DPU takes
+        files.
+
+        Raises UsageError for a target that does not exist."""
+        check(target)
         self.target, self.audio = target, audio
         self.counts = Counts()
-        self.device = None if target == TARGET_CPU else Device(container_of(target, audio))
+        self.device = None if audio or target == CPU else Device(container_of(target))
 
     def __deepcopy__(self, memo: Any) -> "Work":
         return self
@@ -55,10 +58,11 @@ def loaded(auto: Any, name_or_path: str | os.PathLike[str], known: Mapping[str, 
     Args:
         auto: AutoImageProcessor or AutoFeatureExtractor.
         known: The file's contents, for a model that Headrace knows by name.
-        settings: Arguments of `from_pretrained`, among them settings that take the place of those of the file.
+        settings: Arguments of `from_pretrained`, among them settings that take the place of those of the file. Nothing
+            is downloaded unless they say `local_files_only=False`.
     """
     if known is None:
-        return auto.from_pretrained(name_or_path, **settings)
+        return auto.from_pretrained(name_or_path, **{"local_files_only": True} | settings)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / FILE).write_text(json.dumps(dict(known)), "utf-8")
         return auto.from_pretrained(folder, **settings)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from headrace.host.adapters import audio, images
-from headrace.host.adapters.library import TARGET_CPU, Work, transformers
+from headrace.host.adapters.device import CPU
+from headrace.host.adapters.library import Work, transformers
 
 METHOD: Final = "from_pretrained"
 
@@ -15,7 +16,7 @@ _lock = threading.Lock()
 _originals: dict[Any, Any] = {}  # the method of each Auto class before it was replaced
 
 
-def register_processors(target: str | os.PathLike[str] = TARGET_CPU) -> None:
+def register_processors(target: str | os.PathLike[str] = CPU) -> None:
     """Let `AutoImageProcessor`, `AutoFeatureExtractor` and `AutoProcessor` of transformers make objects of Headrace.
 
     `from_pretrained` then gives a `HeadraceImageProcessor` or a `HeadraceFeatureExtractor` for each class that Headrace
