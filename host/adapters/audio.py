@@ -167,17 +167,17 @@ def _samples(waveform: Any, axes: int) -> NDArray[np.float32]:
 def _like_whisper(extractor: Any, waveform: Any, device: str = "cpu") -> Any:
     """Return spectrograms, shape (sounds, bands, frames), of padded sounds, shape (sounds, samples)."""
     _on_cpu(device)
-    sounds = _samples(waveform, 2)
-    spec = _spec(extractor, lengths=Lengths(samples=sounds.shape[1]))
-    return np.stack([audio.features(each, spec) for each in sounds])
+    waveforms = _samples(waveform, 2)
+    spec = _spec(extractor, lengths=Lengths(samples=waveforms.shape[1]))
+    return np.stack([audio.features(each, spec) for each in waveforms])
 
 
 def _nemo(extractor: Any, waveform: Any, device: str = "cpu") -> Any:
     """Return logarithms, shape (sounds, frames, bands), of padded sounds after their pre-emphasis."""
     _on_cpu(device)
-    sounds = _samples(waveform, 2)
+    waveforms = _samples(waveform, 2)
     spec = _spec(extractor, preemphasis=0.0)
-    return _torch(np.stack([audio.log_mel(each, spec).astype(np.float32, copy=False).T for each in sounds]))
+    return _torch(np.stack([audio.log_mel(each, spec).astype(np.float32, copy=False).T for each in waveforms]))
 
 
 def _kaldi(extractor: Any, waveform: Any) -> Any:
@@ -196,12 +196,12 @@ def _phi4(extractor: Any, waveform: Any, audio_lengths: Any, device: str = "cpu"
 
     The library clears frames that begin within a shorter sound and end after it."""
     _on_cpu(device)
-    sounds = _samples(waveform, 2)
+    waveforms = _samples(waveform, 2)
     spec = _spec(extractor)
     lengths = [int(each) for each in audio_lengths]
     if min(lengths) < spec.window:
         raise UsageError(f"a sound has {min(lengths)} samples, and a frame takes {spec.window}")
-    made = np.stack([audio.features(each, spec) for each in sounds])
+    made = np.stack([audio.features(each, spec) for each in waveforms])
     silent = np.full(spec.n_mels, np.log(np.float32(spec.log_floor)))
     for row, length in zip(made, lengths, strict=True):
         if length != max(lengths):
@@ -216,8 +216,8 @@ def _wav2vec2(
     spec = _spec(extractor)
     masks = [None] * len(input_values) if attention_mask is None else attention_mask
     made = []
-    for sound, mask in zip(input_values, masks, strict=True):
-        samples = _samples(sound, 1)
+    for waveform, mask in zip(input_values, masks, strict=True):
+        samples = _samples(waveform, 1)
         length = len(samples) if mask is None else int(np.sum(mask))
         if not length:
             raise UsageError("a sound has no samples")

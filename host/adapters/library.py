@@ -17,7 +17,7 @@ STATE: Final = "_headrace"  # the attribute of an adapter that has its Work
 
 
 class Work:
-    """What an adapter has besides the settings of the library: its target, its device and its counts.
+    """The parts of an adapter besides the settings of the library: its target, its device and its counts.
 
     Copies of an adapter share it. A pickled adapter gets one of its own."""
 

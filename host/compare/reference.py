@@ -51,7 +51,7 @@ class Reference:
         self.class_name = type(self._processor).__name__
         self.spec, self.why_no_spec = self._spec(known)
         packages = ("transformers", "torch", "numpy") + (() if self.audio else ("pillow", "torchvision"))
-        self.versions = {"python": platform.pythoninstalled(), **{each: installed(each) for each in packages}}
+        self.versions = {"python": platform.python_version(), **{each: installed(each) for each in packages}}
 
     @property
     def main(self) -> str:
