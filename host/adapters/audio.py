@@ -5,7 +5,9 @@ replaces this method. The rest is the library's own: checks, padding, masks and 
 """
 
 import importlib
+import io
 import os
+import wave
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -15,14 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import BadInput, UsageError
-from headrace.host.adapters.counts import LIBRARY
+from headrace.host.adapters.counts import DPU, LIBRARY, Place
 from headrace.host.adapters.device import CPU
 from headrace.host.adapters.library import STATE, Work, is_library_class, loaded, transformers
 from headrace.host.dpu.reference import audio
 from headrace.host.dpu.specs import AudioSpec, Lengths, feature_extractors
 
 TYPE: Final = "feature_extractor_type"
-SAMPLES_GIVEN: Final = "samples were given, and the DPU takes audio files"
+NOT_ON_DPU: Final = "the DPU has not the step of this class that is replaced"
+NO_16_BITS: Final = "the samples are no 16-bit numbers, and the DPU takes files of them"
 
 
 class HeadraceFeatureExtractor:
@@ -50,16 +53,16 @@ class HeadraceFeatureExtractor:
         Args:
             pretrained_model_name_or_path: A folder with a `preprocessor_config.json`, as `AutoFeatureExtractor` takes
                 it, or a name of `headrace preprocess processors`, which takes precedence.
-            target: "cpu", "sw_emu", "hw_emu", or the path of an .xclbin file. transformers gives samples, which the CPU
-                takes with every target.
+            target: "cpu", "sw_emu", "hw_emu", or the path of an .xclbin file. The DPU takes samples of 16 bits for
+                Whisper and Qwen3-ASR; the CPU takes all else.
             settings: Arguments of `AutoFeatureExtractor.from_pretrained`. Among them are settings that take the place
                 of those of the file. Nothing is downloaded unless they say `local_files_only=False`.
 
         Raises:
-            UsageError: There is no such target, or transformers is missing.
+            UsageError: There is no such target, or transformers is missing. An emulated target cannot be built.
             OSError, ValueError: transformers does not load the model.
         """
-        work = Work(target, audio=True)
+        work = Work(target)
         name = pretrained_model_name_or_path
         known = feature_extractors.MODELS.get(name) if isinstance(name, str) else None
         made = loaded(transformers().AutoFeatureExtractor, name, known, **settings)
@@ -78,12 +81,12 @@ class HeadraceFeatureExtractor:
         return self._work.counts.reasons
 
     def close(self) -> None:
-        """Close the adapter, as that of images. Audio has no device."""
+        """Close the device. Calls in progress and later calls go to the CPU."""
         self._work.close()
 
     @property
     def _work(self) -> Work:
-        work: Work = self.__dict__.setdefault(STATE, Work(audio=True))
+        work: Work = self.__dict__.setdefault(STATE, Work())
         return work
 
     def __enter__(self) -> Any:
@@ -105,11 +108,12 @@ class HeadraceFeatureExtractor:
         """Return what a method of the library returns, computed by `make` or by the library."""
         number = len(arguments[0]) if isinstance(arguments[0], list) or arguments[0].ndim == 2 else 1
         try:
-            made = make(self, *arguments, **settings)
+            made, places = make(self, *arguments, **settings)
         except (UsageError, BadInput) as error:
-            self._work.counts.add(LIBRARY, number, str(error))
+            self._work.counts.add([(LIBRARY, str(error))] * number)
             return getattr(super(), method)(*arguments, **settings)
-        self._work.counts.add(CPU, number, None if self._work.target == CPU else SAMPLES_GIVEN)
+        on_cpu = CPU, None if self._work.device is None else NOT_ON_DPU
+        self._work.counts.add([on_cpu] * number if places is None else places)
         return made
 
 
@@ -120,11 +124,11 @@ class _OfLibrary(HeadraceFeatureExtractor):
         made = super().__call__(raw_speech, *arguments, **settings)  # type: ignore[misc]
         several = isinstance(raw_speech, list | tuple) and len(raw_speech) > 0 and not np.isscalar(raw_speech[0])
         number = len(raw_speech) if several or getattr(raw_speech, "ndim", 1) > 1 else 1
-        self._work.counts.add(LIBRARY, number, f"{self.library_class.__name__} has no counterpart in Headrace")
+        self._work.counts.add([(LIBRARY, f"{self.library_class.__name__} has no counterpart in Headrace")] * number)
         return made
 
 
-Make = Callable[..., Any]
+Make = Callable[..., tuple[Any, list[Place] | None]]  # a result, and its places if they are not all the CPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,34 +168,61 @@ def _samples(waveform: Any, axes: int) -> NDArray[np.float32]:
     return array
 
 
-def _like_whisper(extractor: Any, waveform: Any, device: str = "cpu") -> Any:
+def _like_whisper(extractor: Any, waveform: Any, device: str = "cpu") -> tuple[Any, list[Place] | None]:
     """Return spectrograms, shape (sounds, bands, frames), of padded sounds, shape (sounds, samples)."""
     _on_cpu(device)
     waveforms = _samples(waveform, 2)
     spec = _spec(extractor, lengths=Lengths(samples=waveforms.shape[1]))
-    return np.stack([audio.features(each, spec) for each in waveforms])
+    files = [_file(each, spec.rate) for each in waveforms]
+    dpu = extractor._work.device
+    done = iter([] if dpu is None else dpu.process([file for file in files if file is not None], spec))
+    made, places = [], []
+    for waveform, file in zip(waveforms, files, strict=True):
+        found = None if dpu is None else NO_16_BITS if file is None else next(done)
+        if found is None or isinstance(found, str):
+            made.append(audio.features(waveform, spec))
+            places.append((CPU, found))
+        else:
+            made.append(found["input_features"][0])
+            places.append((DPU, None))
+    return np.stack(made), places
 
 
-def _nemo(extractor: Any, waveform: Any, device: str = "cpu") -> Any:
+def _file(samples: NDArray[np.float32], rate: int) -> bytes | None:
+    """Return a WAV file with the same samples, without silence at the end. None if they are not those of 16 bits."""
+    scaled = samples * np.float32(32768)
+    if not ((scaled == np.rint(scaled)) & (scaled >= -32768) & (scaled <= 32767)).all():
+        return None
+    heard = np.flatnonzero(scaled)
+    file = io.BytesIO()
+    with wave.open(file, "wb") as written:
+        written.setnchannels(1)
+        written.setsampwidth(2)
+        written.setframerate(rate)
+        written.writeframes(scaled[: heard[-1] + 1 if len(heard) else 1].astype("<i2").tobytes())
+    return file.getvalue()
+
+
+def _nemo(extractor: Any, waveform: Any, device: str = "cpu") -> tuple[Any, list[Place] | None]:
     """Return logarithms, shape (sounds, frames, bands), of padded sounds after their pre-emphasis."""
     _on_cpu(device)
     waveforms = _samples(waveform, 2)
     spec = _spec(extractor, preemphasis=0.0)
-    return _torch(np.stack([audio.log_mel(each, spec).astype(np.float32, copy=False).T for each in waveforms]))
+    return _torch(np.stack([audio.log_mel(each, spec).astype(np.float32, copy=False).T for each in waveforms])), None
 
 
-def _kaldi(extractor: Any, waveform: Any) -> Any:
+def _kaldi(extractor: Any, waveform: Any) -> tuple[Any, list[Place] | None]:
     """Return logarithms, shape (frames, bands), of a sound."""
     spec = _spec(extractor, normalize=None, lengths=Lengths())
-    return audio.features(_samples(np.squeeze(waveform), 1), spec)
+    return audio.features(_samples(np.squeeze(waveform), 1), spec), None
 
 
-def _ast(extractor: Any, waveform: Any, max_length: int) -> Any:
+def _ast(extractor: Any, waveform: Any, max_length: int) -> tuple[Any, list[Place] | None]:
     spec = _spec(extractor, normalize=None, lengths=Lengths(frames=max_length))
-    return audio.features(_samples(np.squeeze(waveform), 1), spec)
+    return audio.features(_samples(np.squeeze(waveform), 1), spec), None
 
 
-def _phi4(extractor: Any, waveform: Any, audio_lengths: Any, device: str = "cpu") -> Any:
+def _phi4(extractor: Any, waveform: Any, audio_lengths: Any, device: str = "cpu") -> tuple[Any, list[Place] | None]:
     """Return logarithms, shape (sounds, frames, bands), of padded sounds.
 
     The library clears frames that begin within a shorter sound and end after it."""
@@ -206,12 +237,12 @@ def _phi4(extractor: Any, waveform: Any, audio_lengths: Any, device: str = "cpu"
     for row, length in zip(made, lengths, strict=True):
         if length != max(lengths):
             row[(length - spec.window) // spec.hop + 1 : length // spec.hop - 1] = silent
-    return _torch(made)
+    return _torch(made), None
 
 
 def _wav2vec2(
     extractor: Any, input_values: Any, attention_mask: Any = None, padding_value: float = 0.0
-) -> list[NDArray[np.float32]]:
+) -> tuple[list[NDArray[np.float32]], None]:
     """Return normalized samples of each sound, shape (samples,). Padding does not count, and has its own value."""
     spec = _spec(extractor)
     masks = [None] * len(input_values) if attention_mask is None else attention_mask
@@ -224,7 +255,7 @@ def _wav2vec2(
         values = np.full(len(samples), padding_value, np.float32)
         values[:length] = audio.normalize(samples[:length], spec)
         made.append(values)
-    return made
+    return made, None
 
 
 def _torch(values: NDArray[Any]) -> Any:

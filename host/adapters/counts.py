@@ -1,12 +1,15 @@
 """Counts of what an adapter did where."""
 
 import threading
+from collections.abc import Iterable
 from typing import Final
 
 from headrace.host.adapters.device import CPU
 
 DPU: Final = "dpu"
 LIBRARY: Final = "library"
+
+Place = tuple[str, str | None]  # where tensors were made, and the reason why no earlier place made them
 
 
 class Counts:
@@ -17,12 +20,13 @@ class Counts:
         self._counts = {DPU: 0, CPU: 0, LIBRARY: 0}
         self._reasons: dict[str, str] = {}
 
-    def add(self, place: str, number: int = 1, reason: str | None = None) -> None:
-        """Count inputs. `reason` says why no earlier place took them."""
+    def add(self, places: Iterable[Place]) -> None:
+        """Count one input for each place."""
         with self._lock:
-            self._counts[place] += number
-            if reason is not None:
-                self._reasons[place] = reason
+            for place, reason in places:
+                self._counts[place] += 1
+                if reason is not None:
+                    self._reasons[place] = reason
 
     @property
     def counts(self) -> dict[str, int]:

@@ -6,41 +6,40 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+
+from numpy.typing import NDArray
 
 from headrace.batching import HeadraceError, UsageError
 from headrace.batching.errors import one_line
 from headrace.bitstreams.cache import build
 from headrace.bitstreams.kernel import read_checked
 from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.preprocessor import Fallback, Preprocessed, PreprocessorUnavailable
+from headrace.host.dpu.preprocessor import Fallback, PreprocessorUnavailable
 from headrace.host.dpu.processors import ProcessorSpec
+from headrace.host.dpu.specs import AudioSpec
 
 CPU: Final = "cpu"  # the target without a DPU
 EMULATED: Final = ("sw_emu", "hw_emu")
-IMAGE_CUS: Final = 4  # of an emulated device, as of `headrace preprocess image`
+IMAGE_CUS: Final = 4  # of an emulated device. It has audio CUs, too, because a process has one emulated device
 CLOSING_S: Final = 10.0  # for the thread to end; the driver bounds each of its own waits
 THREAD: Final = "headrace-adapter"
 
-Result = Preprocessed | HeadraceError
-
-
-def check(target: str | os.PathLike[str]) -> None:
-    """Raise UsageError for a target that does not exist."""
-    if target != CPU and target not in EMULATED and not Path(target).is_file():
-        raise UsageError(
-            f"target is {str(target)!r}; give {', '.join((CPU, *EMULATED))}, or the path of an .xclbin file"
-        )
+Result = Mapping[str, NDArray[Any]] | str
 
 
 def container_of(target: str | os.PathLike[str]) -> Path:
-    """Return the container of a target of images: of an emulated one, built if need be, or the file that it names.
+    """Return the container of a target: of an emulated one, built if need be, or the file that it names.
 
-    Raises UsageError for a container that cannot be built or read."""
+    Raises UsageError for a target that does not exist, and for a container that cannot be built or read."""
     if target in EMULATED:
-        return build(target=str(target), image_cus=IMAGE_CUS, mel_cus=0, norm_cus=0)
+        return build(target=str(target), image_cus=IMAGE_CUS, mel_cus=1, norm_cus=1)
+    if not Path(target).is_file():
+        raise UsageError(
+            f"target is {str(target)!r}; give {', '.join((CPU, *EMULATED))}, or the path of an .xclbin file"
+        )
     read_checked(Path(target))
     return Path(target)
 
@@ -48,7 +47,7 @@ def container_of(target: str | os.PathLike[str]) -> Path:
 class Device:
     """The DPU of an adapter. It opens at the first files, for the spec that they have, and keeps to that spec.
 
-    A process that was forked has no thread for it: there, `process` raises PreprocessorUnavailable."""
+    A process that was forked has no thread for it, so there the DPU makes nothing."""
 
     def __init__(self, container: Path) -> None:
         self._container = container
@@ -59,14 +58,17 @@ class Device:
         self._why_not: str | None = None
         self._finalizer: weakref.finalize[..., Device] | None = None
 
-    def process(self, files: Sequence[bytes], spec: ProcessorSpec) -> list[Result]:
-        """Return the tensors of each file, or the error with which the DPU refuses it.
-
-        Raises PreprocessorUnavailable if the device is closed, does not open, or has another spec."""
-        return self._opened(spec).process(files)
+    def process(self, files: Sequence[bytes], spec: ProcessorSpec | AudioSpec) -> list[Result]:
+        """Return the tensors of each file by name, or the reason why the DPU does not make them."""
+        if not files:
+            return []
+        try:
+            return self._opened(spec).process(files)
+        except PreprocessorUnavailable as error:
+            return [str(error)] * len(files)
 
     def close(self) -> None:
-        """Close the DPU, and end the thread. Calls in progress get PreprocessorUnavailable."""
+        """Close the DPU, and end the thread. Calls in progress get a reason in place of tensors."""
         if os.getpid() != self._process:
             return
         with self._lock:
@@ -75,7 +77,7 @@ class Device:
         if finalizer is not None:
             finalizer()
 
-    def _opened(self, spec: ProcessorSpec) -> "_Running":
+    def _opened(self, spec: ProcessorSpec | AudioSpec) -> "_Running":
         if os.getpid() != self._process:
             raise PreprocessorUnavailable("the device belongs to the process from which this one was forked")
         with self._lock:
@@ -98,7 +100,7 @@ class Device:
 class _Running:
     """An open DPU and its thread."""
 
-    def __init__(self, container: Path, spec: ProcessorSpec) -> None:
+    def __init__(self, container: Path, spec: ProcessorSpec | AudioSpec) -> None:
         """Start the thread, and open the DPU in it. Raises HeadraceError."""
         self.spec = spec
         self._loop = asyncio.new_event_loop()
@@ -148,11 +150,11 @@ class _Running:
 
     async def _one(self, data: bytes) -> Result:
         try:
-            return await self._dpu.process(data)
+            return (await self._dpu.process(data)).tensors
         except HeadraceError as error:
-            return error
+            return str(error)
         except Exception as error:  # of a driver or a library; the CPU makes the tensors then
-            return HeadraceError(one_line(error))
+            return one_line(error)
 
     def close(self) -> None:
         if os.getpid() != self._process:

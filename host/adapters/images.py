@@ -8,16 +8,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from headrace.batching import HeadraceError, UsageError
-from headrace.host.adapters.counts import DPU, LIBRARY
+from headrace.batching import UsageError
+from headrace.host.adapters.counts import DPU, LIBRARY, Place
 from headrace.host.adapters.device import CPU
 from headrace.host.adapters.library import STATE, Work, is_library_class, loaded, transformers
 from headrace.host.dpu.hugging_face import names
 from headrace.host.dpu.hugging_face.reading import from_hf
-from headrace.host.dpu.preprocessor import PreprocessorUnavailable
 from headrace.host.dpu.processors import ProcessorSpec, Size
 from headrace.host.dpu.reference.processor import process
 
+PIXELS_GIVEN: Final = "the pixels were given, and the DPU takes JPEG files"
 # Settings that hold for how images are read, and for what becomes of the tensors.
 NOT_OF_SPEC: Final = frozenset(
     ("return_tensors", "disable_grouping", "device", "input_data_format", "data_format", "do_convert_rgb")
@@ -132,7 +132,7 @@ class HeadraceImageProcessor:
         try:
             return self._by_headrace(samples, arguments, settings)
         except UsageError as error:
-            self._work.counts.add(LIBRARY, sum(map(len, samples)), str(error))
+            self._work.counts.add([(LIBRARY, str(error))] * sum(map(len, samples)))
         read = [[_decoded(image) for image in sample] for sample in samples]
         flat = read if nested else [sample[0] for sample in read]
         return super()._preprocess(flat, *arguments, **settings)  # type: ignore[misc]
@@ -157,36 +157,25 @@ class HeadraceImageProcessor:
         feature = base.BatchFeature(data=entries, tensor_type=settings.get("return_tensors"))
         for key, value in added.items():
             feature[key] = value
-        for place, reason in places:
-            self._work.counts.add(place, reason=reason)
+        self._work.counts.add(places)
         return feature
 
-    def _tensors(
-        self, images: Sequence[Any], spec: ProcessorSpec
-    ) -> tuple[list[dict[str, Any]], list[tuple[str, str | None]]]:
-        """Return the tensors of each image by name, and for each image its place and the reason for the CPU."""
-        done = self._by_dpu([image for image in images if _is_file(image)], spec)
+    def _tensors(self, images: Sequence[Any], spec: ProcessorSpec) -> tuple[list[dict[str, Any]], list[Place]]:
+        """Return the tensors of each image by name, and for each image its place."""
+        device = self._work.device
+        files = [image.data for image in images if _is_file(image)]
+        done = iter([] if device is None else device.process(files, spec))
+        pixels_given = None if device is None else PIXELS_GIVEN
         tensors, places = [], []
-        why = None if self._work.device is None else "the pixels were given, and the DPU takes JPEG files"
         for image in images:
-            found, reason = next(done) if _is_file(image) else (None, why)
-            if found is None:
+            found = next(done) if _is_file(image) else pixels_given
+            if found is None or isinstance(found, str):
+                places.append((CPU, found))
                 found = process(_pixels(_decoded(image)), spec)
-                places.append((CPU, reason))
             else:
                 places.append((DPU, None))
             tensors.append({key: _batches().as_torch(value) for key, value in found.items()})
         return tensors, places
-
-    def _by_dpu(self, files: Sequence[Any], spec: ProcessorSpec) -> Any:
-        """Return an iterator over the tensors of each file, or None and the reason why the DPU did not make them."""
-        if not files or self._work.device is None:
-            return iter(())
-        try:
-            results = self._work.device.process([file.data for file in files], spec)
-        except PreprocessorUnavailable as error:
-            return iter([(None, str(error))] * len(files))
-        return iter((None, str(each)) if isinstance(each, HeadraceError) else (each.tensors, None) for each in results)
 
 
 class _OfLibrary(HeadraceImageProcessor):
@@ -197,8 +186,8 @@ class _OfLibrary(HeadraceImageProcessor):
 
     def preprocess(self, images: Any, *arguments: Any, **settings: Any) -> Any:
         made = super().preprocess(images, *arguments, **settings)  # type: ignore[misc]
-        number = len(_flat(images)) if isinstance(images, list | tuple) else 1
-        self._work.counts.add(LIBRARY, number, f"{self.library_class.__name__} has no counterpart in Headrace")
+        number = sum(len(each) if getattr(each, "ndim", 0) == 4 else 1 for each in _flat(images))
+        self._work.counts.add([(LIBRARY, f"{self.library_class.__name__} has no counterpart in Headrace")] * number)
         return made
 
     def process_image(self, image: Any, *arguments: Any, **settings: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from headrace.batching import UsageError
 from headrace.host.adapters.counts import Counts
-from headrace.host.adapters.device import CPU, Device, check, container_of
+from headrace.host.adapters.device import CPU, Device, container_of
 from headrace.host.dpu.hugging_face.names import FILE
 
 STATE: Final = "_headrace"  # the attribute of an adapter that has its Work
@@ -21,21 +21,17 @@ class Work:
 
     Copies of an adapter share it. A pickled adapter gets one of its own."""
 
-    def __init__(self, target: str | os.PathLike[str] = CPU, audio: bool = False) -> None:
-        """Build the container of an emulated target. Audio has no device: transformers gives samples, and the DPU takes
-        files.
-
-        Raises UsageError for a target that does not exist."""
-        check(target)
-        self.target, self.audio = target, audio
+    def __init__(self, target: str | os.PathLike[str] = CPU) -> None:
+        """Build the container of an emulated target. Raises UsageError for a target that does not exist."""
+        self.target = target
         self.counts = Counts()
-        self.device = None if audio or target == CPU else Device(container_of(target))
+        self.device = None if target == CPU else Device(container_of(target))
 
     def __deepcopy__(self, memo: Any) -> "Work":
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Work, (self.target, self.audio)
+        return Work, (self.target,)
 
     def close(self) -> None:
         if self.device is not None:

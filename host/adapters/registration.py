@@ -33,12 +33,9 @@ def register_processors(target: str | os.PathLike[str] = CPU) -> None:
     Work(target)  # says what is wrong with the target, and builds its container
     with _lock:
         _restore()
-        for auto, module, audio_ in (
-            (library.AutoImageProcessor, images, False),
-            (library.AutoFeatureExtractor, audio, True),
-        ):
+        for auto, module in ((library.AutoImageProcessor, images), (library.AutoFeatureExtractor, audio)):
             _originals[auto] = auto.__dict__[METHOD]
-            setattr(auto, METHOD, classmethod(_replacement(_originals[auto], module, target, audio_)))
+            setattr(auto, METHOD, classmethod(_replacement(_originals[auto], module, target)))
 
 
 def unregister_processors() -> None:
@@ -53,7 +50,7 @@ def _restore() -> None:
         setattr(auto, METHOD, original)
 
 
-def _replacement(original: Any, module: Any, target: str | os.PathLike[str], is_audio: bool) -> Callable[..., Any]:
+def _replacement(original: Any, module: Any, target: str | os.PathLike[str]) -> Callable[..., Any]:
     """Return a `from_pretrained` that makes adapters of what the library's own makes."""
 
     @functools.wraps(original.__func__)
@@ -64,6 +61,6 @@ def _replacement(original: Any, module: Any, target: str | os.PathLike[str], is_
         return _adapted(made)
 
     def _adapted(made: Any) -> Any:
-        return module.adapted(made, Work(target, is_audio)) if module.is_known(type(made)) else made
+        return module.adapted(made, Work(target)) if module.is_known(type(made)) else made
 
     return from_pretrained

@@ -13,6 +13,7 @@ from speech_front_ends import SOUNDS
 from transformers.feature_extraction_sequence_utils import SequenceFeatureExtractor
 
 import headrace
+from headrace.bitstreams.build import build_sw_emu
 from headrace.host.dpu.hugging_face.names import audio_names
 from headrace.host.dpu.specs.feature_extractors import MODELS
 
@@ -92,7 +93,7 @@ def test_a_class_that_headrace_has_not_is_the_librarys(tmp_path):
     library = transformers.AutoFeatureExtractor.from_pretrained(model(tmp_path, settings))
     adapter = headrace.HeadraceFeatureExtractor.from_pretrained(tmp_path)
     for sounds in (VOICE, [VOICE, QUIET]):
-        call = {"sampling_rate": 48000, "return_tensors": "np", "truncation": "fusion", "padding": "pad"}
+        call = {"sampling_rate": 48000, "return_tensors": "np", "truncation": "rand_trunc", "padding": "pad"}
         assert_same(adapter(sounds, **call), library(sounds, **call))
     assert adapter.counts == {**NOTHING, "library": 3}
     assert "ClapFeatureExtractor has no counterpart" in adapter.reasons["library"]
@@ -133,3 +134,33 @@ def test_threads_may_call_one_adapter_at_once():
         for found in pool.map(work, range(3)):
             assert_same(found, expected)
     assert adapter.counts == {**NOTHING, "cpu": 12}
+
+
+@pytest.fixture(scope="module")
+def xclbin(tmp_path_factory):
+    path = tmp_path_factory.mktemp("dpu") / "audio.xclbin"
+    build_sw_emu(path, image_cus=0, mel_cus=1, norm_cus=1)
+    return path
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("name", ["whisper-tiny", "whisper-large-v3", "qwen3-asr"])
+def test_samples_of_16_bits_get_their_features_on_the_dpu(name, xclbin, tmp_path):
+    library = pair(name, tmp_path)[0]
+    call = {"sampling_rate": 16000, "return_tensors": "np", "return_attention_mask": True}
+    floats = (NOISE * np.float32(0.7)).astype(np.float32)
+    with headrace.HeadraceFeatureExtractor.from_pretrained(name, target=xclbin) as adapter:
+        assert_same(adapter([VOICE, QUIET], **call), library([VOICE, QUIET], **call), BOUND)
+        assert adapter.counts == {**NOTHING, "dpu": 2} and adapter.reasons == {}
+        assert_same(adapter([VOICE, floats], **call), library([VOICE, floats], **call), BOUND)
+        assert adapter.counts == {**NOTHING, "dpu": 3, "cpu": 1} and "no 16-bit numbers" in adapter.reasons["cpu"]
+        silence = np.zeros(800, np.float32)
+        assert_same(adapter(silence, **call), library(silence, **call), BOUND)
+    assert_same(adapter(VOICE, **call), library(VOICE, **call), BOUND)
+    assert adapter.counts == {**NOTHING, "dpu": 4, "cpu": 2} and adapter.reasons["cpu"] == "the device is closed"
+
+
+def test_other_classes_stay_on_the_cpu_with_a_dpu(xclbin):
+    with headrace.HeadraceFeatureExtractor.from_pretrained("wav2vec2-base-960h", target=xclbin) as adapter:
+        adapter([QUIET, QUIET], sampling_rate=16000, return_tensors="np")
+    assert adapter.counts == {**NOTHING, "cpu": 2} and "the DPU has not the step" in adapter.reasons["cpu"]

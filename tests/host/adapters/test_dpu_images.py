@@ -86,11 +86,17 @@ def test_jpeg_files_get_the_tensors_of_the_library_on_the_dpu(name, files, xclbi
         assert adapter.counts == {"dpu": 2 * len(FILES[files]), "cpu": 0, "library": 0} and adapter.reasons == {}
 
 
-def test_the_name_of_an_emulated_target_builds_its_container(clip):
-    with headrace.HeadraceImageProcessor.from_pretrained("clip-vit-base-patch32", target="sw_emu") as adapter:
+def test_the_name_of_an_emulated_target_builds_a_container_for_images_and_audio(clip):
+    make_extractor = headrace.HeadraceFeatureExtractor.from_pretrained
+    settings = {"target": "sw_emu", "chunk_length": 1}
+    with (
+        headrace.HeadraceImageProcessor.from_pretrained("clip-vit-base-patch32", target="sw_emu") as adapter,
+        make_extractor("whisper-tiny", **settings) as extractor,
+    ):
         found = adapter(opened(PHOTOS[0]), return_tensors="pt")
         assert_same(found, clip(opened(PHOTOS[0]), return_tensors="pt"))
-        assert adapter.counts["dpu"] == 1
+        extractor(np.zeros(16000, np.float32), sampling_rate=16000, return_tensors="pt")
+        assert adapter.counts == extractor.counts == {"dpu": 1, "cpu": 0, "library": 0}
 
 
 def test_on_hw_emu_it_is_the_same(clip, tmp_path):

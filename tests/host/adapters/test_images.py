@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -25,6 +26,7 @@ GIVEN = {
     "batch": IMAGES,
     "alpha": ALPHA,
     "numpy": PIXELS[1],
+    "stack": np.stack([PIXELS[1], PIXELS[1][::-1]]),
     "torch": torch.from_numpy(PIXELS[1].transpose(2, 0, 1).copy()),
 }
 SMALLER = {  # of models that make large canvases
@@ -143,7 +145,9 @@ def test_a_class_that_headrace_has_not_is_the_librarys(settings, more, tmp_path)
     assert isinstance(adapter, (headrace.HeadraceImageProcessor, type(library)))
     for images in (IMAGES[0], IMAGES):
         assert_same(adapter(images, return_tensors="np"), library(images, return_tensors="np"))
-    assert adapter.counts == {**NOTHING, "library": 4}
+    stack = torch.from_numpy(GIVEN["stack"])
+    assert_same(adapter(stack, return_tensors="np"), library(stack, return_tensors="np"))
+    assert adapter.counts == {**NOTHING, "library": 6}
     assert f"{type(library).__name__} has no counterpart" in adapter.reasons["library"]
 
 
@@ -169,6 +173,17 @@ def test_bad_input_raises_what_the_library_raises(images, tmp_path):
     assert outcome(lambda: adapter(images, return_tensors="pt")) == expected
     assert adapter.counts["cpu"] == 0
     assert_same(adapter(IMAGES[0], return_tensors="pt"), library(IMAGES[0], return_tensors="pt"))
+
+
+def test_without_transformers_an_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    for call in (
+        lambda: headrace.HeadraceImageProcessor.from_pretrained("qwen2-vl"),
+        lambda: headrace.HeadraceFeatureExtractor.from_pretrained("whisper-tiny"),
+        headrace.register_processors,
+    ):
+        with pytest.raises(headrace.UsageError, match=r"needs transformers; pip install 'headrace\[transformers\]'"):
+            call()
 
 
 def test_a_bad_target_or_model_is_an_error(tmp_path):
