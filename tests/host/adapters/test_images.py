@@ -16,7 +16,9 @@ from PIL import Image
 from transformers.image_processing_utils import BaseImageProcessor
 
 import headrace
+from headrace.host.adapters.batches import BATCHES
 from headrace.host.dpu.hugging_face.names import config, names
+from headrace.host.dpu.hugging_face.reading import CLASSES
 
 PIXELS = [picture(*size, seed) for seed, size in enumerate(((320, 200), (150, 260), (90, 70)))]
 IMAGES = [Image.fromarray(pixels) for pixels in PIXELS]
@@ -57,6 +59,28 @@ def test_a_known_model_gives_the_tensors_of_the_library(name, given, tmp_path):
         assert counts["cpu"] == 0 and "shape (4, 200, 320); Headrace takes uint8" in adapter.reasons["library"]
     else:
         assert counts["cpu"] > 0 == counts["library"] and adapter.reasons == {}
+
+
+OTHER_CLASSES = [
+    {"image_processor_type": name}
+    for name in sorted(set(CLASSES) - {config(known)["image_processor_type"].removesuffix("Fast") for known in names()})
+] + [
+    {"image_processor_type": name, "crop_to_patches": True, "size": {"height": 64, "width": 64}}
+    for name in ("Ovis2ImageProcessor", "Cohere2VisionImageProcessor", "GotOcr2ImageProcessor")
+]
+
+
+@pytest.mark.quick(5)
+@pytest.mark.parametrize("settings", OTHER_CLASSES, ids=lambda each: each["image_processor_type"])
+def test_a_class_with_no_known_model_gives_the_tensors_of_the_library(settings, tmp_path):
+    library, adapter = theirs(tmp_path, settings), ours(tmp_path, settings)
+    for form in ("pt", "np", None):
+        assert_same(adapter(IMAGES, return_tensors=form), library(IMAGES, return_tensors=form))
+    assert adapter.counts == {**NOTHING, "cpu": 9}
+
+
+def test_each_class_that_headrace_reads_has_its_batches():
+    assert set(BATCHES) == set(CLASSES)
 
 
 NESTED = [[IMAGES[0]], [IMAGES[1], IMAGES[2]]]
