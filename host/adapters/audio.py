@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from headrace.batching import BadInput, UsageError
 from headrace.host.adapters.counts import DPU, LIBRARY, Place
 from headrace.host.adapters.device import CPU
-from headrace.host.adapters.library import STATE, Work, is_library_class, loaded, transformers
+from headrace.host.adapters.library import Adapter, is_library_class, loaded
 from headrace.host.dpu.reference import audio
 from headrace.host.dpu.specs import AudioSpec, Lengths, feature_extractors
 
@@ -28,7 +28,7 @@ NOT_ON_DPU: Final = "the DPU has not the step of this class that is replaced"
 NO_16_BITS: Final = "the samples are no 16-bit numbers, and the DPU takes files of them"
 
 
-class HeadraceFeatureExtractor:
+class HeadraceFeatureExtractor(Adapter):
     """A feature extractor of transformers that computes by Headrace.
 
     `from_pretrained` makes one. It is an object of the library's class for the model, and has all that such an object
@@ -37,8 +37,6 @@ class HeadraceFeatureExtractor:
     Samples that Headrace does not take, or a setting, go to the library itself. `counts` has the number of sounds by
     place.
     """
-
-    library_class: type
 
     @classmethod
     def from_pretrained(
@@ -62,13 +60,9 @@ class HeadraceFeatureExtractor:
             UsageError: There is no such target, or transformers is missing. An emulated target cannot be built.
             OSError, ValueError: transformers does not load the model.
         """
-        work = Work(target)
         name = pretrained_model_name_or_path
         known = feature_extractors.MODELS.get(name) if isinstance(name, str) else None
-        made = loaded(transformers().AutoFeatureExtractor, name, known, **settings)
-        if isinstance(made, tuple):  # return_unused_kwargs
-            return adapted(made[0], work), *made[1:]
-        return adapted(made, work)
+        return loaded(HeadraceFeatureExtractor, "AutoFeatureExtractor", name, known, target, settings)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -84,25 +78,15 @@ class HeadraceFeatureExtractor:
         """Close the device. Calls in progress and later calls go to the CPU."""
         self._work.close()
 
-    @property
-    def _work(self) -> Work:
-        work: Work = self.__dict__.setdefault(STATE, Work())
-        return work
+    @staticmethod
+    def _knows(kind: type) -> bool:
+        """Tell whether Headrace has a class of transformers."""
+        return _is_known(kind)
 
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self.library_class, dict(self.__dict__))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the settings, as the library's own object returns them."""
-        settings: dict[str, Any] = super().to_dict()  # type: ignore[misc]
-        settings.pop(STATE, None)
-        return settings
+    @staticmethod
+    def _class_for(kind: type) -> type:
+        """Return the adapter's class for a class of transformers."""
+        return _adapter(kind)
 
     def _by_headrace(self, method: str, make: "Make", arguments: tuple[Any, ...], settings: Mapping[str, Any]) -> Any:
         """Return what a method of the library returns, computed by `make` or by the library."""
@@ -281,15 +265,7 @@ REPLACED: Final[Mapping[str, Replaced]] = {
 }
 
 
-def adapted(extractor: Any, work: Work) -> Any:
-    """Make an adapter of a feature extractor of transformers, which keeps its settings. Returns the same object."""
-    kind = extractor.library_class if isinstance(extractor, HeadraceFeatureExtractor) else type(extractor)
-    extractor.__class__ = _adapter(kind)
-    extractor.__dict__[STATE] = work
-    return extractor
-
-
-def is_known(kind: type) -> bool:
+def _is_known(kind: type) -> bool:
     """Tell whether Headrace has the class."""
     return is_library_class(kind) and kind.__name__ in REPLACED
 
@@ -298,7 +274,7 @@ def is_known(kind: type) -> bool:
 def _adapter(kind: type) -> type:
     """Return the subclass for a class of transformers. It has its name, which files of settings have."""
     fields: dict[str, Any] = {"library_class": kind, "__doc__": kind.__doc__, "__module__": __name__}
-    if not is_known(kind):
+    if not _is_known(kind):
         return type(kind.__name__, (_OfLibrary, kind), fields)
     replaced = REPLACED[kind.__name__]
 
@@ -306,10 +282,3 @@ def _adapter(kind: type) -> type:
         return self._by_headrace(replaced.method, replaced.make, arguments, settings)
 
     return type(kind.__name__, (HeadraceFeatureExtractor, kind), {**fields, replaced.method: method})
-
-
-def _restored(kind: type, attributes: dict[str, Any]) -> Any:
-    """Return the adapter that was pickled or copied."""
-    made: Any = object.__new__(_adapter(kind))
-    made.__dict__.update(attributes)
-    return made

@@ -11,7 +11,7 @@ import numpy as np
 from headrace.batching import UsageError
 from headrace.host.adapters.counts import DPU, LIBRARY, Place
 from headrace.host.adapters.device import CPU
-from headrace.host.adapters.library import STATE, Work, is_library_class, loaded, transformers
+from headrace.host.adapters.library import Adapter, is_library_class, loaded
 from headrace.host.dpu.hugging_face import names
 from headrace.host.dpu.hugging_face.reading import from_hf
 from headrace.host.dpu.processors import ProcessorSpec, Size
@@ -24,7 +24,7 @@ NOT_OF_SPEC: Final = frozenset(
 )
 
 
-class HeadraceImageProcessor:
+class HeadraceImageProcessor(Adapter):
     """An image processor of transformers that computes by Headrace.
 
     `from_pretrained` makes one. It is an object of the library's class for the model, and has all that such an object
@@ -33,8 +33,6 @@ class HeadraceImageProcessor:
     An image that Headrace does not take, or a setting, goes to the library itself. `counts` has the number of images by
     place.
     """
-
-    library_class: type
 
     @classmethod
     def from_pretrained(
@@ -58,14 +56,9 @@ class HeadraceImageProcessor:
             UsageError: There is no such target, or transformers is missing. An emulated target cannot be built.
             OSError, ValueError: transformers does not load the model.
         """
-        work = Work(target)
         name = pretrained_model_name_or_path
-        auto = transformers().AutoImageProcessor
         known = names.config(name) if isinstance(name, str) and name in names.names() else None
-        made = loaded(auto, name, known, **settings)
-        if isinstance(made, tuple):  # return_unused_kwargs
-            return adapted(made[0], work), *made[1:]
-        return adapted(made, work)
+        return loaded(HeadraceImageProcessor, "AutoImageProcessor", name, known, target, settings)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -81,25 +74,15 @@ class HeadraceImageProcessor:
         """Close the device. Calls in progress and later calls go to the CPU."""
         self._work.close()
 
-    @property
-    def _work(self) -> Work:
-        work: Work = self.__dict__.setdefault(STATE, Work())
-        return work
+    @staticmethod
+    def _knows(kind: type) -> bool:
+        """Tell whether Headrace has a class of transformers."""
+        return _is_known(kind)
 
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self.library_class, dict(self.__dict__))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the settings, as the library's own object returns them."""
-        settings: dict[str, Any] = super().to_dict()  # type: ignore[misc]
-        settings.pop(STATE, None)
-        return settings
+    @staticmethod
+    def _class_for(kind: type) -> type:
+        """Return the adapter's class for a class of transformers."""
+        return _adapter(kind)
 
     # ---- Steps of the library ----
 
@@ -197,15 +180,7 @@ class _OfLibrary(HeadraceImageProcessor):
         return super(HeadraceImageProcessor, self)._preprocess(images, *arguments, **settings)  # type: ignore[misc]
 
 
-def adapted(processor: Any, work: Work) -> Any:
-    """Make an adapter of an image processor of transformers, which keeps its settings. Returns the same object."""
-    kind = processor.library_class if isinstance(processor, HeadraceImageProcessor) else type(processor)
-    processor.__class__ = _adapter(kind)
-    processor.__dict__[STATE] = work
-    return processor
-
-
-def is_known(kind: type) -> bool:
+def _is_known(kind: type) -> bool:
     """Tell whether Headrace has the class. It has those that compute by torchvision."""
     return (
         is_library_class(kind)
@@ -217,16 +192,9 @@ def is_known(kind: type) -> bool:
 @cache
 def _adapter(kind: type) -> type:
     """Return the subclass for a class of transformers. It has its name, which files of settings have."""
-    base = HeadraceImageProcessor if is_known(kind) else _OfLibrary
+    base = HeadraceImageProcessor if _is_known(kind) else _OfLibrary
     fields = {"library_class": kind, "__doc__": kind.__doc__, "__module__": __name__}
     return type(kind.__name__, (base, kind), fields)
-
-
-def _restored(kind: type, attributes: dict[str, Any]) -> Any:
-    """Return the adapter that was pickled or copied."""
-    made: Any = object.__new__(_adapter(kind))
-    made.__dict__.update(attributes)
-    return made
 
 
 def _batches() -> Any:

@@ -4,7 +4,7 @@ import importlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,6 +38,63 @@ class Work:
             self.device.close()
 
 
+class Adapter:
+    """The parts that adapters for images and for audio have in common.
+
+    A subclass has a subclass of its own for each class of the library."""
+
+    library_class: type
+
+    def __new__(cls, *_: Any, **settings: Any) -> Any:
+        if not hasattr(cls, "library_class"):
+            raise UsageError(f"{cls.__name__} has a subclass for each model; call {cls.__name__}.from_pretrained")
+        return super().__new__(cls)
+
+    @staticmethod
+    def _knows(kind: type) -> bool:
+        """Tell whether Headrace has a class of transformers."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _class_for(kind: type) -> type:
+        """Return the adapter's class for a class of transformers. It has its name, which files of settings have."""
+        raise NotImplementedError
+
+    @classmethod
+    def _adapted(cls, made: Any, work: "Work") -> Any:
+        """Make an adapter of an object of transformers, which keeps its settings. Returns the same object."""
+        made.__class__ = cls._class_for(made.library_class if isinstance(made, Adapter) else type(made))
+        made.__dict__[STATE] = work
+        return made
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings, as the library's own object returns them."""
+        settings: dict[str, Any] = super().to_dict()  # type: ignore[misc]
+        settings.pop(STATE, None)
+        return settings
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._work.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self)._class_for, self.library_class, dict(self.__dict__))
+
+    @property
+    def _work(self) -> "Work":
+        work: Work = self.__dict__.setdefault(STATE, Work())
+        return work
+
+
+def _restored(class_for: Callable[[type], type], kind: type, attributes: dict[str, Any]) -> Any:
+    """Return the adapter that was pickled or copied."""
+    made: Any = object.__new__(class_for(kind))
+    made.__dict__.update(attributes)
+    return made
+
+
 def transformers() -> Any:
     """Return the module. Raises UsageError where it, torch or torchvision is missing."""
     try:
@@ -48,20 +105,32 @@ def transformers() -> Any:
         raise UsageError(f"this needs {error.name}; pip install 'headrace[transformers]'") from error
 
 
-def loaded(auto: Any, name_or_path: str | os.PathLike[str], known: Mapping[str, Any] | None, **settings: Any) -> Any:
-    """Return the object that a class of transformers makes of a model.
+def loaded(
+    adapter: type[Adapter],
+    auto: str,
+    name_or_path: str | os.PathLike[str],
+    known: Mapping[str, Any] | None,
+    target: str | os.PathLike[str],
+    settings: Mapping[str, Any],
+) -> Any:
+    """Return the adapter of a model, as `from_pretrained` of the adapter's class does.
 
     Args:
-        auto: AutoImageProcessor or AutoFeatureExtractor.
+        auto: "AutoImageProcessor" or "AutoFeatureExtractor".
         known: The file's contents, for a model that Headrace knows by name.
-        settings: Arguments of `from_pretrained`, among them settings that take the place of those of the file. Nothing
-            is downloaded unless they say `local_files_only=False`.
+        settings: Arguments of `from_pretrained` of that class.
     """
+    load = getattr(transformers(), auto).from_pretrained
     if known is None:
-        return auto.from_pretrained(name_or_path, **{"local_files_only": True} | settings)
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / FILE).write_text(json.dumps(dict(known)), "utf-8")
-        return auto.from_pretrained(folder, **settings)
+        made = load(name_or_path, **{"local_files_only": True, **settings})
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / FILE).write_text(json.dumps(dict(known)), "utf-8")
+            made = load(folder, **settings)
+    work = Work(target)
+    if isinstance(made, tuple):  # return_unused_kwargs
+        return adapter._adapted(made[0], work), *made[1:]
+    return adapter._adapted(made, work)
 
 
 def is_library_class(kind: type) -> bool:

@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from headrace.host.adapters import audio, images
+from headrace.host.adapters.audio import HeadraceFeatureExtractor
 from headrace.host.adapters.device import CPU
-from headrace.host.adapters.library import Work, transformers
+from headrace.host.adapters.images import HeadraceImageProcessor
+from headrace.host.adapters.library import Adapter, Work, transformers
 
 METHOD: Final = "from_pretrained"
 
@@ -33,9 +34,12 @@ def register_processors(target: str | os.PathLike[str] = CPU) -> None:
     Work(target)  # says what is wrong with the target, and builds its container
     with _lock:
         _restore()
-        for auto, module in ((library.AutoImageProcessor, images), (library.AutoFeatureExtractor, audio)):
+        for auto, adapter in (
+            (library.AutoImageProcessor, HeadraceImageProcessor),
+            (library.AutoFeatureExtractor, HeadraceFeatureExtractor),
+        ):
             _originals[auto] = auto.__dict__[METHOD]
-            setattr(auto, METHOD, classmethod(_replacement(_originals[auto], module, target)))
+            setattr(auto, METHOD, classmethod(_replacement(_originals[auto], adapter, target)))
 
 
 def unregister_processors() -> None:
@@ -50,7 +54,7 @@ def _restore() -> None:
         setattr(auto, METHOD, original)
 
 
-def _replacement(original: Any, module: Any, target: str | os.PathLike[str]) -> Callable[..., Any]:
+def _replacement(original: Any, adapter: type[Adapter], target: str | os.PathLike[str]) -> Callable[..., Any]:
     """Return a `from_pretrained` that makes adapters of what the library's own makes."""
 
     @functools.wraps(original.__func__)
@@ -61,6 +65,6 @@ def _replacement(original: Any, module: Any, target: str | os.PathLike[str]) -> 
         return _adapted(made)
 
     def _adapted(made: Any) -> Any:
-        return module.adapted(made, Work(target)) if module.is_known(type(made)) else made
+        return adapter._adapted(made, Work(target)) if adapter._knows(type(made)) else made
 
     return from_pretrained

@@ -217,6 +217,10 @@ def test_a_bad_target_or_model_is_an_error(tmp_path):
     (tmp_path / "text.xclbin").write_text("none")
     with pytest.raises(headrace.HeadraceError, match=r"text\.xclbin"):
         make("qwen2-vl", target=tmp_path / "text.xclbin")
+    with pytest.raises(headrace.UsageError, match=r"call HeadraceImageProcessor\.from_pretrained"):
+        headrace.HeadraceImageProcessor(size=224)
+    with pytest.raises(headrace.UsageError, match=r"call HeadraceFeatureExtractor\.from_pretrained"):
+        headrace.HeadraceFeatureExtractor()
     with pytest.raises(OSError, match="qwen-two"):
         make("qwen-two")
     with pytest.raises(ValueError, match="Unrecognized image processor"):
