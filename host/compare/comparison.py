@@ -38,15 +38,12 @@ from headrace.host.compare.stages import (
     IMAGE_NAMES,
     IMAGE_STAGES,
     IN_LEVELS,
-    KEYED,
     NO_STAGE,
     OF_TENSORS,
     AudioStages,
     ImageRun,
-    ImageStages,
     Tensors,
     audio_results_of,
-    decode_on_white,
     own_audio_results,
     own_results,
     results_of,
@@ -492,13 +489,10 @@ class _Images(_Work):
         if spec is None:
             return None
         try:
-            for stages in (IMAGE_STAGES, ImageStages(decode=decode_on_white)):
-                run = run_image(data, stages, spec)
-                ours, theirs = run.tensors[self.reference.main], expected[self.reference.main]
-                if ours.shape == theirs.shape and not gap(ours, theirs).any():
-                    return run
-                if not run.mode.endswith(KEYED):
-                    break
+            run = run_image(data, IMAGE_STAGES, spec)
+            ours, theirs = run.tensors[self.reference.main], expected[self.reference.main]
+            if ours.shape == theirs.shape and not gap(ours, theirs).any():
+                return run
             self.note = "some stages are not known: Headrace's stages do not give the tensors of this transformers"
         except HeadraceError as error:
             self.note = f"some stages are not known: {error}"

@@ -9,7 +9,6 @@ A run keeps the result of each stage. `own_results` gives each stage of a candid
 difference of one stage does not hide or enlarge that of another.
 """
 
-import importlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -41,24 +40,11 @@ NO_STAGE: Final = "unknown"
 # ---- Images ----
 
 
-def decode(data: bytes) -> Pixels:
+def decode(data: bytes, spec: ProcessorSpec) -> Pixels:
     """Return the RGB pixels of a file as they are stored, not turned upright."""
     with _opened(data) as image:
-        return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
-
-
-def decode_on_white(data: bytes) -> Pixels:
-    """Return what `decode` returns, with white in place of the colour that a file names as transparent.
-
-    Pillow keeps that colour when it converts to RGB, and most image processors of transformers then put white there."""
-    with _opened(data) as image:
-        rgb = image.convert("RGB")
-        if rgb.info.get("transparency") is None:
-            return np.asarray(rgb)
-        seen = rgb.convert("RGBA")
-        white = importlib.import_module("PIL.Image").new("RGBA", seen.size, (255, 255, 255, 255))
-        white.alpha_composite(seen)
-        return np.asarray(white.convert("RGB"))
+        rgb = image if image.mode == "RGB" else image.convert("RGB")
+        return np.asarray(pillow_file.in_rgb(rgb, spec.on_white))
 
 
 def about(data: bytes) -> tuple[str, Orientation]:
@@ -133,7 +119,7 @@ def layout(planes: NDArray[Any], spec: ProcessorSpec) -> NDArray[Any]:
 class ImageStages:
     """A front end for images, one function for each stage."""
 
-    decode: Callable[[bytes], Pixels] = decode
+    decode: Callable[[bytes, ProcessorSpec], Pixels] = decode
     convert: Callable[[Pixels, Orientation], Pixels] = convert
     resize: Callable[[Pixels, Size, ProcessorSpec], Pixels] = resize
     place: Callable[[Pixels, Placement, ProcessorSpec], list[Pixels]] = place
@@ -180,7 +166,7 @@ def run_image(data: bytes, stages: ImageStages, spec: ProcessorSpec, after: Imag
         UsageError: The processor does not take an image of this size.
     """
     same = after is not None and stages.decode is IMAGE_STAGES.decode
-    decoded = after.decoded if after is not None and same else stages.decode(data)
+    decoded = after.decoded if after is not None and same else stages.decode(data, spec)
     kind, turn = (after.mode, after.turn) if after is not None else about(data)
     same = same and stages.convert is IMAGE_STAGES.convert
     upright = after.upright if after is not None and same else stages.convert(decoded, turn)
@@ -219,7 +205,7 @@ def own_results(data: bytes, stages: ImageStages, spec: ProcessorSpec, of: Image
     The arrays stand for those of `results_of`, in the same order."""
     sources = [of.upright if step.of is None else of.resized[step.of] for step in of.plan.passes]
     sizes = [step.size for step in of.plan.passes]
-    decoded = stages.decode(data)
+    decoded = stages.decode(data, spec)
     own = {"decode": [decoded], "convert": [stages.convert(of.decoded, of.turn)]}
     own["resize"] = [
         source if (source.shape[1], source.shape[0]) == tuple(size) else stages.resize(source, size, spec)

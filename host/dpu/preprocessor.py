@@ -226,7 +226,7 @@ def _by_processor(max_megapixels: int, damaged: Damaged) -> Callable[..., Made]:
     warnings.filterwarnings("ignore", module=r"PIL\.")  # faults beside the pixels, such as in Exif data
 
     def process(data: bytes, spec: ProcessorSpec) -> Made:
-        pixels, damage, orientation = pillow_file.read(data, max_megapixels, damaged)
+        pixels, damage, orientation = pillow_file.read(data, max_megapixels, damaged, spec.on_white)
         tensors = processor.process(pixels, spec)
         return Made(tensors[PIXEL_VALUES], damage, orientation, tensors)
 

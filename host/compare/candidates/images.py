@@ -201,7 +201,7 @@ def _of_torch(spec: ProcessorSpec) -> ImageStages:
 # ---- OpenCV ----
 
 
-def opencv_decode(data: bytes) -> Pixels:
+def opencv_decode(data: bytes, spec: ProcessorSpec) -> Pixels:
     """Return the RGB pixels of a file by OpenCV, as they are stored. Raises CorruptInput for a file it cannot read."""
     pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
     if pixels is None:
@@ -232,12 +232,12 @@ def _opencv(spec: ProcessorSpec) -> ImageStages:
 # ---- Decoders of GPUs ----
 
 
-def nearest_chroma(data: bytes) -> Pixels:
+def nearest_chroma(data: bytes, spec: ProcessorSpec) -> Pixels:
     """Return the RGB pixels of a JPEG file with each chroma sample repeated, in place of interpolated ones.
 
     Other files, and JPEG files in CMYK, are as the reference decodes them."""
     if not data.startswith(JPEG) or simplejpeg.decode_jpeg_header(data)[2] in FOUR_COMPONENTS:
-        return decode(data)
+        return decode(data, spec)
     return np.asarray(simplejpeg.decode_jpeg(data, colorspace="RGB", fastdct=False, fastupsample=True))
 
 
@@ -264,7 +264,7 @@ def _nvimgcodec() -> tuple[Any, Any]:
         ) from error
 
 
-def _nvimgcodec_decode(data: bytes) -> Pixels:
+def _nvimgcodec_decode(data: bytes, spec: ProcessorSpec) -> Pixels:
     module, decoder = _nvimgcodec()
     params = module.DecodeParams(apply_exif_orientation=False, color_spec=module.ColorSpec.RGB)
     image = decoder.decode(data, params=params)

@@ -81,7 +81,7 @@ def hypotheses(data: bytes, spec: ProcessorSpec, run: ImageRun) -> Iterator[Hypo
         return Hypothesis(stage, text, lambda: run_image(data, stages, other, run).tensors[PIXEL_VALUES])
 
     yield from (by("decode", text, ImageStages(decode=made)) for text, made in _decodes(data))
-    yield from (by("convert", text, stages) for text, stages in _converts(data, run))
+    yield from (by("convert", text, stages) for text, stages in _converts(spec, run))
     yield from (by("resize", text, ImageStages(resize=made)) for text, made in _resizes(spec))
     for text, other in _other_sizes(spec):  # the plan is another one, so nothing of the run is of use
         yield Hypothesis("resize", text, partial(_with_another_spec, data, other))
@@ -100,25 +100,25 @@ def _with_another_spec(data: bytes, spec: ProcessorSpec) -> NDArray[Any]:
 # ---- Decode and convert ----
 
 
-def _decodes(data: bytes) -> Iterator[tuple[str, Callable[[bytes], Pixels]]]:
+def _decodes(data: bytes) -> Iterator[tuple[str, Callable[[bytes, ProcessorSpec], Pixels]]]:
     if data.startswith(JPEG):
         yield "chroma by the nearest sample, in place of an interpolated one", nearest_chroma
         yield "the fast DCT, in place of the exact one", _by_fast_dct
         yield "the fast DCT, and chroma by the nearest sample", partial(_by_fast_dct, nearest=True)
 
 
-def _by_fast_dct(data: bytes, nearest: bool = False) -> Pixels:
+def _by_fast_dct(data: bytes, spec: ProcessorSpec, nearest: bool = False) -> Pixels:
     return np.asarray(simplejpeg.decode_jpeg(data, colorspace="RGB", fastdct=True, fastupsample=nearest))
 
 
-def _converts(data: bytes, run: ImageRun) -> Iterator[tuple[str, ImageStages]]:
+def _converts(spec: ProcessorSpec, run: ImageRun) -> Iterator[tuple[str, ImageStages]]:
     if run.turn is not Orientation.NONE:
         yield "the Exif orientation is ignored", ImageStages(convert=lambda pixels, _: pixels)
         yield "the image is turned the wrong way", ImageStages(convert=_turned_back)
     yield "red and blue are exchanged before normalize (BGR)", ImageStages(convert=_exchanged)
     if run.mode not in PLAIN:
-        if run.mode.endswith(KEYED):
-            yield "transparency is dropped, and the colour below it stays", ImageStages(decode=partial(decode))
+        if run.mode.endswith(KEYED) and spec.on_white:
+            yield "transparency is dropped, and the colour below it stays", ImageStages(decode=_without_transparency)
         if "A" in run.mode.upper() or run.mode.endswith(KEYED):
             for name, colour in (("white", 255), ("black", 0)):
                 yield (
@@ -148,14 +148,18 @@ def _gray(pixels: Pixels, turn: Orientation) -> Pixels:
     return np.asarray(Image.fromarray(upright).convert("L").convert("RGB"))
 
 
-def _on_colour(data: bytes, colour: int) -> Pixels:
+def _without_transparency(data: bytes, spec: ProcessorSpec) -> Pixels:
+    return decode(data, replace(spec, on_white=False))
+
+
+def _on_colour(data: bytes, spec: ProcessorSpec, colour: int) -> Pixels:
     with Image.open(io.BytesIO(data)) as file:
         image = file.convert("RGBA")
     under = Image.new("RGBA", image.size, (colour, colour, colour, 255))
     return np.asarray(Image.alpha_composite(under, image).convert("RGB"))
 
 
-def _by_division(data: bytes) -> Pixels:
+def _by_division(data: bytes, spec: ProcessorSpec) -> Pixels:
     with Image.open(io.BytesIO(data)) as file:
         gray = (np.asarray(file).astype(np.int64) >> 8).astype(np.uint8)
     return np.repeat(gray[..., None], 3, axis=2)

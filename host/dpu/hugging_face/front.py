@@ -29,8 +29,8 @@ def preprocess(
     """Return the tensors that a model takes for one image, bit for bit as transformers makes them, or for audio.
 
     An image file is read as `transformers.image_utils.load_image` does: upright by its Exif orientation, in RGB,
-    without its transparency. It is a JPEG, PNG, WebP, GIF, TIFF or BMP file. An audio file is a WAV or FLAC file of any
-    usual rate, which becomes mono at the rate of the model.
+    without its alpha channel. It is a JPEG, PNG, WebP, GIF, TIFF or BMP file. An audio file is a WAV or FLAC file of
+    any usual rate, which becomes mono at the rate of the model.
 
     Args:
         source: The path of a file, or its bytes. An image may also be one of Pillow, or RGB pixels of uint8, shape
@@ -60,7 +60,7 @@ def preprocess(
     if not isinstance(source, str | os.PathLike):
         if not hasattr(source, "convert"):
             raise UsageError(f"{type(source).__name__} is no image; give a path, bytes, an array or an image of Pillow")
-        return process(pillow_file.pixels(source), found)
+        return process(pillow_file.pixels(source, found.on_white), found)
     rule = _rule(damaged)
     return _of_path(source, lambda data: _of_file(data, found, max_megapixels, rule))
 
@@ -89,7 +89,7 @@ def _of_audio(source: Any, spec: AudioSpec) -> dict[str, NDArray[Any]]:
 
 
 def _of_file(data: bytes, spec: ProcessorSpec, max_megapixels: int, damaged: Damaged) -> dict[str, NDArray[Any]]:
-    return process(pillow_file.read(data, max_megapixels, damaged)[0], spec)
+    return process(pillow_file.read(data, max_megapixels, damaged, spec.on_white).pixels, spec)
 
 
 def _rule(damaged: Damaged | str) -> Damaged:

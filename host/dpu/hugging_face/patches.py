@@ -124,7 +124,7 @@ CLASSES: Final[Mapping[str, Class]] = {
         settings_of(3, _pixels(384 * 384, 1536 * 1536), CLIP_MEAN, CLIP_STD, **_patches(1)), _BOUNDED, _paddle
     ),
     "Siglip2ImageProcessor": Class(
-        settings_of(2, {}, HALF, HALF, patch_size=16, max_num_patches=256),
+        settings_of(2, {}, HALF, HALF, patch_size=16, max_num_patches=256, do_convert_rgb=False),
         frozenset(("patch_size", "max_num_patches")),
         _siglip2,
     ),

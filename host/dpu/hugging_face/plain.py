@@ -112,11 +112,12 @@ def _donut(settings: Settings) -> Geometry:
 
 _CROPPED: Final[Config] = {"do_center_crop": True, "crop_size": square(224)}
 _EDGE: Final[Config] = {"default_to_square": False}  # a size of one number is a shortest edge
+_KEEPS: Final[Config] = {"do_convert_rgb": False}  # the colours of transparent pixels stay
 _CLIP: Final = Class(
     settings_of(3, {"shortest_edge": 224}, CLIP_MEAN, CLIP_STD, **_CROPPED, **_EDGE), frozenset(), _plain
 )
 _DEEPSEEK: Final = Class(
-    settings_of(3, square(384), CLIP_MEAN, CLIP_STD, min_size=14, do_pad=True),
+    settings_of(3, square(384), CLIP_MEAN, CLIP_STD, min_size=14, do_pad=True, **_KEEPS),
     frozenset(("min_size", "background_color")),  # transformers takes the colour from image_mean
     _deepseek,
 )
@@ -138,11 +139,11 @@ CLASSES: Final[Mapping[str, Class]] = {
     ),
     "BitImageProcessor": _CLIP,
     "SiglipImageProcessor": Class(settings_of(3, square(224), HALF, HALF, **_EDGE), frozenset(), _plain),
-    "ViTImageProcessor": Class(settings_of(2, square(224), HALF, HALF), frozenset(), _plain),
+    "ViTImageProcessor": Class(settings_of(2, square(224), HALF, HALF, **_KEEPS), frozenset(), _plain),
     "Gemma3ImageProcessor": Class(
         settings_of(2, square(224), HALF, HALF, do_pan_and_scan=False), _GEMMA3_KEYS, _gemma3
     ),
-    "DeiTImageProcessor": Class(settings_of(3, square(256), HALF, HALF, **_CROPPED), frozenset(), _plain),
+    "DeiTImageProcessor": Class(settings_of(3, square(256), HALF, HALF, **_CROPPED, **_KEEPS), frozenset(), _plain),
     "ChameleonImageProcessor": Class(
         settings_of(
             1,
@@ -158,7 +159,7 @@ CLASSES: Final[Mapping[str, Class]] = {
         _plain,
     ),
     "ConvNextImageProcessor": Class(
-        settings_of(3, {"shortest_edge": 384}, HALF, HALF, crop_pct=224 / 256, **_EDGE),
+        settings_of(3, {"shortest_edge": 384}, HALF, HALF, crop_pct=224 / 256, **_EDGE, **_KEEPS),
         frozenset(("crop_pct",)),
         _convnext,
     ),
@@ -185,6 +186,7 @@ CLASSES: Final[Mapping[str, Class]] = {
             do_thumbnail=True,
             do_align_long_axis=False,
             do_pad=True,
+            **_KEEPS,
         ),
         frozenset(("do_thumbnail", "do_align_long_axis")),
         _donut,

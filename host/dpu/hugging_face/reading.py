@@ -40,7 +40,6 @@ WITHOUT_EFFECT: Final = frozenset(
         "_valid_processor_keys",
         "model_valid_processing_keys",
         "video_processor_type",
-        "do_convert_rgb",  # an image is RGB before it comes here
         "data_format",
         "input_data_format",
         "return_tensors",
@@ -70,9 +69,18 @@ COMMON: Final = frozenset(
         "crop_size",
         "do_pad",
         "pad_size",
+        "do_convert_rgb",
     )
 )
-FLAGS: Final = ("do_resize", "do_rescale", "do_normalize", "do_center_crop", "do_pad", "default_to_square")
+FLAGS: Final = (
+    "do_convert_rgb",
+    "do_resize",
+    "do_rescale",
+    "do_normalize",
+    "do_center_crop",
+    "do_pad",
+    "default_to_square",
+)
 # A class ignores the keys that other classes alone read. A key that nobody knows may be one of a later release.
 KNOWN: Final = WITHOUT_EFFECT.union(COMMON, *(known.keys for known in CLASSES.values()))
 
@@ -114,6 +122,7 @@ def from_hf(config: Config | Path | str, engine: Engine = Engine.TORCHVISION, ba
         name=name,
         filter=filter_,
         engine=engine,
+        on_white=settings.flag("do_convert_rgb"),
         sizes=geometry.sizes,
         place=geometry.place,
         tiles=geometry.tiles,

@@ -159,6 +159,7 @@ def is_real(value: Any) -> bool:
 
 def settings_of(resample: int, size: Config, mean: Any, std: Any, **more: Any) -> Config:
     values = {
+        "do_convert_rgb": True,
         "default_to_square": True,
         "do_resize": True,
         "size": size,

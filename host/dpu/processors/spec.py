@@ -122,6 +122,7 @@ class ProcessorSpec:
         name: The processor's class in transformers.
         filter: Filter of all resizes.
         engine: Library whose bits the result has.
+        on_white: Whether white is behind transparent pixels. Otherwise, transparency is dropped.
         sizes: Rules of the resizes, each of the image that the one before it made. Without rules there is no resize.
         place: What happens to the resized image. None takes it as it is.
         tiles: Tiles of the resized image in place of one image; `place` must be None then.
@@ -140,6 +141,7 @@ class ProcessorSpec:
     name: str
     filter: Filter
     engine: Engine
+    on_white: bool = False
     sizes: tuple[SizeRule, ...] = ()
     place: Crop | Square | Pad | None = None
     tiles: Tiles | None = None

@@ -20,6 +20,7 @@ from PIL import (
     WebPImagePlugin,
 )
 from PIL.Image import Image
+from PIL.Image import new as new_image
 
 from headrace.batching import CorruptInput
 from headrace.host.dpu.reference import image_file
@@ -54,8 +55,10 @@ class ReadImage(NamedTuple):
     orientation: Orientation
 
 
-def read(data: bytes, max_megapixels: int, damaged: Damaged = Damaged.STRICT) -> ReadImage:
+def read(data: bytes, max_megapixels: int, damaged: Damaged = Damaged.STRICT, on_white: bool = False) -> ReadImage:
     """Return the image of a file, turned upright, in RGB. An animation, or a TIFF file of pages, gives the first one.
+
+    An alpha channel is dropped. With `on_white`, a colour that the file names as transparent becomes white.
 
     Raises:
         CorruptInput: The file is of no known format, has more than `max_megapixels`, or Pillow cannot decode it. With
@@ -73,20 +76,31 @@ def read(data: bytes, max_megapixels: int, damaged: Damaged = Damaged.STRICT) ->
     if damage and damaged is Damaged.STRICT:
         raise CorruptInput(f"it is damaged: {damage}")
     orientation = _by_pillow(lambda: _orientation(image), kind)
-    return ReadImage(pixels(image), damage, orientation)
+    rgb = _by_pillow(lambda: _upright(image).convert("RGB"), kind)
+    return ReadImage(pixels(rgb, on_white), damage, orientation)
 
 
-def pixels(image: Image) -> NDArray[np.uint8]:
-    """Return the pixels of an image of Pillow as `load_image` converts it: upright, in RGB, without transparency.
+def pixels(image: Image, on_white: bool = False) -> NDArray[np.uint8]:
+    """Return the pixels of an image of Pillow, upright and in RGB. `in_rgb` tells what becomes of transparency.
 
     Raises CorruptInput if Pillow has not yet decoded its file, and cannot."""
+    return _by_pillow(lambda: np.asarray(in_rgb(_upright(image), on_white)), image.format or "image")
 
-    def converted() -> NDArray[np.uint8]:
-        image.load()  # some files name their orientation behind the pixels
-        turned = image if _orientation(image) is Orientation.NONE else ImageOps.exif_transpose(image)
-        return np.asarray(turned if turned.mode == "RGB" else turned.convert("RGB"))
 
-    return _by_pillow(converted, image.format or "image")
+def in_rgb(image: Image, on_white: bool) -> Image:
+    """Return an image in RGB. Transparency is dropped, or white is behind it.
+
+    transformers.image_transforms.convert_to_rgb does the latter."""
+    if on_white and ("A" in image.getbands() or image.info.get("transparency") is not None):
+        seen = image.convert("RGBA")
+        image = new_image("RGBA", seen.size, (255, 255, 255, 255))
+        image.alpha_composite(seen)
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _upright(image: Image) -> Image:
+    image.load()  # some files name their orientation behind the pixels
+    return image if _orientation(image) is Orientation.NONE else ImageOps.exif_transpose(image)
 
 
 def _orientation(image: Image) -> Orientation:

@@ -34,7 +34,8 @@ def theirs(name, settings, engine):
 
 
 def tensors(processor, image):
-    found = processor(Image.fromarray(image), return_tensors="pt")
+    """Return what a processor makes of an array of pixels, or of an image of Pillow."""
+    found = processor(Image.fromarray(image) if isinstance(image, np.ndarray) else image, return_tensors="pt")
     return {key: _bits(value) for key, value in found.items()}
 
 

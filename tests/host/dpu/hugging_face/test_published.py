@@ -1,13 +1,18 @@
 """Test that files of models, as they are published, are read as transformers reads them."""
 
+import io
 import json
 
 import pytest
 import transformers
 from like_transformers import ENGINES, assert_equal, check, engines, picture, tensors, theirs
+from PIL import Image
+from transformers.image_utils import load_image
 
 from headrace.batching import UsageError
+from headrace.host.dpu.hugging_face.front import preprocess
 from headrace.host.dpu.hugging_face.reading import CLASSES, COMMON, from_hf
+from headrace.host.dpu.reference import pillow_file
 from headrace.host.dpu.reference.processor import process
 
 CLIP = {
@@ -134,6 +139,36 @@ def test_each_setting_that_transformers_has_for_a_class_is_known(name):
     assert keys - set(transformers.CLIPImageProcessor.valid_kwargs.__annotations__) <= CLASSES[name].keys
 
 
+def keyed(mode: str) -> bytes:
+    """Return a PNG file of two colours, of which one is transparent."""
+    two = Image.fromarray(picture(90, 60)).convert("L").point(lambda level: 200 if level > 127 else 30)
+    image, key = (two.convert("RGB"), (200, 200, 200)) if mode == "RGB" else (two.quantize(2), 1)
+    file = io.BytesIO()
+    image.save(file, "PNG", transparency=key)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("mode", ["RGB", "P"])
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_transparent_colour_becomes_what_it_is_in_transformers(name, mode, tmp_path):
+    (tmp_path / "keyed.png").write_bytes(keyed(mode))
+    settings = SMALL.get(name, {})
+    spec = from_hf({"image_processor_type": name, **settings})
+    expected = tensors(theirs(name, settings, spec.engine), load_image(str(tmp_path / "keyed.png")))
+    pixels = pillow_file.read(keyed(mode), 1, on_white=spec.on_white).pixels
+    assert spec.on_white == (pixels == 255).all(axis=-1).any()
+    assert_equal(process(pixels, spec), expected, mode)
+
+
+@pytest.mark.parametrize("name", [name for name in CLASSES if CLASSES[name].defaults["do_convert_rgb"]])
+def test_an_alpha_channel_of_an_image_of_pillow_shows_white(name):
+    image = Image.fromarray(picture(90, 60))
+    image.putalpha(Image.linear_gradient("L").resize(image.size))
+    settings = SMALL.get(name, {})
+    spec = from_hf({"image_processor_type": name, **settings})
+    assert_equal(preprocess(image, spec), tensors(theirs(name, settings, spec.engine), image), name)
+
+
 BOX, SQUARE = {"height": 30, "width": 40}, {"height": 90, "width": 90}
 CHANGES = [
     {"do_center_crop": True, "crop_size": BOX},
@@ -186,7 +221,7 @@ CHANGES = [
 FEW = [change for change in CHANGES if set(change) & {"do_center_crop", "do_pad", "min_pixels", "max_pixels"}]
 
 
-@pytest.mark.quick(20)
+@pytest.mark.quick(12)
 @pytest.mark.parametrize("changes", [FEW, pytest.param(CHANGES, marks=pytest.mark.slow)], ids=["few", "all"])
 @pytest.mark.parametrize(("name", "engine"), BOTH)
 def test_a_setting_is_read_as_transformers_reads_it_or_refused_if_it_has_an_effect(name, engine, changes):
