@@ -55,7 +55,9 @@ def test_a_known_model_gives_the_tensors_of_the_library(name, given, tmp_path):
         expected = outcome(lambda call=call: library(**call))
         assert_same(outcome(lambda call=call: adapter(**call)), expected)
     counts = adapter.counts
-    if given == "alpha" and not library.do_convert_rgb:
+    if name == "llava-onevision" and given == "stack":  # the library takes a stack for one image, and fails
+        assert isinstance(expected, tuple) and counts["library"] > 0
+    elif given == "alpha" and not library.do_convert_rgb:
         assert counts["cpu"] == 0 and "shape (4, 200, 320); Headrace takes uint8" in adapter.reasons["library"]
     else:
         assert counts["cpu"] > 0 == counts["library"] and adapter.reasons == {}
