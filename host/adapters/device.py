@@ -1,6 +1,7 @@
 """One DPU, and the thread with the event loop that drives it, for callers in any thread."""
 
 import asyncio
+import atexit
 import concurrent.futures
 import contextlib
 import os
@@ -112,6 +113,7 @@ class _Running:
         self._process = os.getpid()
         self._thread.start()
         self._dpu = opened.result()
+        _all_running.add(self)
 
     def _run(self, container: Path, opened: "concurrent.futures.Future[Dpu[Any]]") -> None:
         async def drive() -> None:
@@ -163,3 +165,16 @@ class _Running:
             self._loop.call_soon_threadsafe(self._end.set)
         if threading.current_thread() is not self._thread:
             self._thread.join(CLOSING_S)
+
+
+_all_running: "weakref.WeakSet[_Running]" = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for running in list(_all_running):
+        running.close()
+
+
+# The end of the interpreter waits for the threads of the driver, and then calls what atexit has. A run that hangs must
+# end before that, so threading itself has to call this. Without its function, the limit of the run ends it.
+getattr(threading, "_register_atexit", atexit.register)(_close_all)

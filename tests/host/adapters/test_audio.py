@@ -37,6 +37,7 @@ def pair(name, folder):
 
 
 @pytest.mark.quick(12)
+@pytest.mark.filterwarnings("ignore:At least one mel filter")
 @pytest.mark.parametrize("given", GIVEN)
 @pytest.mark.parametrize("name", audio_names())
 def test_a_known_model_gives_the_tensors_of_the_library(name, given, tmp_path):

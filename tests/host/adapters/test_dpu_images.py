@@ -20,6 +20,8 @@ from headrace.bitstreams.build import build_hw_emu, build_sw_emu
 from headrace.host.adapters.device import THREAD
 from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu.hugging_face.names import config
+from headrace.host.xrt import emulation
+from headrace.host.xrt.faults import Fault, FaultKind
 
 PHOTOS = [image.jpeg for image in demo_images()[:3]]  # of several sizes
 ORIENTATION = 0x0112
@@ -122,7 +124,7 @@ def _loaded(data):
 OF_CPU = {
     "decoded": (DECODED, "the pixels were given, and the DPU takes JPEG files"),
     "loaded": (_loaded(PHOTOS[0]), "the pixels were given"),
-    "array": (np.asarray(DECODED), "the pixels were given"),
+    "array": (np.array(DECODED), "the pixels were given"),
     "CMYK": (opened(jpeg(SMALL.convert("CMYK"))), "the pixels were given"),
 }
 
@@ -187,6 +189,29 @@ def test_after_close_the_cpu_does_the_work_and_no_thread_is_left(adapter, clip):
     assert adapter.counts == {"dpu": 1, "cpu": 1, "library": 0} and adapter.reasons["cpu"] == "the device is closed"
 
 
+def test_units_that_fail_leave_the_work_to_the_cpu(adapter, clip):
+    adapter(opened(PHOTOS[0]), return_tensors="pt")
+    emulation.inject(emulation.device(0), Fault(FaultKind.ERROR, times=100))
+    found = adapter([opened(data) for data in PHOTOS], return_tensors="pt")
+    assert_same(found, clip([opened(data) for data in PHOTOS], return_tensors="pt"))
+    assert adapter.counts == {"dpu": 1, "cpu": 3, "library": 0} and "no CU is in service" in adapter.reasons["cpu"]
+
+
+def test_a_close_ends_a_call_that_waits_for_a_unit_that_hangs(adapter, clip):
+    adapter(opened(PHOTOS[0]), return_tensors="pt")
+    emulation.inject(emulation.device(0), Fault(FaultKind.HANG, times=100))
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(adapter, opened(PHOTOS[1]), return_tensors="pt")
+        cus = adapter._work.device._running._dpu._opened
+        while not call.done() and not any(cu.hangs() for cu in cus):
+            threading.Event().wait(0.01)
+        assert not call.done()
+        adapter.close()
+        assert_same(call.result(timeout=60), clip(opened(PHOTOS[1]), return_tensors="pt"))
+    assert adapter.counts == {"dpu": 1, "cpu": 1, "library": 0} and "closed" in adapter.reasons["cpu"]
+    assert threads() == []
+
+
 def test_an_adapter_that_nobody_has_any_more_closes_its_device(xclbin):
     adapter = headrace.HeadraceImageProcessor.from_pretrained("clip-vit-base-patch32", target=xclbin)
     adapter(opened(PHOTOS[0]), return_tensors="pt")
@@ -228,11 +253,26 @@ adapter = headrace.HeadraceImageProcessor.from_pretrained("clip-vit-base-patch32
 adapter(Image.open(sys.argv[2]), return_tensors="np")
 print(adapter.counts["dpu"])
 """
+HANGING = """
+import threading
+from headrace.host.xrt import emulation
+from headrace.host.xrt.faults import Fault, FaultKind
+emulation.inject(emulation.device(0), Fault(FaultKind.HANG, times=100))
+call = threading.Thread(target=adapter, args=[Image.open(sys.argv[2])], daemon=True)
+call.start()
+call.join(1)
+print(call.is_alive())
+"""
 
 
-def test_a_program_that_never_closes_its_adapter_ends(xclbin, tmp_path):
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("more, printed", [("", "1\n"), (HANGING, "1\nTrue\n")], ids=["idle", "hanging"])
+def test_a_program_that_never_closes_its_adapter_ends(more, printed, xclbin, tmp_path):
     (tmp_path / "photo.jpg").write_bytes(PHOTOS[0])
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, xclbin, tmp_path / "photo.jpg"], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", PROGRAM + more, xclbin, tmp_path / "photo.jpg"],
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, printed, "")
