@@ -89,8 +89,8 @@ class Device:
             if self._running is None:
                 try:
                     self._running = _Running(self._container, spec)
-                except HeadraceError as error:
-                    self._why_not = str(error)
+                except Exception as error:  # of the driver, of XRT or of the system
+                    self._why_not = str(error) if isinstance(error, HeadraceError) else one_line(error)
                     raise PreprocessorUnavailable(self._why_not) from error
                 self._finalizer = weakref.finalize(self, self._running.close)  # also when the interpreter ends
             if self._running.spec != spec:
@@ -102,7 +102,7 @@ class _Running:
     """An open DPU and its thread."""
 
     def __init__(self, container: Path, spec: ProcessorSpec | AudioSpec) -> None:
-        """Start the thread, and open the DPU in it. Raises HeadraceError."""
+        """Start the thread, and open the DPU in it. Raises the errors of the driver."""
         self.spec = spec
         self._loop = asyncio.new_event_loop()
         self._end = asyncio.Event()
@@ -112,7 +112,11 @@ class _Running:
         )
         self._process = os.getpid()
         self._thread.start()
-        self._dpu = opened.result()
+        try:
+            self._dpu = opened.result()
+        except BaseException:  # also of an interrupt, after which the DPU may still open
+            self._ask_to_end()
+            raise
         _all_running.add(self)
 
     def _run(self, container: Path, opened: "concurrent.futures.Future[Dpu[Any]]") -> None:
@@ -158,11 +162,14 @@ class _Running:
         except Exception as error:  # of a driver or a library; the CPU makes the tensors then
             return one_line(error)
 
+    def _ask_to_end(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._end.set)
+
     def close(self) -> None:
         if os.getpid() != self._process:
             return
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._end.set)
+        self._ask_to_end()
         if threading.current_thread() is not self._thread:
             self._thread.join(CLOSING_S)
 

@@ -96,7 +96,7 @@ def _restored(class_for: Callable[[type], type], kind: type, attributes: dict[st
 
 
 def transformers() -> Any:
-    """Return the module. Raises UsageError where it, torch or torchvision is missing."""
+    """Return the module. Raises UsageError where it or torch is missing."""
     try:
         # A torchvision that was built for CUDA loads with a torch without it only after this module.
         importlib.import_module("headrace.host.workers.networks.zoo.torchvision_operators")

@@ -109,6 +109,13 @@ def test_existing_code_gets_adapters(registered, tmp_path):
     assert isinstance(found, headrace.HeadraceImageProcessor) and unused == {"of_nobody": 1}
 
 
+def test_an_adapter_of_ones_own_has_its_own_target_and_counts(registered):
+    made = headrace.HeadraceImageProcessor.from_pretrained("siglip-base-patch16-224")
+    library = transformers.SiglipImageProcessor.from_dict(dict(config("siglip-base-patch16-224")))
+    assert_same(made(IMAGE, return_tensors="pt"), library(IMAGE, return_tensors="pt"))
+    assert made.counts == DONE and type(made).__mro__.count(headrace.HeadraceImageProcessor) == 1
+
+
 def test_other_classes_stay_as_they_are(registered, tmp_path):
     made = transformers.AutoImageProcessor.from_pretrained(
         model(tmp_path, {"image_processor_type": "DPTImageProcessor"})
