@@ -66,6 +66,10 @@ _PLACES = {
     "ProcessorSpec": "host.dpu.processors.spec",  # how an image processor of Hugging Face makes tensors
     "processor": "host.dpu.hugging_face.names",  # the processor of a model of images or audio, by name or folder
     "preprocess": "host.dpu.hugging_face.front",  # the tensors of one image or audio file by such a processor
+    "HeadraceImageProcessor": "host.adapters.images",  # in place of an image processor of transformers
+    "HeadraceFeatureExtractor": "host.adapters.audio",  # in place of a feature extractor of transformers
+    "register_processors": "host.adapters.registration",  # let the Auto classes of transformers make these two
+    "unregister_processors": "host.adapters.registration",  # give the Auto classes their own methods back
     "compare": "host.compare.comparison",  # where a front end differs from transformers
     "Comparison": "host.compare.comparison",  # what `compare` found
     "build": "bitstreams.cache",  # a container for the DPU
@@ -94,6 +98,10 @@ if TYPE_CHECKING:
     from headrace.batching.settings import setting as setting
     from headrace.batching.settings import settings as settings
     from headrace.bitstreams.cache import build as build
+    from headrace.host.adapters.audio import HeadraceFeatureExtractor as HeadraceFeatureExtractor
+    from headrace.host.adapters.images import HeadraceImageProcessor as HeadraceImageProcessor
+    from headrace.host.adapters.registration import register_processors as register_processors
+    from headrace.host.adapters.registration import unregister_processors as unregister_processors
     from headrace.host.compare.comparison import Comparison as Comparison
     from headrace.host.compare.comparison import compare as compare
     from headrace.host.dpu.driver import Dpu as Dpu

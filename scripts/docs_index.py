@@ -22,6 +22,7 @@ ORDER = {
             "send_an_image",
             "own_preprocessing",
             "hugging_face_processors",
+            "transformers_processors",
             "compare_front_ends",
             "own_network",
             "from_triton",

@@ -24,7 +24,7 @@ FRONT_DOOR = ROOT / "headrace" / "__init__.py"
 SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Source", "Example", "Yields")
 WIDTH = 100
 RESULTS = ("Result", "Sweep", "Planned", "Comparison", "Server")  # classes whose objects only functions make
-OPERATORS = ("ended_at", "lost")  # methods that drivers alone call
+OPERATORS = ("ended_at", "lost", "fetch_images", "process_image")  # methods that drivers or transformers alone call
 
 
 @cache

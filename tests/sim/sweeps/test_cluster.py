@@ -171,7 +171,7 @@ def test_a_node_that_starts_late_is_started_again(monkeypatch):
     def late_once(**_):
         starts.append("local")
         if len(starts) == 1:
-            raise Exception("The current node timed out during startup.")
+            raise Exception("Timed out waiting for file /tmp/ray/gcs_server_port")
 
     monkeypatch.setattr(module.ray, "init", late_once)
     with module.cluster("local"):
