@@ -69,7 +69,7 @@ def process(arguments, log, **settings):
 
 
 @contextlib.contextmanager
-def vllm(folder, log, *options):
+def vllm(folder, log, *options, **settings):
     """Serve a model by vLLM, and give its address."""
     port = free_port()
     command = [PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", folder.name, "--port", str(port)]
@@ -77,7 +77,7 @@ def vllm(folder, log, *options):
     before = Path.cwd()
     os.chdir(folder.parent)
     try:
-        with process(command, log, **SETTINGS) as engine:
+        with process(command, log, **SETTINGS, **settings) as engine:
             url = f"http://127.0.0.1:{port}"
             until(lambda: ready(url), engine, log)
             yield url
@@ -179,3 +179,36 @@ def test_an_engine_that_takes_floats_gets_floats(folder, tmp_path):
     ):
         request = {"messages": REQUESTS["two images"]["messages"]}
         assert asked(served, request)[0] == asked(engine, request)[0]
+
+
+# ---- The plugin
+
+COUNTED = """
+import sys
+from PIL import Image
+from vllm.plugins import load_general_plugins
+load_general_plugins()
+from transformers import AutoImageProcessor
+processor = AutoImageProcessor.from_pretrained(sys.argv[1])
+processor(Image.new("RGB", (90, 70)), return_tensors="pt", do_rescale=False, do_normalize=False)
+print(getattr(processor, "counts", None))
+"""
+
+
+def test_the_plugin_is_loaded_where_a_target_is_set(folder):
+    def counts(**settings):
+        command = [PYTHON, "-c", COUNTED, folder]
+        done = subprocess.run(command, env={**os.environ, **SETTINGS, **settings}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout.splitlines()[-1]
+
+    assert counts() == "None"
+    assert counts(HEADRACE_TARGET="cpu") == "{'dpu': 0, 'cpu': 1, 'library': 0}"
+
+
+def test_vllm_generates_the_same_with_the_plugin(folder, engine, tmp_path):
+    with vllm(folder, tmp_path / "log", HEADRACE_TARGET="cpu") as other:
+        assert "headrace makes the inputs of models; target cpu" in (tmp_path / "log").read_text()
+        for request in REQUESTS.values():
+            asked_for = {"messages": request["messages"]}
+            assert asked(other, asked_for)[:2] == asked(engine, asked_for)[:2]
