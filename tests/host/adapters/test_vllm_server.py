@@ -198,7 +198,8 @@ print(getattr(processor, "counts", None))
 def test_the_plugin_is_loaded_where_a_target_is_set(folder):
     def counts(**settings):
         command = [PYTHON, "-c", COUNTED, folder]
-        done = subprocess.run(command, env={**os.environ, **SETTINGS, **settings}, capture_output=True, text=True)
+        given = {**os.environ, **SETTINGS, **settings}
+        done = subprocess.run(command, cwd=folder.parent, env=given, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-2000:]
         return done.stdout.splitlines()[-1]
 
