@@ -1,5 +1,6 @@
 """The command `headrace render`, which makes tokens and features in front of an engine."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,7 @@ from headrace.batching import UsageError
 from headrace.host.cli.build import Target as DpuTarget
 from headrace.host.cli.build import cached_xclbin, read_container
 from headrace.host.cli.console import tell
-from headrace.host.cli.options import ImageCus, MaxMegapixels, bearer_token, command, readable, readable_folder
+from headrace.host.cli.options import ImageCus, Json, MaxMegapixels, bearer_token, command, readable, readable_folder
 
 if TYPE_CHECKING:
     from headrace.host.adapters.render.front import Front
@@ -51,6 +52,7 @@ def render(
     engine_token_file: Annotated[
         Path | None, typer.Option(callback=readable, help="File with the engine's API key.")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Serve OpenAI's chat protocol in front of vLLM, and make tokens and features of images in its place.
 
@@ -95,9 +97,11 @@ def render(
             timeout_s=timeout_s,
             limits=limits,
         ),
-        _ready,
+        lambda address, front: _ready(address, front, as_json),
     )
 
 
-def _ready(address: str, front: "Front") -> None:
+def _ready(address: str, front: "Front", as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"address": address, "model": front.model}), flush=True)
     tell(f"ready: {front.model} at {address}/v1")

@@ -1,0 +1,234 @@
+"""vLLM with a small Qwen2-VL: who makes the patches, vLLM or Headrace, and what that costs.
+
+    scripts/setup_vllm
+    .venv/bin/python -m benchmarks.vllm_front [--rounds 7] [--json [FILE]]
+
+The ways take turns, one request at a time:
+
+- vllm: vLLM's own processor, and with the plugin, Headrace's CPU path within vLLM.
+- render: `headrace render` in front of vLLM, with the CPU path and with the emulated DPU.
+
+Each request has a photo that was not sent before, and asks for two tokens. The time to the first token is the client's.
+The seconds of a core are those of all of vLLM's processes, and of the front end, for a request. The last table has the
+longest answer of `/health` of the server that takes images, while it takes a request of 250 photos, which the model
+then refuses for its length. The network is tiny and runs on the CPU, so the times show preprocessing and transport.
+"""
+
+import argparse
+import base64
+import contextlib
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from benchmarks.harness import IMAGE_FILE, ROOT, Report, arguments, main, measure, progress, spread, summary, table
+from benchmarks.processes import END_S, HEADRACE
+from headrace.batching import UsageError
+
+PYTHON = ROOT / "build" / "vllm" / "bin" / "python"
+START_S = 300.0
+SIZES = ((600, 400), (2048, 2048))
+MANY = 250
+SETTINGS = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",
+}
+
+
+@contextlib.contextmanager
+def _process(command: list[str], folder: Path, **settings: str) -> Iterator[subprocess.Popen[str]]:
+    started = subprocess.Popen(
+        command,
+        cwd=folder,
+        env={**os.environ, **settings},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield started
+    finally:
+        started.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            started.wait(END_S)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def _vllm(folder: Path, **settings: str) -> Iterator[tuple[str, int]]:
+    """Serve the model by vLLM, and give its address and the process's number."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = f"-m vllm.entrypoints.openai.api_server --model tiny --port {port} --enable-scale-out --dtype float32"
+    command = [str(PYTHON), *words.split(), "--max-model-len", "4096", "--enforce-eager", "--no-enable-prefix-caching"]
+    url = f"http://127.0.0.1:{port}"
+    with _process(command, folder, **SETTINGS, **settings) as started:
+        threading.Thread(target=started.stdout.read, daemon=True).start()  # type: ignore[union-attr]
+        end = time.monotonic() + START_S
+        while not _answers(url):
+            if started.poll() is not None or time.monotonic() > end:
+                raise UsageError("vLLM does not start; run scripts/setup_vllm, then make test-vllm")
+            time.sleep(0.5)
+        yield url, started.pid
+
+
+@contextlib.contextmanager
+def _front(engine: str, folder: Path, *words: str) -> Iterator[tuple[str, int]]:
+    command = [HEADRACE, "render", "--engine", engine, "--model", "tiny", "--http", "127.0.0.1:0", "--json", *words]
+    with _process(command, folder) as started:
+        assert started.stdout is not None
+        line = started.stdout.readline()
+        if not line:
+            raise UsageError("headrace render does not start")
+        yield json.loads(line)["address"], started.pid
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+def _photo(width: int, height: int, seed: int) -> str:
+    """Return a data URL of the example photo in a size, with noise that no other seed has."""
+    pixels = np.asarray(Image.open(IMAGE_FILE).resize((width, height)), np.int16)
+    noise = np.random.default_rng(seed).integers(-6, 7, pixels.shape, np.int16)
+    file = io.BytesIO()
+    Image.fromarray(np.clip(pixels + noise, 0, 255).astype(np.uint8)).save(file, "JPEG", quality=90)
+    return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+def _chat(photos: list[str], **more: Any) -> bytes:
+    content: list[dict[str, Any]] = [{"type": "image_url", "image_url": {"url": each}} for each in photos]
+    content.append({"type": "text", "text": "What is it?"})
+    settings = {"model": "tiny", "max_tokens": 2, "temperature": 0, "ignore_eos": True}
+    return json.dumps({**settings, "messages": [{"role": "user", "content": content}], **more}).encode()
+
+
+def _post(url: str, body: bytes) -> Any:
+    head = {"Content-Type": "application/json"}
+    return urllib.request.urlopen(urllib.request.Request(f"{url}/v1/chat/completions", body, head), timeout=300)
+
+
+def _first_token_s(url: str, photo: str) -> float:
+    began = time.perf_counter()
+    with _post(url, _chat([photo], stream=True)) as response:
+        for line in response:
+            if line.startswith(b"data: ") and json.loads(line[6:])["choices"][0]["delta"].get("content"):
+                took = time.perf_counter() - began
+                response.read()
+                return took
+    raise UsageError(f"{url} answered without a token")
+
+
+def _core_s(group: int) -> float:
+    """Return the seconds of a core of all processes of a session, of those too that have ended within it."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == group:
+                ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _delay_s(url: str, photos: list[str]) -> float:
+    """Return the longest answer of /health while a request of many photos is served or refused."""
+    longest = 0.0
+    done = threading.Event()
+
+    def ask() -> None:
+        with contextlib.suppress(urllib.error.HTTPError):
+            _post(url, _chat(photos)).read()
+        done.set()
+
+    sender = threading.Thread(target=ask)
+    sender.start()
+    while not done.is_set():
+        began = time.perf_counter()
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(f"{url}/health", timeout=120).read()
+        longest = max(longest, time.perf_counter() - began)
+        time.sleep(0.005)
+    sender.join()
+    return longest
+
+
+def run(options: argparse.Namespace) -> Report:
+    if not PYTHON.exists():
+        raise UsageError("there is no vLLM; run scripts/setup_vllm")
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        limit = str(1280 * 28 * 28)  # pixels of an image: 1,280 tokens
+        program = (
+            "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1]); import tiny_qwen2_vl; "
+            "tiny_qwen2_vl.qwen2_vl(Path('tiny'), weights=True, max_pixels=int(sys.argv[2]))"
+        )
+        python = str(Path(HEADRACE).with_name("python"))
+        subprocess.run([python, "-c", program, str(ROOT / "examples"), limit], cwd=folder, check=True)
+        progress("starting two vLLM servers and two front ends")
+        own, own_pid = stack.enter_context(_vllm(folder))
+        plugin, plugin_pid = stack.enter_context(_vllm(folder, HEADRACE_TARGET="cpu"))
+        cpu, cpu_pid = stack.enter_context(_front(own, folder))
+        dpu, dpu_pid = stack.enter_context(_front(own, folder, "--target", "sw_emu"))
+        ways = {
+            "vllm": (own, own_pid, None),
+            "vllm, plugin": (plugin, plugin_pid, None),
+            "render, cpu": (cpu, own_pid, cpu_pid),
+            "render, sw_emu": (dpu, own_pid, dpu_pid),
+        }
+        seeds = iter(range(1 << 30))
+
+        def case(way: str, size: tuple[int, int]) -> Any:
+            url, engine, front = ways[way]
+
+            def once(_: int) -> dict[str, float]:
+                photo = _photo(*size, next(seeds))
+                before = [_core_s(each) if each else 0.0 for each in (engine, front)]
+                first = _first_token_s(url, photo)
+                time.sleep(0.2)  # what is left to do after the answer
+                after = [_core_s(each) if each else 0.0 for each in (engine, front)]
+                return {"first_s": first, "engine_s": after[0] - before[0], "front_s": after[1] - before[1]}
+
+            return once
+
+        cases = {f"{way}, {size[0]}x{size[1]}": case(way, size) for size in SIZES for way in ways}
+        found = measure(cases, options.rounds, warm_up=2)
+        photos = [_photo(*SIZES[0], next(seeds)) for _ in range(MANY)]
+        delays = measure({way: lambda _, url=ways[way][0]: _delay_s(url, photos) for way in ways}, 3)
+    rows = []
+    for name, values in found.items():
+        way, _, size = name.rpartition(", ")
+        of = {key: [1e3 * each[key] for each in values] for key in values[0]}
+        rows.append(f"{size} | {way} | {spread(of['first_s'])} | {spread(of['engine_s'])} | {spread(of['front_s'])}")
+    text = table("photo | who makes patches | ms to the first token | core ms of vLLM | of the front end", rows)
+    lines = [f"{way} | {spread([1e3 * each for each in values])}" for way, values in delays.items()]
+    text += "\n\n" + table(f"who makes patches | longest ms of /health, {MANY} photos", lines)
+    return Report({"requests": {name: found[name] for name in found}, "delay_s": summary(delays)}, text)
+
+
+if __name__ == "__main__":
+    main(arguments(__doc__, rounds=7), run)
