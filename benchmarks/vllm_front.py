@@ -135,9 +135,9 @@ def _post(url: str, body: bytes) -> Any:
 
 def _first_token_s(url: str, photo: str) -> float:
     began = time.perf_counter()
-    with _post(url, _chat([photo], stream=True)) as response:
+    with _post(url, _chat([photo], stream=True, return_token_ids=True)) as response:
         for line in response:
-            if line.startswith(b"data: ") and json.loads(line[6:])["choices"][0]["delta"].get("content"):
+            if line.startswith(b"data: {") and json.loads(line[6:])["choices"][0].get("token_ids"):
                 took = time.perf_counter() - began
                 response.read()
                 return took

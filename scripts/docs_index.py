@@ -84,6 +84,7 @@ ORDER = {
             "gpu_check",
             "measured/h100",
             "image_processors",
+            "front_ends",
             "benchmarks",
         ],
     },

@@ -29,7 +29,7 @@ from headrace.host.adapters.render.media import IMAGE, Source, as_vllm_reads, fe
 from headrace.host.adapters.render.prompt import Placeholder, Prompts, expanded, learned
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.hugging_face.names import processor
-from headrace.host.dpu.preprocessor import CpuPreprocessor, Preprocessed
+from headrace.host.dpu.preprocessor import PIXEL_VALUES, CpuPreprocessor, Preprocessed
 from headrace.host.dpu.processors import ProcessorSpec
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ class Front:
         self._limits = limits
         self._stack = AsyncExitStack()
         self._features: Features | None = None
-        self._preprocessor: CpuPreprocessor[ProcessorSpec] | Dpu[ProcessorSpec]
+        self._preprocessor: CpuPreprocessor[ProcessorSpec] | Dpu[ProcessorSpec] | None = None
 
     async def __aenter__(self) -> "Front":
         async with AsyncExitStack() as stack:
@@ -106,6 +106,7 @@ class Front:
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
+        self._preprocessor = None  # an emulated device ends with its last user, and aiohttp keeps its handlers
 
     # ---- Opening ----
 
@@ -168,7 +169,7 @@ class Front:
         chat = _chat([SAMPLES[0], "a", SAMPLES[1], SAMPLES[2]])
         ours = await _together([self._item(source) for source in chat.sources])
         for mine, (item, _) in zip(ours, theirs, strict=True):
-            _check_item(mine, item, spec)
+            _check_item(mine, item)
         lengths = [self._features.placeholder.length(item) for item in ours]
         tokens, _ = self._expanded(await self._tokens(chat), lengths)
         self._check_tokens(tokens, rendered["token_ids"])
@@ -245,6 +246,7 @@ class Front:
     async def _item(self, source: Source) -> Item:
         if source.url is not None and not self._limits.fetch:
             raise BadInput(f"{source.place}: files are not fetched here; give a data URL, or start with --fetch-urls")
+        assert self._preprocessor is not None and self._features is not None
         data = await fetched(source, self._session, self._limits.max_file_bytes)
         try:
             read = await asyncio.to_thread(as_vllm_reads, data, self._limits.max_megapixels)
@@ -252,8 +254,9 @@ class Front:
         except HeadraceError as error:
             raise type(error)(f"{source.place}: {error}") from error
         self._count(done)
-        assert self._features is not None
         forms = self._features.forms
+        if missing := forms.keys() - done.tensors.keys():
+            raise UsageError(f"the engine wants a tensor {min(missing)!r}, which Headrace does not make for this model")
         return {name: form.of_one(done.tensors[name]) for name, form in forms.items()}
 
     def _count(self, done: Preprocessed) -> None:
@@ -303,17 +306,17 @@ def _json(body: Mapping[str, Any]) -> bytes:
 
 def _in_form(spec: ProcessorSpec, forms: Mapping[str, Form]) -> ProcessorSpec:
     """Return the spec with values as the engine wants them. An engine that takes bytes normalizes them itself."""
-    dtype = forms["pixel_values"].dtype
+    if PIXEL_VALUES not in forms:
+        raise UsageError(f"the engine wants {', '.join(forms)} of an image, and Headrace makes {PIXEL_VALUES}")
+    dtype = forms[PIXEL_VALUES].dtype
     if dtype == "uint8":
         return replace(spec, rescale=None, mean=None, std=None, bfloat16=False, dtype=None)
     return spec.cast(dtype) if dtype != "float32" else spec
 
 
-def _check_item(ours: Item, theirs: Item, spec: ProcessorSpec) -> None:
+def _check_item(ours: Item, theirs: Item) -> None:
     for name, expected in theirs.items():
-        found = ours.get(name)
-        if found is None:
-            raise UsageError(f"the engine wants a tensor {name!r}, which {spec.name} does not make")
+        found = ours[name]
         if (found.dtype, found.shape) != (expected.dtype, expected.shape):
             raise UsageError(
                 f"{name} is {found.dtype} {found.shape} here, and {expected.dtype} {expected.shape} in the engine; "

@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import logging
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,6 +21,8 @@ from headrace.host.adapters.render.front import Front, Limits
 
 BODY_S: Final = 60.0  # longest time in which a request arrives
 DRAIN_S: Final = 30.0  # longest wait at the end for requests in flight
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,9 @@ class Api:
             response = _error(error.status, f"{request.method} {request.path}: {error.reason}")
         except HeadraceError as error:
             response = _error(_status(error), str(error))
+        except Exception:  # a fault of the front end itself
+            _log.exception("%s %s", request.method, request.path)
+            response = _error(500, "the front end failed; its log has the reason")
         self._answered[response.status] = self._answered.get(response.status, 0) + 1
         return response
 

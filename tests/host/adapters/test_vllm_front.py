@@ -6,6 +6,7 @@ import contextlib
 import json
 
 import aiohttp
+import garbage
 import numpy as np
 import openai
 import pytest
@@ -26,6 +27,7 @@ from headrace.host.adapters.render.items import BadItem, Form, read_item, write_
 from headrace.host.adapters.render.prompt import Placeholder, expanded, learned
 from headrace.host.adapters.render.server import Api, RenderOptions
 from headrace.host.dpu.processors import BFLOAT16
+from headrace.host.xrt import emulation
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +116,8 @@ def test_the_emulated_dpu_makes_the_features_of_jpeg_files(folder, tmp_path):
             assert made == {"dpu": 2, "cpu": 1}
 
     asyncio.run(run())
+    garbage.collect()
+    assert not emulation._cards  # the next test may open another container
 
 
 async def counts(session):
@@ -340,6 +344,17 @@ def test_a_client_that_leaves_ends_the_engines_work(folder, stream):
         request.cancel()
         await double.cancelled.wait()
         double.fault = None
+        answered(await post(chat("a")))
+
+    with_front(folder, body)
+
+
+def test_a_fault_of_the_front_end_is_one_error_in_the_protocols_form(folder, monkeypatch, caplog):
+    async def body(post, double):
+        with monkeypatch.context() as patch:
+            patch.setattr(Front, "prompt", None)
+            refused(await post(chat("a")), 500, "the front end failed; its log has the reason")
+        assert "TypeError" in caplog.text
         answered(await post(chat("a")))
 
     with_front(folder, body)
