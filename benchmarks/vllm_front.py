@@ -8,9 +8,9 @@ The ways take turns, one request at a time:
 - vllm: vLLM's own processor, and with the plugin, Headrace's CPU path within vLLM.
 - render: `headrace render` in front of vLLM, with the CPU path and with the emulated DPU.
 
-Each request has a photo that was not sent before, and asks for two tokens. The time to the first token is the client's.
+Each request has a image that was not sent before, and asks for two tokens. The time to the first token is the client's.
 The seconds of a core are those of all of vLLM's processes, and of the front end, for a request. The last table has the
-longest answer of `/health` of the server that takes images, while it takes a request of 250 photos, which the model
+longest answer of `/health` of the server that takes images, while it takes a request of 250 images, which the model
 then refuses for its length. The network is tiny and runs on the CPU, so the times show preprocessing and transport.
 """
 
@@ -112,8 +112,8 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _photo(width: int, height: int, seed: int) -> str:
-    """Return a data URL of the example photo in a size, with noise that no other seed has."""
+def _picture(width: int, height: int, seed: int) -> str:
+    """Return a data URL of the example image in a size, with noise that no other seed has."""
     pixels = np.asarray(Image.open(IMAGE_FILE).resize((width, height)), np.int16)
     noise = np.random.default_rng(seed).integers(-6, 7, pixels.shape, np.int16)
     file = io.BytesIO()
@@ -121,8 +121,8 @@ def _photo(width: int, height: int, seed: int) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
 
 
-def _chat(photos: list[str], **more: Any) -> bytes:
-    content: list[dict[str, Any]] = [{"type": "image_url", "image_url": {"url": each}} for each in photos]
+def _chat(images: list[str], **more: Any) -> bytes:
+    content: list[dict[str, Any]] = [{"type": "image_url", "image_url": {"url": each}} for each in images]
     content.append({"type": "text", "text": "What is it?"})
     settings = {"model": "tiny", "max_tokens": 2, "temperature": 0, "ignore_eos": True}
     return json.dumps({**settings, "messages": [{"role": "user", "content": content}], **more}).encode()
@@ -133,9 +133,9 @@ def _post(url: str, body: bytes) -> Any:
     return urllib.request.urlopen(urllib.request.Request(f"{url}/v1/chat/completions", body, head), timeout=300)
 
 
-def _first_token_s(url: str, photo: str) -> float:
+def _first_token_s(url: str, image: str) -> float:
     began = time.perf_counter()
-    with _post(url, _chat([photo], stream=True, return_token_ids=True)) as response:
+    with _post(url, _chat([image], stream=True, return_token_ids=True)) as response:
         for line in response:
             if line.startswith(b"data: {") and json.loads(line[6:])["choices"][0].get("token_ids"):
                 took = time.perf_counter() - began
@@ -155,14 +155,14 @@ def _core_s(group: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _delay_s(url: str, photos: list[str]) -> float:
-    """Return the longest answer of /health while a request of many photos is served or refused."""
+def _delay_s(url: str, images: list[str]) -> float:
+    """Return the longest answer of /health while a request of many images is served or refused."""
     longest = 0.0
     done = threading.Event()
 
     def ask() -> None:
         with contextlib.suppress(urllib.error.HTTPError):
-            _post(url, _chat(photos)).read()
+            _post(url, _chat(images)).read()
         done.set()
 
     sender = threading.Thread(target=ask)
@@ -206,9 +206,9 @@ def run(options: argparse.Namespace) -> Report:
             url, engine, front = ways[way]
 
             def once(_: int) -> dict[str, float]:
-                photo = _photo(*size, next(seeds))
+                image = _picture(*size, next(seeds))
                 before = [_core_s(each) if each else 0.0 for each in (engine, front)]
-                first = _first_token_s(url, photo)
+                first = _first_token_s(url, image)
                 time.sleep(0.2)  # what is left to do after the answer
                 after = [_core_s(each) if each else 0.0 for each in (engine, front)]
                 return {"first_s": first, "engine_s": after[0] - before[0], "front_s": after[1] - before[1]}
@@ -217,16 +217,16 @@ def run(options: argparse.Namespace) -> Report:
 
         cases = {f"{way}, {size[0]}x{size[1]}": case(way, size) for size in SIZES for way in ways}
         found = measure(cases, options.rounds, warm_up=2)
-        photos = [_photo(*SIZES[0], next(seeds)) for _ in range(MANY)]
-        delays = measure({way: lambda _, url=ways[way][0]: _delay_s(url, photos) for way in ways}, 3)
+        images = [_picture(*SIZES[0], next(seeds)) for _ in range(MANY)]
+        delays = measure({way: lambda _, url=ways[way][0]: _delay_s(url, images) for way in ways}, 3)
     rows = []
     for name, values in found.items():
         way, _, size = name.rpartition(", ")
         of = {key: [1e3 * each[key] for each in values] for key in values[0]}
         rows.append(f"{size} | {way} | {spread(of['first_s'])} | {spread(of['engine_s'])} | {spread(of['front_s'])}")
-    text = table("photo | who makes patches | ms to the first token | core ms of vLLM | of the front end", rows)
+    text = table("image | who makes patches | ms to the first token | core ms of vLLM | of the front end", rows)
     lines = [f"{way} | {spread([1e3 * each for each in values])}" for way, values in delays.items()]
-    text += "\n\n" + table(f"who makes patches | longest ms of /health, {MANY} photos", lines)
+    text += "\n\n" + table(f"who makes patches | longest ms of /health, {MANY} images", lines)
     return Report({"requests": {name: found[name] for name in found}, "delay_s": summary(delays)}, text)
 
 
