@@ -24,8 +24,8 @@ from headrace.host.dpu.reference import audio
 from headrace.host.dpu.specs import AudioSpec, Lengths, feature_extractors
 
 TYPE: Final = "feature_extractor_type"
-NOT_ON_DPU: Final = "the DPU has not the step of this class that is replaced"
-NO_16_BITS: Final = "the samples are no 16-bit numbers, and the DPU takes files of them"
+NOT_ON_DPU: Final = "the DPU has not the step that this class of transformers takes from Headrace"
+NO_16_BITS: Final = "the samples are no 16-bit numbers, and the DPU takes only such samples"
 
 
 class HeadraceFeatureExtractor(Adapter):
@@ -63,20 +63,6 @@ class HeadraceFeatureExtractor(Adapter):
         name = pretrained_model_name_or_path
         known = feature_extractors.MODELS.get(name) if isinstance(name, str) else None
         return loaded(HeadraceFeatureExtractor, "AutoFeatureExtractor", name, known, target, settings)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """The number of sounds by the place that made their tensors: "dpu", "cpu" and "library"."""
-        return self._work.counts.counts
-
-    @property
-    def reasons(self) -> dict[str, str]:
-        """The last reason for "cpu" in place of the DPU, and for "library", by place."""
-        return self._work.counts.reasons
-
-    def close(self) -> None:
-        """Close the device. Calls in progress and later calls go to the CPU."""
-        self._work.close()
 
     @staticmethod
     def _knows(kind: type) -> bool:

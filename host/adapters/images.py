@@ -60,20 +60,6 @@ class HeadraceImageProcessor(Adapter):
         known = names.config(name) if isinstance(name, str) and name in names.names() else None
         return loaded(HeadraceImageProcessor, "AutoImageProcessor", name, known, target, settings)
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """The number of images by the place that made their tensors: "dpu", "cpu" and "library"."""
-        return self._work.counts.counts
-
-    @property
-    def reasons(self) -> dict[str, str]:
-        """The last reason for "cpu" in place of the DPU, and for "library", by place."""
-        return self._work.counts.reasons
-
-    def close(self) -> None:
-        """Close the device. Calls in progress and later calls go to the CPU."""
-        self._work.close()
-
     @staticmethod
     def _knows(kind: type) -> bool:
         """Tell whether Headrace has a class of transformers."""

@@ -10,10 +10,9 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.MpoImagePlugin import MpoImageFile
 
 from headrace.host.dpu.processors import Size
+from headrace.host.dpu.reference import pillow_file
 
 PATH: Final = "headrace_path"  # the attribute of an image that was opened here from a path
-ORIENTATION_TAG: Final = 0x0112
-TURNED: Final = (5, 6, 7, 8)  # orientations that exchange width and height
 SOI, SOS, APP1 = 0xD8, 0xDA, 0xE1
 
 
@@ -63,7 +62,7 @@ def unread(image: Any, do_convert_rgb: bool | None, decoded: Callable[[], Any]) 
     size = Size(*image.size)
     if getattr(image, PATH, None) is None:
         return UnreadJpeg(without_exif(data), size, decoded)
-    turned = image.getexif().get(ORIENTATION_TAG, 1) in TURNED
+    turned = pillow_file.orientation_of(image).exchanges_sides
     return UnreadJpeg(data, Size(size.height, size.width) if turned else size, decoded)
 
 

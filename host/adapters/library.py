@@ -50,6 +50,20 @@ class Adapter:
             raise UsageError(f"{cls.__name__} has a subclass for each model; call {cls.__name__}.from_pretrained")
         return super().__new__(cls)
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of images, or of sounds, by the place that made their tensors: "dpu", "cpu" and "library"."""
+        return self._work.counts.counts
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """The last reason for "cpu" in place of the DPU, and for "library", by place."""
+        return self._work.counts.reasons
+
+    def close(self) -> None:
+        """Close the device. Calls in progress and later calls go to the CPU."""
+        self._work.close()
+
     @staticmethod
     def _knows(kind: type) -> bool:
         """Tell whether Headrace has a class of transformers."""
@@ -62,7 +76,11 @@ class Adapter:
 
     @classmethod
     def _adapted(cls, made: Any, work: "Work") -> Any:
-        """Make an adapter of an object of transformers, which keeps its settings. Returns the same object."""
+        """Make an adapter of what a `from_pretrained` of transformers returned, and return the same object.
+
+        That is an object, which keeps its settings, or a tuple that begins with it (`return_unused_kwargs`)."""
+        if isinstance(made, tuple):
+            return cls._adapted(made[0], work), *made[1:]
         made.__class__ = cls._class_for(made.library_class if isinstance(made, Adapter) else type(made))
         made.__dict__[STATE] = work
         return made
@@ -77,14 +95,16 @@ class Adapter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._work.close()
+        self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (type(self)._class_for, self.library_class, dict(self.__dict__))
 
     @property
     def _work(self) -> "Work":
-        work: Work = self.__dict__.setdefault(STATE, Work())
+        if STATE not in self.__dict__:
+            self.__dict__.setdefault(STATE, Work())  # which keeps that of a thread that came first
+        work: Work = self.__dict__[STATE]
         return work
 
 
@@ -127,10 +147,7 @@ def loaded(
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / FILE).write_text(json.dumps(dict(known)), "utf-8")
             made = load(folder, **settings)
-    work = Work(target)
-    if isinstance(made, tuple):  # return_unused_kwargs
-        return adapter._adapted(made[0], work), *made[1:]
-    return adapter._adapted(made, work)
+    return adapter._adapted(made, Work(target))
 
 
 def is_library_class(kind: type) -> bool:

@@ -60,11 +60,7 @@ def _replacement(original: Any, adapter: type[Adapter], target: str | os.PathLik
     @functools.wraps(original.__func__)
     def from_pretrained(cls: Any, *arguments: Any, **settings: Any) -> Any:
         made = original.__get__(None, cls)(*arguments, **settings)
-        if isinstance(made, tuple):  # return_unused_kwargs
-            return _adapted(made[0]), *made[1:]
-        return _adapted(made)
-
-    def _adapted(made: Any) -> Any:
-        return adapter._adapted(made, Work(target)) if adapter._knows(type(made)) else made
+        kind = type(made[0] if isinstance(made, tuple) else made)  # a tuple with return_unused_kwargs
+        return adapter._adapted(made, Work(target)) if adapter._knows(kind) else made
 
     return from_pretrained

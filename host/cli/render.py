@@ -11,6 +11,7 @@ from headrace.host.cli.build import Target as DpuTarget
 from headrace.host.cli.build import cached_xclbin, read_container
 from headrace.host.cli.console import tell
 from headrace.host.cli.options import ImageCus, Json, MaxMegapixels, bearer_token, command, readable, readable_folder
+from headrace.host.server.address import Address
 
 if TYPE_CHECKING:
     from headrace.host.adapters.render.front import Front
@@ -65,15 +66,11 @@ def render(
         )
     if not engine.startswith(("http://", "https://")):
         raise UsageError(f"--engine {engine!r}: give http://HOST:PORT")
-    host, _, port = http.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
-        raise UsageError(f"--http {http!r}: give HOST:PORT, as in 127.0.0.1:8080")
+    address = Address.parsed("--http", http)
     if target not in ("cpu", *DpuTarget):
         raise UsageError(f"--target {target!r}: give cpu, {' or '.join(DpuTarget)}")
-    token, engine_token = (
-        bearer_token("--token-file", token_file),
-        bearer_token("--engine-token-file", engine_token_file),
-    )
+    token = bearer_token("--token-file", token_file)
+    engine_token = bearer_token("--engine-token-file", engine_token_file)
     import aiohttp  # noqa: F401  first: the error names the extra if it is missing
 
     from headrace.host.adapters.render.front import Limits
@@ -89,15 +86,15 @@ def render(
             engine,
             model,
             xclbin,
-            host.strip("[]"),
-            int(port),
+            address.host,
+            address.port,
             engine_token=engine_token,
             token=token,
             max_body_bytes=max_body_mib << 20,
             timeout_s=timeout_s,
             limits=limits,
         ),
-        lambda address, front: _ready(address, front, as_json),
+        lambda host, port, front: _ready(f"http://{Address(host, port)}", front, as_json),
     )
 
 

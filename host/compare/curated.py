@@ -15,7 +15,7 @@ import simplejpeg
 from numpy.typing import NDArray
 from PIL import Image
 
-from headrace.host.dpu.reference.pillow_file import ORIENTATION_TAG
+from headrace.host.dpu.reference.orientation import ORIENTATION_TAG
 
 NAME: Final = "curated"  # what stands for these inputs in place of a folder
 SUBSAMPLINGS: Final = ("444", "422", "420", "440", "411")

@@ -54,8 +54,7 @@ def about(data: bytes) -> tuple[str, Orientation]:
     with pillow_file.opened(data, MAX_MEGAPIXELS) as image:
         image.load()  # some files name their orientation after the pixels
         kind = f"{image.mode}{KEYED if image.info.get('transparency') is not None else ''}"
-        value = image.getexif().get(pillow_file.ORIENTATION_TAG, 1)
-    return kind, Orientation(value) if value in list(Orientation) else Orientation.NONE
+        return kind, pillow_file.orientation_of(image)
 
 
 def convert(pixels: Pixels, turn: Orientation) -> Pixels:

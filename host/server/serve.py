@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import ipaddress
 import signal
 import socket
 import threading
@@ -16,6 +15,7 @@ from headrace.batching import UsageError
 from headrace.host.dpu.preprocessor import Launch
 from headrace.host.dpu.specs import MAX_MEGAPIXELS, Damaged
 from headrace.host.live.machine.process_tuning import allow_descriptors, awake_cores, keep_freed_memory
+from headrace.host.server.address import Address
 from headrace.host.server.group import Preprocessors
 from headrace.host.server.observe.access_log import AccessLog
 from headrace.host.server.observe.trace import Trace
@@ -33,34 +33,6 @@ from headrace.host.server.transport.tls import Tls
 
 MORE_DESCRIPTORS = 512  # file descriptors for workers, memory, ports and libraries, in addition to connections
 STOP_S = 5.0  # time limit for the last answers after draining, and for the workers to end
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A host and a port."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parsed(cls, option: str, text: str) -> "Address":
-        """Parse HOST:PORT. `option` names the option in errors. Raises UsageError."""
-        host, colon, port = text.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        if not colon or not host or not port.isdecimal() or len(port) > 5 or int(port) > 65535:
-            raise UsageError(f"{option} {text!r}: give HOST:PORT, such as 127.0.0.1:8000; port 0 takes any free port")
-        return cls(host, int(port))
-
-    def is_loopback(self) -> bool:
-        """Return whether only this machine reaches the address. Raises UsageError for an unknown host name."""
-        try:
-            addresses = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        except OSError as error:
-            raise UsageError(f"{self.host}: {error.strerror}; give an address of this machine") from None
-        return all(ipaddress.ip_address(entry[4][0]).is_loopback for entry in addresses)
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ READ: Final = (
 )
 # They change no token of an answer.
 IGNORED: Final = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "modalities")
+KNOWN: Final = frozenset((*READ, *SAMPLING, *PASSED_ON, *IGNORED))
 ROLES: Final = ("system", "developer", "user", "assistant")
 
 
@@ -64,7 +65,7 @@ def read_chat(body: bytes) -> Chat:
         raise BadInput("the body is no JSON object; give model and messages")
     given = {key: value for key, value in given.items() if value is not None}
     for key in given:
-        if key not in (*READ, *SAMPLING, *PASSED_ON, *IGNORED):
+        if key not in KNOWN:
             raise BadInput(f"{key!r} is not possible here; leave it out, or ask the engine itself")
     messages, sources = _messages(given.get("messages"))
     options = given.get("stream_options", {})

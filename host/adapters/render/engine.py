@@ -115,7 +115,7 @@ class Engine:
 
 
 async def _sent(pieces: Sequence[bytes]) -> AsyncIterator[bytes]:
-    """Yield a body in pieces, so that it is never joined."""
+    """Yield the pieces of a body, which aiohttp sends one after another."""
     for piece in pieces:
         yield piece
 

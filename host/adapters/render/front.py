@@ -204,7 +204,7 @@ class Front:
         tokens = await self._tokens(chat)
         room = Room(self._max_tokens - len(tokens))
         written = await _together([self._written(source, room) for source in chat.sources])
-        ranges: dict[str, list[dict[str, int]]] = {}
+        ranges: list[dict[str, int]] = []
         if self._features is not None:
             tokens, ranges = self._expanded(tokens, [each.length for each in written])
         body: dict[str, Any] = {
@@ -219,7 +219,7 @@ class Front:
             body["stream_options"] = {"include_usage": chat.include_usage}
         if not written:
             return [_json(body)]
-        features = {"mm_hashes": {IMAGE: [each.digest for each in written]}, "mm_placeholders": ranges}
+        features = {"mm_hashes": {IMAGE: [each.digest for each in written]}, "mm_placeholders": {IMAGE: ranges}}
         head = _json(body)[:-1] + b',"features":' + _json(features)[:-1] + b',"kwargs_data":{"image":["'
         texts = [piece for each in written for piece in (b'","', each.text)]
         return [head, *texts[1:], b'"]}}}']
@@ -233,12 +233,10 @@ class Front:
         text, digest = await asyncio.to_thread(_text_of, item, self._features.forms)
         return Written(length, text, digest)
 
-    def _expanded(
-        self, tokens: Sequence[int], lengths: Sequence[int]
-    ) -> tuple[list[int], dict[str, list[dict[str, int]]]]:
+    def _expanded(self, tokens: Sequence[int], lengths: Sequence[int]) -> tuple[list[int], list[dict[str, int]]]:
         assert self._features is not None
-        place = self._features.placeholder
-        return expanded(tokens, {IMAGE: lengths}, {IMAGE: place}, {place.token: self._prompts.text_of(place.token)})
+        token = self._features.placeholder.token
+        return expanded(tokens, lengths, token, self._prompts.text_of(token))
 
     async def _tokens(self, chat: Chat) -> list[int]:
         return await asyncio.to_thread(self._prompts.tokens, chat.messages, chat.template)

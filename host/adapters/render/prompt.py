@@ -37,10 +37,10 @@ def learned(samples: Sequence[tuple[Item, int]], forms: Mapping[str, Form], toke
     """Return the rule that gives the number of tokens of each sample, an item with its number.
 
     Raises UsageError if none of the known rules does."""
-    for name, form in forms.items():
-        ratios = {divmod(len(item[name]), number) for item, number in samples if form.place == FLAT}
-        if len(ratios) == 1 and next(iter(ratios))[1] == 0:
-            return Placeholder(token, rows_of=(name, next(iter(ratios))[0]))
+    for name in (name for name, form in forms.items() if form.place == FLAT):
+        rows, rest = divmod(len(samples[0][0][name]), samples[0][1])
+        if rest == 0 and all(len(item[name]) == rows * number for item, number in samples):
+            return Placeholder(token, rows_of=(name, rows))
     if len({number for _, number in samples}) == 1:
         return Placeholder(token, constant=samples[0][1])
     raise UsageError("the number of tokens of an image follows no rule that is known here; use the plugin for vLLM")
@@ -74,38 +74,28 @@ class Prompts:
 
 
 def expanded(
-    tokens: Sequence[int],
-    lengths: Mapping[str, Sequence[int]],
-    places: Mapping[str, Placeholder],
-    names: Mapping[int, str],
-) -> tuple[list[int], dict[str, list[dict[str, int]]]]:
-    """Return tokens with each placeholder as often as its item needs it, and the ranges of the items by their kind.
+    tokens: Sequence[int], lengths: Sequence[int], placeholder: int, text: str
+) -> tuple[list[int], list[dict[str, int]]]:
+    """Return tokens with the placeholder as often as each item needs it, and the range of each item.
 
     Args:
-        tokens: With one token for each item.
-        lengths: Numbers of tokens of the items, by kind.
-        places: The placeholders, by kind.
-        names: The texts of the placeholders, for errors.
+        tokens: With one placeholder for each item.
+        lengths: Numbers of tokens of the items.
+        placeholder: The token that stands for an item.
+        text: Its text, for errors.
 
     Raises BadInput if the tokens have another number of placeholders than there are items."""
-    kinds = {place.token: kind for kind, place in places.items()}
-    ranges: dict[str, list[dict[str, int]]] = {kind: [] for kind in lengths}
+    found = tokens.count(placeholder)
+    if found != len(lengths):
+        raise BadInput(
+            f"the text of the chat has {found} places for {len(lengths)} images; leave {text} out of the messages"
+        )
+    left = iter(lengths)
+    ranges: list[dict[str, int]] = []
     made: list[int] = []
     for token in tokens:
-        kind = kinds.get(token)
-        if kind is None:
-            made.append(token)
-            continue
-        at = len(ranges.setdefault(kind, []))
-        given = lengths.get(kind, ())
-        number = given[at] if at < len(given) else 1
-        ranges[kind].append({"offset": len(made), "length": number})
+        number = next(left) if token == placeholder else 1
+        if token == placeholder:
+            ranges.append({"offset": len(made), "length": number})
         made += [token] * number
-    for kind, found in ranges.items():
-        wanted = len(lengths.get(kind, ()))
-        if len(found) != wanted:
-            raise BadInput(
-                f"the text of the chat has {len(found)} places for {wanted} {kind}s; leave "
-                f"{names[places[kind].token]} out of the messages"
-            )
-    return made, {kind: found for kind, found in ranges.items() if found}
+    return made, ranges

@@ -38,7 +38,7 @@ class RenderOptions:
         token: What clients must send as `Authorization: Bearer TOKEN`, or None.
         max_body_bytes: Largest request.
         timeout_s: Longest time without a byte from the engine.
-        limits: What a chat may have.
+        limits: The limits of a chat.
     """
 
     engine: str
@@ -53,8 +53,8 @@ class RenderOptions:
     limits: Limits = field(default_factory=Limits)
 
 
-def serve(options: RenderOptions, on_ready: Callable[[str, Front], None]) -> None:
-    """Serve until SIGTERM or SIGINT. `on_ready` gets the address and the front end.
+def serve(options: RenderOptions, on_ready: Callable[[str, int, Front], None]) -> None:
+    """Serve until SIGTERM or SIGINT. `on_ready` gets the host, the port and the front end.
 
     Raises:
         UsageError: The engine or the model does not fit, or the address is taken.
@@ -63,7 +63,7 @@ def serve(options: RenderOptions, on_ready: Callable[[str, Front], None]) -> Non
     asyncio.run(_serve(options, on_ready))
 
 
-async def _serve(options: RenderOptions, on_ready: Callable[[str, Front], None]) -> None:
+async def _serve(options: RenderOptions, on_ready: Callable[[str, int, Front], None]) -> None:
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -85,7 +85,7 @@ async def _serve(options: RenderOptions, on_ready: Callable[[str, Front], None])
             raise UsageError(f"--http {options.host}:{options.port}: {error.strerror}; choose another port") from error
         try:
             host, port = runner.addresses[0][:2]
-            on_ready(f"http://{host}:{port}", front)
+            on_ready(host, port, front)
             await ended.wait()
         finally:
             await runner.cleanup()
@@ -111,11 +111,8 @@ class Api:
 
     @web.middleware
     async def _guarded(self, request: web.Request, handler: Callable[[web.Request], Any]) -> web.StreamResponse:
-        token = self._options.token
-        if token is not None and request.path != "/health" and not _allowed(request, token):
-            return _error(401, "the token is missing or wrong; send Authorization: Bearer TOKEN")
         try:
-            response: web.StreamResponse = await handler(request)
+            response: web.StreamResponse = await (handler if self._allows(request) else _without_token)(request)
         except web.HTTPRequestEntityTooLarge:
             response = _error(413, f"the request has more than {self._options.max_body_bytes} bytes; send less")
         except web.HTTPException as error:
@@ -127,6 +124,13 @@ class Api:
             response = _error(500, "the front end failed; its log has the reason")
         self._answered[response.status] = self._answered.get(response.status, 0) + 1
         return response
+
+    def _allows(self, request: web.Request) -> bool:
+        """Tell whether a request has the token, or needs none."""
+        if self._options.token is None or request.path == "/health":
+            return True
+        given = request.headers.get("Authorization", "")
+        return hmac.compare_digest(given.encode(), f"Bearer {self._options.token}".encode())
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -186,8 +190,8 @@ class Api:
         return web.Response(text="\n".join(lines) + "\n", content_type="text/plain")
 
 
-def _allowed(request: web.Request, token: str) -> bool:
-    return hmac.compare_digest(request.headers.get("Authorization", "").encode(), f"Bearer {token}".encode())
+async def _without_token(request: web.Request) -> web.Response:
+    return _error(401, "the token is missing or wrong; send Authorization: Bearer TOKEN")
 
 
 async def _send(response: web.StreamResponse, *events: dict[str, Any]) -> None:

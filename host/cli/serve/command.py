@@ -297,9 +297,10 @@ def serve(
 
     from headrace.host.dpu.preprocessor import Launch
     from headrace.host.dpu.specs import Damaged
+    from headrace.host.server.address import Address
     from headrace.host.server.protocol.limits import Limits
     from headrace.host.server.repository import Repository
-    from headrace.host.server.serve import Address, ServeOptions
+    from headrace.host.server.serve import ServeOptions
     from headrace.host.server.serve import serve as run
     from headrace.host.server.transport.tls import Tls
 

@@ -24,11 +24,11 @@ from PIL.Image import new as new_image
 
 from headrace.batching import CorruptInput
 from headrace.host.dpu.reference import image_file
+from headrace.host.dpu.reference.orientation import ORIENTATION_TAG
 from headrace.host.dpu.specs import Damaged, Orientation
 
 T = TypeVar("T")
 
-ORIENTATION_TAG: Final = 0x0112
 # The readers of Pillow by the first bytes of their files. `Image.open` has more formats, some of which run programs,
 # and a limit of its own for all users of Pillow in a process.
 READERS: Final[tuple[tuple[bytes, str, Callable[..., Any]], ...]] = (
@@ -69,7 +69,7 @@ def read(data: bytes, max_megapixels: int, damaged: Damaged = Damaged.STRICT, on
     damage = image_file.damage_of(data) if kind in CHECKED else None
     if damage and damaged is Damaged.STRICT:
         raise CorruptInput(f"it is damaged: {damage}")
-    orientation = _by_pillow(lambda: _orientation(image), kind)
+    orientation = _by_pillow(lambda: orientation_of(image), kind)
     rgb = _by_pillow(lambda: upright(image).convert("RGB"), kind)
     return ReadImage(pixels(rgb, on_white), damage, orientation)
 
@@ -121,10 +121,11 @@ def is_transparent(image: Image) -> bool:
 def upright(image: Image) -> Image:
     """Return an image turned by its orientation. It raises errors of many classes for a damaged file."""
     image.load()  # some files name their orientation behind the pixels
-    return image if _orientation(image) is Orientation.NONE else ImageOps.exif_transpose(image)
+    return image if orientation_of(image) is Orientation.NONE else ImageOps.exif_transpose(image)
 
 
-def _orientation(image: Image) -> Orientation:
+def orientation_of(image: Image) -> Orientation:
+    """Return the orientation in the Exif data of an image, NONE without a valid one."""
     value = image.getexif().get(ORIENTATION_TAG, 1)
     return Orientation(value) if value in list(Orientation) else Orientation.NONE
 

@@ -10,6 +10,7 @@ import garbage
 import numpy as np
 import openai
 import pytest
+import virtual_time
 from aiohttp import web
 from chats import FILES, MODEL, chat, picture
 from engine_double import WORDS, EngineDouble, digest
@@ -20,9 +21,10 @@ from tiny_qwen2_vl import qwen2_vl
 
 from headrace.batching import BadInput, UsageError
 from headrace.bitstreams.build import build_sw_emu
+from headrace.host.adapters.render import server
 from headrace.host.adapters.render.chat import read_chat
 from headrace.host.adapters.render.engine import Engine, EngineGone
-from headrace.host.adapters.render.front import Front, Limits
+from headrace.host.adapters.render.front import Front, Limits, _together
 from headrace.host.adapters.render.items import BadItem, Form, read_item, write_item
 from headrace.host.adapters.render.prompt import Placeholder, expanded, learned
 from headrace.host.adapters.render.server import Api, RenderOptions
@@ -62,6 +64,7 @@ def with_front(folder, body, double=None, **settings):
                 async with session.post("/v1/chat/completions", data=given, headers=headers) as response:
                     return response.status, await response.text()
 
+            post.session = session
             async with asyncio.timeout(60):
                 return await body(post, double)
 
@@ -255,6 +258,8 @@ def test_a_client_without_the_token_is_refused(folder):
         refused(await post(chat("a")), 401, "send Authorization: Bearer TOKEN")
         refused(await post(chat("a"), {"Authorization": "Bearer other"}), 401, "the token is missing or wrong")
         answered(await post(chat("a"), {"Authorization": "Bearer secret"}))
+        async with post.session.get("/metrics", headers={"Authorization": "Bearer secret"}) as response:
+            assert 'headrace_render_answers_total{status="401"} 2' in await response.text()
 
     with_front(folder, body, token="secret")
 
@@ -360,6 +365,37 @@ def test_a_fault_of_the_front_end_is_one_error_in_the_protocols_form(folder, mon
     with_front(folder, body)
 
 
+def test_a_request_that_does_not_arrive_is_ended(folder, monkeypatch):
+    monkeypatch.setattr(server, "BODY_S", 0.1)
+
+    async def run():
+        async with front_of(folder, EngineDouble(folder)) as url:
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+            writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n{")
+            async with asyncio.timeout(60):
+                assert b" 408 " in await reader.readline()
+            writer.close()
+
+    asyncio.run(run())
+
+
+def test_the_first_error_ends_the_work_on_other_images():
+    ended = []
+
+    async def fails():
+        raise BadInput("first")
+
+    async def waits():
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.append(True)
+
+    with pytest.raises(BadInput, match="first"):
+        virtual_time.run(_together([waits(), fails()]))
+    assert ended == [True]
+
+
 # ---- Items, placeholders and parsers
 
 
@@ -435,14 +471,13 @@ def test_the_number_of_tokens_is_learned():
 def test_placeholders_are_as_long_as_their_items_and_nothing_else_changes(tokens, data):
     count = tokens.count(3)
     lengths = data.draw(st.lists(st.integers(1, 5), min_size=count, max_size=count))
-    places, names = {"image": Placeholder(3, constant=1)}, {3: "<image>"}
-    found, ranges = expanded(tokens, {"image": lengths}, places, names)
-    assert [each["length"] for each in ranges.get("image", [])] == lengths
+    found, ranges = expanded(tokens, lengths, 3, "<image>")
+    assert [each["length"] for each in ranges] == lengths
     shorter = list(found)
-    for each in reversed(ranges.get("image", [])):
+    for each in reversed(ranges):
         part = slice(each["offset"], each["offset"] + each["length"])
         assert set(shorter[part]) == {3}
         shorter[part] = [3]
     assert shorter == tokens
-    with pytest.raises(BadInput):
-        expanded(tokens, {"image": [*lengths, 2]}, places, names)
+    with pytest.raises(BadInput, match="leave <image> out of the messages"):
+        expanded(tokens, [*lengths, 2], 3, "<image>")

@@ -9,7 +9,7 @@ from command import headrace_here
 from running import scale_request, scaled, serving
 
 from headrace.batching import UsageError
-from headrace.host.server.serve import Address
+from headrace.host.server.address import Address
 
 
 @pytest.mark.parametrize("option", ["--http", "--grpc", "--metrics"])
