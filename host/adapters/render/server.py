@@ -4,8 +4,8 @@ import asyncio
 import hmac
 import logging
 import signal
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -68,25 +68,34 @@ async def _serve(options: RenderOptions, on_ready: Callable[[str, int, Front], N
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
+    async with running(options) as (host, port, front):
+        on_ready(host, port, front)
+        await ended.wait()
+
+
+@asynccontextmanager
+async def running(options: RenderOptions) -> AsyncIterator[tuple[str, int, Front]]:
+    """Serve within the context, which gives the host, the port and the front end. Raises what `serve` raises."""
     async with (
         Engine(options.engine, options.timeout_s, options.engine_token) as engine,
         Front(engine, options.model, options.xclbin, options.limits) as front,
     ):
-        api = Api(front, engine, options)
         runner = web.AppRunner(
-            api.app(), handler_cancellation=True, access_log=None, shutdown_timeout=DRAIN_S, keepalive_timeout=75
+            Api(front, engine, options).app(),
+            handler_cancellation=True,
+            access_log=None,
+            shutdown_timeout=DRAIN_S,
+            keepalive_timeout=75,
         )
         await runner.setup()
-        site = web.TCPSite(runner, options.host, options.port)
         try:
-            await site.start()
-        except OSError as error:
-            await runner.cleanup()
-            raise UsageError(f"--http {options.host}:{options.port}: {error.strerror}; choose another port") from error
-        try:
+            try:
+                await web.TCPSite(runner, options.host, options.port).start()
+            except OSError as error:
+                told = f"--http {options.host}:{options.port}: {error.strerror}; choose another port"
+                raise UsageError(told) from error
             host, port = runner.addresses[0][:2]
-            on_ready(host, port, front)
-            await ended.wait()
+            yield host, port, front
         finally:
             await runner.cleanup()
 

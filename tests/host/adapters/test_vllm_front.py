@@ -27,7 +27,7 @@ from headrace.host.adapters.render.engine import Engine, EngineGone
 from headrace.host.adapters.render.front import Front, Limits, _together
 from headrace.host.adapters.render.items import BadItem, Form, read_item, write_item
 from headrace.host.adapters.render.prompt import Placeholder, expanded, learned
-from headrace.host.adapters.render.server import Api, RenderOptions
+from headrace.host.adapters.render.server import RenderOptions
 from headrace.host.dpu.processors import BFLOAT16
 from headrace.host.xrt import emulation
 
@@ -41,15 +41,9 @@ def folder(tmp_path_factory):
 async def front_of(folder, double, xclbin=None, limits=None, **options):
     """Serve the front end for an engine, and give its address."""
     async with double.running() as url:
-        settings = RenderOptions(url, folder, xclbin, limits=limits or Limits(), **options)
-        async with Engine(url, 60) as engine, Front(engine, folder, xclbin, settings.limits) as front:
-            runner = web.AppRunner(Api(front, engine, settings).app(), handler_cancellation=True, shutdown_timeout=0.1)
-            await runner.setup()
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            try:
-                yield "http://127.0.0.1:{1}".format(*runner.addresses[0])
-            finally:
-                await runner.cleanup()
+        settings = RenderOptions(url, folder, xclbin, port=0, limits=limits or Limits(), **options)
+        async with server.running(settings) as (host, port, _):
+            yield f"http://{host}:{port}"
 
 
 def with_front(folder, body, double=None, **settings):
@@ -317,16 +311,11 @@ def test_an_engine_that_leaves_is_told_and_the_next_answers_come(folder):
 
 def test_an_engine_that_is_gone_gives_503(folder):
     async def run():
-        double = EngineDouble(folder)
         async with contextlib.AsyncExitStack() as stack:
-            address = await stack.enter_async_context(double.running())
-            options = RenderOptions(address, folder)
-            async with Engine(address, 60) as engine, Front(engine, folder, None, Limits()) as front:
-                runner = web.AppRunner(Api(front, engine, options).app(), shutdown_timeout=0.1)
-                await runner.setup()
-                await web.TCPSite(runner, "127.0.0.1", 0).start()
+            address = await stack.enter_async_context(EngineDouble(folder).running())
+            async with server.running(RenderOptions(address, folder, port=0)) as (host, port, _):
                 await stack.aclose()
-                async with aiohttp.ClientSession("http://127.0.0.1:{1}".format(*runner.addresses[0])) as session:
+                async with aiohttp.ClientSession(f"http://{host}:{port}") as session:
                     for stream in (False, True):
                         async with session.post("/v1/chat/completions", json=chat("a", stream=stream)) as response:
                             refused(
@@ -334,9 +323,19 @@ def test_an_engine_that_is_gone_gives_503(folder):
                             )
                     async with session.get("/health") as response:
                         assert response.status == 503
-                await runner.cleanup()
 
     asyncio.run(run())
+
+
+def test_an_address_that_is_taken_is_told(folder):
+    async def run():
+        async with EngineDouble(folder).running() as url:
+            taken = int(url.rpartition(":")[2])
+            async with server.running(RenderOptions(url, folder, port=taken)):
+                pass
+
+    with pytest.raises(UsageError, match=r"--http 127\.0\.0\.1:\d+: .*; choose another port"):
+        asyncio.run(run())
 
 
 @pytest.mark.parametrize("stream", [False, True])
