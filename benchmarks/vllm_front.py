@@ -20,15 +20,13 @@ import contextlib
 import io
 import json
 import os
-import signal
-import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,80 +34,12 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.harness import IMAGE_FILE, ROOT, Report, arguments, main, measure, progress, spread, summary, table
-from benchmarks.processes import END_S, HEADRACE
+from benchmarks.vllm_servers import PYTHON, front, vllm
 from headrace.batching import UsageError
 
-PYTHON = ROOT / "build" / "vllm" / "bin" / "python"
-START_S = 300.0
 SIZES = ((600, 400), (2048, 2048))
 MANY = 250
-SETTINGS = {
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_NO_USAGE_STATS": "1",
-    "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "1",
-    "OMP_WAIT_POLICY": "PASSIVE",
-}
-
-
-@contextlib.contextmanager
-def _process(command: list[str], folder: Path, **settings: str) -> Iterator[subprocess.Popen[str]]:
-    started = subprocess.Popen(
-        command,
-        cwd=folder,
-        env={**os.environ, **settings},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        yield started
-    finally:
-        started.send_signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            started.wait(END_S)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(started.pid, signal.SIGKILL)
-
-
-@contextlib.contextmanager
-def _vllm(folder: Path, **settings: str) -> Iterator[tuple[str, int]]:
-    """Serve the model by vLLM, and give its address and the process's number."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    words = f"-m vllm.entrypoints.openai.api_server --model tiny --port {port} --enable-scale-out --dtype float32"
-    command = [str(PYTHON), *words.split(), "--max-model-len", "4096", "--enforce-eager", "--no-enable-prefix-caching"]
-    url = f"http://127.0.0.1:{port}"
-    with _process(command, folder, **SETTINGS, **settings) as started:
-        threading.Thread(target=started.stdout.read, daemon=True).start()  # type: ignore[union-attr]
-        end = time.monotonic() + START_S
-        while not _answers(url):
-            if started.poll() is not None or time.monotonic() > end:
-                raise UsageError("vLLM does not start; run scripts/setup_vllm, then make test-vllm")
-            time.sleep(0.5)
-        yield url, started.pid
-
-
-@contextlib.contextmanager
-def _front(engine: str, folder: Path, *words: str) -> Iterator[tuple[str, int]]:
-    command = [HEADRACE, "render", "--engine", engine, "--model", "tiny", "--http", "127.0.0.1:0", "--json", *words]
-    with _process(command, folder) as started:
-        assert started.stdout is not None
-        line = started.stdout.readline()
-        if not line:
-            raise UsageError("headrace render does not start")
-        yield json.loads(line)["address"], started.pid
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/health", timeout=5):
-            return True
-    except OSError:
-        return False
+UNCACHED = "--no-enable-prefix-caching"
 
 
 def _picture(width: int, height: int, seed: int) -> str:
@@ -187,13 +117,13 @@ def run(options: argparse.Namespace) -> Report:
             "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1]); import tiny_qwen2_vl; "
             "tiny_qwen2_vl.qwen2_vl(Path('tiny'), weights=True, max_pixels=int(sys.argv[2]))"
         )
-        python = str(Path(HEADRACE).with_name("python"))
-        subprocess.run([python, "-c", program, str(ROOT / "examples"), limit], cwd=folder, check=True)
+        subprocess.run([sys.executable, "-c", program, str(ROOT / "examples"), limit], cwd=folder, check=True)
         progress("starting two vLLM servers and two front ends")
-        own, own_pid = stack.enter_context(_vllm(folder))
-        plugin, plugin_pid = stack.enter_context(_vllm(folder, HEADRACE_TARGET="cpu"))
-        cpu, cpu_pid = stack.enter_context(_front(own, folder))
-        dpu, dpu_pid = stack.enter_context(_front(own, folder, "--target", "sw_emu"))
+        model, logs = folder / "tiny", iter(folder / f"log{number}" for number in range(4))
+        own, own_pid = stack.enter_context(vllm(model, next(logs), UNCACHED))
+        plugin, plugin_pid = stack.enter_context(vllm(model, next(logs), UNCACHED, HEADRACE_TARGET="cpu"))
+        cpu, cpu_pid = stack.enter_context(front(own, model, next(logs)))
+        dpu, dpu_pid = stack.enter_context(front(own, model, next(logs), "--target", "sw_emu"))
         ways = {
             "vllm": (own, own_pid, None),
             "vllm, plugin": (plugin, plugin_pid, None),
@@ -203,14 +133,14 @@ def run(options: argparse.Namespace) -> Report:
         seeds = iter(range(1 << 30))
 
         def case(way: str, size: tuple[int, int]) -> Any:
-            url, engine, front = ways[way]
+            url, engine, before_it = ways[way]
 
             def once(_: int) -> dict[str, float]:
                 image = _picture(*size, next(seeds))
-                before = [_core_s(each) if each else 0.0 for each in (engine, front)]
+                before = [_core_s(each) if each else 0.0 for each in (engine, before_it)]
                 first = _first_token_s(url, image)
                 time.sleep(0.2)  # what is left to do after the answer
-                after = [_core_s(each) if each else 0.0 for each in (engine, front)]
+                after = [_core_s(each) if each else 0.0 for each in (engine, before_it)]
                 return {"first_s": first, "engine_s": after[0] - before[0], "front_s": after[1] - before[1]}
 
             return once

@@ -213,13 +213,26 @@ def _class(name: str, node: ast.ClassDef, module: str) -> Iterator[str]:
         elif init is not None:
             yield _signature(f"headrace.{name}", init, module, method=True)
         yield docstring
-    for each in node.body:
+    of_bases = [] if of_settings else _inherited(public)
+    for each, place in [*((each, module) for each in node.body), *of_bases]:
         if (
             isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
             and not each.name.startswith("_")
             and (each.name == "times" or not of_settings)
         ):
-            yield from _method(name, each, module)
+            yield from _method(name, each, place)
+
+
+def _inherited(public: type) -> list[tuple[ast.stmt, str]]:
+    """Return the statements of bases that are not public, and so have no entry of their own, with their modules."""
+    found: list[tuple[ast.stmt, str]] = []
+    for base in public.__mro__[1:]:
+        package, _, module = base.__module__.partition(".")
+        if package == "headrace" and base.__name__ not in headrace._PLACES:
+            node = _definition(module, base.__name__)
+            assert isinstance(node, ast.ClassDef)
+            found += [(each, module) for each in node.body]
+    return found
 
 
 def _method(of: str, node: ast.FunctionDef | ast.AsyncFunctionDef, module: str) -> Iterator[str]:

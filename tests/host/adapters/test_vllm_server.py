@@ -4,35 +4,16 @@
 """
 
 import asyncio
-import contextlib
 import os
-import re
-import signal
-import socket
 import subprocess
-import sys
-import time
-import urllib.request
-from pathlib import Path
 
 import openai
 import pytest
 from chats import FILES, chat
 from tiny_qwen2_vl import qwen2_vl
 
+from benchmarks.vllm_servers import PYTHON, SETTINGS, front, vllm
 from headrace.bitstreams.build import build_sw_emu
-
-PYTHON = Path(__file__).parents[3] / "build" / "vllm" / "bin" / "python"
-PATIENCE_S = 240.0
-SETTINGS = {
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_NO_USAGE_STATS": "1",
-    "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "1",
-    "OMP_WAIT_POLICY": "PASSIVE",
-}
-HEADRACE = ["-c", "from headrace.host.cli.main import main; main()"]
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -44,73 +25,9 @@ def folder(tmp_path_factory):
     return qwen2_vl(tmp_path_factory.mktemp("models") / "tiny", weights=True)
 
 
-def free_port():
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
-
-
-@contextlib.contextmanager
-def process(arguments, log, **settings):
-    """Run a process, and end it and its children."""
-    with log.open("wb") as file:
-        started = subprocess.Popen(
-            arguments, stdout=file, stderr=file, env={**os.environ, **settings}, start_new_session=True
-        )
-    try:
-        yield started
-    finally:
-        started.send_signal(signal.SIGTERM)
-        try:
-            started.wait(60)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(started.pid, signal.SIGKILL)
-
-
-@contextlib.contextmanager
-def vllm(folder, log, *options, **settings):
-    """Serve a model by vLLM, and give its address."""
-    port = free_port()
-    command = [PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", folder.name, "--port", str(port)]
-    command += ["--enable-scale-out", "--dtype", "float32", "--max-model-len", "4096", "--enforce-eager", *options]
-    before = Path.cwd()
-    os.chdir(folder.parent)
-    try:
-        with process(command, log, **SETTINGS, **settings) as engine:
-            url = f"http://127.0.0.1:{port}"
-            until(lambda: ready(url), engine, log)
-            yield url
-    finally:
-        os.chdir(before)
-
-
-def ready(url):
-    try:
-        return urllib.request.urlopen(f"{url}/health", timeout=5).status == 200
-    except OSError:
-        return False
-
-
-def until(done, of, log):
-    end = time.monotonic() + PATIENCE_S
-    while not done():
-        assert of.poll() is None and time.monotonic() < end, log.read_text()[-3000:]
-        time.sleep(0.2)
-
-
-@contextlib.contextmanager
-def front(url, folder, log, *options):
-    """Serve the front end, and give its address."""
-    command = [sys.executable, *HEADRACE, "render", "--engine", url, "--model", folder, "--http", "127.0.0.1:0"]
-    with process([*map(str, command), *map(str, options)], log) as started:
-        until(lambda: "ready: " in log.read_text(), started, log)
-        yield re.search(r"ready: .* at (http://\S+)/v1", log.read_text())[1]
-
-
 @pytest.fixture(scope="module")
 def engine(folder, tmp_path_factory):
-    with vllm(folder, tmp_path_factory.mktemp("vllm") / "log") as url:
+    with vllm(folder, tmp_path_factory.mktemp("vllm") / "log") as (url, _):
         yield url
 
 
@@ -120,8 +37,8 @@ def served(request, engine, folder, tmp_path_factory):
     options = []
     if request.param == "sw_emu":
         build_sw_emu(logs / "dpu.xclbin", image_cus=2, mel_cus=0, norm_cus=0)
-        options = ["--xclbin", logs / "dpu.xclbin"]
-    with front(engine, folder, logs / "log", *options) as url:
+        options = ["--xclbin", str(logs / "dpu.xclbin")]
+    with front(engine, folder, logs / "log", *options) as (url, _):
         yield url
 
 
@@ -174,8 +91,8 @@ def test_other_pixels_give_other_tokens(served):
 def test_an_engine_that_takes_floats_gets_floats(folder, tmp_path):
     """vLLM normalizes on its device unless this setting is off."""
     with (
-        vllm(folder, tmp_path / "vllm", "--no-mm-device-do-normalize") as engine,
-        front(engine, folder, tmp_path / "front") as served,
+        vllm(folder, tmp_path / "vllm", "--no-mm-device-do-normalize") as (engine, _),
+        front(engine, folder, tmp_path / "front") as (served, _),
     ):
         request = {"messages": REQUESTS["two images"]["messages"]}
         assert asked(served, request)[0] == asked(engine, request)[0]
@@ -208,7 +125,7 @@ def test_the_plugin_is_loaded_where_a_target_is_set(folder):
 
 
 def test_vllm_generates_the_same_with_the_plugin(folder, engine, tmp_path):
-    with vllm(folder, tmp_path / "log", HEADRACE_TARGET="cpu") as other:
+    with vllm(folder, tmp_path / "log", HEADRACE_TARGET="cpu") as (other, _):
         assert "headrace makes the inputs of models; target cpu" in (tmp_path / "log").read_text()
         for request in REQUESTS.values():
             asked_for = {"messages": request["messages"]}
