@@ -405,6 +405,20 @@ def writable(param: typer.CallbackParam, path: Path | None) -> Path | None:
     return path
 
 
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(callback=readable, help="File with a token that clients must send as Authorization: Bearer TOKEN."),
+]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Serve other machines without a token.")]
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A host name by which browsers and proxies may reach a server without a token, or * for any. "
+        "Addresses and localhost are always allowed."
+    ),
+]
+
+
 def bearer_token(option: str, path: Path | None) -> str | None:
     """Return the token in a file, or None if no file is given. Raises UsageError."""
     if path is None:

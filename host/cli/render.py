@@ -10,8 +10,20 @@ from headrace.batching import UsageError
 from headrace.host.cli.build import Target as DpuTarget
 from headrace.host.cli.build import cached_xclbin, read_container
 from headrace.host.cli.console import tell
-from headrace.host.cli.options import ImageCus, Json, MaxMegapixels, bearer_token, command, readable, readable_folder
-from headrace.host.server.address import Address
+from headrace.host.cli.options import (
+    AllowHost,
+    ImageCus,
+    Insecure,
+    Json,
+    MaxMegapixels,
+    TokenFile,
+    bearer_token,
+    command,
+    readable,
+    readable_folder,
+)
+from headrace.host.network.access import Access
+from headrace.host.network.address import Address
 
 if TYPE_CHECKING:
     from headrace.host.adapters.render.front import Front
@@ -44,12 +56,9 @@ def render(
         bool,
         typer.Option("--fetch-urls", help="Fetch images from the http URLs of clients, also from this network."),
     ] = False,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            callback=readable, help="File with a token that clients must send as Authorization: Bearer TOKEN."
-        ),
-    ] = None,
+    token_file: TokenFile = None,
+    insecure: Insecure = False,
+    allow_host: AllowHost = None,
     engine_token_file: Annotated[
         Path | None, typer.Option(callback=readable, help="File with the engine's API key.")
     ] = None,
@@ -67,9 +76,10 @@ def render(
     if not engine.startswith(("http://", "https://")):
         raise UsageError(f"--engine {engine!r}: give http://HOST:PORT")
     address = Address.parsed("--http", http)
+    access = Access(bearer_token("--token-file", token_file), insecure, tuple(allow_host or ()))
+    access.check("--http", address)
     if target not in ("cpu", *DpuTarget):
         raise UsageError(f"--target {target!r}: give cpu, {' or '.join(DpuTarget)}")
-    token = bearer_token("--token-file", token_file)
     engine_token = bearer_token("--engine-token-file", engine_token_file)
     import aiohttp  # noqa: F401  first: the error names the extra if it is missing
 
@@ -89,7 +99,7 @@ def render(
             address.host,
             address.port,
             engine_token=engine_token,
-            token=token,
+            access=access,
             max_body_bytes=max_body_mib << 20,
             timeout_s=timeout_s,
             limits=limits,

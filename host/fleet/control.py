@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.batching import HeadraceError, UsageError
-from headrace.host.server.address import Address
+from headrace.host.network.address import Address
 
 READ_S: Final = 2.0  # time limit for receiving and for sending a message
 SILENCE_S: Final = 1800.0  # a fleet reports progress of an update more often than this

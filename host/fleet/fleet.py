@@ -22,9 +22,9 @@ from headrace.host.fleet.haproxy import Place, Proxy, ProxySettings
 from headrace.host.fleet.resources import actor_options, check_total
 from headrace.host.fleet.statistics import QUERIED_S, Statistics
 from headrace.host.fleet.supervisor import END_S, Phase, State, Supervisor, doubled_s
-from headrace.host.server.address import Address
+from headrace.host.network.address import Address
+from headrace.host.network.browsers import BrowserGuard
 from headrace.host.server.protocol.limits import Limits
-from headrace.host.server.transport.http.browsers import BrowserGuard
 from headrace.sim.sweeps.cluster import cluster, ray  # raises an error with instructions if Ray is not installed
 
 TURN_S: Final = 0.2

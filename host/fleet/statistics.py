@@ -25,10 +25,10 @@ from tritonclient.grpc import service_pb2 as pb
 
 from headrace.batching import HeadraceError
 from headrace.host.live.results import NoWorker
+from headrace.host.network.browsers import BrowserGuard
 from headrace.host.server.protocol.limits import Limits
 from headrace.host.server.protocol.messages import served
 from headrace.host.server.transport.grpc.endpoints import SERVICE, abort, on_messages
-from headrace.host.server.transport.http.browsers import BrowserGuard
 from headrace.host.server.transport.http.connection import HttpServer, Request, Response
 from headrace.host.server.transport.http.endpoints import as_json, error_response, refusal
 
@@ -250,7 +250,7 @@ class Statistics:
     async def _by_http(self, request: Request) -> Response:
         try:
             if self._guard is not None:
-                self._guard.check(request)
+                self._guard.check(request.method, request.headers)
             match [unquote(part) for part in request.target.partition("?")[0].strip("/").split("/")]:
                 case ["v2", "models", name, "versions", version, "stats"]:
                     return as_json(await self._of(name, version))

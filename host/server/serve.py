@@ -15,7 +15,8 @@ from headrace.batching import UsageError
 from headrace.host.dpu.preprocessor import Launch
 from headrace.host.dpu.specs import MAX_MEGAPIXELS, Damaged
 from headrace.host.live.machine.process_tuning import allow_descriptors, awake_cores, keep_freed_memory
-from headrace.host.server.address import Address
+from headrace.host.network.access import Access
+from headrace.host.network.address import Address
 from headrace.host.server.group import Preprocessors
 from headrace.host.server.observe.access_log import AccessLog
 from headrace.host.server.observe.trace import Trace
@@ -26,7 +27,6 @@ from headrace.host.server.repository import Repository
 from headrace.host.server.service import Service
 from headrace.host.server.settings import ModelSettings
 from headrace.host.server.transport.grpc.endpoints import grpc_server
-from headrace.host.server.transport.http.browsers import BrowserGuard
 from headrace.host.server.transport.http.connection import HttpServer
 from headrace.host.server.transport.http.endpoints import HttpApi, MetricsApi, refusal
 from headrace.host.server.transport.tls import Tls
@@ -42,10 +42,7 @@ class ServeOptions:
     Args:
         container: builds or finds the DPU's .xclbin. It is called when the first model needs it.
         repository: models that clients may load while the server runs.
-        token: the token that requests must have. Without one the server serves every client that reaches it. An address
-            other than loopback then needs `insecure`.
-        hosts: names of this server for its `BrowserGuard`, which refuses pages of other sites. It guards a server
-            without `token` and `insecure`.
+        access: the clients that it serves.
         keep_awake: keep the machine's cores from sleeping (`process_tuning.awake_cores`).
         max_megapixels: see `ImageSpec`; so are `damaged` and `orient`.
         resampler: see `AudioSpec`; None keeps each model's own.
@@ -60,9 +57,7 @@ class ServeOptions:
     metrics: Address
     container: Callable[[], Path]
     repository: Repository | None = None
-    token: str | None = None
-    insecure: bool = False
-    hosts: tuple[str, ...] = ()
+    access: Access = field(default_factory=Access)
     limits: Limits = field(default_factory=Limits)
     shared_memory: bool = False
     keep_awake: bool = False
@@ -77,20 +72,9 @@ class ServeOptions:
     trace: Path | None = None
     otlp: str | None = None
 
-    @property
-    def guard(self) -> BrowserGuard | None:
-        """Return the guard of the HTTP ports, or None if any page may send requests."""
-        return None if self.token is not None or self.insecure else BrowserGuard(self.hosts)
-
     def __post_init__(self) -> None:
-        BrowserGuard(self.hosts)  # checks the names, even if no guard is needed
         for option in ("http", "grpc", "metrics"):
-            address: Address = getattr(self, option)
-            if self.token is None and not self.insecure and not address.is_loopback():
-                raise UsageError(
-                    f"--{option} {address} is reached from other machines; give --token-file FILE, or --insecure to "
-                    "serve every client"
-                )
+            self.access.check(f"--{option}", getattr(self, option))
 
 
 def serve(
@@ -140,7 +124,7 @@ async def _serve(
             ) as preprocessors,
             Service(
                 preprocessors,
-                token=options.token,
+                token=options.access.token,
                 repository=options.repository,
                 drain_s=options.drain_s,
                 on_stage=on_stage,
@@ -207,7 +191,7 @@ async def _ports(options: ServeOptions, service: Service) -> AsyncIterator[dict[
     limits = options.limits
     regions = Regions(limits.body) if options.shared_memory else None
     async with contextlib.AsyncExitStack() as stack:
-        ports, guard = {}, options.guard
+        ports, guard = {}, options.access.guard
         context = None if options.tls is None else options.tls.context
         for name, api in (("http", HttpApi(service, limits, regions, guard)), ("metrics", MetricsApi(service, guard))):
             server = HttpServer(api.handle, refusal, limits, context)

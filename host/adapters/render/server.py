@@ -18,6 +18,8 @@ from headrace.batching.errors import BadInput, CorruptInput, one_line
 from headrace.host.adapters.render.chat import Answer, error_of, read_chat
 from headrace.host.adapters.render.engine import Engine, EngineGone, EngineRefused
 from headrace.host.adapters.render.front import Front, Limits
+from headrace.host.network.access import Access
+from headrace.host.network.browsers import CrossSite, Misdirected
 
 BODY_S: Final = 60.0  # longest time in which a request arrives
 DRAIN_S: Final = 30.0  # longest wait at the end for requests in flight
@@ -35,7 +37,7 @@ class RenderOptions:
         model: Folder of the model that the engine serves.
         xclbin: Container of the DPU, or None for the CPU.
         host, port: Where it listens. Port 0 takes a free port.
-        token: What clients must send as `Authorization: Bearer TOKEN`, or None.
+        access: The clients that it serves.
         max_body_bytes: Largest request.
         timeout_s: Longest time without a byte from the engine.
         limits: The limits of a chat.
@@ -47,7 +49,7 @@ class RenderOptions:
     host: str = "127.0.0.1"
     port: int = 8080
     engine_token: str | None = None
-    token: str | None = None
+    access: Access = field(default_factory=Access)
     max_body_bytes: int = 256 << 20
     timeout_s: float = 300.0
     limits: Limits = field(default_factory=Limits)
@@ -107,6 +109,7 @@ class Api:
         self._front = front
         self._engine = engine
         self._options = options
+        self._guard = options.access.guard
         self._answered: dict[int, int] = {}
 
     def app(self) -> web.Application:
@@ -121,6 +124,8 @@ class Api:
     @web.middleware
     async def _guarded(self, request: web.Request, handler: Callable[[web.Request], Any]) -> web.StreamResponse:
         try:
+            if self._guard is not None:
+                self._guard.check(request.method, request.headers)
             response: web.StreamResponse = await (handler if self._allows(request) else _without_token)(request)
         except web.HTTPRequestEntityTooLarge:
             response = _error(413, f"the request has more than {self._options.max_body_bytes} bytes; send less")
@@ -136,10 +141,10 @@ class Api:
 
     def _allows(self, request: web.Request) -> bool:
         """Tell whether a request has the token, or needs none."""
-        if self._options.token is None or request.path == "/health":
+        if self._options.access.token is None or request.path == "/health":
             return True
         given = request.headers.get("Authorization", "")
-        return hmac.compare_digest(given.encode(), f"Bearer {self._options.token}".encode())
+        return hmac.compare_digest(given.encode(), f"Bearer {self._options.access.token}".encode())
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -214,6 +219,10 @@ def _status(error: HeadraceError) -> int:
             return status
         case EngineGone():
             return 503
+        case Misdirected():
+            return 421
+        case CrossSite():
+            return 403
         case BadInput() | CorruptInput() | UsageError():
             return 400
     return 503

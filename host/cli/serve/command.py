@@ -21,9 +21,11 @@ from headrace.host.cli.options import (
     FILE_SETTINGS,
     SETTINGS_TABLES,
     AgainKib,
+    AllowHost,
     DamagedName,
     HelpAll,
     ImageCus,
+    Insecure,
     Json,
     LaunchName,
     LaunchOption,
@@ -37,6 +39,7 @@ from headrace.host.cli.options import (
     Replicas,
     ResamplerOption,
     ServeRay,
+    TokenFile,
     Update,
     bearer_token,
     check_readable,
@@ -128,25 +131,14 @@ def serve(
     metrics: Annotated[
         str, typer.Option(help="HOST:PORT of the metrics, at /metrics. Port 0 takes a free port.")
     ] = "127.0.0.1:8002",
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            callback=readable, help="File with a token that clients must send, as Authorization: Bearer TOKEN."
-        ),
-    ] = None,
+    token_file: TokenFile = None,
     tls_cert: Annotated[
         Path | None,
         typer.Option(callback=readable, help="PEM file of certificates, the server's first. All ports then use TLS."),
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(callback=readable, help="PEM file of the certificate's key.")] = None,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Serve other machines without a token.")] = False,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A host name by which browsers and proxies may reach a server without a token, or * for any. "
-            "Addresses and localhost are always allowed."
-        ),
-    ] = None,
+    insecure: Insecure = False,
+    allow_host: AllowHost = None,
     keep_awake: Annotated[
         bool,
         typer.Option(
@@ -297,7 +289,8 @@ def serve(
 
     from headrace.host.dpu.preprocessor import Launch
     from headrace.host.dpu.specs import Damaged
-    from headrace.host.server.address import Address
+    from headrace.host.network.access import Access
+    from headrace.host.network.address import Address
     from headrace.host.server.protocol.limits import Limits
     from headrace.host.server.repository import Repository
     from headrace.host.server.serve import ServeOptions
@@ -310,9 +303,7 @@ def serve(
         metrics=Address.parsed("--metrics", metrics),
         container=lambda: xclbin or cached_xclbin(target, image_cus, mel_cus, norm_cus),
         repository=None if repository is None else Repository(repository, base),
-        token=bearer_token("--token-file", token_file),
-        insecure=insecure,
-        hosts=tuple(allow_host or ()),
+        access=Access(bearer_token("--token-file", token_file), insecure, tuple(allow_host or ())),
         limits=Limits(
             body=max_body_mib << 20,
             bodies=max_bodies_mib << 20,

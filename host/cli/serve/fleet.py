@@ -93,8 +93,8 @@ def run_fleet(ctx: typer.Context, options: "ServeOptions", ray: str, models: lis
         again=(given["again_kib"] or AGAIN_KIB) << 10,
         drain_s=options.drain_s,
         limits=options.limits,
-        token=options.token,
-        guard=options.guard,
+        token=options.access.token,
+        guard=options.access.guard,
         certificate=given["tls_cert"],
         key=given["tls_key"],
     )

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from headrace.batching import BadInput, CorruptInput, HeadraceError, UnknownModel, UnsupportedInput, UsageError
 from headrace.host.dpu.preprocessor import PreprocessorUnavailable
 from headrace.host.live.results import NoWorker, Overloaded, RuntimeClosed, TooLate
+from headrace.host.network.browsers import CrossSite, Misdirected
 from headrace.host.server.protocol.codings import UnknownCoding
 from headrace.host.server.protocol.shared_memory import Window
 from headrace.host.workers.channel import WorkerLost
@@ -61,14 +62,6 @@ class Unauthorized(HeadraceError):
 
 class TooLarge(BadInput):
     """The body of the request exceeds the limit of this server."""
-
-
-class Misdirected(HeadraceError):
-    """The Host of the request is not a name of this server."""
-
-
-class CrossSite(HeadraceError):
-    """A web page of another site sent the request."""
 
 
 class Draining(HeadraceError):

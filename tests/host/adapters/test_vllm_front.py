@@ -29,6 +29,7 @@ from headrace.host.adapters.render.items import BadItem, Form, read_item, write_
 from headrace.host.adapters.render.prompt import Placeholder, expanded, learned
 from headrace.host.adapters.render.server import RenderOptions
 from headrace.host.dpu.processors import BFLOAT16
+from headrace.host.network.access import Access
 from headrace.host.xrt import emulation
 
 
@@ -255,7 +256,19 @@ def test_a_client_without_the_token_is_refused(folder):
         async with post.session.get("/metrics", headers={"Authorization": "Bearer secret"}) as response:
             assert 'headrace_render_answers_total{status="401"} 2' in await response.text()
 
-    with_front(folder, body, token="secret")
+    with_front(folder, body, access=Access(token="secret"))
+
+
+def test_a_page_of_another_site_is_refused(folder):
+    async def body(post, double):
+        refused(await post(chat("a"), {"Sec-Fetch-Site": "cross-site"}), 403, "start it with --token-file")
+        refused(await post(chat("a"), {"Host": "evil.example"}), 421, "start it with --allow-host")
+        async with post.session.get("/metrics", headers={"Host": "evil.example"}) as response:
+            assert response.status == 421
+        answered(await post(chat("a"), {"Host": "gpu.example"}))
+        assert len(double.requests) == 1
+
+    with_front(folder, body, access=Access(hosts=("gpu.example",)))
 
 
 def test_files_of_other_servers_are_fetched_where_that_is_allowed(folder):
@@ -370,7 +383,7 @@ def test_a_request_that_does_not_arrive_is_ended(folder, monkeypatch):
     async def run():
         async with front_of(folder, EngineDouble(folder)) as url:
             reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
-            writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n{")
+            writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{")
             async with asyncio.timeout(60):
                 assert b" 408 " in await reader.readline()
             writer.close()

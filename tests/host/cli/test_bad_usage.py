@@ -142,7 +142,7 @@ NAMED = (  # choices and lists of names
     ),
     ("render", "--model", "folder", "--engine"),
     ("render", "--engine", "http://127.0.0.1:1", "--model"),
-    *((*RENDER, option) for option in ("--http", "--target")),
+    *((*RENDER, option) for option in ("--http", "--target", "--allow-host")),
     (*SERVE_FREE, "--ray"),
     (*SERVE_FLEET, "--resources"),
     ("reproduce", "smdp", "--quick", "--figure"),

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.batching import HeadraceError, UsageError
 from headrace.host.fleet.control import Control, Update, ask
-from headrace.host.server.address import Address
+from headrace.host.network.address import Address
 
 HTTP = Address("127.0.0.1", 8000)
 UPDATE = Update(("--model=resnet50",), "/srv", {"--token-file": None})

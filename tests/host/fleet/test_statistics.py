@@ -21,7 +21,7 @@ from small_server import Quiet, Small, ask
 from headrace.batching import HeadraceError
 from headrace.host.fleet.haproxy import Place, Proxy, ProxySettings
 from headrace.host.fleet.statistics import ASK_S, QUERIED_S, Counts, Statistics
-from headrace.host.server.transport.http.browsers import BrowserGuard
+from headrace.host.network.browsers import BrowserGuard
 
 
 def entry(name, count, batches=(), last=0):

@@ -9,12 +9,18 @@ from command import headrace_here
 from running import scale_request, scaled, serving
 
 from headrace.batching import UsageError
-from headrace.host.server.address import Address
+from headrace.host.network.address import Address
 
 
-@pytest.mark.parametrize("option", ["--http", "--grpc", "--metrics"])
-def test_other_machines_are_served_only_where_that_is_said(option):
-    done = headrace_here("serve", option, "0.0.0.0:0")
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(("serve", option) for option in ("--http", "--grpc", "--metrics")),
+        ("render", "--engine", "http://127.0.0.1:1", "--model", ".", "--http"),
+    ],
+)
+def test_other_machines_are_served_only_where_that_is_said(command):
+    done = headrace_here(*command, "0.0.0.0:0")
     assert done.returncode == 2 and "--token-file" in done.stderr and "--insecure" in done.stderr
 
 

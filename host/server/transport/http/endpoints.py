@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from headrace.batching import BadInput, HeadraceError, UnknownModel
 from headrace.host.live.results import Overloaded
+from headrace.host.network.browsers import BrowserGuard
 from headrace.host.server import describe
 from headrace.host.server.observe.metrics import CONTENT_TYPE
 from headrace.host.server.observe.watch import RequestTrace
@@ -43,7 +44,6 @@ from headrace.host.server.protocol.shared_memory import Regions, Shared
 from headrace.host.server.rows import kind_of
 from headrace.host.server.service import Service
 from headrace.host.server.transport.http import page
-from headrace.host.server.transport.http.browsers import BrowserGuard
 from headrace.host.server.transport.http.connection import Request, Response
 from headrace.host.server.transport.http.heads import Refused
 from headrace.host.server.transport.http.json_body import Body, fields_of, tensor
@@ -80,7 +80,7 @@ class HttpApi:
             path = [unquote(part) for part in request.target.partition("?")[0].strip("/").split("/")]
             with self._refusals_counted(request):
                 if self._guard is not None:
-                    self._guard.check(request)
+                    self._guard.check(request.method, request.headers)
                 if path not in NEED_NO_TOKEN:
                     check_token(self._service, request)
             return await self._route(request, path)
@@ -236,7 +236,7 @@ class MetricsApi:
         """Return the response to a request. Errors become error responses."""
         try:
             if self._guard is not None:
-                self._guard.check(request)
+                self._guard.check(request.method, request.headers)
             check_token(self._service, request)
             if request.target.partition("?")[0] != "/metrics":
                 raise NoSuchPath("this port has only the path /metrics")

@@ -2,14 +2,20 @@
 
 import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from headrace.batching import UsageError
-from headrace.host.server.protocol.messages import CrossSite, Misdirected
-from headrace.host.server.transport.http.connection import Request
+from headrace.batching import HeadraceError, UsageError
 
 _NAME = re.compile(r"[\w.-]{1,253}", re.ASCII)
 ANY = "*"  # this name accepts every Host
+
+
+class Misdirected(HeadraceError):
+    """The Host of the request is not a name of this server."""
+
+
+class CrossSite(HeadraceError):
+    """A web page of another site sent the request."""
 
 
 class BrowserGuard:
@@ -28,19 +34,21 @@ class BrowserGuard:
             raise UsageError(f"--allow-host {wrong[0]!r}: give a name without scheme and port, or {ANY} for any")
         self._names = {name.lower().rstrip(".") for name in names}
 
-    def check(self, request: Request) -> None:
-        """Raise Misdirected for a Host that this server does not have, CrossSite for a page of another site."""
-        host = request.headers.get("host", "")
+    def check(self, method: str, headers: Mapping[str, str]) -> None:
+        """Check a request. The names of `headers` are in lower case, or their case does not matter.
+
+        Raises Misdirected for a Host that this server does not have, CrossSite for a page of another site."""
+        host = headers.get("host", "")
         if not self._is_known(host):
             raise Misdirected(
                 f"{host[:200]!r} is not a name of this server; use its address, or start it with --allow-host"
             )
-        if request.method == "GET":
+        if method == "GET":
             return
-        origin = request.headers.get("origin")
+        origin = headers.get("origin")
         if origin is not None and origin.lower().partition("://")[2] != host.lower():
             raise CrossSite(f"a page of {origin[:200]!r} may not use this server; start it with --token-file")
-        if (site := request.headers.get("sec-fetch-site", "none")) not in ("none", "same-origin"):
+        if (site := headers.get("sec-fetch-site", "none")) not in ("none", "same-origin"):
             raise CrossSite(
                 f"a page may not use this server with Sec-Fetch-Site {site[:200]!r}; start it with --token-file"
             )

@@ -7,14 +7,13 @@ import pytest
 from running import scale_request, scaled, serving
 
 from headrace.batching import UsageError
-from headrace.host.server.protocol.messages import CrossSite, Misdirected
-from headrace.host.server.transport.http.browsers import BrowserGuard
-from headrace.host.server.transport.http.connection import Request
+from headrace.host.network.browsers import BrowserGuard, CrossSite, Misdirected
 
 
 def request(method="GET", **headers):
+    """Return the method and the headers of a request."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Request(method, "/v2", {"host": "127.0.0.1:8000", **named}, memoryview(b""))
+    return method, {"host": "127.0.0.1:8000", **named}
 
 
 @pytest.mark.parametrize(
@@ -36,7 +35,7 @@ def request(method="GET", **headers):
     ],
 )
 def test_the_host_may_be_an_address_localhost_or_what_is_allowed(host):
-    BrowserGuard(["gpu"]).check(request(host=host))
+    BrowserGuard(["gpu"]).check(*request(host=host))
 
 
 @pytest.mark.parametrize(
@@ -55,8 +54,8 @@ def test_the_host_may_be_an_address_localhost_or_what_is_allowed(host):
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_name_that_somebody_else_may_have_given_this_machine_is_refused(host, method):
     with pytest.raises(Misdirected, match="--allow-host"):
-        BrowserGuard(["gpu"]).check(request(method, host=host))
-    BrowserGuard(["*"]).check(request(method, host=host))
+        BrowserGuard(["gpu"]).check(*request(method, host=host))
+    BrowserGuard(["*"]).check(*request(method, host=host))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +73,7 @@ def test_a_name_that_somebody_else_may_have_given_this_machine_is_refused(host, 
     ],
 )
 def test_programs_and_the_servers_own_page_may_post(headers):
-    BrowserGuard().check(request("POST", **headers))
+    BrowserGuard().check(*request("POST", **headers))
 
 
 @pytest.mark.parametrize(
@@ -95,8 +94,8 @@ def test_programs_and_the_servers_own_page_may_post(headers):
 def test_a_page_of_another_site_may_not(headers):
     for method in ("POST", "PUT", "DELETE"):
         with pytest.raises(CrossSite):
-            BrowserGuard().check(request(method, **headers))
-    BrowserGuard().check(request("GET", **headers))  # it cannot read the answer
+            BrowserGuard().check(*request(method, **headers))
+    BrowserGuard().check(*request("GET", **headers))  # it cannot read the answer
 
 
 @pytest.mark.parametrize("name", ["http://gpu", "gpu:8000", "[::1]", "", "a b", "*.example"])

@@ -1,0 +1,1 @@
+"""This room says at which addresses servers listen, and which clients they serve."""
