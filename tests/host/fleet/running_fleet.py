@@ -2,6 +2,7 @@
 
 import json
 import signal
+import ssl
 import subprocess
 import threading
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import tritonclient.grpc
 import tritonclient.http
+import trustme
 from command import COMMAND, headrace
 from processes import children
 
@@ -43,14 +45,57 @@ def descendants(pid):
     return found - {pid}
 
 
-class Fleet:
-    """Run `headrace serve --ray` as a process. An update waits `room_s` seconds for a node with room."""
+class Everybody:
+    """Every client is served."""
 
-    def __init__(self, address, *options, served=LIGHT, insecure=True, cwd=None, room_s=fleet.ROOM_S):
+    options = ("--insecure",)
+
+    def headers(self):
+        return {}
+
+    def client(self, module, url):
+        return module.InferenceServerClient(url)
+
+
+class Secured:
+    """Clients use TLS and have a token. The files are in `folder`. The certificate also has the other `addresses`."""
+
+    TOKEN = "it's-a-secret"
+
+    def __init__(self, folder, *addresses):
+        ca = trustme.CA()
+        ca.cert_pem.write_to_path(folder / "ca.pem")
+        issued = ca.issue_cert("127.0.0.1", *addresses)
+        for part in issued.cert_chain_pems:
+            part.write_to_path(folder / "cert.pem", append=True)
+        issued.private_key_pem.write_to_path(folder / "key.pem")
+        (folder / "token").write_text(f"{self.TOKEN}\n")
+        named = {"--tls-cert": "cert.pem", "--tls-key": "key.pem", "--token-file": "token"}
+        self.options = [word for option, name in named.items() for word in (option, str(folder / name))]
+        self._authorities = str(folder / "ca.pem")
+
+    def headers(self):
+        """Return new ones, because tritonclient adds its own to those that it gets."""
+        return {"authorization": f"Bearer {self.TOKEN}"}
+
+    def context(self):
+        return ssl.create_default_context(cafile=self._authorities)
+
+    def client(self, module, url):
+        if module is tritonclient.http:
+            return module.InferenceServerClient(url, ssl=True, ssl_context_factory=self.context)
+        return module.InferenceServerClient(url, ssl=True, root_certificates=self._authorities)
+
+
+class Fleet:
+    """Run `headrace serve --ray` as a process. `access` says who is served. An update waits `room_s` seconds for a node
+    with room."""
+
+    def __init__(self, address, *options, served=LIGHT, access=Everybody(), cwd=None, room_s=fleet.ROOM_S):  # noqa: B008
+        self.access = access
         python, flag, code = COMMAND
         code = f"from headrace.host.fleet import fleet; fleet.ROOM_S = {room_s}; {code}"
-        command = [python, flag, code, "serve", "--json", "--ray", address, *served, *options]
-        command += ["--insecure"] if insecure else []
+        command = [python, flag, code, "serve", "--json", "--ray", address, *served, *options, *access.options]
         command += [f"--{port}=127.0.0.1:0" for port in ("http", "grpc", "metrics")]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd)
         self.said = []
@@ -74,22 +119,30 @@ class Fleet:
             "--update",
             "--http",
             self.ready["http"],
+            *(self.access.options if options else ()),
             *options,
-            *(["--insecure"] if options else []),
         )
+
+    def client(self, module, url=None):
+        """Return a client of the fleet, or of the replica at `url`."""
+        return self.access.client(module, url or self.ready[transport(module)])
+
+    def counted(self, module=tritonclient.http, url=None):
+        """Return the number of successful requests that the fleet reports, or the replica at `url`."""
+        with self.client(module, url) as client:
+            found = client.get_inference_statistics(MODEL, headers=self.access.headers())
+            if module is tritonclient.http:
+                return found["model_stats"][0]["inference_stats"]["success"]["count"]
+            return found.model_stats[0].inference_stats.success.count
 
     def end(self):
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(90)
 
 
-def counted(ready, module=tritonclient.http):
-    """Return the number of successful requests that the fleet reports."""
-    name = module.__name__.rpartition(".")[2]
-    with module.InferenceServerClient(ready[name]) as client:
-        if name == "http":
-            return client.get_inference_statistics(MODEL)["model_stats"][0]["inference_stats"]["success"]["count"]
-        return client.get_inference_statistics(MODEL).model_stats[0].inference_stats.success.count
+def transport(module):
+    """Return the name of the port that a module of tritonclient uses."""
+    return module.__name__.rpartition(".")[2]
 
 
 class Load:
@@ -97,8 +150,8 @@ class Load:
     tensors of 602,112 bytes. Another client checks that the counts of the fleet never fall. Use it as a context
     manager."""
 
-    def __init__(self, ready):
-        self._ready = ready
+    def __init__(self, fleet):
+        self._fleet = fleet
         self._end = threading.Event()
         self.answered, self.errors = [], []
 
@@ -110,7 +163,11 @@ class Load:
         for number, thread in enumerate(self._threads):
             thread.name = str(number)
             thread.start()
-        self.more()
+        try:
+            self.more()
+        except BaseException:
+            self._end.set()  # otherwise the threads would outlive the test
+            raise
         return self
 
     def more(self):
@@ -129,7 +186,7 @@ class Load:
         while not self._end.is_set():
             for module in (tritonclient.http, tritonclient.grpc):
                 try:
-                    now = counted(self._ready, module)
+                    now = self._fleet.counted(module)
                 except Exception as error:
                     self.errors.append(("statistics", module, str(error)))
                     continue
@@ -139,8 +196,7 @@ class Load:
             self._end.wait(2.0)  # seldom: what an update ends is to be counted without this
 
     def _ask(self, module, large):
-        name = module.__name__.rpartition(".")[2]
-        client = module.InferenceServerClient(self._ready[name])
+        client, access = self._fleet.client(module), self._fleet.access
         if large:
             given = module.InferInput("x", [1, 3, 224, 224], "FP32")
             given.set_data_from_numpy(np.zeros((1, 3, 224, 224), np.float32))
@@ -150,9 +206,9 @@ class Load:
         number = int(threading.current_thread().name)
         while not self._end.is_set():
             try:
-                assert client.infer(MODEL, [given]).as_numpy("output").shape == (1, 1000)
+                assert client.infer(MODEL, [given], headers=access.headers()).as_numpy("output").shape == (1, 1000)
                 self.answered[number] += 1
                 self._end.wait(PAUSE_S)
             except Exception as error:
-                self.errors.append((name, large, str(error)))
+                self.errors.append((transport(module), large, str(error)))
                 time.sleep(0.1)

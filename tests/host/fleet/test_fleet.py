@@ -1,16 +1,20 @@
 """Test a fleet on a Ray cluster of three nodes, all on this machine, under requests of real clients, which notice no
-failure.
+failure. Clients use TLS and a token; the fleets of the slow tests serve everybody.
 
 The tests depend on each other's order. Each one finds the fleet as the previous one left it."""
 
 import os
 import signal
+import urllib.error
+import urllib.request
 
+import numpy as np
 import pytest
+import tritonclient.grpc
 import tritonclient.http
 from command import headrace
 from processes import lives
-from running_fleet import LIGHT, MODEL, Fleet, Load, counted, descendants, until, words
+from running_fleet import LIGHT, MODEL, Fleet, Load, Secured, descendants, until, words
 
 pytestmark = [pytest.mark.timed, pytest.mark.in_order, pytest.mark.timeout(600)]
 
@@ -45,8 +49,13 @@ def raylet(node):
 
 
 @pytest.fixture(scope="module")
-def fleet(three):
-    found = Fleet(three.address, "--replicas", "3")
+def secured(three, tmp_path_factory):
+    return Secured(tmp_path_factory.mktemp("secured"), three.head_node.node_ip_address)
+
+
+@pytest.fixture(scope="module")
+def fleet(three, secured):
+    found = Fleet(three.address, "--replicas", "3", access=secured)
     yield found
     found.process.kill()
     found.process.wait()
@@ -54,19 +63,41 @@ def fleet(three):
 
 def test_three_replicas_answer_by_one_address(fleet):
     assert len({each["http"] for each in fleet.ready["replicas"]}) == 3
-    with Load(fleet.ready) as load:
+    with Load(fleet) as load:
         pass
     assert not load.errors
-    served = tritonclient.http.InferenceServerClient
-    counts = [
-        served(each["http"]).get_inference_statistics(MODEL)["model_stats"][0]["inference_count"]
-        for each in fleet.ready["replicas"]
-    ]
-    assert min(counts) > 0 and sum(counts) == sum(load.answered) == counted(fleet.ready)
+    counts = [fleet.counted(url=each["http"]) for each in fleet.ready["replicas"]]
+    assert min(counts) > 0 and sum(counts) == sum(load.answered) == fleet.counted()
+
+
+@pytest.mark.parametrize("module", [tritonclient.http, tritonclient.grpc])
+def test_clients_without_the_token_are_refused(fleet, module):
+    given = module.InferInput("x", [1, 3, 224, 224], "FP32")
+    given.set_data_from_numpy(np.zeros((1, 3, 224, 224), np.float32))
+    with fleet.client(module) as client:
+        with pytest.raises(Exception, match="Bearer TOKEN"):
+            client.infer(MODEL, [given])
+        with pytest.raises(Exception, match="Bearer TOKEN"):
+            client.get_inference_statistics(MODEL)
+
+
+def test_metrics_ask_for_the_token(fleet, secured):
+    url, context = f"https://{fleet.ready['metrics']}/metrics", secured.context()
+    asked = urllib.request.Request(url, headers=secured.headers())
+
+    def metrics():
+        return urllib.request.urlopen(asked, context=context, timeout=20).read().decode()
+
+    for backend in ("http", "grpc"):  # each replica is found ready, by TLS, for each
+        for slot in range(3):
+            found = f'haproxy_server_check_status{{proxy="{backend}",server="s{slot}",state="L7OK"}} 1'
+            until(lambda found=found: found in metrics())
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(url, context=context, timeout=20)
 
 
 def test_a_replica_that_is_killed_is_missed_by_nobody_and_comes_back(fleet):
-    with Load(fleet.ready) as load:
+    with Load(fleet) as load:
         os.kill(fleet.ready["replicas"][0]["pid"], signal.SIGKILL)
         load.more()
         until(lambda: fleet.heard("replica 0", "ended by SIGKILL"))
@@ -78,7 +109,7 @@ def test_a_replica_that_is_killed_is_missed_by_nobody_and_comes_back(fleet):
 @pytest.mark.slow
 def test_a_replica_that_hangs_is_gone_around(fleet):
     pid = fleet.ready["replicas"][1]["pid"]
-    with Load(fleet.ready) as load:
+    with Load(fleet) as load:
         os.kill(pid, signal.SIGSTOP)
         try:
             load.more()
@@ -90,11 +121,11 @@ def test_a_replica_that_hangs_is_gone_around(fleet):
 
 def test_an_update_replaces_all_and_fails_no_request(fleet):
     before = descendants(fleet.process.pid)
-    since, count = len(fleet.said), counted(fleet.ready)
-    with Load(fleet.ready) as load:
+    since, count = len(fleet.said), fleet.counted()
+    with Load(fleet) as load:
         done = fleet.update("--workers", "npu:2", *LIGHT[2:])
     assert (done.returncode, load.errors) == (0, []), (done.stderr, load.errors)
-    assert counted(fleet.ready) == count + sum(load.answered), "of the replicas that are gone, too"
+    assert fleet.counted() == count + sum(load.answered), "of the replicas that are gone, too"
     assert len(fleet.heard("ready, HTTP", since=since)) == 3 == len(fleet.heard("stopped", since=since))
     assert not fleet.heard("ends first", since=since), "there was room beside the old ones"
     assert not any(lives(each["pid"]) for each in fleet.ready["replicas"][1:])
@@ -104,7 +135,7 @@ def test_an_update_replaces_all_and_fails_no_request(fleet):
 @pytest.mark.slow
 def test_an_update_to_what_does_not_start_leaves_the_old_ones(fleet, tmp_path):
     since = len(fleet.said)
-    with Load(fleet.ready) as load:
+    with Load(fleet) as load:
         done = fleet.update("--workers", "npu:1", "--model", MODEL, "--profile", "/dev/null/profile")
         assert done.returncode == 2  # which can be seen here already
         done = fleet.update("--workers", "1", "--model", f"{MODEL}=no_such:network", "--drain-s", "10")
@@ -121,7 +152,7 @@ def test_a_node_that_is_killed_is_missed_by_nobody_and_its_replica_goes_elsewher
     since = len(fleet.said)
     # Ray places three replicas where four have room, so that one of the two workers may have none.
     node = next(node for node in three.workers if any("serve" in words(pid) for pid in descendants(raylet(node))))
-    with Load(fleet.ready) as load:
+    with Load(fleet) as load:
         three.remove_node(node, allow_graceful=False)
         until(lambda: fleet.heard("lost with its node", since=since), fleet.said)
         until(lambda: fleet.heard("ready, HTTP", since=since), fleet.said)
@@ -130,7 +161,7 @@ def test_a_node_that_is_killed_is_missed_by_nobody_and_its_replica_goes_elsewher
 
 
 def test_at_the_end_all_is_answered_and_nothing_is_left(fleet):
-    with Load(fleet.ready) as load:
+    with Load(fleet) as load:
         left = descendants(fleet.process.pid)
         assert left
     assert fleet.end() == 0 and not load.errors
@@ -206,7 +237,7 @@ def test_a_node_without_headrace_is_told(three, broken):
 @pytest.mark.slow
 def test_an_update_with_no_node_to_spare_ends_an_old_one_first_and_fails_no_request(three):
     fleet = Fleet(three.address, "--replicas", "2", "--resources", "pair=1")
-    with Load(fleet.ready) as load:
+    with Load(fleet) as load:
         fleet.process.send_signal(signal.SIGHUP)  # as --update without options
         until(lambda: fleet.heard("ends first"), fleet.said)
         second = fleet.update()
@@ -229,7 +260,7 @@ def test_a_replica_that_does_not_come_back_is_replaced_by_an_update(three, tmp_p
     assert failed.returncode == 1 and "net" in failed.stderr, failed.stderr
     done = fleet.update(*LIGHT)
     assert done.returncode == 0, (done.stderr, fleet.said)
-    with Load(fleet.ready) as load:
+    with Load(fleet) as load:
         pass
     assert not load.errors and fleet.end() == 0
 
@@ -237,7 +268,7 @@ def test_a_replica_that_does_not_come_back_is_replaced_by_an_update(three, tmp_p
 @pytest.mark.slow
 def test_the_fleet_goes_with_its_front(three):
     fleet = Fleet(three.address, "--resources", "single=1", room_s=2)  # so an update finds no room, whatever ran before
-    with Load(fleet.ready):
+    with Load(fleet):
         pass
     fleet.process.send_signal(signal.SIGHUP)
     until(lambda: fleet.heard("update: no node has room for another", "and no other replica serves"), fleet.said)

@@ -1,5 +1,5 @@
-"""Test the statistics of a fleet with replicas that count, hang, disappear and send invalid answers. test_fleet and
-test_secured test them with real replicas."""
+"""Test the statistics of a fleet with replicas that count, hang, disappear and send invalid answers. test_fleet
+tests them with real replicas."""
 
 import contextlib
 import http.client
