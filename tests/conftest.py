@@ -20,6 +20,8 @@ from hypothesis import settings
 from headrace.batching.policies import lazy
 from headrace.bitstreams.xclbin import Mode
 
+gc.disable()  # until the tests are collected: modules and tests stay, so that searching them for garbage finds none
+
 ROOT = Path(__file__).parents[1]
 
 # No deadline: shared machines pause, and a slow example is no failure. `make test` tries the same examples each time,
@@ -61,6 +63,7 @@ def pytest_collection_finish():
     """Modules stay; a test that collects garbage to see a device end need not search them each time."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup():

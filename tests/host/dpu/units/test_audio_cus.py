@@ -206,7 +206,9 @@ def whisper_errors(found, data, spec) -> tuple[float, float]:
     return off.max(), np.quantile(off, 0.999)
 
 
-@pytest.mark.parametrize("change", [{"feature_size": 128}, {"feature_size": 80, "chunk_length": 10}], ids=str)
+@pytest.mark.parametrize(
+    "change", [{"feature_size": 128, "chunk_length": 5}, {"feature_size": 80, "chunk_length": 10}], ids=str
+)
 def test_features_of_whisper_are_the_cpus_within_its_bounds(xclbin, change):
     """Sounds are quiet, loud, short, longer than a chunk, of other rates, and none at all."""
     spec = AudioSpec.from_hf(WHISPER | change)
