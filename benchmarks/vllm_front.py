@@ -8,10 +8,13 @@ The ways take turns, one request at a time:
 - vllm: vLLM's own processor, and with the plugin, Headrace's CPU path within vLLM.
 - render: `headrace render` in front of vLLM, with the CPU path and with the emulated DPU.
 
-Each request has a image that was not sent before, and asks for two tokens. The time to the first token is the client's.
-The seconds of a core are those of all of vLLM's processes, and of the front end, for a request. The last table has the
-longest answer of `/health` of the server that takes images, while it takes a request of 250 images, which the model
-then refuses for its length. The network is tiny and runs on the CPU, so the times show preprocessing and transport.
+Each request has an image that was not sent before, and asks for two tokens. The first table has the time to the first
+token, and the seconds of a core of all of vLLM's processes, and of the front end. For the second one, several clients
+send requests, each the next one after its answer. The third table has the longest answer of `/health` of the server that
+takes images, while it takes a request of 250 images, which the model then refuses for its length. The network is tiny and
+runs on the CPU, so the times show preprocessing and transport.
+
+The last table is simulated: the processor of Qwen2-VL before a ViT-B/16 on an H100, by cores or by a card's image CUs.
 """
 
 import argparse
@@ -27,18 +30,27 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from PIL import Image
 
 from benchmarks.harness import IMAGE_FILE, ROOT, Report, arguments, main, measure, progress, spread, summary, table
 from benchmarks.vllm_servers import PYTHON, front, vllm
+from headrace import MigGpu, Poisson, Preprocess, simulate
 from headrace.batching import UsageError
 
+T = TypeVar("T")
 SIZES = ((600, 400), (2048, 2048))
 MANY = 250
+CLIENTS = 4
+SENT = 24
+THROUGHPUT_ROUNDS = 3
+RATE = 1.0  # requests/s of the simulation, so few that no image waits for another
+SIMULATED = ("cpu:16", "cpu:32", "dpu:1", "dpu:4")
 UNCACHED = "--no-enable-prefix-caching"
 
 
@@ -107,6 +119,41 @@ def _delay_s(url: str, images: list[str]) -> float:
     return longest
 
 
+def _per_s(url: str, images: list[str]) -> float:
+    """Return the requests per second of CLIENTS clients in a closed loop, a request for each image."""
+
+    def ask(image: str) -> None:
+        with _post(url, _chat([image])) as response:
+            response.read()
+
+    began = time.perf_counter()
+    with ThreadPoolExecutor(CLIENTS) as clients:
+        list(clients.map(ask, images))
+    return len(images) / (time.perf_counter() - began)
+
+
+def _by_size(found: Mapping[str, T]) -> list[tuple[tuple[str, str, str], T]]:
+    """Return the values of cases, with the parts of their names."""
+    return [(name.rpartition(", "), value) for name, value in found.items()]
+
+
+def _simulated(size: tuple[int, int], preprocess: str) -> dict[str, float]:
+    """Simulate the processor before an H100. Returns the ms that an image takes alone, and the requests/s at which
+    preprocessing has no time left."""
+    settings = Preprocess(preprocess, processor="qwen2-vl", image_sizes=f"{size[0]}x{size[1]}")
+    found = simulate(
+        "vit_b_16",
+        on=MigGpu("h100", partition="7g.80gb:1"),
+        workload=Poisson(rate_rps=RATE, requests=500),
+        policy="serial",
+        preprocess=settings,
+    )
+    return {
+        "ms": found["preprocess_ms"]["p50"],
+        "rps": found["throughput_rps"] / max(found["preprocess_utilization"].values()),
+    }
+
+
 def run(options: argparse.Namespace) -> Report:
     if not PYTHON.exists():
         raise UsageError("there is no vLLM; run scripts/setup_vllm")
@@ -145,19 +192,34 @@ def run(options: argparse.Namespace) -> Report:
 
             return once
 
+        def loop(way: str, size: tuple[int, int]) -> Any:
+            return lambda _: _per_s(ways[way][0], [_picture(*size, next(seeds)) for _ in range(SENT)])
+
         cases = {f"{way}, {size[0]}x{size[1]}": case(way, size) for size in SIZES for way in ways}
         found = measure(cases, options.rounds, warm_up=2)
         images = [_picture(*SIZES[0], next(seeds)) for _ in range(MANY)]
+        per_s = measure(
+            {f"{way}, {size[0]}x{size[1]}": loop(way, size) for size in SIZES for way in ways}, THROUGHPUT_ROUNDS
+        )
         delays = measure({way: lambda _, url=ways[way][0]: _delay_s(url, images) for way in ways}, 3)
+        simulated = {
+            f"{preprocess}, {size[0]}x{size[1]}": _simulated(size, preprocess)
+            for size in SIZES
+            for preprocess in SIMULATED
+        }
     rows = []
-    for name, values in found.items():
-        way, _, size = name.rpartition(", ")
+    for (way, _, size), values in _by_size(found):
         of = {key: [1e3 * each[key] for each in values] for key in values[0]}
         rows.append(f"{size} | {way} | {spread(of['first_s'])} | {spread(of['engine_s'])} | {spread(of['front_s'])}")
     text = table("image | who makes patches | ms to the first token | core ms of vLLM | of the front end", rows)
+    lines = [f"{size} | {way} | {spread(values, '.1f')}" for (way, _, size), values in _by_size(per_s)]
+    text += "\n\n" + table(f"image | who makes patches | requests/s of {CLIENTS} clients", lines)
     lines = [f"{way} | {spread([1e3 * each for each in values])}" for way, values in delays.items()]
     text += "\n\n" + table(f"who makes patches | longest ms of /health, {MANY} images", lines)
-    return Report({"requests": {name: found[name] for name in found}, "delay_s": summary(delays)}, text)
+    lines = [f"{size} | {way} | {each['ms']:.2f} | {each['rps']:,.0f}" for (way, _, size), each in _by_size(simulated)]
+    text += "\n\n" + table("image | simulated preprocessing | ms of an image | at most requests/s", lines)
+    figures = {"requests": found, "per_s": summary(per_s), "delay_s": summary(delays), "simulated": simulated}
+    return Report(figures, text)
 
 
 if __name__ == "__main__":
