@@ -10,9 +10,9 @@ The ways take turns, one request at a time:
 
 Each request has an image that was not sent before, and asks for two tokens. The first table has the time to the first
 token, and the seconds of a core of all of vLLM's processes, and of the front end. For the second one, several clients
-send requests, each the next one after its answer. The third table has the longest answer of `/health` of the server that
-takes images, while it takes a request of 250 images, which the model then refuses for its length. The network is tiny and
-runs on the CPU, so the times show preprocessing and transport.
+send requests, each the next one after its answer. The third table has the longest answer of `/health` of the server
+that takes images, while it takes a request of 250 images, which the model then refuses for its length. The network is
+tiny and runs on the CPU, so the times show preprocessing and transport.
 
 The last table is simulated: the processor of Qwen2-VL before a ViT-B/16 on an H100, by cores or by a card's image CUs.
 """
@@ -147,11 +147,9 @@ def _simulated(size: tuple[int, int], preprocess: str) -> dict[str, float]:
         workload=Poisson(rate_rps=RATE, requests=500),
         policy="serial",
         preprocess=settings,
-    )
-    return {
-        "ms": found["preprocess_ms"]["p50"],
-        "rps": found["throughput_rps"] / max(found["preprocess_utilization"].values()),
-    }
+    ).to_dict()
+    busiest = max(found["preprocess_utilization"].values())
+    return {"ms": found["preprocess_ms"]["p50"], "rps": found["throughput_rps"] / busiest}
 
 
 def run(options: argparse.Namespace) -> Report:
