@@ -11,23 +11,16 @@
   crops and normalises with OpenCV, and the network. One network costs next to nothing, the other is mobilenet_v3_small.
 
 The client is that of `headrace bench` (one process). The servers of a case run at the same time and are measured in
-turn. Figures are medians of the rounds. Triton comes from PyPI's nvidia-pytriton, which goes into an environment of its
-own, `--triton`, because its Python models need numpy 1. The benchmark makes that environment (1.4 GB) if it is missing.
+turn. Figures are medians of the rounds. Triton is that of `scripts/setup_triton --benchmark`, which the benchmark runs.
 """
 
 import argparse
 import contextlib
 import http.client
 import json
-import os
-import random
 import shutil
-import signal
-import socket
 import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,10 +28,10 @@ from typing import Any
 
 import torch
 
-from benchmarks.harness import IMAGE_FILE, ROOT, Report, arguments, main, measure, median, progress, table
+from benchmarks.harness import IMAGE_FILE, ROOT, Report, arguments, main, measure, median, table
 from benchmarks.processes import serving
 from benchmarks.runtime import timed_profile
-from headrace.batching import HeadraceError
+from benchmarks.triton_servers import triton
 from headrace.host.bench.client import RequestOptions, Target
 from headrace.host.bench.grpc_client import GrpcTarget
 from headrace.host.bench.http_client import HttpTarget
@@ -52,8 +45,6 @@ from headrace.host.live.machine.process_tuning import awake_cores
 from headrace.host.workers.networks.models import load_model
 
 MAX_BATCH = 32
-REQUIREMENTS = ("nvidia-pytriton==0.7.0", "numpy<2", "opencv-python-headless<4.12", "torch>=2.13,<2.14")
-START_S = 180.0
 CONNECTIONS = 1000
 TRANSPORTS = ("http", "grpc")
 BATCHING = "dynamic_batching { }"
@@ -98,90 +89,21 @@ def headrace(folder: Path, name: str, model: str, source: str, policy: str, *opt
 # ---- Triton ----
 
 
-class Triton:
-    """Triton's environment, which is made if it is not there, and its servers. Raises CalledProcessError."""
+@contextlib.contextmanager
+def serving_by_triton(folder: Path, name: str, models: Sequence[tuple[str, str, str]]) -> Iterator[Server]:
+    """Run Triton. `models` are name, program (a file of triton_models; none for an ensemble) and config.pbtxt.
 
-    def __init__(self, environment: Path) -> None:
-        self._python = environment / "bin" / "python"
-        if not (environment / "complete").exists():
-            progress(f"making {environment} for Triton, some minutes")
-            subprocess.run([sys.executable, "-m", "venv", "--clear", environment], check=True)
-            subprocess.run([self._python, "-m", "pip", "install", "--quiet", *REQUIREMENTS], check=True)
-            (environment / "complete").touch()
-        version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        self._site = environment / "lib" / f"python{version}" / "site-packages"
-        package = self._site / "pytriton" / "tritonserver"
-        self._binary, self._backends = package / "bin" / "tritonserver", package / "backends"
-        stub = self._backends / "python" / "triton_python_backend_stub"  # where Triton looks for it
-        if not stub.exists():
-            # A link, as what it is linked with is found from where it really lies.
-            stub.symlink_to(package / "python_backend_stubs" / version / stub.name)
-        for file in (self._binary, stub):
-            file.chmod(0o755)
-
-    @contextlib.contextmanager
-    def serving(self, folder: Path, name: str, models: Sequence[tuple[str, str, str]]) -> Iterator[Server]:
-        """Run a server. `models` are name, program (a file of triton_models; none for an ensemble) and config.pbtxt.
-
-        Its output goes to a file in `folder`. Raises HeadraceError."""
-        repository = folder / name.replace(" ", "_")
-        for model, program, config in models:
-            (repository / model / "1").mkdir(parents=True)
-            (repository / model / "config.pbtxt").write_text(config)
-            if program:
-                source = Path(__file__).parent / "triton_models" / f"{program}.py"
-                shutil.copy(source, repository / model / "1" / "model.py")
-            (repository / model / "labels.txt").write_text("".join(f"label {n}\n" for n in range(1000)))
-        server = Server(name, *(ports := free_ports(2)))
-        words = f"--model-repository {repository} --backend-directory {self._backends} --allow-metrics false"
-        words += f" --http-address 127.0.0.1 --http-port {ports[0]} --grpc-address 127.0.0.1 --grpc-port {ports[1]}"
-        environment = {
-            "PATH": os.pathsep.join([str(self._python.parent), os.environ["PATH"]]),
-            "PYTHONPATH": os.pathsep.join([str(self._site), str(ROOT)]),
-            "OMP_NUM_THREADS": "1",
-        }
-        log = repository.with_suffix(".log")
-        with log.open("w") as file:
-            process = subprocess.Popen(
-                [self._binary, *words.split()],
-                stdout=file,
-                stderr=file,
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, **environment},
-                start_new_session=True,
-            )
-        try:
-            end = time.monotonic() + START_S
-            while not is_ready(server):
-                if process.poll() is not None or time.monotonic() > end:
-                    raise HeadraceError(f"{server.name} did not start: {log.read_text()[-20000:]}")
-                time.sleep(0.1)
-            yield server
-        finally:
-            process.send_signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(20)
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-def is_ready(server: Server) -> bool:
-    try:
-        return server.get("/v2/health/ready")[0] == 200
-    except OSError:
-        return False
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports below those that the kernel gives to clients, which could take one before the server does."""
-    found = list[int]()
-    while len(found) < count:
-        port = random.randrange(20_000, 32_000)
-        with contextlib.suppress(OSError):
-            socket.create_server(("127.0.0.1", port)).close()
-            found.append(port)
-    return found
+    Its output goes to a file in `folder`. Raises HeadraceError."""
+    repository = folder / name.replace(" ", "_")
+    for model, program, config in models:
+        (repository / model / "1").mkdir(parents=True)
+        (repository / model / "config.pbtxt").write_text(config)
+        if program:
+            source = Path(__file__).parent / "triton_models" / f"{program}.py"
+            shutil.copy(source, repository / model / "1" / "model.py")
+        (repository / model / "labels.txt").write_text("".join(f"label {n}\n" for n in range(1000)))
+    with triton(repository, repository.with_suffix(".log")) as ports:
+        yield Server(name, *ports)
 
 
 def tensor(name: str, kind: str, dims: Sequence[int], labels: bool = False) -> str:
@@ -258,10 +180,10 @@ def closed_loop(at_once: int, seconds: float) -> Callable[[int], Plan]:
     return lambda _: ClosedLoop(at_once, seconds, WAIT_S)
 
 
-def echo(triton: Triton, folder: Path, seconds: float, stack: contextlib.ExitStack) -> list[Case]:
+def echo(folder: Path, seconds: float, stack: contextlib.ExitStack) -> list[Case]:
     config = python_model(IMAGE, tensor("output", "FP32", (3, 224, 224)), BATCHING)
     ours = headrace(folder, "Headrace", "echo", "benchmarks.networks:echo", "work-conserving", "--shared-memory")
-    theirs = triton.serving(folder, "Triton", [("echo", "echo", config)])
+    theirs = serving_by_triton(folder, "Triton", [("echo", "echo", config)])
     servers = [stack.enter_context(server) for server in (ours, theirs)]
     return [
         Case(f"{at_once} at a time", server, transport, "echo", closed_loop(at_once, seconds), shared=shared)
@@ -273,11 +195,11 @@ def echo(triton: Triton, folder: Path, seconds: float, stack: contextlib.ExitSta
     ]
 
 
-def batches(triton: Triton, folder: Path, seconds: float, stack: contextlib.ExitStack) -> list[Case]:
+def batches(folder: Path, seconds: float, stack: contextlib.ExitStack) -> list[Case]:
     source, given, out = "benchmarks.networks:timed", tensor("x", "FP32", (1,)), tensor("output", "FP32", (1,))
     ours = [headrace(folder, f"Headrace {policy}", "timed", source, policy) for policy in ("work-conserving", "smdp")]
     theirs = [
-        triton.serving(folder, name, [("timed", "network", python_model(given, out, batching, source))])
+        serving_by_triton(folder, name, [("timed", "network", python_model(given, out, batching, source))])
         for name, batching in (("Triton", BATCHING), ("Triton 1 ms", DELAYED))
     ]
     servers = [stack.enter_context(server) for server in (*ours, *theirs)]
@@ -289,7 +211,7 @@ def batches(triton: Triton, folder: Path, seconds: float, stack: contextlib.Exit
     ]
 
 
-def images(triton: Triton, folder: Path, seconds: float, stack: contextlib.ExitStack) -> list[Case]:
+def images(folder: Path, seconds: float, stack: contextlib.ExitStack) -> list[Case]:
     found = []
     script = folder / "mobilenet.torchscript"
     torch.jit.trace(load_model("mobilenet_v3_small").module, torch.zeros(2, 3, 224, 224)).save(script)
@@ -302,7 +224,7 @@ def images(triton: Triton, folder: Path, seconds: float, stack: contextlib.ExitS
         models = [("preprocess", "preprocess", step), ("network", "network", network), (name, "", ensemble(outputs))]
         servers = [
             stack.enter_context(headrace(folder, f"Headrace {name}", name, ours, "work-conserving")),
-            stack.enter_context(triton.serving(folder, f"Triton {name}", models)),
+            stack.enter_context(serving_by_triton(folder, f"Triton {name}", models)),
         ]
         found += [
             Case(f"{name}, 8 at a time", server, transport, name, closed_loop(8, seconds), image=True)
@@ -315,10 +237,10 @@ def images(triton: Triton, folder: Path, seconds: float, stack: contextlib.ExitS
 PARTS = {"echo": echo, "batches": batches, "images": images}
 
 
-def rows_of(part: str, triton: Triton, rounds: int, seconds: float) -> list[dict[str, Any]]:
+def rows_of(part: str, rounds: int, seconds: float) -> list[dict[str, Any]]:
     """Return a row for each case, with all its rounds."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        cases = {f"{case}, {case.server.name}": case for case in PARTS[part](triton, Path(folder), seconds, stack)}
+        cases = {f"{case}, {case.server.name}": case for case in PARTS[part](Path(folder), seconds, stack)}
         for case in cases.values():
             case.measure(ClosedLoop(4, min(seconds, WARM_UP_S), WAIT_S), 0)
         found = measure(
@@ -343,15 +265,14 @@ def text_of(part: str, rows: Sequence[dict[str, Any]]) -> str:
 
 
 def run(options: argparse.Namespace) -> Report:
-    triton = Triton(options.triton.resolve())
+    subprocess.run([ROOT / "scripts" / "setup_triton", "--benchmark"], check=True)
     with awake_cores() if options.keep_awake else contextlib.nullcontext():
         parts = [options.only] if options.only else PARTS
-        found = {part: rows_of(part, triton, options.rounds, options.seconds) for part in parts}
+        found = {part: rows_of(part, options.rounds, options.seconds) for part in parts}
     return Report(found, "\n\n".join(text_of(part, rows) for part, rows in found.items()))
 
 
 if __name__ == "__main__":
     parser = arguments(__doc__, only=tuple(PARTS), rounds=3, seconds=5.0)
-    parser.add_argument("--triton", type=Path, default=ROOT / "out" / "triton", help="its environment")
     parser.add_argument("--keep-awake", action="store_true", help="cores do not sleep, for any of the servers")
     main(parser, run)

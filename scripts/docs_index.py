@@ -26,6 +26,7 @@ ORDER = {
             "compare_front_ends",
             "own_network",
             "from_triton",
+            "before_triton",
             "limits_and_overload",
             "observe",
             "mig",

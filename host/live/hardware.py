@@ -19,7 +19,7 @@ from headrace.host.live.tasks.nodes import NodeTasks, SplitTasks
 from headrace.host.live.tasks.whole import WholeTasks
 from headrace.host.workers.devices import WorkerDevice, worker_devices
 from headrace.host.workers.inspection.parent import graph, node_model, step_nodes
-from headrace.host.workers.networks.description import WITH_WEIGHTS, NetworkDescription
+from headrace.host.workers.networks.description import TENSORS, WITH_WEIGHTS, NetworkDescription
 from headrace.host.workers.networks.foreign.rules import ANY_FILE, EXPORTED, FileRules
 from headrace.host.workers.networks.program import WholeModel
 from headrace.host.workers.networks.sequence_networks import Network as StepNetwork
@@ -50,7 +50,7 @@ class Network:
     @property
     def is_random(self) -> bool:
         """Tell whether the weights are known to be random. A user's own function may have loaded weights itself."""
-        has_own = ":" in self.source or self.source.endswith(EXPORTED) or self.source in WITH_WEIGHTS
+        has_own = ":" in self.source or self.source.endswith(EXPORTED) or self.source in (TENSORS, *WITH_WEIGHTS)
         return self.weights is None and not has_own
 
 

@@ -34,8 +34,9 @@ from headrace.host.dpu.specs import AudioSpec, ImageSpec
 from headrace.host.live.hardware import Network
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.server.settings import NO_PROCESSOR, ModelSettings
-from headrace.host.workers.networks.description import NetworkDescription
+from headrace.host.workers.networks.description import TENSORS, NetworkDescription
 from headrace.host.workers.networks.foreign.rules import EXPORTED
+from headrace.host.workers.networks.input_shapes import DTYPES
 
 RANDOM = "RANDOM weights, so its answers mean nothing; give --weights FILE"
 # Images of usual, small and extreme sizes, which show what depends on the size.
@@ -45,6 +46,7 @@ SIZES = tuple(
 )
 LENGTHS_S = (0.1, 1.0, 7.3, 30.0)  # of audio, which show what depends on the length
 MAX_BYTES = 1 << 20  # of the file of a processor; usual files have some hundred bytes
+LONGEST = "LONGEST"  # in an advice, the number that the user must choose
 # Types of a tensor, and the types of inputs that take it. Others would change values.
 CASTS = {"float32": ("float32", "float16", "float64")}
 
@@ -67,6 +69,8 @@ class FileInput:
 def file_input(own: ModelSettings, network: Network) -> FileInput:
     """Return what makes the inputs of a network. Reads the file of its processor. Raises UsageError."""
     weights = RANDOM if network.is_random else f"weights of {own.weights or own.source}"
+    if own.source == TENSORS:
+        weights = "it returns the tensors"
     if (chosen := _processor(own, network.description)) is not None:
         spec, tensors, origin = chosen
         if isinstance(spec, AudioSpec):
@@ -91,6 +95,45 @@ def check_processor(own: ModelSettings) -> None:
     """Raise UsageError for a --processor that names none, or with settings that contradict it. It needs no network."""
     if _names_processor(own):
         _read(own, str(own.processor), str(own.processor))
+
+
+def with_inputs(own: ModelSettings) -> ModelSettings:
+    """Return the settings with the tensors of the processor as inputs, for the source TENSORS without --input-shape.
+
+    Raises UsageError if there is no processor, or if it makes tensors that no input takes."""
+    if own.source != TENSORS or own.input_shape is not None:
+        return own
+    if not _names_processor(own):
+        raise UsageError(
+            f"model {own.name!r}: {TENSORS} returns what a processor makes; give --processor, or --input-shape"
+        )
+    named = str(own.processor)
+    spec = _read(own, named, named)
+    made = _forms_by_source(spec)
+    if isinstance(spec, AudioSpec):
+        made[spec.longest_s] = audio.forms(spec, int(spec.longest_s * spec.rate))
+    inputs, of = [], _of(own, named)
+    for name, form in next(iter(made.values())).items():
+        shapes = [forms[name].shape for forms in made.values()]
+        if str(form.dtype) not in DTYPES:
+            raise UsageError(f"{of}: {name} is {type_name(form.dtype)}, which the protocol does not have")
+        if len(set(map(len, shapes))) > 1 or len(varying := _varying(shapes)) > 1:
+            raise UsageError(f"{of}: several sizes of {name} depend on the image, and one may; choose another model")
+        longest = max(shape[varying[0]] for shape in shapes) if varying and isinstance(spec, AudioSpec) else LONGEST
+        inputs.append(f"{name}={_sizes(shapes, str(longest))}:{form.dtype}")
+    shape = ",".join(inputs)
+    if LONGEST in shape:
+        raise UsageError(f"{of}: the shape depends on the image; give --input-shape {shape}")
+    return replace(own, input_shape=shape)
+
+
+def check_unpadded(own: ModelSettings, network: NetworkDescription) -> None:
+    """Raise UsageError if a batch would pad the tensors that the source TENSORS returns."""
+    padded = next((each.name for each in network.inputs if each.variable is not None and not each.joined), None)
+    if own.source == TENSORS and padded is not None and own.max_batch > 1:
+        raise UsageError(
+            f"model {own.name!r}: a batch pads {padded} to its longest, and {TENSORS} returns it so; give --max-batch 1"
+        )
 
 
 def tensors_text(spec: ProcessorSpec | AudioSpec) -> str:
@@ -252,12 +295,24 @@ def _advice(made: Mapping[Any, Mapping[str, Form]], name: str, network: NetworkD
     shapes = [forms[name].shape for forms in made.values()]
     if len({len(shape) for shape in shapes}) > 1:
         return "send tensors"
-    varying = [place for place, sizes in enumerate(zip(*shapes, strict=True)) if len(set(sizes)) > 1]
+    varying = _varying(shapes)
     if len(varying) > 1:
         return f"{len(varying)} of its sizes vary, and one may; send tensors"
+    return f"give --input-shape with {name}={_sizes(shapes, LONGEST)}"
+
+
+def _varying(shapes: Sequence[tuple[int, ...]]) -> list[int]:
+    """Return the places of the sizes that differ between shapes of one length."""
+    return [place for place, sizes in enumerate(zip(*shapes, strict=True)) if len(set(sizes)) > 1]
+
+
+def _sizes(shapes: Sequence[tuple[int, ...]], longest: str) -> str:
+    """Return the sizes of an input for --input-shape that takes tensors of these shapes, with 1..`longest` where they
+    vary."""
+    varying = _varying(shapes)
     joined = varying == [0]  # otherwise the first size is 1, the batch of transformers
-    sizes = ["1..LONGEST" + "+" * joined if place in varying else str(size) for place, size in enumerate(shapes[0])]
-    return f"give --input-shape with {name}={'x'.join(sizes if joined else sizes[1:])}"
+    sizes = [f"1..{longest}{'+' * joined}" if place in varying else str(size) for place, size in enumerate(shapes[0])]
+    return "x".join(sizes if joined else sizes[1:]) or "scalar"
 
 
 def _forms_by_source(spec: ProcessorSpec | AudioSpec) -> dict[Size | float, dict[str, Form]]:

@@ -21,7 +21,16 @@ from headrace.host.live.smdp_tables import solve_tables_in_background
 from headrace.host.live.tasks.cells import CellTasks
 from headrace.host.live.tasks.interface import Tasks
 from headrace.host.memory.layout import TensorSpec
-from headrace.host.server.file_inputs import RANDOM, FileInput, check_processor, file_input, refuse_images, tensors_text
+from headrace.host.server.file_inputs import (
+    RANDOM,
+    FileInput,
+    check_processor,
+    check_unpadded,
+    file_input,
+    refuse_images,
+    tensors_text,
+    with_inputs,
+)
 from headrace.host.server.rows import (
     IMAGE,
     AudioRows,
@@ -320,7 +329,7 @@ def _load(settings: Sequence[ModelSettings], on_stage: OnStage) -> _Models:
             if own.input_shape is not None:
                 parse_input_shape(own.input_shape)
             check_processor(own)
-            tensors.append(own)
+            tensors.append(with_inputs(own))
             continue
         if own.input_shape is not None:
             raise UsageError(f"model {own.name!r} takes tokens; leave out --input-shape")
@@ -346,6 +355,7 @@ def _load(settings: Sequence[ModelSettings], on_stage: OnStage) -> _Models:
 def _network(own: ModelSettings) -> _Loaded:
     weights = None if own.weights is None else str(own.weights)
     description = describe(own.source, weights, own.input_shape, own.rules)
+    check_unpadded(own, description)
     if own.max_batch > description.largest_batch:
         raise UsageError(
             f"model {own.name!r} was exported for batches of at most {description.largest_batch}; give --max-batch "

@@ -23,11 +23,11 @@ ENGINES = ("torchvision", "pillow12", "pillow13", "opencv")  # values of `Engine
 class ModelSettings:
     """How one model is served. Raises UsageError.
 
-    `source` is a torchvision network, `module:function`, a file of torch.export's (`.pt2`) or its folder, or a step
-    model of `headrace.host.workers.networks.sequence_networks.KINDS`. `hidden` to `longest_output` are settings of step
-    models (see `Network` there). `processor` is an image processor or a feature extractor of Hugging Face. Without one,
-    `resize` (of the shorter side), `crop`, `mean` and `std` (red, green, blue; 1 is white) replace parts of the
-    network's own transform.
+    `source` is a torchvision network, `module:function`, a file of torch.export's (`.pt2`) or its folder, `tensors`, or
+    a step model of `headrace.host.workers.networks.sequence_networks.KINDS`. `hidden` to `longest_output` are settings
+    of step models (see `Network` there). `processor` is an image processor or a feature extractor of Hugging Face.
+    Without one, `resize` (of the shorter side), `crop`, `mean` and `std` (red, green, blue; 1 is white) replace parts
+    of the network's own transform.
 
     `policy_values` are settings of policies, by name. The model's policy takes those that it has: several models of
     different policies may be given the same values. Models that agree in `shared` have their workers and one policy
@@ -36,7 +36,8 @@ class ModelSettings:
     name: str = setting(default="model", help="The model's name for clients.")
     source: str = setting(
         default="mobilenet_v3_small",
-        help="A torchvision network by name, module:function, FILE.pt2 of torch.export, its folder, or a step model.",
+        help="A torchvision network by name, module:function, FILE.pt2 of torch.export, its folder, a step model, or "
+        "tensors, which returns its inputs.",
     )
     weights: Path | None = setting(default=None, help="A state_dict file; fixed random weights without.")
     sha256: str | None = setting(default=None, help="The digest that the file of the source must have.")

@@ -95,8 +95,8 @@ def serve(
         list[str] | None,
         typer.Option(
             help="A torchvision network by name, efficientnet_lite0 (with published weights), module:function, "
-            "FILE.pt2 of torch.export, its folder (as in ./vit), or a step model, once for each model. NAME=... names "
-            "it for clients [mobilenet_v3_small]."
+            "FILE.pt2 of torch.export, its folder (as in ./vit), a step model, or tensors, which returns its inputs; "
+            "once for each model. NAME=... names it for clients [mobilenet_v3_small]."
         ),
     ] = None,
     weights: Annotated[

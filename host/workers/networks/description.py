@@ -10,6 +10,7 @@ from headrace.host.memory.layout import TensorSpec
 # refuses a network on a GPU that could not run every batch that it was told of.
 MAX_BATCH = (1 << 16) - 1
 RESIZE, CROP = 256, 224  # ImageNet's transform; a network without a transform of its own gets their ratio
+TENSORS = "tensors"  # the network that returns its inputs, by their names
 # Headrace's own networks that have published weights: a name, and the function that returns the network.
 WITH_WEIGHTS = {"efficientnet_lite0": "headrace.host.workers.networks.zoo.efficientnet_lite0:efficientnet_lite0"}
 

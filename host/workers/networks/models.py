@@ -23,7 +23,7 @@ from headrace.host.dpu.reference.audio import forms
 from headrace.host.dpu.specs import AUDIO_FORMATS, IMAGE_FORMATS, AudioSpec, ImageSpec
 from headrace.host.memory.layout import VARIABLE, TensorSpec
 from headrace.host.workers.networks import tokens as tokens_of
-from headrace.host.workers.networks.description import MAX_BATCH, WITH_WEIGHTS, NetworkDescription
+from headrace.host.workers.networks.description import MAX_BATCH, TENSORS, WITH_WEIGHTS, NetworkDescription
 from headrace.host.workers.networks.foreign.limits import box_of
 from headrace.host.workers.networks.foreign.rules import ANY_FILE, EXPORTED, FileRules
 from headrace.host.workers.networks.foreign.weights import load_weights
@@ -85,8 +85,9 @@ def load_model(
     """Load a network and find its inputs and outputs.
 
     Args:
-        name: A torchvision network; one of WITH_WEIGHTS; `module:function`, which names a function that returns a
-            user's own; or a file that torch.export has saved (`.pt2`), whose inputs are those of the export.
+        name: A torchvision network; one of WITH_WEIGHTS; TENSORS, which returns its inputs; `module:function`, which
+            names a function that returns a user's own; or a file that torch.export has saved (`.pt2`), whose inputs are
+            those of the export.
         weights: File with a state_dict. Without it the parameters of torchvision's networks are random but fixed.
         input_shape: Text of the option --input-shape, see `parse_input_shape`.
         rules: The user's rules for reading these files.
@@ -116,6 +117,9 @@ def load_model(
             if given is not None:
                 raise UsageError(f"model {name!r} has inputs of its own: leave --input-shape out")
             module, inputs, by_name, largest = load_exported(Path(name), rules)
+            transform = categories = None
+        elif name == TENSORS:
+            module, inputs = _same(given)
             transform = categories = None
         elif users:
             module = _users_model(source)
@@ -148,6 +152,30 @@ def load_model(
         module=module,
         by_name=by_name,
     )
+
+
+# ---- The network that returns its inputs ----
+
+
+class _Same(torch.nn.Module):
+    """Returns its inputs by their names."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__()
+        self._names = tuple(names)
+
+    def forward(self, *tensors: torch.Tensor) -> dict[str, torch.Tensor]:
+        return dict(zip(self._names, tensors, strict=True))
+
+
+def _same(given: tuple[TensorSpec, ...] | None) -> tuple[torch.nn.Module, tuple[TensorSpec, ...]]:
+    """Return the network and its inputs. Raises UsageError if no inputs are given, because it has none of its own."""
+    if given is None:
+        raise UsageError(
+            f"model {TENSORS!r} has no inputs of its own; give --input-shape, or serve it with --processor"
+        )
+    inputs, _ = _named_inputs(TENSORS, _Same(()), given)
+    return _Same([spec.name for spec in inputs]), inputs
 
 
 # ---- A user's own network ----

@@ -12,7 +12,7 @@ from headrace.host.dpu.processors import Engine
 from headrace.host.dpu.specs import AudioSpec, ImageSpec
 from headrace.host.live.hardware import Network
 from headrace.host.memory.layout import VARIABLE, TensorSpec
-from headrace.host.server.file_inputs import check_processor, file_input, refuse_images
+from headrace.host.server.file_inputs import check_processor, check_unpadded, file_input, refuse_images, with_inputs
 from headrace.host.server.repository import Repository
 from headrace.host.server.settings import ENGINES, ModelSettings, name_of, source_of
 from headrace.host.workers.networks.description import NetworkDescription
@@ -250,3 +250,52 @@ def test_a_processor_of_the_repository_is_a_name_or_a_file_of_its_folder(folder)
     for name in (names()[0], "none"):
         (folder / "net.toml").write_text(f'source = "resnet18"\nprocessor = "{name}"\n')
         assert Repository(folder, ModelSettings()).settings("net").processor == name
+
+
+@pytest.mark.parametrize(
+    "name, shape",
+    [
+        ("siglip-base-patch16-224", "pixel_values=3x224x224:float32"),
+        (
+            "siglip2-base-patch16-naflex",
+            "pixel_values=256x768:float32,pixel_attention_mask=256:int32,spatial_shapes=2:int64",
+        ),
+        ("whisper-tiny", "input_features=80x3000:float32"),
+        ("phi-4-multimodal", "audio_input_features=1..5998x80:float32,audio_embed_sizes=scalar:int64"),
+        ("wav2vec2-large-960h-lv60", "input_values=1..960000:float32,attention_mask=1..960000:int32"),
+    ],
+)
+def test_tensors_take_the_inputs_that_the_processor_makes(name, shape):
+    assert with_inputs(settings(source="tensors", processor=name)).input_shape == shape
+    given = settings(source="tensors", processor=name, input_shape="3x8x8")
+    assert with_inputs(given) == given
+    network_of_ones_own = settings(processor=name)
+    assert with_inputs(network_of_ones_own) == network_of_ones_own
+
+
+@pytest.mark.parametrize(
+    "given, text",
+    [
+        ({}, "model 'own': tensors returns what a processor makes; give --processor, or --input-shape"),
+        ({"processor": "none"}, "model 'own': tensors returns what a processor makes; give --processor"),
+        (
+            {"processor": "qwen2-vl"},
+            "give --input-shape pixel_values=1..LONGEST+x1176:float32,image_grid_thw=3:int64",
+        ),
+        ({"processor": "llama-4-scout"}, "pixel_values is bfloat16, which the protocol does not have"),
+        ({"processor": "pixtral-12b"}, "several sizes of pixel_values depend on the image, and one may; "),
+    ],
+)
+def test_tensors_that_cannot_be_served_are_refused_before_the_network_is_read(given, text):
+    with pytest.raises(UsageError) as refused:
+        with_inputs(settings(source="tensors", **given))
+    assert text in str(refused.value)
+
+
+def test_tensors_that_a_batch_pads_go_alone():
+    served = network(*PADDED, source="tensors").description
+    with pytest.raises(UsageError, match=r"a batch pads pixel_values to its longest, .* give --max-batch 1"):
+        check_unpadded(settings(source="tensors"), served)
+    check_unpadded(settings(source="tensors", max_batch=1), served)
+    check_unpadded(settings(), served)
+    check_unpadded(settings(source="tensors"), network(*QWEN).description)

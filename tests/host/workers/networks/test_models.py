@@ -582,3 +582,18 @@ def test_a_weights_file_that_is_none_is_refused(content, message, tmp_path):
     with pytest.raises(UsageError, match=f"--weights.*{message}") as raised:
         load_model("squeezenet1_1", str(tmp_path / "w.pt"))
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("shape, names", [("2x3", ["input"]), ("a=1..8x2,b=3:int64", ["a", "b"])])
+def test_the_network_tensors_returns_its_inputs(shape, names):
+    found = load_model("tensors", input_shape=shape)
+    assert [each.name for each in found.inputs] == names and found.outputs == found.inputs
+    given = zip(parse_input_shape(shape), names, strict=True)
+    assert found.inputs == tuple(dataclasses.replace(each, name=name) for each, name in given)
+    given = [torch.ones(2, *each.sized(5), dtype=getattr(torch, each.dtype)) for each in found.inputs]
+    assert all(torch.equal(*pair) for pair in zip(found.forward(given), given, strict=True))
+
+
+def test_the_network_tensors_needs_its_inputs():
+    with pytest.raises(UsageError, match="has no inputs of its own; give --input-shape"):
+        load_model("tensors")
