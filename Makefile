@@ -1,5 +1,5 @@
 # Each target sets up all that it needs; nothing is repeated when nothing changed.
-.PHONY: help setup browser demo docs check test test-all test-vllm test-triton release-check coverage conformance lint imports types links clean
+.PHONY: help setup browser demo docs check test test-all test-vllm test-sglang test-triton release-check coverage conformance lint imports types links clean
 .DEFAULT_GOAL := help
 
 help:
@@ -9,6 +9,7 @@ help:
 	@echo "make test      lint, types and the test suite; a quarter of an hour"
 	@echo "make test-all  the same with the long corpora, whole experiments and mutation testing; hours"
 	@echo "make test-vllm  the front end for vLLM before a real vLLM, in an environment of its own (3 GB)"
+	@echo "make test-sglang  ready tensors before SGLang's own processors, in an environment of its own (1.3 GB)"
 	@echo "make test-triton  the model repository of deploy/triton in a real Triton, in an environment of its own (0.4 GB)"
 	@echo "make release-check  builds the wheel and the source distribution, and tries both in clean environments"
 	@echo "make coverage  lines, branches and toggles of the RTL that its tests reach, and those that they do not"
@@ -38,6 +39,11 @@ check test test-all:
 test-vllm: setup
 	scripts/setup_vllm
 	.venv/bin/python -m pytest -m vllm tests/host/adapters
+
+# SGLang's environment has that of the tests within it, and runs them itself.
+test-sglang: setup
+	scripts/setup_sglang
+	build/sglang/bin/python -m pytest -m sglang tests/host/adapters
 
 # Triton is in an environment of its own, too.
 test-triton: setup

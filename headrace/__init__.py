@@ -70,6 +70,7 @@ _PLACES = {
     "HeadraceFeatureExtractor": "host.adapters.audio",  # in place of a feature extractor of transformers
     "register_processors": "host.adapters.registration",  # let the Auto classes of transformers make these two
     "unregister_processors": "host.adapters.registration",  # give the Auto classes their own methods back
+    "sglang_inputs": "host.adapters.sglang",  # inputs of SGLang with ready tensors
     "compare": "host.compare.comparison",  # where a front end differs from transformers
     "Comparison": "host.compare.comparison",  # what `compare` found
     "build": "bitstreams.cache",  # a container for the DPU
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
     from headrace.host.adapters.images import HeadraceImageProcessor as HeadraceImageProcessor
     from headrace.host.adapters.registration import register_processors as register_processors
     from headrace.host.adapters.registration import unregister_processors as unregister_processors
+    from headrace.host.adapters.sglang import sglang_inputs as sglang_inputs
     from headrace.host.compare.comparison import Comparison as Comparison
     from headrace.host.compare.comparison import compare as compare
     from headrace.host.dpu.driver import Dpu as Dpu
