@@ -87,7 +87,7 @@ def identity(tensors: Mapping[str, Any]) -> int:
     for name in sorted(tensors):
         for value in _flat(tensors[name]):
             digest.update(f"{name} {value.dtype} {tuple(value.shape)} ".encode())
-            digest.update(memoryview(value))
+            digest.update(np.ascontiguousarray(value).data)
     return int.from_bytes(digest.digest()[:8], "big")
 
 

@@ -35,7 +35,8 @@ def compare(
         str | None,
         typer.Option(
             help="The front end to compare: headrace, headrace:sw_emu, headrace:hw_emu, pillow, torchvision, opencv, "
-            "torch-float, dali-like, nvimagecodec, a function of the bytes of a file (module:function), or a URL.",
+            "torch-float, dali-like, nvimagecodec, a function of the bytes of a file (module:function), a URL, or a "
+            "model of a server (http://HOST:PORT/v2/models/NAME/infer or grpc://HOST:PORT/NAME).",
             metavar="CANDIDATE",
         ),
     ] = None,

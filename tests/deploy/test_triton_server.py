@@ -7,6 +7,7 @@ import contextlib
 import io
 import os
 import re
+import shutil
 import signal
 import socket
 import threading
@@ -133,6 +134,16 @@ def test_images_of_any_size_become_patches(client, folder):
             assert np.array_equal(found.as_numpy(name), tensor)
     both = client.infer("vision", given(*files, axes=1)).as_numpy("pixel_values")
     assert np.array_equal(both, np.concatenate([expected(folder, "patches", each)["pixel_values"] for each in files]))
+
+
+@pytest.mark.parametrize("form", ["http://127.0.0.1:{0}/v2/models/preprocess/infer", "grpc://127.0.0.1:{1}/preprocess"])
+def test_compare_takes_a_model_of_triton(ports, folder, tmp_path, form):
+    (tmp_path / "siglip").mkdir()
+    shutil.copy(folder / "processor_pixels.json", tmp_path / "siglip" / "preprocessor_config.json")
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "photo.jpg").write_bytes(IMAGE_FILE)
+    found = headrace.compare(f"transformers:{tmp_path}/siglip", form.format(*ports), tmp_path / "photos")
+    assert found.equal and found.files[0].tensors["pixel_values"].max == 0.0
 
 
 def test_several_clients_at_a_time_get_their_own(ports, folder):

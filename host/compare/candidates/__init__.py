@@ -9,6 +9,7 @@ from headrace.batching import UsageError
 from headrace.batching.errors import one_line
 from headrace.host.compare.candidates.images import BUILT_IN
 from headrace.host.compare.candidates.opaque import EmulatedDpu, Function, Opaque, Url
+from headrace.host.compare.candidates.served import GRPC, GrpcModel, HttpModel, check_grpc, is_infer_url
 from headrace.host.compare.reference import Reference
 from headrace.host.compare.stages import (
     AudioStages,
@@ -72,8 +73,10 @@ def candidate_of(named: str | Callable[[bytes], Any], reference: Reference, time
     check_name(named)
     if callable(named):
         return Candidate(getattr(named, "__qualname__", "a function"), opaque=_Here(named))
+    if named.startswith(GRPC):
+        return Candidate(named, opaque=GrpcModel(named, timeout_s))
     if named.startswith(URLS):
-        return Candidate(named, opaque=Url(named, timeout_s))
+        return Candidate(named, opaque=(HttpModel if is_infer_url(named) else Url)(named, timeout_s))
     if named.startswith(f"{HEADRACE}:"):
         return _opaque(named, EmulatedDpu(named.partition(":")[2], _spec_for(named, reference)))
     if named in BUILT_IN:
@@ -83,6 +86,9 @@ def candidate_of(named: str | Callable[[bytes], Any], reference: Reference, time
 
 def check_name(named: str | Callable[[bytes], Any]) -> None:
     """Raise UsageError if a name is of no kind of candidate. It loads nothing."""
+    if isinstance(named, str) and named.startswith(GRPC):
+        check_grpc(named)
+        return
     if callable(named) or named.startswith(URLS) or named in BUILT_IN:
         return
     module, colon, name = named.partition(":")

@@ -171,30 +171,34 @@ class Url:
         self._timeout_s = timeout_s
 
     def tensors(self, data: bytes) -> tuple[Tensors, str | None]:
-        request = urllib.request.Request(self._url, data, {"Content-Type": "application/octet-stream"}, method="POST")
-        try:
-            with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:
-                body = answer.read(MAX_ANSWER + 1)
-        except urllib.error.HTTPError as error:
-            text = " ".join(error.read(300).decode(errors="replace").split())
-            raise CandidateError(f"{self._url} answers {error.code} {error.reason}: {text}") from error
-        except TimeoutError as error:
-            raise self._late() from error
-        except (urllib.error.URLError, OSError, ValueError) as error:
-            reason = getattr(error, "reason", error)
-            if isinstance(reason, socket.timeout | TimeoutError):
-                raise self._late() from error
-            raise CandidateError(f"{self._url}: {reason}; start the server, or name another URL") from error
-        if len(body) > MAX_ANSWER:
-            raise CandidateError(f"{self._url} answers more than {MAX_ANSWER >> 20} MiB; answer one file's tensors")
-        return of_body(body), None
-
-    def _late(self) -> CandidateError:
-        return CandidateError(
-            f"{self._url} took more than {self._timeout_s:g} s; give --timeout-s a larger number, or make it quicker"
-        )
+        headers = {"Content-Type": "application/octet-stream"}
+        return of_body(exchanged(self._url, data, headers, self._timeout_s)[0]), None
 
     def close(self) -> None: ...
+
+
+def exchanged(
+    url: str, data: bytes | None, headers: Mapping[str, str], timeout_s: float
+) -> tuple[bytes, Mapping[str, str]]:
+    """Return the body and the headers of the answer to a POST, or to a GET without data. Raises CandidateError."""
+    request = urllib.request.Request(url, data, dict(headers), method="GET" if data is None else "POST")
+    late = f"{url} took more than {timeout_s:g} s; give --timeout-s a larger number, or make it quicker"
+    try:
+        with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+            body = answer.read(MAX_ANSWER + 1)
+    except urllib.error.HTTPError as error:
+        text = " ".join(error.read(300).decode(errors="replace").split())
+        raise CandidateError(f"{url} answers {error.code} {error.reason}: {text}") from error
+    except TimeoutError as error:
+        raise CandidateError(late) from error
+    except (urllib.error.URLError, OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        if isinstance(reason, socket.timeout | TimeoutError):
+            raise CandidateError(late) from error
+        raise CandidateError(f"{url}: {reason}; start the server, or name another URL") from error
+    if len(body) > MAX_ANSWER:
+        raise CandidateError(f"{url} answers more than {MAX_ANSWER >> 20} MiB; answer one file's tensors")
+    return body, answer.headers
 
 
 def of_body(body: bytes) -> Tensors:

@@ -373,8 +373,9 @@ def test_a_url_that_is_late(photos):
 # ---- the emulated DPU ----
 
 
-def test_the_emulated_dpu_is_equal_and_says_what_the_cpu_did(photos):
-    found = by_file(compare(CLIP, "headrace:sw_emu", photos))
+@pytest.mark.parametrize("target", ["sw_emu", pytest.param("hw_emu", marks=pytest.mark.slow)])
+def test_the_emulated_dpu_is_equal_and_says_what_the_cpu_did(target, photos):
+    found = by_file(compare(CLIP, f"headrace:{target}", photos))
     assert {each.result for each in found.values()} == {"equal"}
     assert found["jpeg-420.jpg"].note is None
     assert found["rgb.png"].note == "the CPU did it: the file is no JPEG file"
