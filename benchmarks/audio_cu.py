@@ -1,6 +1,7 @@
 """Errors and clocks of the audio CUs' RTL, Verilated, over sounds: the time of a request, and the gain of two CUs.
 
     .venv/bin/python -m benchmarks.audio_cu [--audio FOLDER] [--latency 120] [--json [FILE]]
+    .venv/bin/python -m benchmarks.audio_cu --plans [--plan-seconds 30]
 
 Without `--audio`, sounds of 0.5 to 15 s are made, voiced and unvoiced parts at every rate of the DPU. With it, WAV
 files of 16-bit PCM are taken from the folder, and other files there are left out. Each goes through audio_mel_cu and
@@ -15,6 +16,10 @@ above the floor count.
 
 Throughput is computed from clocks: for one merged CU, which does A and then B for each request, and for two that
 overlap, one request in each, in the order of the files (PREBA, Figure 12).
+
+With --plans, one sound goes through the plan of each feature extractor that the units have. "model" is the deviation of
+the cycle model, for CU A and CU B. The errors are the largest difference from the CPU path, which computes in float64,
+and the one that 99.9 % of the values keep. LUTs and DSPs are those of each CU by Yosys.
 """
 
 import argparse
@@ -32,12 +37,15 @@ from numpy.typing import NDArray
 from benchmarks.harness import Report, arguments, main, progress, table
 from headrace.batching import BadInput, UnsupportedInput, UsageError
 from headrace.bitstreams.build import build_hw_emu
+from headrace.host.dpu.audio_work import mel_cu_clocks, norm_cu_clocks
 from headrace.host.dpu.driver import Dpu
+from headrace.host.dpu.hugging_face.names import audio_names, audio_processor
 from headrace.host.dpu.reference import audio, audio_file, resampling
 from headrace.host.dpu.specs import RATES, AudioSpec, AudioStage
+from headrace.host.dpu.units.audio_cu import check
 from headrace.host.xrt import emulation
 from headrace.host.xrt.hw_emu import CLOCK_MHZ, MemoryModel
-from headrace.sim.system.card import estimated_mhz
+from headrace.sim.system.card import CUS, estimated_mhz
 
 CLOCKS_MHZ = (CLOCK_MHZ, estimated_mhz("mel cu", "norm cu"))  # assumed, and what the estimate of the delays supports
 ABOVE_FLOOR = 3.0  # in natural-log units
@@ -55,16 +63,18 @@ class AudioClip:
 def made() -> list[AudioClip]:
     """Return glides of a voice's harmonics between noise, seconds by rate; the same at every call."""
     random = np.random.default_rng(1)
-    clips = []
-    for seconds, rate in [*((1.0, rate) for rate in RATES), *((s, 16000) for s in (0.5, 2.5, 5.0, 15.0))]:
-        time = np.arange(round(seconds * rate)) / rate
-        pitch = 2 * np.pi * np.cumsum(120 + 30 * np.sin(4 * np.pi * time)) / rate
-        voiced = sum(np.sin(k * pitch + random.uniform(0, 6)) / k for k in range(1, int(0.4 * rate / 150)))
-        envelope = np.clip(np.sin(3.4 * np.pi * time), 0, 1)
-        samples = 0.25 * envelope * voiced + 0.02 * (1 - envelope) * random.standard_normal(len(time))
-        data = wav(np.clip(np.rint(samples * 32768), -32768, 32767).astype("<i2"), rate)
-        clips.append(AudioClip(f"made, {seconds:g} s, {rate} Hz", data, seconds, rate))
-    return clips
+    lengths = [*((1.0, rate) for rate in RATES), *((s, 16000) for s in (0.5, 2.5, 5.0, 15.0))]
+    return [made_clip(seconds, rate, random) for seconds, rate in lengths]
+
+
+def made_clip(seconds: float, rate: int, random: np.random.Generator) -> AudioClip:
+    time = np.arange(round(seconds * rate)) / rate
+    pitch = 2 * np.pi * np.cumsum(120 + 30 * np.sin(4 * np.pi * time)) / rate
+    voiced = sum(np.sin(k * pitch + random.uniform(0, 6)) / k for k in range(1, int(0.4 * rate / 150)))
+    envelope = np.clip(np.sin(3.4 * np.pi * time), 0, 1)
+    samples = 0.25 * envelope * voiced + 0.02 * (1 - envelope) * random.standard_normal(len(time))
+    data = wav(np.clip(np.rint(samples * 32768), -32768, 32767).astype("<i2"), rate)
+    return AudioClip(f"made, {seconds:g} s, {rate} Hz", data, seconds, rate)
 
 
 def wav(samples: NDArray[Any], rate: int) -> bytes:
@@ -163,7 +173,73 @@ def overlapped(rows: list[dict[str, Any]]) -> int:
     return b
 
 
+def plans() -> dict[str, AudioSpec]:
+    """Return the known feature extractors that the units have, one for each plan."""
+    found: dict[str, AudioSpec] = {}
+    for name in audio_names():
+        spec = audio_processor(name)
+        try:
+            check(spec)
+        except UsageError:
+            continue
+        if not any(replace(each, tensors=None) == replace(spec, tensors=None) for each in found.values()):
+            found[name] = spec
+    return found
+
+
+async def measure_plan(xclbin: Path, name: str, spec: AudioSpec, clip: AudioClip, latency: int) -> dict[str, Any]:
+    """Return one row of the table of plans."""
+    async with Dpu(xclbin, spec) as dpu:
+        emulation.set_memory_model(emulation.device(0), MemoryModel(latency=latency))
+        done = await dpu.process(clip.data)
+    assert done.counters is not None, "only hw_emu counts clocks"
+    error = np.abs(done.tensor - audio.process(clip.data, spec)[0])
+    samples, a, b = round(clip.seconds * clip.rate), done.counters["mel_cycles"], done.counters["norm_cycles"]
+    return {
+        "plan": name,
+        "seconds": clip.seconds,
+        "mel_cycles": a,
+        "mel_model": mel_cu_clocks(spec, samples) / a - 1,
+        "norm_cycles": b,
+        "norm_model": norm_cu_clocks(spec, samples) / b - 1,
+        "samples_a_clock": samples / a,
+        "error_all": float(error.max()),
+        "error_999": float(np.quantile(error, 0.999)),
+        "cells": {cu: {kind: CUS[cu][kind] for kind in ("lut", "dsp")} for cu in ("mel cu", "norm cu")},
+        "seconds_per_s": {mhz: clip.seconds * mhz * 1e6 / max(a, b) for mhz in CLOCKS_MHZ},
+    }
+
+
+async def run_plans(options: argparse.Namespace) -> Report:
+    clip = made_clip(options.plan_seconds, 16000, np.random.default_rng(1))
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        xclbin = Path(folder) / "audio.xclbin"
+        build_hw_emu(xclbin, image_cus=0, mel_cus=1, norm_cus=1)
+        for name, spec in plans().items():
+            progress(name)
+            rows.append(await measure_plan(xclbin, name, spec, clip, options.latency))
+    head = "plan | A clocks | model | samples a clock | A LUTs | A DSPs | B clocks | model | B LUTs | B DSPs"
+    text = table(
+        " | ".join([head, "largest error", "99.9 %", *(f"s/s at {mhz} MHz" for mhz in CLOCKS_MHZ)]),
+        (
+            f"{row['plan']} | {row['mel_cycles']:,} | {100 * row['mel_model']:+.2f} % | {row['samples_a_clock']:.3f}"
+            f" | {_cells(row, 'mel cu')} | {row['norm_cycles']:,} | {100 * row['norm_model']:+.2f} %"
+            f" | {_cells(row, 'norm cu')} | {row['error_all']:.1e} | {row['error_999']:.1e}"
+            f" | {' | '.join(f'{rate:,.0f}' for rate in row['seconds_per_s'].values())}"
+            for row in rows
+        ),
+    )
+    return Report({"latency": options.latency, "plans": rows}, text)
+
+
+def _cells(row: dict[str, Any], cu: str) -> str:
+    return f"{row['cells'][cu]['lut']:,.0f} | {row['cells'][cu]['dsp']:.0f}"
+
+
 async def run(options: argparse.Namespace) -> Report:
+    if options.plans:
+        return await run_plans(options)
     clips = made() if options.audio is None else read(options.audio, AudioSpec())
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -200,4 +276,6 @@ async def run(options: argparse.Namespace) -> Report:
 if __name__ == "__main__":
     parser = arguments(__doc__, latency=120)
     parser.add_argument("--audio", type=Path, help="a folder of WAV files; default: made sounds")
+    parser.add_argument("--plans", action="store_true", help="one sound by the plan of each feature extractor")
+    parser.add_argument("--plan-seconds", type=float, default=30.0, help="length of that sound")
     main(parser, run)

@@ -1,14 +1,16 @@
-"""CPU time of the features of speech models, beside transformers' feature extractors.
+"""Features of speech models: CPU time beside other libraries, and hours of speech for compute units and for a card.
 
     .venv/bin/python -m benchmarks.front_ends [--seconds 30] [--rounds 15] [--json [FILE]]
     .venv/bin/python -m benchmarks.front_ends --costs  # writes sim/system/processor_costs.csv
 
 The cases take turns on one core. transformers computes Whisper's features by PyTorch, or by numpy where that is not
 installed. The errors are the largest differences from the former. faster-whisper and asrfront take part where they are
-installed (`pip install --no-deps faster-whisper==1.2.1 asrfront==0.2.2`). The last column is the hours of speech that a
-core prepares in an hour. Below it are those of the compute units, by their cycle model and the clock that the
-estimates support: one CU A with a CU B, and a card. The microseconds of CU A are for a piece of 0.1 s of a stream, with
-the samples before it that its first window needs. Nothing of this has run on a card.
+installed (`pip install --no-deps faster-whisper==1.2.1 asrfront==0.2.2`). A line below the table names what is missing.
+The last column is the hours of speech that a core prepares in an hour.
+
+Below it are those of the compute units, by their cycle model and the clock that the estimates support: one CU A with a
+CU B, and a card. LUTs and DSPs are those of both units, by Yosys. The microseconds of CU A are for a piece of 0.1 s of
+a stream, with the samples before it that its first window needs. Nothing of this has run on a card.
 
 With --costs, the time is that from the bytes of a WAV file of 16 kHz to the tensors, of each known model and of some
 lengths, by our CPU path and by transformers with soundfile. They take turns, and the least of the rounds counts.
@@ -38,11 +40,21 @@ from headrace.host.dpu.specs import AudioSpec
 from headrace.host.dpu.specs.feature_extractors import MODELS
 from headrace.host.dpu.specs.front_ends import Lengths
 from headrace.host.dpu.units.audio_cu import check
-from headrace.sim.system.card import HBM_PORTS, MASTERS, USABLE, estimated_mhz, share_of_card
+from headrace.sim.system.card import CUS, HBM_PORTS, MASTERS, USABLE, estimated_mhz, share_of_card
 
 PIECE = 1600 + 400 - 160  # samples: 0.1 s, and the window's share of the time before
 COST_S = ("0.1", "1", "5", "15", "30")  # lengths of the sounds of --costs
-NAMES = ("whisper-tiny", "whisper-large-v3", "qwen3-asr", "parakeet-ctc-1.1b", "seamless-m4t-v2", "phi-4-multimodal")
+NAMES = (
+    "whisper-tiny",
+    "whisper-large-v3",
+    "qwen3-asr",
+    "parakeet-ctc-1.1b",
+    "seamless-m4t-v2",
+    "s2t-small-librispeech-asr",
+    "ast-finetuned-audioset",
+    "phi-4-multimodal",
+)
+OTHERS = {"asrfront": "asrfront", "faster-whisper": "faster_whisper"}  # packages, and their modules
 
 
 def samples(seconds: float) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -66,14 +78,19 @@ def _timed_again(call: Callable[[], object]) -> float:
     return _timed(call)
 
 
+def missing() -> list[str]:
+    """Return the other libraries that are not installed."""
+    return [name for name, module in OTHERS.items() if importlib.util.find_spec(module) is None]
+
+
 def others(n_mels: int) -> dict[str, Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]]:
     """Return the other libraries that are installed and compute Whisper's features of 30 s, by name."""
     found: dict[str, Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]] = {}
-    if importlib.util.find_spec("asrfront"):
+    if "asrfront" not in missing():
         from asrfront import whisper
 
         found["asrfront"] = lambda clip: whisper.log_mel(clip, n_mels=n_mels)
-    package = importlib.util.find_spec("faster_whisper")
+    package = importlib.util.find_spec(OTHERS["faster-whisper"])
     if package is not None:  # without its __init__, which imports a decoder of media files
         (folder,) = package.submodule_search_locations or ()
         path = Path(folder, "feature_extractor.py")
@@ -175,15 +192,22 @@ def run(options: argparse.Namespace) -> Report:
         hours = f"{options.seconds / median(values):,.0f}"
         rows.append(f"{name} | {library} | {spread([1e3 * each for each in values], '.1f')} | {error} | {hours}")
     text = table(f"model | library | CPU ms for {options.seconds:g} s | error | hours in an hour", rows)
+    if absent := missing():
+        text += f"\n\nNot installed, so not measured: {', '.join(absent)}."
     units = {name: of_units(audio_processor(name), options.seconds) for name in NAMES}
     lines = [
-        f"{name} | {each['clocks_a']:,} | {each['clocks_b']:,} | {each['mhz']} | {each['hours']:,.0f} | "
-        f"{each['hours_of_card']:,.0f} | {each['piece_us']:.1f}"
+        f"{name} | {each['clocks_a']:,} | {each['samples_a_clock']:.3f} | {each['clocks_b']:,} | {each['lut']:,} | "
+        f"{each['dsp']} | {each['mhz']} | {each['hours']:,.0f} | {each['cus_a']} | {each['hours_of_card']:,.0f} | "
+        f"{each['piece_us']:.1f}"
         for name, each in units.items()
         if each is not None
     ]
-    text += "\n" + table("model | clocks of CU A | of CU B | MHz | hours in an hour | of a card | us of 0.1 s", lines)
-    return Report({"seconds": summary(found), "errors": errors, "units": units}, text)
+    head = "model | clocks of CU A | samples a clock | clocks of CU B | LUTs | DSPs | MHz | hours in an hour"
+    text += "\n\n" + table(f"{head} | CUs A of a card | hours of a card | us of 0.1 s", lines)
+    if refused := [name for name, each in units.items() if each is None]:
+        text += f"\n\nThe compute units do not take {', '.join(refused)}."
+    figures = {"seconds": summary(found), "errors": errors, "not_installed": missing(), "units": units}
+    return Report(figures, text)
 
 
 def of_units(spec: AudioSpec, seconds: float) -> dict[str, float] | None:
@@ -191,7 +215,7 @@ def of_units(spec: AudioSpec, seconds: float) -> dict[str, float] | None:
     not take the spec.
 
     A card has as many CUs as its memory has ports, and the share of its cells allows. Each CU B serves as many of CU A
-    as it keeps up with."""
+    as it keeps up with. LUTs and DSPs are those of one CU A and one CU B."""
     try:
         check(spec)
     except UsageError:
@@ -210,7 +234,10 @@ def of_units(spec: AudioSpec, seconds: float) -> dict[str, float] | None:
         count += 1
     return {
         "clocks_a": first,
+        "samples_a_clock": samples / first,
         "clocks_b": second,
+        "lut": round(CUS["mel cu"]["lut"] + CUS["norm cu"]["lut"]),
+        "dsp": round(CUS["mel cu"]["dsp"] + CUS["norm cu"]["dsp"]),
         "mhz": mhz,
         "hours": hours,
         "cus_a": count,

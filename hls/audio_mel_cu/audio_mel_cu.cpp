@@ -9,7 +9,7 @@ namespace {
 
 constexpr unsigned WORD_BYTES = 16;
 constexpr unsigned MAX_MELS = 128;
-constexpr unsigned MAX_PREEMPHASIS = 1 << 18;  // of 1; what is subtracted is less
+constexpr unsigned MAX_PREEMPHASIS = 1 << 24;  // of 1; what is subtracted is less
 constexpr unsigned SAMPLE_SHIFT = 21, LOG_MEL_SHIFT = 18;  // -log2 of an LSB
 // Words of taps of each rate, see taps_table of host/dpu/units/audio_tables.py.
 constexpr uint32_t TABLE_WORDS[SOUND_RATES] = {2, 882, 0, 441, 3, 2, 441, 3};
@@ -215,7 +215,8 @@ extern "C" void audio_mel_cu(const ap_uint<128>* wav, ap_uint<128>* mel, const a
     }
     const bool bands = stage == SOUND_MEL;
     const bool sound = bands ? mels >= 4 && mels <= MAX_MELS && mels % 4 == 0 && preemphasis < MAX_PREEMPHASIS &&
-                                   left_out <= 1 && (plan & 0xFFFF00F0) == 0 && (plan & 6) != 6 &&
+                                   left_out <= 1 && (plan & 0xFFFF00C0) == 0 && (plan & 6) != 6 &&
+                                   ((plan & 0x30) == 0 || (plan & 6) == 4) &&
                                    min_samples <= max_samples && max_samples <= MAX_SAMPLES
                              : stage == SOUND_RESAMPLE;
     if (known && sound) {

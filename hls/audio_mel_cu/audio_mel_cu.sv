@@ -34,7 +34,7 @@ module audio_mel_cu
   `AXI_WRITE_PORTS(m_axi_gmem1, 1)
 );
 
-  localparam logic [31:0] MaxPreemphasis = 32'h0003_FFFF;
+  localparam logic [31:0] MaxPreemphasis = 32'h00FF_FFFF;
   localparam logic [31:0] MaxSamples     = 32'd10_485_599;
 
   // ---- The shell: registers, the record, reads on one master and writes on the other ----
@@ -177,8 +177,10 @@ module audio_mel_cu
                                    arguments_q.mels[7:0] > 8'd128 || arguments_q.mels[1:0] != '0 ||
                                    arguments_q.preemphasis > MaxPreemphasis ||
                                    arguments_q.left_out[31:1] != '0));
-    plan_refused_q   <= bands && (arguments_q.plan[31:16] != '0 || arguments_q.plan[7:4] != '0 ||
+    plan_refused_q   <= bands && (arguments_q.plan[31:16] != '0 || arguments_q.plan[7:6] != '0 ||
                                   arguments_q.plan[2:1] == 2'd3 ||
+                                  (arguments_q.plan[5:4] != '0 &&
+                                   arguments_q.plan[2:1] != 2'd2) ||
                                   arguments_q.min_samples > arguments_q.max_samples ||
                                   arguments_q.max_samples > MaxSamples);
     // The program lies in front of the taps, and passes by with them where it is not wanted.
@@ -369,7 +371,7 @@ module audio_mel_cu
     .clk_i          (clk),
     .rst_ni         (rst_n),
     .n_mels_i       (arguments_q.mels[7:0]),
-    .preemphasis_i  (arguments_q.preemphasis[17:0]),
+    .preemphasis_i  (arguments_q.preemphasis[23:0]),
     .log_floor_i    (arguments_q.log_floor),
     .plan_i         (arguments_q.plan[15:0]),
     .min_samples_i  (arguments_q.min_samples),

@@ -8,6 +8,10 @@
 //             them up then. See frame_points for their order. `load_i`: the window's rows.
 // Throughput  a sample a clock in; a frame every 129 clocks out where its samples are there, so
 //             every 160 in all. Samples that no frame needs are taken.
+//             With `mean_removed_i` a frame leaves 72 clocks later behind its last sample.
+// Plans       with `mean_removed_i` a frame loses its mean's share, found by frame_mean; with
+//             `alone_i` its first sample is another one, kept for each frame of the ring. Both are
+//             for frames that lie inside the sound.
 // Memory      a ring of 512 pairs of emphasised samples in two banks, whose pairs take turns by
 //             128, as points t and t + 128 are read together. In front of a sound that begins in
 //             the middle of a window, there are 100 pairs: zeros, or what its first pairs are
@@ -26,7 +30,9 @@ module frame
 
   input  logic            points_400_i,
   input  logic [1:0]      ends_i,
-  input  logic [17:0]     preemphasis_i,
+  input  logic            mean_removed_i,
+  input  logic            alone_i,  // pre-emphasis in each frame by itself
+  input  logic [23:0]     preemphasis_i,
 
   input  logic            start_i,
   input  logic [31:0]     given_i,  // samples that come
@@ -126,9 +132,10 @@ module frame
   logic [3:1]          zero_q;
   logic [4:1]          tail_q, keep_q;  // from the memory of the last samples, and into it
   sample_t             sample_1, before_1, sample_2;
-  logic        [17:0]  factor_1;
-  logic signed [42:0]  product_2;
-  logic signed [43:0]  exact_3;
+  logic        [23:0]  factor_1;
+  logic signed [41:0]  low_2;   // product with the lower 17 bits of the factor
+  logic signed [31:0]  high_2;  // with the others
+  logic signed [49:0]  exact_3;
   emphasised_t         value_4, value_5, even_value_q, odd_before_q;
   logic                pair_valid_q, again_q;
   emphasised_t [1:0]   pair_q;  // [0]: even
@@ -156,11 +163,12 @@ module frame
     sample_1  <= sample_i;
     before_1  <= before_q;
     factor_1  <= preemphasis_i;
-    product_2 <= before_1 * $signed({1'b0, factor_1});
+    low_2     <= before_1 * $signed({1'b0, factor_1[16:0]});
+    high_2    <= before_1 * $signed({1'b0, factor_1[23:17]});
     sample_2  <= sample_1;
-    exact_3   <= {{2{sample_2[23]}}, sample_2, 18'd256} - 44'(product_2);
+    exact_3   <= {{2{sample_2[23]}}, sample_2, 24'd32} - 50'(low_2) - 50'({high_2, 17'd0});
     if (zero_q[3]) value_4 <= '0;
-    else value_4 <= exact_3[42:9];
+    else value_4 <= exact_3[48:6];
     value_5 <= tail_q[4] ? last_samples[last_q-6'd2] : value_4;
     if (keep_q[4]) last_samples[last_q] <= value_4;
     if (start_i) last_q <= '0;
@@ -177,14 +185,63 @@ module frame
     if (pair_valid_q) odd_before_q <= pair_q[1];
   end
 
+  // ---- What a frame has of its own: its mean's share, and its first sample ----
+  // Pairs in blocks of 40: a frame begins with every second one.
+  logic [5:0]         pair_number_q;
+  logic [3:0]         block_q;       // its number
+  logic               block_end;
+  logic               read_start, mean_ready;
+  emphasised_t        mean, mean_q;  // of the next frame, and of the one that is read
+  logic [4:3]         head_q;        // the pair has the first sample of a frame
+  logic [4:3][2:0]    head_frame_q;
+  sample_t            before_2;
+  logic signed [49:0] head_exact_3;
+  emphasised_t        head_4, frame_head_q;
+  logic [2:0]         frame_q;       // that is read
+  (* ram_style = "distributed" *) emphasised_t heads[8];
+
+  assign block_end = write_q[2] && pair_number_q == 6'd39;
+
+  always_ff @(posedge clk_i) begin
+    if (start_i) begin
+      pair_number_q <= '0;
+      block_q       <= '0;
+    end else if (write_q[2]) begin
+      pair_number_q <= block_end ? '0 : pair_number_q + 6'd1;
+      block_q       <= block_q + 4'(block_end);
+    end
+    head_q       <= {head_q[3], write_q[2] && pair_number_q == '0 && !block_q[0]};
+    head_frame_q <= {head_frame_q[3], block_q[3:1]};
+    before_2     <= before_1;
+    head_exact_3 <= {{2{before_2[23]}}, before_2, 24'd32} - 50'(low_2) - 50'({high_2, 17'd0});
+    head_4       <= head_exact_3[48:6];
+    if (head_q[4]) heads[head_frame_q[4]] <= even_q[4] ? '0 : head_4;
+  end
+
+  frame_mean i_mean (
+    .clk_i,
+    .rst_ni,
+    .enable_i      (mean_removed_i),
+    .preemphasis_i,
+    .clear_i       (start_i),
+    .sample_i      (sample_1),
+    .valid_i       (!zero_q[1]),
+    .block_end_i   (block_end),
+    .read_i        (read_start),
+    .ready_o       (mean_ready),
+    .mean_o        (mean)
+  );
+
   // ---- Which frame is read ----
-  logic       reading_q, read_start, read_end;
+  logic       reading_q, read_end;
   logic [6:0] number_q;  // of the pair of points
+  logic [6:1] start_q;
   // Pair in the ring where the frame begins: with its window, or 28 pairs before.
   logic [8:0] first_q;
 
   // What is mirrored needs a pair more.
-  assign read_start = !reading_q && running_q && level_q >= 10'(Needed) + 10'(mirrored) && room_i;
+  assign read_start = !reading_q && running_q && level_q >= 10'(Needed) + 10'(mirrored) && room_i &&
+                      mean_ready;
   assign read_end   = reading_q && number_q == 7'd127;
   assign begin_o    = read_start;
 
@@ -210,18 +267,25 @@ module frame
     else if (read_end) frames_left_q <= frames_left_q - 28'd1;
     if (start_i) first_q <= points_400_i ? '0 : 9'(Ring - 28);
     else if (read_end) first_q <= first_q + 9'd80;
+    if (start_i) frame_q <= '0;
+    else if (read_end) frame_q <= frame_q + 3'd1;
+    // In front of the first pair, and behind the last one of the frame before.
+    if (start_q[2]) begin
+      mean_q       <= mean;
+      frame_head_q <= heads[frame_q];
+    end
   end
 
   // ---- The ring ----
-  (* ram_style = "block" *) logic [67:0] bank_0[Ring/2];
-  (* ram_style = "block" *) logic [67:0] bank_1[Ring/2];
+  (* ram_style = "block" *) logic [85:0] bank_0[Ring/2];
+  (* ram_style = "block" *) logic [85:0] bank_1[Ring/2];
   logic [8:0]  write_address_q, write_address, address_1;
   logic [6:0]  again_address_q;  // of the next pair in front of the sound
   logic        again_left_q;
-  logic [67:0] bank_0_2, bank_1_2, bank_0_3, bank_1_3, pair_low_4, pair_high_4;
+  logic [85:0] bank_0_2, bank_1_2, bank_0_3, bank_1_3;
   logic [6:0]  number_1;
-  logic [2:1]  swap_q, low_inside_q, high_inside_q, same_q;
-  logic [6:1]  start_q;
+  logic [2:1]  swap_q, low_inside_q, high_inside_q, same_q, first_pair_q;
+  emphasised_t [3:0] sample_3, sample_4;
 
   assign write_address = again_q ? {2'd0, again_address_q} : write_address_q;
 
@@ -265,10 +329,16 @@ module frame
     high_inside_q <= {high_inside_q[1],
                       points_400_i ? number_1 < 7'd72 || number_1 >= 7'd120 : number_1 < 7'd100};
     same_q        <= {same_q[1], points_400_i && number_1 >= 7'd120};
+    first_pair_q  <= {first_pair_q[1], alone_i && number_1 == (points_400_i ? 7'd0 : 7'd28)};
     bank_0_3      <= bank_0_2;
     bank_1_3      <= bank_1_2;
-    pair_low_4    <= swap_q[2] ? bank_1_3 : bank_0_3;
-    pair_high_4   <= swap_q[2] ^ same_q[2] ? bank_0_3 : bank_1_3;
+    for (int unsigned i = 0; i < 4; i++) sample_4[i] <= sample_3[i] - mean_q;
+  end
+
+  always_comb begin
+    sample_3[1:0] = swap_q[2] ? bank_1_3 : bank_0_3;
+    sample_3[3:2] = swap_q[2] ^ same_q[2] ? bank_0_3 : bank_1_3;
+    if (first_pair_q[2]) sample_3[0] = frame_head_q;
   end
 
   // ---- The window: see window_table() of host/dpu/units/audio_tables.py ----
@@ -287,20 +357,19 @@ module frame
     else weight_4[3:2] <= '0;
   end
 
-  emphasised_t [3:0] sample_4;
-  windowed_t   [3:0] point_6;
-  assign sample_4 = {pair_high_4, pair_low_4};
+  windowed_t [3:0] point_6;
 
   for (genvar i = 0; i < 4; i++) begin : gen_product
-    logic signed [43:0] high_5;
-    logic        [42:0] low_5;
-    logic signed [61:0] sum_6;
+    logic signed [35:0] high_5;
+    logic        [42:0] middle_5, low_5;
+    logic signed [69:0] sum_6;
     always_ff @(posedge clk_i) begin
-      high_5 <= $signed(sample_4[i][33:17]) * $signed({1'b0, weight_4[i]});
-      low_5  <= sample_4[i][16:0] * weight_4[i];
-      sum_6  <= {high_5[43], high_5, 17'd0} + 62'(low_5) + 62'(1 << 23);
+      high_5   <= $signed(sample_4[i][42:34]) * $signed({1'b0, weight_4[i]});
+      middle_5 <= sample_4[i][33:17] * weight_4[i];
+      low_5    <= sample_4[i][16:0] * weight_4[i];
+      sum_6    <= {high_5, 34'd0} + {10'd0, middle_5, 17'd0} + 70'(low_5) + 70'(1 << 24);
     end
-    assign point_6[i] = sum_6[59:24];
+    assign point_6[i] = sum_6[68:25];
   end
 
   always_ff @(posedge clk_i) begin

@@ -44,10 +44,10 @@ module frame_points
 
   assign number = start_i ? '0 : next_q;
   assign write  = start_i || busy_q;
-  assign magnitude[0] = low_i.re[34:0] ^ {35{low_i.re[35]}};
-  assign magnitude[1] = low_i.im[34:0] ^ {35{low_i.im[35]}};
-  assign magnitude[2] = high_i.re[34:0] ^ {35{high_i.re[35]}};
-  assign magnitude[3] = high_i.im[34:0] ^ {35{high_i.im[35]}};
+  assign magnitude[0] = low_i.re[42:8] ^ {35{low_i.re[43]}};
+  assign magnitude[1] = low_i.im[42:8] ^ {35{low_i.im[43]}};
+  assign magnitude[2] = high_i.re[42:8] ^ {35{high_i.re[43]}};
+  assign magnitude[3] = high_i.im[42:8] ^ {35{high_i.im[43]}};
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
@@ -181,7 +181,7 @@ module frame_points
       by_16_3[i] <= in_2[i] << {exponent_2[4:3], 3'd0};
       by_4_4[i]  <= by_16_3[i] << {exponent_3[2:1], 1'b0};
       if (i < 2 && alone_q[4]) out_5[i] <= '0;
-      else out_5[i] <= {by_1_5[35], by_1_5[35:3]};
+      else out_5[i] <= {by_1_5[43], by_1_5[43:11]};
     end
   end
   assign low_o   = {out_5[3], out_5[2]};

@@ -9,12 +9,13 @@ constexpr unsigned HOP = 160;
 constexpr unsigned RING = 512;      // pairs of samples; a frame has 256
 constexpr unsigned HALF_PAIRS = 100;  // in half a window
 constexpr unsigned TAIL = 64;       // samples that are kept for the mirrored end
+constexpr unsigned STARTS = 8;      // frames whose beginnings are kept; a frame that begins is one of three
 constexpr unsigned POINTS = 256;    // of the complex DFT: 256 or 200 are in use
 constexpr unsigned MAX_MELS = 128;
 constexpr unsigned MAX_EXPONENT_ADDED = 13, MAX_EXPONENT = 31;
 
-using Emphasised = ap_int<34>;  // Q3.30: |x - a * before| < 8
-using Windowed = ap_int<36>;    // Q3.32
+using Emphasised = ap_int<43>;  // Q3.39: |x - a * before| < 8
+using Windowed = ap_int<44>;    // Q3.40
 // A component of a point, in units of its frame. Before the DFT it is below 2^32, and |point| below 2^32.5. Each stage of
 // radix 2 halves its sums. The two of radix 5 take a quarter and an eighth. So no component reaches 2^33.
 using Component = ap_int<34>;
@@ -25,8 +26,17 @@ using Factor = ap_int<27>;   // LSB 2^-25
 using Power = ap_uint<55>;   // LSB 2^-31, below 2^24
 using Energy = ap_uint<64>;  // LSB 2^-44, below 2^20 where a filter's weights sum up to less than 2^-4
 
+using Sum = ap_int<33>;      // of up to 400 samples, LSB 2^-21
+
 struct Pair {
     Emphasised even, odd;
+};
+
+// What a plan takes from the samples of a frame, where its settings ask for it.
+struct FrameFilter {
+    Emphasised mean;   // is subtracted from all of them
+    bool has_head;
+    Emphasised head;   // replaces the first one
 };
 
 struct WindowedPair {
@@ -75,17 +85,26 @@ ap_int<36> rounded(Wide x, Factor y, Wide z, Factor w) {
     return sum >> (25 + SHIFT);
 }
 
-// y[i] = x[i] - a x[i - 1], exact with LSB 2^-39, rounded to 2^-30.
-Emphasised emphasise(Sample16k sample, Sample16k before, ap_uint<18> preemphasis) {
+// y[i] = x[i] - a x[i - 1], exact with LSB 2^-45, rounded to 2^-39.
+Emphasised emphasise(Sample16k sample, Sample16k before, ap_uint<24> preemphasis) {
 #pragma HLS INLINE
-    const ap_int<44> exact = (ap_int<44>(sample) << 18) - before * preemphasis + 256;
-    return exact >> 9;
+    const ap_int<50> exact = (ap_int<50>(sample) << 24) - before * preemphasis + 32;
+    return exact >> 6;
 }
 
-// A windowed sample: LSB 2^-56, rounded to 2^-32.
+// The share of a frame's mean in its emphasised samples, (1 - a) sum / 400, rounded to 2^-39. A frame of equal samples has
+// it in each of them but the first one, to the last bit.
+Emphasised mean_of(Sum sum, ap_uint<24> preemphasis) {
+#pragma HLS INLINE
+    const ap_int<58> product = sum * ((ap_int<26>(1) << 24) - preemphasis) + 12800;  // LSB 2^-45
+    const ap_uint<48> positive = (product >> 10) + (ap_int<49>(25) << 42);
+    return ap_int<49>(positive / 25) - (ap_int<49>(1) << 42);
+}
+
+// A windowed sample: LSB 2^-65, rounded to 2^-40.
 Windowed windowed(Emphasised sample, ap_uint<26> weight) {
 #pragma HLS INLINE
-    return (sample * weight + (ap_int<61>(1) << 23)) >> 24;
+    return (sample * weight + (ap_int<70>(1) << 24)) >> 25;
 }
 
 void load(hls::stream<ap_uint<128>>& program, Step steps[PROGRAM_STEPS], Row window[WINDOW_ROWS]) {
@@ -108,25 +127,27 @@ void load(hls::stream<ap_uint<128>>& program, Step steps[PROGRAM_STEPS], Row win
 
 // Windowed points of the frame that begins with pair `first` of the ring, and their exponent: the zero bits in front of
 // the greatest magnitude, up to `max_exponent`.
-void frame(const Pair ring[RING], unsigned first, const Row window[WINDOW_ROWS], bool points_400,
-           unsigned max_exponent, WindowedPair out[POINTS], unsigned& exponent) {
+void frame(const Pair ring[RING], unsigned first, const FrameFilter& filter, const Row window[WINDOW_ROWS],
+           bool points_400, unsigned max_exponent, WindowedPair out[POINTS], unsigned& exponent) {
     const unsigned before = points_400 ? 0 : 28;  // pairs of points in front of the window
-    ap_uint<35> magnitudes = 0;
+    ap_uint<43> magnitudes = 0;
     for (unsigned n = 0; n < POINTS; n++) {
 #pragma HLS PIPELINE II = 1
         const bool inside = n >= before && n < before + 2 * HALF_PAIRS;
         const unsigned half = n >= (points_400 ? 120u : 128u) ? 2 : 0;
         const Row row = window[n % 128];
         const Pair pair = ring[(first + n - before) % RING];
-        const Windowed even = inside ? windowed(pair.even, row.weight[half]) : Windowed(0);
-        const Windowed odd = inside ? windowed(pair.odd, row.weight[half + 1]) : Windowed(0);
+        const Emphasised first_even = filter.has_head && n == before ? filter.head : pair.even;
+        const Emphasised even_sample = first_even - filter.mean, odd_sample = pair.odd - filter.mean;
+        const Windowed even = inside ? windowed(even_sample, row.weight[half]) : Windowed(0);
+        const Windowed odd = inside ? windowed(odd_sample, row.weight[half + 1]) : Windowed(0);
         out[n] = WindowedPair{even, odd};
-        magnitudes |= ap_uint<35>(even ^ (even >> 35)) | ap_uint<35>(odd ^ (odd >> 35));
+        magnitudes |= ap_uint<43>(even ^ (even >> 43)) | ap_uint<43>(odd ^ (odd >> 43));
     }
     exponent = 0;
     for (unsigned i = 0; i < MAX_EXPONENT; i++) {
 #pragma HLS UNROLL
-        if (exponent == i && i < max_exponent && !magnitudes[34 - i]) exponent = i + 1;
+        if (exponent == i && i < max_exponent && !magnitudes[42 - i]) exponent = i + 1;
     }
 }
 
@@ -134,8 +155,8 @@ void frame(const Pair ring[RING], unsigned first, const Row window[WINDOW_ROWS],
 void scale(const WindowedPair in[POINTS], unsigned exponent, Point points[POINTS]) {
     for (unsigned n = 0; n < POINTS; n++) {
 #pragma HLS PIPELINE II = 1
-        points[n].re = Windowed(in[n].even << exponent) >> 3;
-        points[n].im = Windowed(in[n].odd << exponent) >> 3;
+        points[n].re = Windowed(in[n].even << exponent) >> 11;
+        points[n].im = Windowed(in[n].odd << exponent) >> 11;
     }
 }
 
@@ -330,8 +351,9 @@ void logarithm(const Energies& energies, ap_uint<8> n_mels, ap_uint<32> log_floo
     }
 }
 
-void log_mel(const Pair ring[RING], unsigned first, const Step steps[PROGRAM_STEPS], const Row window[WINDOW_ROWS],
-             ap_uint<8> n_mels, ap_uint<32> log_floor, const Plan& plan, hls::stream<LogMel>& values) {
+void log_mel(const Pair ring[RING], unsigned first, const FrameFilter& filter, const Step steps[PROGRAM_STEPS],
+             const Row window[WINDOW_ROWS], ap_uint<8> n_mels, ap_uint<32> log_floor, const Plan& plan,
+             hls::stream<LogMel>& values) {
 #pragma HLS DATAFLOW
     WindowedPair windowed[POINTS];
     Point points[9][POINTS];
@@ -339,7 +361,8 @@ void log_mel(const Pair ring[RING], unsigned first, const Step steps[PROGRAM_STE
     Energies energies;
     unsigned exponent;
     const bool points_400 = plan.points_400;
-    frame(ring, first, window, points_400, plan.least_floor ? MAX_EXPONENT : MAX_EXPONENT_ADDED, windowed, exponent);
+    const unsigned max_exponent = plan.least_floor ? MAX_EXPONENT : MAX_EXPONENT_ADDED;
+    frame(ring, first, filter, window, points_400, max_exponent, windowed, exponent);
     scale(windowed, exponent, points[0]);
     if (points_400) {
         first_fifths(points[0], points[1]);
@@ -370,11 +393,13 @@ uint32_t frames_of(uint32_t count, Ends ends) {
 Plan plan_of(ap_uint<16> bits) {
 #pragma HLS INLINE
     const unsigned ends = bits.range(2, 1);
-    return Plan{bits[0], ends == 3 ? ENDS_INSIDE : Ends(ends), bits[3], ap_int<8>(bits.range(15, 8))};
+    const bool inside = ends >= ENDS_INSIDE;
+    return Plan{bits[0],           inside ? ENDS_INSIDE : Ends(ends), bits[3], bits[4] && inside, bits[5] && inside,
+                ap_int<8>(bits.range(15, 8))};
 }
 
 void mel(hls::stream<ap_uint<128>>& program, hls::stream<Sound>& sounds, hls::stream<Sample16k>& samples,
-         ap_uint<8> n_mels, ap_uint<18> preemphasis, ap_uint<32> log_floor, ap_uint<16> plan_bits,
+         ap_uint<8> n_mels, ap_uint<24> preemphasis, ap_uint<32> log_floor, ap_uint<16> plan_bits,
          ap_uint<32> min_samples, ap_uint<32> max_samples, hls::stream<Sound>& frames, hls::stream<LogMel>& values) {
     Step steps[PROGRAM_STEPS];
     Row window[WINDOW_ROWS];
@@ -397,6 +422,8 @@ void mel(hls::stream<ap_uint<128>>& program, hls::stream<Sound>& sounds, hls::st
     const uint32_t before_sound = plan.ends == ENDS_INSIDE ? 0 : HALF_PAIRS;
     Sample16k before = 0;
     Emphasised odd_before = 0;
+    Sum total = 0, starts[STARTS];  // of all samples so far, and of those in front of each frame
+    Emphasised heads[STARTS];       // the first sample of each frame, with itself in place of the one before
     uint32_t taken = 0, written = mirrored ? before_sound : 0;
     for (uint32_t t = 0; t < frame_count; t++) {
 #pragma HLS LOOP_TRIPCOUNT max = 65535
@@ -414,6 +441,11 @@ void mel(hls::stream<ap_uint<128>>& program, hls::stream<Sound>& sounds, hls::st
                     const bool there = at < given;
                     const Sample16k sample = there ? samples.read() : Sample16k(0);
                     value[i] = there ? emphasise(sample, before, preemphasis) : Emphasised(0);
+                    if (at % HOP == 0) starts[at / HOP % STARTS] = total;
+                    if (at % HOP == 1) {
+                        heads[at / HOP % STARTS] = there ? emphasise(before, before, preemphasis) : Emphasised(0);
+                    }
+                    total += sample;
                     before = sample;
                     taken += there;
                     tail[at % TAIL] = value[i];
@@ -428,7 +460,11 @@ void mel(hls::stream<ap_uint<128>>& program, hls::stream<Sound>& sounds, hls::st
             }
             odd_before = value[1];
         }
-        log_mel(ring, first % RING, steps, window, n_mels, log_floor, plan, values);
+        // Frames that lie inside are full with their last sample.
+        const Sum sum = plan.mean_removed ? Sum(total - starts[t % STARTS]) : Sum(0);
+        const Emphasised head = plan.emphasised_alone ? heads[t % STARTS] : Emphasised(0);
+        const FrameFilter filter{mean_of(sum, preemphasis), plan.emphasised_alone, head};
+        log_mel(ring, first % RING, filter, steps, window, n_mels, log_floor, plan, values);
     }
     for (; taken < given; taken++) samples.read();
 }

@@ -9,7 +9,7 @@
 //             clock behind it, so that a frame is done within its 160 samples.
 // Latency     of the program 384 clocks, of the sound 33, of zeros in front of it 100; 615 from
 //             the last sample in a frame's window to its first value, with the program of 80
-//             filters, and 676 with frames of 400 samples.
+//             filters, and 676 with frames of 400 samples; 72 more where frames lose their mean.
 // Limits      n_mels 4 to 128; any other is not checked. One request inside at a time.
 // Bad input   upstream statuses pass. A sound without a frame: StatusBadArgument. An ill-made
 //             program gives wrong values, as many as of a right one.
@@ -22,7 +22,7 @@ module mel
   input  logic         rst_ni,
 
   input  logic [7:0]   n_mels_i,
-  input  logic [17:0]  preemphasis_i,  // LSB 2^-18
+  input  logic [23:0]  preemphasis_i,  // LSB 2^-24
   input  logic [31:0]  log_floor_i,    // LSB 2^-40, or as the least value
   input  logic [15:0]  plan_i,
   input  logic [31:0]  min_samples_i,  // a sound of fewer gets zeros
@@ -51,7 +51,9 @@ module mel
 );
 
   plan_t plan;
-  assign plan = plan_i;
+  logic  ends_inside;
+  assign plan        = plan_i;
+  assign ends_inside = plan.ends != EndsZeros && plan.ends != EndsMirrored;
 
   typedef enum logic [2:0] {
     StLoad,    // the program and the window
@@ -137,8 +139,7 @@ module mel
       if (limit_q == 2'd1 && count_q > max_samples_i) count_q <= max_samples_i;
       pad_q      <= beyond[32] ? '0 : beyond[31:0];
       samples_q  <= beyond[32] ? count_q : sound_q.count;
-      dividend_q <= plan.ends == EndsZeros || plan.ends == EndsMirrored ? count_q[31:5] :
-                    spanned[32] ? '0 : spanned[31:5];
+      dividend_q <= !ends_inside ? count_q[31:5] : spanned[32] ? '0 : spanned[31:5];
     end else if (state_q == StDivide && bits_left_q != '0) begin
       bits_left_q <= bits_left_q - 5'd1;
       dividend_q  <= {dividend_q[25:0], rest >= 4'd5};
@@ -178,6 +179,8 @@ module mel
     .load_word_i    (program_i),
     .points_400_i   (plan.points_400),
     .ends_i         (plan.ends),
+    .mean_removed_i (plan.mean_removed && ends_inside),
+    .alone_i        (plan.alone && ends_inside),
     .preemphasis_i,
     .start_i        (start),
     .given_i        (sound_q.count),

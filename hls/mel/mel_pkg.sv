@@ -1,8 +1,8 @@
 // Types within mel; mel.cpp tells why each is as wide.
 package mel_pkg;
 
-  typedef logic signed [33:0] emphasised_t;  // Q3.30
-  typedef logic signed [35:0] windowed_t;    // Q3.32
+  typedef logic signed [42:0] emphasised_t;  // Q3.39
+  typedef logic signed [43:0] windowed_t;    // Q3.40
   typedef logic signed [33:0] component_t;   // of a point, in units of its frame
   typedef logic signed [34:0] wide_t;        // sum or difference of two
   typedef logic signed [35:0] half_t;        // half of what a DFT of 5 gives
@@ -19,7 +19,7 @@ package mel_pkg;
   typedef struct packed {
     windowed_t re;
     windowed_t im;
-  } windowed_point_t;  // 72 bits
+  } windowed_point_t;  // 88 bits
 
   typedef struct packed {
     half_t re;
@@ -33,13 +33,15 @@ package mel_pkg;
   } entry_t;  // 49 bits
 
   localparam logic [1:0] EndsZeros    = 2'd0;
-  localparam logic [1:0] EndsMirrored = 2'd1;
+  localparam logic [1:0] EndsMirrored = 2'd1;  // others: inside
 
   typedef struct packed {
     logic signed [7:0] exponent;     // powers count 2^exponent times
-    logic [3:0]        zero;
+    logic [1:0]        zero;
+    logic              alone;         // pre-emphasis in each frame by itself
+    logic              mean_removed;  // each frame loses its mean; both where it lies inside
     logic              least_floor;
-    logic [1:0]        ends;         // other than the two above: inside
+    logic [1:0]        ends;
     logic              points_400;
   } plan_t;  // the 16 bits of plan_of()
 

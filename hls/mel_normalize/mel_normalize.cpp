@@ -25,7 +25,7 @@ ap_uint<48> root_of(ap_uint<96> square) {
     return root;
 }
 
-Band band_of(ap_uint<128> statistics, uint32_t counted, uint32_t std_floor) {
+Band band_of(ap_uint<128> statistics, uint32_t counted, uint32_t std_floor, uint32_t variance_rule) {
     const uint64_t low = statistics.range(63, 0).to_uint64(), high = statistics.range(127, 64).to_uint64();
     const bool negative = low >> 63;
     const uint64_t magnitude = negative ? 0 - low : low;
@@ -38,10 +38,11 @@ Band band_of(ap_uint<128> statistics, uint32_t counted, uint32_t std_floor) {
     Band band{negative ? -mean : mean, 0, 1};
     if (counted == 1) return band;
 
-    // counted * (counted - 1) * variance
+    // pairs * variance, with what is added
     const ap_uint<80> all = ap_uint<80>(squares) * ap_uint<80>(counted), square = ap_uint<80>(sum) * ap_uint<80>(sum);
-    const ap_uint<80> spread = all > square ? ap_uint<80>(all - square) : ap_uint<80>(0);
-    const uint32_t pairs = counted * (counted - 1);
+    const uint32_t pairs = counted * (variance_rule & WHOLE_VARIANCE ? counted : counted - 1);
+    const ap_uint<80> added = ap_uint<80>(pairs) * (variance_rule & VARIANCE_FLOOR);
+    const ap_uint<80> spread = (all > square ? ap_uint<80>(all - square) : ap_uint<80>(0)) + added;
     const ap_uint<128> variance = (ap_uint<128>(spread) << 44) / ap_uint<128>(pairs);
     uint64_t divisor = root_of(ap_uint<96>(variance)).to_uint64() + std_floor;  // LSB 2^-40; 47 bits
     if (divisor == 0) return band;
@@ -102,7 +103,7 @@ void mel_normalize(hls::stream<ap_uint<128>>& words, uint32_t frames, uint32_t c
 #pragma HLS ARRAY_PARTITION variable = tile cyclic factor = 4 dim = 2
     for (uint32_t band = 0; band < mels; band++) {
 #pragma HLS LOOP_TRIPCOUNT max = 128
-        const Band own = band_of(words.read(), counted, rule.std_floor);
+        const Band own = band_of(words.read(), counted, rule.std_floor, static_cast<uint32_t>(rule.mean));
         bands[band] = rule.scale ? Band{rule.mean, rule.scale & 0xFFFFFF, rule.scale >> 24} : own;
     }
     const uint32_t in_a_word = format == TENSOR_FLOAT16 ? 8 : 4, width = 128 / in_a_word;

@@ -1,4 +1,5 @@
-// Mel normalize: each mel band over the first `counted` frames, (x - mean) / (std + std_floor), std over counted - 1.
+// Mel normalize: each mel band over the first `counted` frames, (x - mean) / (std + std_floor), where std is the root of
+// the variance over counted - 1, or over counted, and what is added to it.
 // The frames behind them become 0. (NeMo does not count the last frame of a sound.) Or each value by one mean and factor,
 // (max(x, least) - mean) * factor.
 //
@@ -15,7 +16,8 @@
 // Latency     a tile is filled while the one before is given out.
 // Settings    `least`: values below are taken as this one, LSB 2^-18; -2^23 leaves all as they are. `scale`: 0 for mean
 //             and deviation of each band; else bits 23 to 0 a reciprocal, of which bit 23 is set, and bits 29 to 24 a
-//             shift: the factor is reciprocal * 2^(shift - 31), and `mean`, LSB 2^-26, is that of all bands.
+//             shift: the factor is reciprocal * 2^(shift - 31), and `mean`, LSB 2^-26, is that of all bands. With scale 0
+//             `mean` has VARIANCE_FLOOR and WHOLE_VARIANCE.
 // Limits      frames 1 to 65535, counted 1 to frames, mels 4 to MAX_MELS, a multiple of 4; std_floor has LSB 2^-40; shift 1 to 47.
 // Bad input   any bits are taken. Values are cut to multiples of 2^-18 towards 0 and saturate at -32 and just below 32,
 //             infinity and NaN, too. Sums that such values cannot have are cut to what they can, a negative variance is 0.
@@ -39,6 +41,10 @@ struct NormRule {
     int32_t least, mean;
     uint32_t scale;
 };
+
+// Of `mean` where `scale` is 0: what is added to the variance, LSB 2^-36, and whether the variance is over all frames that
+// count in place of all but one.
+constexpr uint32_t VARIANCE_FLOOR = 0xFFFF, WHOLE_VARIANCE = 1 << 16;
 
 void mel_normalize(hls::stream<ap_uint<128>>& words, uint32_t frames, uint32_t counted, uint32_t mels, uint32_t format,
                    const NormRule& rule, hls::stream<ap_uint<128>>& out);

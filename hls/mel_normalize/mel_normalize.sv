@@ -31,7 +31,7 @@ module mel_normalize
   input  logic [31:0]  std_floor_i,  // LSB 2^-40
   input  log_mel_t     least_i,      // values below are taken as this one
   input  logic         rescale_i,    // by the next two; else by each band's statistics
-  input  mean_t        mean_i,
+  input  mean_t        mean_i,       // else the rule of the variance, see norm_statistics
   input  scale_t       scale_i,
   output logic         idle_o,
   output logic         statistics_o, // some band has no scale yet
@@ -83,6 +83,8 @@ module mel_normalize
     .clear_i      (start_i),
     .counted_i,
     .std_floor_i,
+    .variance_floor_i(mean_i[15:0]),
+    .whole_i      (mean_i[16]),
     .word_i       (word),
     .word_valid_i (word_valid && state_q == StStatistics),
     .word_ready_o (statistics_ready),

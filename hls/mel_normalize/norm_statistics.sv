@@ -18,6 +18,8 @@ module norm_statistics
   input  logic         clear_i,
   input  logic [15:0]  counted_i,  // frames that the sums are of
   input  logic [31:0]  std_floor_i,
+  input  logic [15:0]  variance_floor_i,  // LSB 2^-36
+  input  logic         whole_i,           // the variance is over counted_i, else over one less
 
   input  logic [127:0] word_i,
   input  logic         word_valid_i,
@@ -97,10 +99,14 @@ module norm_statistics
   logic [33:0]        minus_q;
   logic               twice, twice_q, twice_2_q;
   logic signed [36:0] term_q;
+  logic [15:0]        counted_less_q;
+  logic [31:0]        pairs_q;     // counted * counted, or * (counted - 1)
+  logic [31:0]        low_added_q, high_added_q;
+  logic [47:0]        added_q;     // pairs times what is added to the variance
   // What has been added up of a column, and is carried into it.
   logic signed [37:0] column_q, carry;
   logic [3:0][16:0]   low_q;            // digits of the spread
-  logic [78:0]        spread_q;
+  logic [78:0]        spread_q, raised_q;  // and with what is added to the variance
 
   always_comb begin
     squares_digit = '0;
@@ -158,6 +164,7 @@ module norm_statistics
     column_q        <= carry + 38'(term_q);
     if (phase_q != 3'd0 && phase_q != 3'd3) low_q <= {column_q[16:0], low_q[3:1]};
     if (phase_q == 3'd3) spread_q <= column_q[37] ? '0 : {column_q[10:0], low_q};
+    raised_q <= spread_q + 79'(added_q);
   end
 
   // ---- Slots 1 to 3: the mean ----
@@ -182,21 +189,22 @@ module norm_statistics
   end
 
   // ---- Slots 3 to 10: the variance in 2^-44 places of q^2; 11 to 16: its root ----
-  logic [31:0] pairs_q;  // counted * (counted - 1)
-  logic [15:0] counted_less_q;
   logic [95:0] variance;
   logic [47:0] deviation;
 
   always_ff @(posedge clk_i) begin
-    counted_less_q <= counted_i - 1'b1;
+    counted_less_q <= counted_i - 16'(!whole_i);
     pairs_q        <= counted_q * counted_less_q;
+    low_added_q    <= pairs_q[15:0] * variance_floor_i;
+    high_added_q   <= pairs_q[31:16] * variance_floor_i;
+    added_q        <= {high_added_q, 16'd0} + 48'(low_added_q);
   end
 
   norm_divide #(.Digits(96), .Width(32)) u_variance (
     .clk_i,
     .step_i       (step),
-    .rest_i       (32'(spread_q[78:52])),
-    .bits_i       ({spread_q[51:0], 44'b0}),
+    .rest_i       (32'(raised_q[78:52])),
+    .bits_i       ({raised_q[51:0], 44'b0}),
     .denominator_i(pairs_q),
     .quotient_o   (variance)
   );

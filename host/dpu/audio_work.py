@@ -6,15 +6,20 @@ from functools import cache
 from headrace.batching import UsageError
 from headrace.host.dpu.reference.audio import forms
 from headrace.host.dpu.specs import AudioSpec
-from headrace.host.dpu.units.audio_cu import check
+from headrace.host.dpu.units.audio_cu import check, max_samples, unit_frames
 from headrace.sim.hardware.dpu.audio import NEMO, TARGET_HZ, MelPlan, mel_cu_cycles, norm_cycles
 from headrace.sim.hardware.inputs import AudioWork
 
 
 def mel_plan(spec: AudioSpec) -> MelPlan:
     """Return how the mel unit makes the frames of a spec."""
-    max_samples = NEMO.max_samples if spec.lengths.samples is None else spec.lengths.samples
-    return MelPlan(spec.n_fft == 400, spec.ends.value, spec.padded(0), max_samples)
+    return MelPlan(spec.n_fft == 400, spec.ends.value, spec.padded(0), _max_samples(spec), spec.remove_mean)
+
+
+def _max_samples(spec: AudioSpec) -> int:
+    """Return those of CU A, or the greatest number of the model where there is no limit."""
+    unlimited = spec.lengths.samples is None and spec.lengths.frames is None
+    return NEMO.max_samples if unlimited else max_samples(spec)
 
 
 def mel_cu_clocks(spec: AudioSpec, samples: int, rate: int = TARGET_HZ) -> int:
@@ -26,7 +31,7 @@ def mel_cu_clocks(spec: AudioSpec, samples: int, rate: int = TARGET_HZ) -> int:
 
 def norm_cu_clocks(spec: AudioSpec, samples: int, rate: int = TARGET_HZ) -> int:
     """Return the clocks of CU B for the frames of such a file."""
-    frames = spec.frames(spec.resampled(samples, rate))
+    frames = unit_frames(spec, spec.resampled(samples, rate))
     return norm_cycles(frames, spec.n_mels, element_bytes=value_bytes(spec))
 
 

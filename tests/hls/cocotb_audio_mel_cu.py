@@ -224,7 +224,7 @@ async def bad_arguments_and_too_little_room_touch_nothing_but_the_record(dut):
         {"mels": 0},
         {"mels": 14},
         {"mels": 132},
-        {"preemphasis": 1 << 18},
+        {"preemphasis": 1 << 24},
         {"left_out": 2},
         {"plan": 6},
         {"min_samples": 2, "max_samples": 1},

@@ -21,7 +21,7 @@ int main() {
         sounds.write(Sound{STATUS_OK, RATE_16000, count});
         for (uint32_t i = 0; i < count; i++) samples.write(random() % 2 ? (1 << 23) - 1 : -(1 << 23));
         const unsigned n_mels = 4 * (1 + random() % 32);
-        mel(program, sounds, samples, n_mels, random() % (1 << 18), uint32_t(random()), random() & 0xFFFF,
+        mel(program, sounds, samples, n_mels, random() % (1 << 24), uint32_t(random()), random() & 0xFFFF,
             random() % 2 * random() % 900, random() % 2 ? 900 : 65535 * 160, frames, values);
         for (uint64_t left = uint64_t(frames.read().count) * n_mels; left; left--) values.read();
         if (!values.empty() || !samples.empty() || !program.empty() || !sounds.empty()) return 1;

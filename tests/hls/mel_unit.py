@@ -12,13 +12,13 @@ import rtlsim
 from numpy.typing import NDArray
 
 from headrace.host.dpu.reference.audio import filterbank
-from headrace.host.dpu.specs import AudioSpec, Ends, Floor, Lengths, Rescale, Window
+from headrace.host.dpu.specs import AudioSpec, Ends, Floor, Lengths, MelScale, Rescale, Window
 from headrace.host.dpu.units.audio_cu import registers
 from headrace.host.dpu.units.audio_tables import filter_program, window_table
 from headrace.host.dpu.units.status import Status
 
 BROKEN, TIMEOUT = 255, 254  # the test benches' words for a unit that breaks the stream contract, or does not end
-SAMPLE_SCALE, LOG_SCALE, PREEMPHASIS_SCALE, FLOOR_SCALE = 2.0**21, 2.0**18, 2.0**18, 2.0**40
+SAMPLE_SCALE, LOG_SCALE, PREEMPHASIS_SCALE, FLOOR_SCALE = 2.0**21, 2.0**18, 2.0**24, 2.0**40
 
 
 @cache
@@ -128,6 +128,30 @@ def whisper(n_mels: int = 80, samples: int | None = None) -> AudioSpec:
     )
 
 
+def kaldi(n_mels: int = 80, **settings) -> AudioSpec:
+    """Kaldi's front end, as SeamlessM4T has it, but for normalize."""
+    fields = {
+        "n_mels": n_mels,
+        "ends": Ends.INSIDE,
+        "window_shape": Window.POVEY,
+        "gain": 32768.0,
+        "remove_mean": True,
+        "preemphasis_per_frame": True,
+        "mel_scale": MelScale.KALDI,
+        "low_hz": 20.0,
+        "floor": Floor.LEAST,
+        "log_floor": 2.0**-23,
+        "normalize_over": "all",
+        "normalize": None,
+    }
+    return AudioSpec(**(fields | settings))
+
+
+def phi4(n_mels: int = 80) -> AudioSpec:
+    """Phi-4's front end: Kaldi's without the mean, with another window and floor."""
+    return kaldi(n_mels, window_shape=Window.HAMMING, remove_mean=False, low_hz=0.0, high_hz=7690.0, log_floor=1.0)
+
+
 def program_of(spec: AudioSpec) -> NDArray[np.uint64]:
     """The program of the filterbank and the window, shape (384, 2)."""
     return np.concatenate([filter_program(spec), np.ascontiguousarray(window_table(spec)).view(np.uint64)])
@@ -141,17 +165,25 @@ def fixed(samples: NDArray[np.float64]) -> NDArray[np.int32]:
 def reference(
     samples: NDArray[np.int32], spec: AudioSpec, weights: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
-    """The definition in float64, shape (T, n_mels). Natural logarithms. `weights` replace the spec's window."""
+    """The definition in float64, shape (T, n_mels). Natural logarithms of the spec, without the unit's `log_offset`.
+
+    `weights` replace the spec's window."""
     x = np.zeros(spec.padded(len(samples)))
     given = samples[: len(x)] / SAMPLE_SCALE
-    x[: len(given)] = np.append(given[:1], given[1:] - spec.preemphasis * given[:-1])
+    x[: len(given)] = given
+    if not spec.preemphasis_per_frame:
+        x[: len(given)] = np.append(given[:1], given[1:] - spec.preemphasis * given[:-1])
     if spec.ends is Ends.MIRRORED:
         x = np.pad(x, 200, mode="reflect")
     elif spec.ends is Ends.ZEROS:
         x = np.pad(x, (200, 360))
     weights, before = spec.window_weights() if weights is None else weights, (spec.n_fft - spec.window) // 2
     every = np.lib.stride_tricks.sliding_window_view(x, 400)[::160][: spec.frames(len(samples))]
-    spectra = np.fft.rfft(np.pad(every * weights, ((0, 0), (before, before))), spec.n_fft)
+    if spec.remove_mean:
+        every = every - every.mean(1, keepdims=True)
+    if spec.preemphasis_per_frame:
+        every = every - spec.preemphasis * np.concatenate((every[:, :1], every[:, :-1]), 1)
+    spectra = np.fft.rfft(np.pad(spec.gain * every * weights, ((0, 0), (before, before))), spec.n_fft)
     energies = np.abs(spectra) ** 2 @ filterbank(spec).T.astype(np.float64)
     if spec.floor is Floor.LEAST:
         return np.log(np.maximum(energies, spec.log_floor))

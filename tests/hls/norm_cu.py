@@ -20,6 +20,11 @@ UNTOUCHED = 0xA5
 STATISTICS = (-(1 << 23), 0, 0)  # least, mean, scale
 
 
+def statistics(ddof: int, variance_floor: float) -> tuple[int, int, int]:
+    """Return the rule of the statistics over all frames that count but `ddof`, with what is added to the variance."""
+    return STATISTICS[0], round(variance_floor * 2**36) | (ddof == 0) << 16, 0
+
+
 @dataclass(frozen=True)
 class NormResult:
     """`record`: its words behind the status; `memory`: the whole output buffer, 0xA5 where nothing was written."""

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mel_cu import MEL, RESAMPLE, SPEC, MelResult, mel_csim, mel_rtlsim
-from mel_unit import whisper
+from mel_unit import kaldi, phi4, whisper
 from sounds import int16, speechlike, wav, written
 
 from headrace.host.dpu.reference import audio
 from headrace.host.dpu.specs import RATES, AudioSpec, AudioStage, Ends
-from headrace.host.dpu.units.audio_tables import filter_program
+from headrace.host.dpu.units.audio_tables import filter_program, log_offset
 from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.hw_emu import MemoryModel
 from headrace.sim.hardware.dpu.audio import NEMO, MelPlan, mel_cu_cycles
@@ -129,6 +129,13 @@ def test_other_specs_give_the_same_bytes(change):
     np.testing.assert_allclose(found, audio.preprocess(data, spec, AudioStage.MEL), atol=2e-2)
 
 
+@pytest.mark.parametrize("spec", [kaldi(80), kaldi(128, gain=1.0), phi4()], ids=["gain", "no gain", "Phi-4"])
+def test_frames_with_steps_of_their_own_give_the_same_bytes(spec):
+    data = wav(speech(0.3, 44100), 44100)
+    found = both(data, spec=spec, taps_rate=44100).bands(spec.n_mels, spec.left_out).T + log_offset(spec)
+    np.testing.assert_allclose(found, audio.preprocess(data, spec, AudioStage.MEL), atol=2e-2)
+
+
 def test_taps_stay_loaded_until_those_of_another_rate_are_asked_for():
     """A run tells by its clocks whether it loaded them: 441 words of 22 from memory."""
     data = {rate: wav(speech(0.05, rate), rate) for rate in (16000, 44100, 8000)}
@@ -162,11 +169,13 @@ def test_a_file_of_a_rate_without_its_taps_is_refused_with_what_it_is():
         {"mels": 82},
         {"mels": 132},
         {"mels": 0x150},
-        {"preemphasis": 1 << 18},
+        {"preemphasis": 1 << 24},
         {"left_out": 2},
         {"left_out": 1 << 31},
         {"plan": 3 << 1},
         {"plan": 1 << 4},
+        {"plan": 1 << 5 | 1 << 1},
+        {"plan": 1 << 6 | 2 << 1},
         {"plan": 1 << 7},
         {"plan": 1 << 16},
         {"min_samples": 11, "max_samples": 10},

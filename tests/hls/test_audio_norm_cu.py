@@ -18,6 +18,7 @@ from norm_cu import (
     quantised,
     run_csim,
     run_rtlsim,
+    statistics,
     tensor_bytes,
 )
 
@@ -103,6 +104,23 @@ def test_bands_are_normalised_over_the_whole_input(frames, mels, format):
 def test_frames_that_do_not_count_are_zeros(frames, counted, format):
     got = check(speech(frames, 20), format, counted=counted)
     assert not got[:, counted:].any() and (counted == 1 or got[:, :counted].all(0).any())
+
+
+@pytest.mark.parametrize("frames", [2, 3, 128, 300])
+@pytest.mark.parametrize(("ddof", "variance_floor"), [(0, 0.0), (1, 6872 / 2**36), (0, 65535 / 2**36)])
+def test_the_variance_is_over_as_many_frames_and_with_the_floor_that_the_rule_says(frames, ddof, variance_floor):
+    q = speech(frames, 20)
+    q[:, 0] = 7  # a band that never changes
+    q[:, 1] = np.arange(frames) % 2  # and one whose deviation is the last place
+    rule = statistics(ddof, variance_floor)
+    done, _ = on_cpp_and_rtl(contents(q), *q.shape, std_floor=0, rule=rule)
+    values = q.T / 2.0**PLACES
+    change = values - values.mean(1, keepdims=True)
+    divisor = np.sqrt(np.square(change).sum(1, keepdims=True) / (frames - ddof) + variance_floor)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        wanted = np.where(divisor > 0, change / divisor, 0)
+        error = np.abs(wanted) * (5 * 2.0**-24 + 2.0**-40 / divisor) + 1.01 * 2.0**-27 / divisor
+    assert (np.abs(done.tensor("float32") - wanted) <= np.where(divisor > 0, error, 0)).all()
 
 
 @pytest.mark.parametrize(("mels", "format"), [(4, 1), pytest.param(4, 0, marks=SLOW), pytest.param(128, 0, marks=SLOW)])
@@ -211,9 +229,9 @@ def odd_contents(rng: np.random.Generator, frames: int, mels: int) -> np.ndarray
 
 
 def odd_rule(rng: np.random.Generator) -> tuple[int, int, int]:
-    """Return least, mean and scale: half of the time those of statistics."""
+    """Return least, mean and scale: half of the time those of statistics, with any rule for the variance."""
     if rng.integers(2):
-        return STATISTICS
+        return STATISTICS[0], int(rng.choice([0, 1 << 16, rng.integers(-(1 << 31), 1 << 31)])), 0
     least, mean = int(rng.integers(-(1 << 23), 1 << 23)), int(rng.integers(-(1 << 31), 1 << 31))
     return least, mean, int(rng.integers(1, 48)) << 24 | int(rng.integers(1 << 23, 1 << 24))
 

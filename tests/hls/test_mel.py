@@ -16,7 +16,9 @@ from mel_unit import (
     SAMPLE_SCALE,
     fitting,
     fixed,
+    kaldi,
     on_both,
+    phi4,
     program_of,
     reference,
     whisper,
@@ -24,7 +26,7 @@ from mel_unit import (
 
 from headrace.bitstreams.sources import hls_folder
 from headrace.host.dpu.specs import AudioSpec, Ends, Floor, Window
-from headrace.host.dpu.units.audio_tables import filter_program, plan_of
+from headrace.host.dpu.units.audio_tables import filter_program, log_offset, plan_of
 from headrace.host.dpu.units.status import Status
 from headrace.sim.hardware.dpu.audio import MelPlan, mel_cycles
 
@@ -36,6 +38,10 @@ ERROR_ALL = 4e-3
 # Those of Whisper's features, in their own units
 WHISPER_999 = 2e-5
 WHISPER_ALL = 1e-4
+# Those of Kaldi's plans and Phi-4's, in natural-log units, of bands at most 60 dB below the greatest one of their frame
+KALDI_999 = 2e-5
+KALDI_ALL = 1e-4
+KALDI_DEPTH = 1e-6
 LENGTHS = (0, 1, 2, 159, 160, 161, 199, 200, 201, 255, 256, 257, 319, 320, 400, 511, 512, 513)
 TIME = np.arange(16000) / 16000
 RANDOM = np.random.default_rng(16)
@@ -80,7 +86,7 @@ def errors(units, samples, spec=DEFAULT):
     status, values = units.mel(samples, spec)
     assert status == Status.OK
     wanted = reference(samples, spec)
-    off = np.abs(values / LOG_SCALE - wanted)
+    off = np.abs(values / LOG_SCALE + log_offset(spec) - wanted)
     return off, off[wanted >= np.log(spec.log_floor) + 3]
 
 
@@ -308,7 +314,12 @@ def rounded_noise(seed: int, length: int) -> np.ndarray:
 
 
 def any_spec(random: np.random.Generator) -> AudioSpec:
-    kind = random.integers(4)
+    kind = random.integers(6)
+    if kind == 4:
+        settings = {"remove_mean": bool(random.integers(2)), "preemphasis": float(random.choice([0, 0.5, 0.97]))}
+        return kaldi(4 * int(random.integers(5, 33)), n_fft=int(random.choice([400, 512])), **settings)
+    if kind == 5:
+        return phi4(4 * int(random.integers(5, 21)))
     if kind == 0:
         samples = int(random.integers(201, 3000)) if random.integers(2) else None
         return whisper(4 * int(random.integers(1, 33)), samples)
@@ -359,6 +370,9 @@ CYCLE_SPECS = {
     **{f"Whisper {n_mels}": whisper(n_mels) for n_mels in (4, 80, 128)},
     "Whisper of 4000 samples": whisper(samples=4000),
     "inside": AudioSpec(ends=Ends.INSIDE, normalize_over="all"),
+    "Kaldi 80": kaldi(80),
+    "Kaldi 128 of 400 points": kaldi(128, n_fft=400),
+    "Phi-4": phi4(),
 }
 
 
@@ -369,7 +383,8 @@ def test_clocks_are_those_of_the_cycle_model(length, name):
     if spec.ends is Ends.INSIDE and length < 400:
         return
     steps = int(np.flatnonzero(filter_program(spec).any(1))[-1]) + 1
-    plan = MelPlan(spec.n_fft == 400, spec.ends.value, spec.padded(0), spec.lengths.samples or MelPlan().max_samples)
+    max_samples = spec.lengths.samples or MelPlan().max_samples
+    plan = MelPlan(spec.n_fft == 400, spec.ends.value, spec.padded(0), max_samples, spec.remove_mean)
     assert RTLSIM.mel(np.zeros(length, np.int32), spec)[0] == Status.OK
     cycles = mel_cycles(length, spec.n_mels, steps, plan=plan)
     assert RTLSIM.clocks.cycles == cycles <= plan.count(length) + 1450
@@ -382,8 +397,53 @@ def test_a_sample_is_taken_every_clock():
         assert RTLSIM.clocks.held == 256 + 128 + 33 + front
 
 
+KALDI = {
+    "Kaldi 80": kaldi(),
+    "Kaldi 128, without gain": kaldi(128, gain=1.0, window_shape=Window.HANN),
+    "Phi-4": phi4(),
+}
+
+
+@on_both
+@pytest.mark.parametrize("name", KALDI)
+def test_frames_have_the_mean_and_the_pre_emphasis_of_their_own(units, name):
+    """Of bands that are not far below the greatest one of their frame. Farther below lie the roundings of the DFT."""
+    random = np.random.default_rng(3)
+    made = {
+        "noise": random.normal(0, 0.1, 8000),
+        "quiet noise": random.normal(0, 1e-4, 8000),
+        "noise on DC": 0.5 + random.normal(0, 1e-3, 8000),
+        "fading noise": random.normal(0, 0.3, 8000) * 10 ** (-3 * TIME[:8000]),
+        "voice": sounds()["voice at 95 Hz"][:8000] / SAMPLE_SCALE,
+    }
+    for sound, samples in made.items():
+        given, spec = fixed(np.rint(samples * 32768) / 32768), KALDI[name]
+        off, _ = errors(units, given, spec)
+        wanted = reference(given, spec)
+        near = off[wanted > wanted.max(1, keepdims=True) + np.log(KALDI_DEPTH)]
+        assert near.max() < KALDI_ALL and np.quantile(near, 0.999) < KALDI_999, sound
+
+
+@on_both
+@pytest.mark.parametrize("level", [1, 3, -1, -32768, 25075])
+def test_a_frame_of_equal_samples_is_silence_once_its_mean_is_gone(units, level):
+    status, values = units.mel(fixed(np.full(1000, level / 32768)), kaldi())
+    assert status == Status.OK
+    assert np.all(values == values[0, 0]) and values[0, 0] / LOG_SCALE + log_offset(kaldi()) == pytest.approx(
+        np.log(2.0**-23), abs=2**-18
+    )
+
+
+@on_both
+def test_loud_sounds_have_a_place_in_the_logarithm_beside_kaldis_floor(units):
+    """Gain of 2^15 gives logarithms from -16 to 36; the unit holds -32 to 32."""
+    loud = np.where(np.arange(2000) % 4 < 2, 2.5, -2.5)  # as resampling may give
+    off, wanted = errors(units, fixed(loud), kaldi())[0], reference(fixed(loud), kaldi())
+    assert wanted.max() > 32 and off[wanted > 32].max() < KALDI_ALL
+
+
 @pytest.mark.parametrize("clock", [1, 2, 100, 256, 384, 386, 400, 418, 420, 520, 700, 900, 1000, 1150, 1300, 2500])
-@pytest.mark.parametrize("spec", [DEFAULT, whisper()], ids=["512", "400"])
+@pytest.mark.parametrize("spec", [DEFAULT, whisper(), kaldi()], ids=["512", "400", "Kaldi"])
 def test_after_a_reset_in_mid_request_the_next_one_is_as_ever(clock, spec):
     samples = rounded_noise(3, 1700)
     RTLSIM.reset(fixed(RANDOM.normal(0, 1, 1700)), clock, spec)

@@ -24,14 +24,17 @@ from headrace.host.dpu.fair_pool import FairPool
 from headrace.host.dpu.preprocessor import CuRun, Preprocessed
 from headrace.host.dpu.reference import audio, audio_file
 from headrace.host.dpu.reference.audio_file import Pcm
-from headrace.host.dpu.specs import AUDIO_FORMATS, AudioSpec, AudioStage, Floor, Rescale, Statistics
+from headrace.host.dpu.specs import AUDIO_FORMATS, AudioSpec, AudioStage, Ends, Floor, Rescale, Statistics
 from headrace.host.dpu.units.audio_tables import (
     FLOOR_ONE,
     LOG_ONE,
     MEAN_ONE,
     PREEMPHASIS_ONE,
+    added_floor,
     filter_program,
     floor_of,
+    least_log,
+    log_offset,
     plan_of,
     taps_table,
     window_table,
@@ -46,9 +49,10 @@ PROGRAM_BYTES = 6144  # at the start of `tables`, before the taps: the filterban
 MAX_SAMPLES = 65535 * 160 - 1  # of a sound at 16 kHz
 LARGEST_LOG = 32  # of a log-mel
 NO_LEAST = -(1 << 23)  # least of all log-mels
+VARIANCE_ONE, WHOLE_VARIANCE = 1 << 36, 1 << 16  # of what is added to a variance; and a variance over all frames
 FACTOR_BITS, FACTOR_SHIFT = 24, 31  # a factor is n * 2^(shift - 31), n of 24 bits
 # Fields of a spec that the CUs have one value for, which is the default.
-FIXED = ("mel", "gain", "remove_mean", "preemphasis_per_frame", "mel_scale")
+FIXED = ("mel",)
 
 
 def tables(spec: AudioSpec, rate: int) -> NDArray[np.uint8]:
@@ -74,14 +78,15 @@ def norm_registers(spec: AudioSpec, greatest: int) -> dict[str, int]:
     rule, scale = spec.normalize, log_scale(spec)
     if isinstance(rule, Statistics):
         std_floor = round(spec.std_floor / scale * FLOOR_ONE)
-        return {"std_floor": std_floor, "least": NO_LEAST, "mean": 0, "scale": 0}
+        of_variance = round(rule.variance_floor / scale**2 * VARIANCE_ONE) | (WHOLE_VARIANCE if rule.ddof == 0 else 0)
+        return {"std_floor": std_floor, "least": NO_LEAST, "mean": of_variance, "scale": 0}
     rule = Rescale() if rule is None else rule
     least = NO_LEAST if rule.span is None else max(NO_LEAST, greatest - round(rule.span / scale * LOG_ONE))
     mantissa, exponent = math.frexp(rule.factor * scale)
     reciprocal, shift = round(mantissa * (1 << FACTOR_BITS)), FACTOR_SHIFT - FACTOR_BITS + exponent
     if reciprocal == 1 << FACTOR_BITS:
         reciprocal, shift = reciprocal // 2, shift + 1
-    mean = round(-rule.offset / scale * MEAN_ONE)
+    mean = round(-(rule.offset / scale + log_offset(spec)) * MEAN_ONE)
     if not (rule.factor > 0 and 1 <= shift <= 47 and abs(mean) < 1 << 31):
         raise UsageError(
             f"normalize is {rule}; the DPU takes a factor of 2^-7 to below 2^40 and an offset between -32 and 32, both "
@@ -99,8 +104,24 @@ def registers(spec: AudioSpec) -> dict[str, int]:
         "left_out": spec.left_out,
         "plan": plan_of(spec),
         "min_samples": spec.padded(0),
-        "max_samples": MAX_SAMPLES if spec.lengths.samples is None else spec.lengths.samples,
+        "max_samples": max_samples(spec),
     }
+
+
+def max_samples(spec: AudioSpec) -> int:
+    """Return how many samples of a sound, with the zeros behind it, CU A makes frames of."""
+    lengths = spec.lengths
+    if lengths.samples is not None:
+        return lengths.samples
+    if lengths.frames is not None:  # they lie inside
+        return min(MAX_SAMPLES, (lengths.frames - 1) * spec.hop + spec.window)
+    return MAX_SAMPLES
+
+
+def unit_frames(spec: AudioSpec, samples: int) -> int:
+    """Return how many frames of a sound of `samples` samples go through both CUs."""
+    frames = spec.frames(samples)
+    return frames if spec.lengths.frames is None else min(frames, spec.lengths.frames)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +184,9 @@ class MelCu(Cu):
         rate = spec.rate if header is None else header.rate
         samples = 0 if header is None else spec.resampled(header.frames, rate)
         bands = stage >= AudioStage.MEL
-        frames = spec.frames(samples)
+        given, frames = registers(spec), unit_frames(spec, samples)
+        if stage != AudioStage.NORMALIZE and spec.lengths.frames is not None:  # this stage has all frames
+            given, frames = given | {"max_samples": MAX_SAMPLES}, spec.frames(samples)
         size = (frames * 4 + STATISTICS_BYTES) * spec.n_mels if bands else samples * 4
         try:
             if len(wav) > self._wav.size():
@@ -179,7 +202,7 @@ class MelCu(Cu):
                 len(wav),
                 mel.size(),
                 int(bands),
-                *map(as_int, registers(spec).values()),
+                *map(as_int, given.values()),
                 rate,
             )
             status, count, source_samples = Status(words[0]), words[1], words[4]
@@ -192,7 +215,8 @@ class MelCu(Cu):
             if status == Status.OK and stage != AudioStage.NORMALIZE:
                 values = self._fetch(mel, 4 * count * (spec.n_mels if bands else 1)).view(np.float32)
                 if bands:
-                    values = np.multiply(values.reshape(count, spec.n_mels).T, np.float32(log_scale(spec)), order="C")
+                    values = values.reshape(count, spec.n_mels).T + np.float32(log_offset(spec))
+                    values = np.multiply(values, np.float32(log_scale(spec)), order="C")
                 output = values.copy()
         except (RuntimeError, ValueError) as error:  # RuntimeError is from XRT, ValueError from an invalid record
             raise CuLost(f"{self.name}: {error}") from error
@@ -296,8 +320,9 @@ class NormCu(Cu):
         self._send(self._tensor, b"\xff" * 4096)
         values = self.run(mel, frames, 0, timeout_s)[0]
         wanted = 0.0
-        if isinstance(rule := self._spec.normalize, Rescale):
-            wanted = rule.offset * rule.factor
+        if not isinstance(rule := self._spec.normalize, Statistics):
+            rule = Rescale() if rule is None else rule
+            wanted = (rule.offset + log_offset(self._spec) * log_scale(self._spec)) * rule.factor
         return bool(np.all(np.abs(values - wanted) <= 1e-3 * abs(wanted)))
 
 
@@ -340,7 +365,10 @@ class AudioCus:
         except UnsupportedInput:
             header = None
         if header is not None and last >= AudioStage.MEL:
-            audio.check_frames(self._spec.resampled(header.frames, header.rate), self._spec)
+            samples = self._spec.resampled(header.frames, header.rate)
+            audio.check_frames(samples, self._spec)
+            if not self._spec.frames(samples):
+                raise UnsupportedInput(f"{self._spec.name}: the sound is shorter than a frame; the DPU needs one")
         place = await self._places.acquire()
         try:
             run, mel = await self._mel.run(lambda cu: cu.run(data, header, last, limit_s))
@@ -383,11 +411,20 @@ def _done(
 
 def _named(done: Preprocessed, samples: int, spec: AudioSpec) -> Preprocessed:
     """Return the result with the tensors of a feature extractor, if the spec is one, for `samples` at its rate."""
-    arranged = audio.arranged(done.tensor, spec)
+    arranged = audio.arranged(_lengthened(done.tensor, spec), spec)
     if spec.tensors is None:
         return replace(done, tensor=arranged)
     tensors = audio.named(arranged, spec.valid(samples), spec)
     return replace(done, tensor=tensors[spec.tensors.features], tensors=tensors)
+
+
+def _lengthened(values: NDArray[Any], spec: AudioSpec) -> NDArray[Any]:
+    """Return normalized values, shape (n_mels, T), with the frames that `lengths.frames` adds: log-mels of 0."""
+    if (frames := spec.lengths.frames) is None:
+        return values
+    rule = spec.normalize
+    padding = rule.offset * rule.factor if isinstance(rule, Rescale) else 0.0
+    return np.pad(values, ((0, 0), (0, frames - values.shape[1])), constant_values=values.dtype.type(padding))
 
 
 def check(spec: AudioSpec) -> None:
@@ -397,19 +434,39 @@ def check(spec: AudioSpec) -> None:
             raise UsageError(f"{name} is {_text(given)}; the DPU takes {_text(own)} only")
     filter_program(spec)  # raises UsageError itself
     norm_registers(spec, 0)  # so does this
-    if spec.floor is Floor.ADDED and not 1 <= round(spec.log_floor * FLOOR_ONE) < 1 << 32:
-        raise UsageError(f"log_floor is {spec.log_floor}; the DPU takes 2^-40 to below 2^-8 where it is added")
-    if spec.floor is Floor.LEAST and abs(math.log(spec.log_floor)) >= LARGEST_LOG:
-        raise UsageError(f"log_floor is {spec.log_floor}; the DPU takes e^-32 to e^32 as the least power")
+    _check_frames(spec)
+    takes = f"log_floor is {spec.log_floor}; the DPU takes"
+    of = "" if spec.gain == 1 else ", of samples without gain"
+    if spec.floor is Floor.ADDED and not 1 <= round(added_floor(spec) * FLOOR_ONE) < 1 << 32:
+        raise UsageError(f"{takes} 2^-40 to below 2^-8 where it is added{of}")
+    if spec.floor is Floor.LEAST and abs(least_log(spec)) >= LARGEST_LOG:
+        raise UsageError(f"{takes} e^-32 to e^32 as the least power{of}")
     if isinstance(rule := spec.normalize, Statistics):
-        if rule != Statistics():
-            raise UsageError(f"normalize is {rule}; the DPU takes {Statistics()} only")
-        if not 1 <= round(spec.std_floor / log_scale(spec) * FLOOR_ONE) < 1 << 32:
-            raise UsageError(f"std_floor is {spec.std_floor}; the DPU takes 2^-40 to below 2^-8")
-    if spec.lengths.frames is not None:
-        raise UsageError(f"lengths.frames is {spec.lengths.frames}; the DPU normalizes frames of the sound only")
+        if round(rule.variance_floor / log_scale(spec) ** 2 * VARIANCE_ONE) >= WHOLE_VARIANCE:
+            raise UsageError(f"variance_floor is {rule.variance_floor}; the DPU takes 0 to below 2^-20")
+        if spec.std_floor and not 1 <= round(spec.std_floor / log_scale(spec) * FLOOR_ONE) < 1 << 32:
+            raise UsageError(f"std_floor is {spec.std_floor}; the DPU takes 0, and 2^-40 to below 2^-8")
+    if (frames := spec.lengths.frames) is not None:
+        if isinstance(rule, Statistics) or (isinstance(rule, Rescale) and rule.span is not None):
+            raise UsageError(f"lengths.frames is {frames}; the DPU has it only if each value is normalized by itself")
+        if spec.ends is not Ends.INSIDE:
+            raise UsageError(f"lengths.frames is {frames}; the DPU takes it with ends inside only")
     if spec.padded(0) > MAX_SAMPLES:
         raise UsageError(f"lengths are {spec.lengths}; the DPU takes up to {MAX_SAMPLES} samples")
+
+
+def _check_frames(spec: AudioSpec) -> None:
+    """Raise UsageError for steps in a frame that the mel unit does not have together."""
+    alone = spec.preemphasis_per_frame and spec.preemphasis > 0
+    if spec.remove_mean and spec.preemphasis and not alone:
+        raise UsageError("remove_mean follows the preemphasis; the DPU removes it first, so set preemphasis_per_frame")
+    if not (spec.remove_mean or alone):
+        return
+    name = "remove_mean" if spec.remove_mean else "preemphasis_per_frame"
+    if spec.ends is not Ends.INSIDE:
+        raise UsageError(f"{name} is True, and ends is {spec.ends.value}; the DPU takes it with ends inside only")
+    if spec.lengths.least or spec.lengths.samples is not None:
+        raise UsageError(f"{name} is True, and lengths pad a sound; the DPU takes it for sounds without padding only")
 
 
 def _text(value: Any) -> str:

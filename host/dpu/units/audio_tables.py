@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from headrace.batching import UsageError
 from headrace.host.dpu.reference.audio import filterbank
 from headrace.host.dpu.reference.resampling import TAP_ONE, fixed_taps
-from headrace.host.dpu.specs import RATES, AudioSpec, Ends, Floor
+from headrace.host.dpu.specs import RATES, AudioSpec, Ends, Floor, MelScale
 
 LANES = 88  # outputs that hls/resample computes at the same time, one on each multiplier
 TAP_WORDS = 1024  # words of taps in hls/resample
@@ -21,9 +21,11 @@ WEIGHT_SCALE = 2**28  # value of a filter's weight of 1, in 24 bits
 EMIT, ADVANCE, LAST = 1 << 48, 1 << 49, 1 << 50
 FRAME_SIZES = (512, 400)  # n_fft that hls/mel has
 # A 1 in units of the registers
-LOG_ONE, MEAN_ONE, FLOOR_ONE, PREEMPHASIS_ONE = 1 << 18, 1 << 26, 1 << 40, 1 << 18
+LOG_ONE, MEAN_ONE, FLOOR_ONE, PREEMPHASIS_ONE = 1 << 18, 1 << 26, 1 << 40, 1 << 24
 # The register `plan`
-POINTS_400, LEAST_FLOOR = 1 << 0, 1 << 3
+POINTS_400, LEAST_FLOOR, MEAN_REMOVED, EMPHASISED_ALONE = 1 << 0, 1 << 3, 1 << 4, 1 << 5
+EXPONENT_SHIFT = 8
+GAIN_BITS = (-64, 23)  # of the powers' gain in the unit, so that full scale stays below e^32 in the logarithm
 ENDS = {Ends.ZEROS: 0 << 1, Ends.MIRRORED: 1 << 1, Ends.INSIDE: 2 << 1}
 
 
@@ -63,18 +65,56 @@ def taps_table(spec: AudioSpec, rate: int) -> NDArray[np.int32]:
     return np.pad(taps.astype(np.int32), (before - half, after)).reshape(LANES, step).T.copy()
 
 
+def bank_shift(spec: AudioSpec) -> int:
+    """Return n for a filterbank whose weights the unit takes 2^-n times, so that those of a filter are below 2^-4.
+
+    Slaney's filters have an area of 1 and need none. Kaldi's have a peak of 1."""
+    if spec.mel_scale is MelScale.SLANEY:
+        return 0
+    greatest = float(filterbank(spec).sum(1, dtype=np.float64).max())
+    return max(0, math.floor(math.log2(greatest)) + 5) if greatest > 0 else 0
+
+
+def power_exponent(spec: AudioSpec) -> int:
+    """Return n for powers that count 2^n times before the logarithm.
+
+    It makes up for `bank_shift`, and for the gain as far as values have a place in the unit's logarithm."""
+    low, high = GAIN_BITS
+    return bank_shift(spec) + max(low, min(high, round(2 * math.log2(spec.gain))))
+
+
+def log_offset(spec: AudioSpec) -> float:
+    """Return what the natural logarithms of the spec are above those of the unit: the rest of the gain."""
+    return 2 * math.log(spec.gain) + (bank_shift(spec) - power_exponent(spec)) * math.log(2)
+
+
 def plan_of(spec: AudioSpec) -> int:
     """Return the register `plan` of the mel unit; hls/mel/mel.hpp has its bits."""
     return (
-        (POINTS_400 if spec.n_fft == 400 else 0) | ENDS[spec.ends] | (LEAST_FLOOR if spec.floor is Floor.LEAST else 0)
+        (POINTS_400 if spec.n_fft == 400 else 0)
+        | ENDS[spec.ends]
+        | (LEAST_FLOOR if spec.floor is Floor.LEAST else 0)
+        | (MEAN_REMOVED if spec.remove_mean else 0)
+        | (EMPHASISED_ALONE if spec.preemphasis_per_frame and spec.preemphasis else 0)
+        | power_exponent(spec) % 256 << EXPONENT_SHIFT
     )
 
 
 def floor_of(spec: AudioSpec) -> int:
     """Return the register `log_floor`: the added power, or the least logarithm, which is signed."""
     if spec.floor is Floor.ADDED:
-        return round(spec.log_floor * FLOOR_ONE)
-    return round(math.log(spec.log_floor) * LOG_ONE)
+        return round(added_floor(spec) * FLOOR_ONE)
+    return round(least_log(spec) * LOG_ONE)
+
+
+def added_floor(spec: AudioSpec) -> float:
+    """Return the added power in units of the mel unit, without gain and with its filters."""
+    return spec.log_floor / spec.gain**2 * 2.0 ** -bank_shift(spec)
+
+
+def least_log(spec: AudioSpec) -> float:
+    """Return the least logarithm in units of the mel unit."""
+    return math.log(spec.log_floor) - log_offset(spec)
 
 
 def window_table(spec: AudioSpec) -> NDArray[np.uint32]:
@@ -97,11 +137,11 @@ def window_table(spec: AudioSpec) -> NDArray[np.uint32]:
 def filter_program(spec: AudioSpec) -> NDArray[np.uint64]:
     """Return `filterbank(spec)` as the program that the mel unit runs for each frame, uint64 of shape (256, 2).
 
-    The program is little-endian in device memory, with zeros after the last step. A row is one step (one clock) of both
-    lanes. With frames of 512 samples the first lane goes up from bin 1 to 128. The second goes down from bin 255 to
-    128, which belongs to the first lane. Bins 0 and 256 have no weight. With 400 samples these numbers are 100, 199
-    and 200. A bin lies in at most two filters, which are neighbours. So a lane keeps two sums: that of the filter which
-    it leaves, and that of the next one. An entry is
+    Its weights are 2^-`bank_shift` of the filterbank's. The program is little-endian in device memory, with zeros after
+    the last step. A row is one step (one clock) of both lanes. With frames of 512 samples the first lane goes up from
+    bin 1 to 128. The second goes down from bin 255 to 128, which belongs to the first lane. Bins 0 and 256 have no
+    weight. With 400 samples these numbers are 100, 199 and 200. A bin lies in at most two filters, which are
+    neighbours. So a lane keeps two sums: that of the filter which it leaves, and that of the next one. An entry is
 
     | bits | |
     | --- | --- |
@@ -125,7 +165,7 @@ def filter_program(spec: AudioSpec) -> NDArray[np.uint64]:
         )
     if spec.n_mels % 4 or not 4 <= spec.n_mels <= 128:
         raise UsageError(f"n_mels is {spec.n_mels}; the DPU takes multiples of 4 from 4 to 128")
-    return program_of(filterbank(spec))
+    return program_of(filterbank(spec) * np.float32(2.0 ** -bank_shift(spec)))
 
 
 def program_of(filterbank: NDArray[np.float32]) -> NDArray[np.uint64]:

@@ -99,6 +99,8 @@ TO_ZEROS: Final = 1 + 3 + 28 + 1
 ZEROS: Final = 100  # pairs in front of the first sample, one a clock
 WINDOW: Final = 200  # pairs that a frame waits for
 TO_READ: Final = 7  # from the last of these to the beginning of the frame: pre-emphasis, ring, level
+# frame_mean.sv: from a block's end, a clock after its last sample's, to the mean: states, a bit of 25 and of 48 a clock
+TO_MEAN: Final = 72
 READ: Final = 1 + 128  # from one frame's beginning to the next one's: pairs of points
 # frame_points.sv: from a frame's beginning to that of its points, and from there to the next one's
 TO_POINTS: Final = 7 + 127 + 4
@@ -124,12 +126,14 @@ class MelPlan:
         ends: Place of the frames: "zeros", "mirrored" or "inside", as `AudioSpec.ends` has it.
         min_samples: A sound of fewer samples gets zeros up to these.
         max_samples: A sound of more samples is cut to these.
+        mean_removed: A frame loses the mean of its samples.
     """
 
     points_400: bool = False
     ends: str = "zeros"
     min_samples: int = 0
     max_samples: int = 65535 * HOP
+    mean_removed: bool = False
 
     def count(self, samples: int) -> int:
         """Return how many samples count, of a sound of so many."""
@@ -151,6 +155,11 @@ class MelPlan:
     def to_steps(self) -> int:
         """Clocks from the beginning of a frame's points to the first step of its filters."""
         return 6 + FIFTHS + 99 + 1 if self.points_400 else 6 + FFT + 127 + 1
+
+    @property
+    def to_read(self) -> int:
+        """Clocks from the last sample of a frame to its beginning."""
+        return TO_READ + (TO_MEAN if self.mean_removed else 0)
 
     @property
     def front(self) -> int:
@@ -184,7 +193,7 @@ def mel_cycles(
         # After the last sample there are pairs of zeros, or single samples.
         after = 2 * pairs - own if mirrored else max(0, pairs - (given + 1) // 2)
         whole = first_sample + ceil(spacing * own) + after
-        read = max(whole + TO_READ, read + READ, points[0] + plan.points_clocks)
+        read = max(whole + plan.to_read, read + READ, points[0] + plan.points_clocks)
         points = [points[1], max(read + TO_POINTS, points[1] + plan.points_clocks)]
         begun = max(points[1] + plan.to_steps, begun + steps)
         done = max(begun + steps + TO_ENERGIES, done + n_mels)

@@ -20,7 +20,10 @@ from headrace.sim.scenario import Scenario
 from headrace.sim.system.processors import CoreTime, core_seconds, inputs_of, measured_processors, work_of
 
 PADDED = ("qwen2-audio", "voxtral-mini", "whisper-large-v3", "whisper-small", "whisper-tiny")  # to 30 s
-OTHERS = ("parakeet-ctc-1.1b", "parakeet-tdt-0.6b-v3", "qwen3-asr")
+OTHERS = (
+    *("parakeet-ctc-1.1b", "parakeet-tdt-0.6b-v3", "qwen3-asr", "seamless-m4t-v2", "w2v-bert-2.0", "phi-4-multimodal"),
+    *("ast-finetuned-audioset", "s2t-small-librispeech-asr"),
+)
 REFUSED = tuple(name for name in audio_names() if name not in (*PADDED, *OTHERS))
 SECONDS = st.floats(0.02, 59.0)
 SERVER = {

@@ -254,6 +254,61 @@ def test_a_sound_without_a_frame_is_refused_before_a_cu_runs(xclbin):
     with_dpu(xclbin, body, spec)
 
 
+KALDIS = {
+    "seamless": {"feature_extractor_type": "SeamlessM4TFeatureExtractor"},
+    "w2v-bert": {"feature_extractor_type": "SeamlessM4TFeatureExtractor", "padding_value": 1.0},
+    "speech2text": {"feature_extractor_type": "Speech2TextFeatureExtractor"},
+    "ast": {"feature_extractor_type": "ASTFeatureExtractor", "max_length": 200},
+    "phi-4": {"feature_extractor_type": "Phi4MultimodalFeatureExtractor"},
+}
+
+
+@pytest.mark.parametrize("name", KALDIS)
+def test_features_of_kaldis_plans_are_the_cpus_within_their_bounds(xclbin, name):
+    spec = AudioSpec.from_hf(KALDIS[name])
+    speech = speechlike(3, 16000)
+    sounds = {
+        "speech": wav(int16(speech), 16000),
+        "quiet": wav(int16(speech[:30000] / 1000), 16000),
+        "noise": wav(int16(np.random.default_rng(2).normal(0, 0.1, 16000)), 16000),
+        "odd frames": wav(int16(speech[: 400 + 160 * 8]), 16000),
+        "a frame": wav(int16(speech[:400]), 16000),
+        "silence": wav(np.zeros(5000, np.int16), 16000),
+        "stereo": wav(int16(np.stack([speechlike(1, 44100, seed) for seed in (1, 2)], 1)), 44100),
+    }
+
+    async def body(dpu):
+        for sound, data in sounds.items():
+            done = await dpu.process(data)
+            assert done.unit != "cpu" and done.dpu_status == "OK" and done.refused is None
+            expected, tensors = audio.process(data, spec)
+            extras = [name for name, _ in spec.tensors.extras]
+            assert all(np.array_equal(done.tensors[extra], tensors[extra]) for extra in extras)
+            off = np.abs(done.tensor.astype(np.float64) - expected)
+            assert done.tensor.shape == expected.shape and done.tensor.dtype == expected.dtype
+            print(f"{sound:10} {off.max():.1e} {np.quantile(off, 0.999):.1e}")
+            bounds = (1e-4, 2e-5) if sound != "stereo" else (1e-2, 2e-3)  # samples are rounded to 2^-21
+            assert off.max() < bounds[0] and np.quantile(off, 0.999) < bounds[1], sound
+        mel = (await dpu.process(sounds["speech"], AudioStage.MEL)).tensor
+        expected = audio.preprocess(sounds["speech"], spec, AudioStage.MEL)
+        assert mel.shape == expected.shape and np.quantile(np.abs(mel - expected), 0.99) < 1e-3
+        assert dpu.counters.on_cpu == 0
+
+    with_dpu(xclbin, body, spec)
+
+
+def test_a_sound_without_a_frame_whose_features_are_padding_goes_to_the_cpu(xclbin):
+    spec = AudioSpec.from_hf(KALDIS["ast"])
+    data = wav(np.zeros(399, np.int16), 16000)
+
+    async def body(dpu):
+        done = await dpu.process(data)
+        assert done.unit == "cpu" and "shorter than a frame" in done.refused
+        assert np.array_equal(done.tensor, audio.process(data, spec)[0])
+
+    with_dpu(xclbin, body, spec)
+
+
 @pytest.mark.parametrize("samples", [0, 1, 159, 160, 161, 400, 512])
 def test_short_sounds_are_done_on_the_dpu(xclbin, samples):
     data = wav(int16(speechlike(1, 16000))[:samples], 16000)
@@ -264,15 +319,29 @@ def test_short_sounds_are_done_on_the_dpu(xclbin, samples):
     with_dpu(xclbin, body)
 
 
+KALDI = {
+    "ends": Ends.INSIDE,
+    "normalize_over": "all",
+    "remove_mean": True,
+    "preemphasis_per_frame": True,
+    "floor": Floor.LEAST,
+}
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
         ({"rate": 8000}, "8000, 512, 400, 160"),
         ({"n_fft": 1024}, "16000, 1024"),
-        ({"gain": 32768.0}, r"gain is 32768\.0"),
-        ({"remove_mean": True}, "remove_mean is True"),
+        ({"gain": 32768.0}, "log_floor is .* of samples without gain"),
+        ({"remove_mean": True}, "remove_mean follows the preemphasis"),
+        ({"remove_mean": True, "preemphasis": 0.0}, "remove_mean is True, and ends is zeros"),
+        ({"preemphasis_per_frame": True}, "preemphasis_per_frame is True, and ends is zeros"),
+        (KALDI | {"lengths": Lengths(least=500)}, "remove_mean is True, and lengths"),
+        (KALDI | {"lengths": Lengths(frames=9)}, "lengths.frames is 9; the DPU has it only if"),
+        (KALDI | {"gain": 1e-30}, "log_floor is .* e.-32 to e.32"),
         ({"floor": Floor.LEAST, "log_floor": 1e-20}, r"log_floor is 1e-20; the DPU takes e\^-32"),
-        ({"normalize": Statistics(ddof=0)}, "normalize is Statistics"),
+        ({"normalize": Statistics(variance_floor=1e-3)}, r"variance_floor is 0\.001"),
         ({"normalize": Rescale(factor=-1.0), "normalize_over": "all"}, "a factor of"),
         ({"normalize": Rescale(factor=0.001), "normalize_over": "all"}, "a factor of"),
         ({"normalize": Rescale(offset=40.0), "normalize_over": "all"}, "an offset between"),
