@@ -33,7 +33,7 @@ from headrace.host.dpu.reference import audio  # noqa: E402
 from headrace.host.dpu.specs import AudioSpec  # noqa: E402
 from headrace.host.dpu.units.audio_cu import check  # noqa: E402
 
-PLANS = ("whisper", "whisper-large-v3", "parakeet")
+PLANS = ("whisper", "whisper-large-v3", "parakeet", "seamless", "speech2text", "ast", "phi-4")
 
 
 def of_units(spec: AudioSpec, given: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[Any]] | None:

@@ -85,6 +85,7 @@ ORDER = {
             "gpu_check",
             "measured/h100",
             "image_processors",
+            "speech",
             "front_ends",
             "benchmarks",
         ],

@@ -52,7 +52,7 @@ class HeadraceFeatureExtractor(Adapter):
             pretrained_model_name_or_path: A folder with a `preprocessor_config.json`, as `AutoFeatureExtractor` takes
                 it, or a name of `headrace preprocess processors`, which takes precedence.
             target: "cpu", "sw_emu", "hw_emu", or the path of an .xclbin file. The DPU takes samples of 16 bits for
-                Whisper and Qwen3-ASR; the CPU takes all else.
+                all models but Wav2Vec2; the CPU takes all else.
             settings: Arguments of `AutoFeatureExtractor.from_pretrained`. Among them are settings that take the place
                 of those of the file. Nothing is downloaded unless they say `local_files_only=False`.
 
