@@ -23,6 +23,15 @@ void load(const ap_uint<128>* mel, uint32_t frames, uint32_t mels, Words& words)
     }
 }
 
+// Words come in their order.
+void store_in_order(Words& words, uint32_t count, ap_uint<128>* tensor) {
+    for (uint32_t i = 0; i < count; i++) {
+#pragma HLS PIPELINE II = 1
+#pragma HLS LOOP_TRIPCOUNT max = 2097120
+        tensor[i] = words.read();
+    }
+}
+
 // Words come by tiles, in each of them by bands; rows of the tensor are bands.
 void store(Words& words, uint32_t frames, uint32_t mels, uint32_t in_a_word, uint32_t pitch_words,
            ap_uint<128>* tensor) {
@@ -40,15 +49,19 @@ void store(Words& words, uint32_t frames, uint32_t mels, uint32_t in_a_word, uin
     }
 }
 
-void run(const ap_uint<128>* mel, uint32_t frames, uint32_t counted, uint32_t mels, uint32_t format,
+void run(const ap_uint<128>* mel, uint32_t frames, uint32_t counted, uint32_t mels, uint32_t format, uint32_t rows,
          const NormRule& rule, uint32_t in_a_word, uint32_t pitch_words, ap_uint<128>* tensor) {
 #pragma HLS DATAFLOW
     Words words("words"), normalised("normalised");
 #pragma HLS STREAM variable = words depth = 512
 #pragma HLS STREAM variable = normalised depth = 64
     load(mel, frames, mels, words);
-    mel_normalize(words, frames, counted, mels, format, rule, normalised);
-    store(normalised, frames, mels, in_a_word, pitch_words, tensor);
+    mel_normalize(words, frames, counted, mels, format, rows, rule, normalised);
+    if (rows == ROWS_OF_FRAMES) {
+        store_in_order(normalised, frames * pitch_words, tensor);
+    } else {
+        store(normalised, frames, mels, in_a_word, pitch_words, tensor);
+    }
 }
 
 }  // namespace
@@ -75,19 +88,21 @@ extern "C" void audio_norm_cu(const ap_uint<128>* mel, ap_uint<128>* tensor, ap_
 #pragma HLS INTERFACE ap_ctrl_chain port = return
 #pragma HLS INTERFACE s_axilite port = return bundle = control
     using namespace headrace;
-    uint32_t outcome = STATUS_BAD_ARGUMENT, pitch_words = 0;
+    uint32_t outcome = STATUS_BAD_ARGUMENT, pitch_words = 0, row_count = 0;
     const NormRule rule{std_floor, static_cast<int32_t>(least), static_cast<int32_t>(mean), scale};
     const bool has_place = least < 0x800000 || least >= 0xFF800000;  // in 24 bits
     const bool scales = scale == 0 || ((scale >> 23 & 1) && scale >> 24 >= 1 && scale >> 24 <= 47);
     const bool sound = frames >= 1 && frames <= MAX_FRAMES && counted >= 1 && counted <= frames && mels >= 4 &&
-                       mels <= MAX_MELS && mels % 4 == 0 && format <= TENSOR_FLOAT16 && has_place && scales;
+                       mels <= MAX_MELS && mels % 4 == 0 && format <= 3 && has_place && scales;
     if (sound) {
-        const uint32_t in_a_word = format == TENSOR_FLOAT16 ? 8 : 4;
-        pitch_words = (frames + in_a_word - 1) / in_a_word;
-        if (16 * pitch_words * mels > tensor_capacity) {
+        const uint32_t type = format & 1, rows = format >> 1, in_a_word = type == TENSOR_FLOAT16 ? 8 : 4;
+        const bool by_frames = rows == ROWS_OF_FRAMES;
+        pitch_words = ((by_frames ? mels : frames) + in_a_word - 1) / in_a_word;
+        row_count = by_frames ? frames : mels;
+        if (16 * pitch_words * row_count > tensor_capacity) {
             outcome = STATUS_BUFFER_TOO_SMALL;
         } else {
-            run(mel, frames, counted, mels, format, rule, in_a_word, pitch_words, tensor);
+            run(mel, frames, counted, mels, type, rows, rule, in_a_word, pitch_words, tensor);
             outcome = STATUS_OK;
         }
     }
@@ -97,7 +112,7 @@ extern "C" void audio_norm_cu(const ap_uint<128>* mel, ap_uint<128>* tensor, ap_
         first.range(63, 32) = frames;
         first.range(95, 64) = mels;
         first.range(127, 96) = 16 * pitch_words;
-        second.range(31, 0) = 16 * pitch_words * mels;  // below 2^26
+        second.range(31, 0) = 16 * pitch_words * row_count;  // below 2^26
     }
     result[0] = first;
     result[1] = second;

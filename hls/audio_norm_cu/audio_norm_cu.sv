@@ -119,7 +119,8 @@ module audio_norm_cu
   // ---- Arguments and sizes, step by step ----
   localparam logic [2:0] CheckClocks = 3'd4;
 
-  logic         refused_q, fits_q, half;
+  logic         refused_q, fits_q, half, by_frames;
+  logic [15:0]  row_values, rows;    // of the tensor
   logic [14:0]  pitch_q;             // words of a row
   logic [21:0]  words_q, values_q;   // of the tensor and of the values in `mel`
   logic [31:0]  statistics_upper_q;  // word address of the statistics
@@ -127,7 +128,10 @@ module audio_norm_cu
   logic         carry_q;
   logic         counted_refused_q, rule_refused_q;
 
-  assign half = arguments_q.format[0];
+  assign half       = arguments_q.format[0];
+  assign by_frames  = arguments_q.format[1];
+  assign row_values = by_frames ? 16'(arguments_q.mels[7:0]) : arguments_q.frames[15:0];
+  assign rows       = by_frames ? arguments_q.frames[15:0] : 16'(arguments_q.mels[7:0]);
 
   always_ff @(posedge clk) begin
     if (begins) arguments_q <= registers;
@@ -140,12 +144,11 @@ module audio_norm_cu
                  arguments_q.frames[31:16] != '0 ||
                  arguments_q.mels == '0 ||
                  arguments_q.mels > 32'd128 || arguments_q.mels[1:0] != '0 ||
-                 arguments_q.format > 32'd1 || arguments_q.mel[3:0] != '0 ||
+                 arguments_q.format > 32'd3 || arguments_q.mel[3:0] != '0 ||
                  arguments_q.tensor[3:0] != '0 || arguments_q.result[3:0] != '0;
-    pitch_q   <= half ? 15'((17'(arguments_q.frames[15:0]) + 17'd7) >> 3)
-                      : 15'((17'(arguments_q.frames[15:0]) + 17'd3) >> 2);
+    pitch_q   <= half ? 15'((17'(row_values) + 17'd7) >> 3) : 15'((17'(row_values) + 17'd3) >> 2);
     values_q  <= arguments_q.frames[15:0] * arguments_q.mels[7:2];
-    words_q   <= pitch_q * arguments_q.mels[7:0];
+    words_q   <= 22'(pitch_q * rows);
     fits_q    <= {6'b0, words_q} <= arguments_q.tensor_capacity[31:4];
     {carry_q, statistics_lower_q} <= {1'b0, arguments_q.mel[31:4]} + 29'(values_q);
     statistics_upper_q            <= arguments_q.mel[63:32] + 32'(carry_q);
@@ -230,6 +233,7 @@ module audio_norm_cu
     .counted_i   (arguments_q.counted[15:0]),
     .mels_i      (arguments_q.mels[7:0]),
     .half_i      (half),
+    .by_frames_i (by_frames),
     .std_floor_i (arguments_q.std_floor),
     .least_i     (arguments_q.least[23:0]),
     .rescale_i   (arguments_q.scale != '0),
@@ -248,7 +252,7 @@ module audio_norm_cu
   // ---- The tensor ----
   logic        rows_done, write_idle, write_error, run_valid, run_ready;
   logic [63:0] run_address;
-  logic [5:0]  run_words;
+  logic [21:0] run_words;
 
   tensor_rows u_rows (
     .clk_i    (clk),
@@ -258,6 +262,8 @@ module audio_norm_cu
     .pitch_i  (pitch_q),
     .mels_i   (arguments_q.mels[7:0]),
     .half_i   (half),
+    .by_frames_i(by_frames),
+    .all_words_i(words_q),
     .done_o   (rows_done),
     .address_o(run_address),
     .words_o  (run_words),

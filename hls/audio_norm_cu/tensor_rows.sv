@@ -15,10 +15,12 @@ module tensor_rows
   input  logic [14:0] pitch_i,    // words of a row
   input  logic [7:0]  mels_i,     // rows
   input  logic        half_i,     // float16: a tile has 16 words of a row, else 32
+  input  logic        by_frames_i,  // words come in the order of the tensor: one run of them all
+  input  logic [21:0] all_words_i,
   output logic        done_o,
 
   output logic [63:0] address_o,
-  output logic [5:0]  words_o,
+  output logic [21:0] words_o,
   output logic        valid_o,
   input  logic        ready_i
 );
@@ -44,7 +46,7 @@ module tensor_rows
   assign last_row   = mel_q == 8'd1;
   assign last_tile  = left_q <= 15'(tile_words);
   assign word       = row_q + 22'(column_q);
-  assign words_o    = last_tile ? left_q[5:0] : tile_words;
+  assign words_o    = by_frames_i ? all_words_i : 22'(last_tile ? left_q[5:0] : tile_words);
   assign valid_o    = state_q == StOffer;
   assign done_o     = state_q == StDone;
 
@@ -56,7 +58,9 @@ module tensor_rows
         StDone:  if (start_i) state_q <= StLower;
         StLower: state_q <= StUpper;
         StUpper: state_q <= StOffer;
-        default: if (ready_i) state_q <= last_row && last_tile ? StDone : StLower;
+        default: begin
+          if (ready_i) state_q <= by_frames_i || (last_row && last_tile) ? StDone : StLower;
+        end
       endcase
     end
   end

@@ -96,7 +96,7 @@ uint32_t normalised(int32_t value, const Band& band, uint32_t format) {
 }  // namespace
 
 void mel_normalize(hls::stream<ap_uint<128>>& words, uint32_t frames, uint32_t counted, uint32_t mels, uint32_t format,
-                   const NormRule& rule, hls::stream<ap_uint<128>>& out) {
+                   uint32_t rows, const NormRule& rule, hls::stream<ap_uint<128>>& out) {
     Band bands[MAX_MELS];
     int32_t tile[TILE_FRAMES][MAX_MELS];
 #pragma HLS ARRAY_PARTITION variable = tile cyclic factor = 8 dim = 1
@@ -120,17 +120,20 @@ void mel_normalize(hls::stream<ap_uint<128>>& words, uint32_t frames, uint32_t c
                 tile[i / (mels / 4)][4 * (i % (mels / 4)) + k] = value < rule.least ? rule.least : value;
             }
         }
-        for (uint32_t band = 0; band < mels; band++) {
+        const bool by_frames = rows == ROWS_OF_FRAMES;
+        const uint32_t outer_count = by_frames ? count : mels, inner_count = by_frames ? mels : count;
+        for (uint32_t outer = 0; outer < outer_count; outer++) {
 #pragma HLS LOOP_TRIPCOUNT max = 128
-            for (uint32_t frame = 0; frame < count; frame += in_a_word) {
+            for (uint32_t inner = 0; inner < inner_count; inner += in_a_word) {
 #pragma HLS PIPELINE II = 1
 #pragma HLS LOOP_TRIPCOUNT max = 32
                 ap_uint<128> word = 0;
                 for (uint32_t k = 0; k < 8; k++) {
 #pragma HLS UNROLL
-                    if (k < in_a_word && frame + k < count && first + frame + k < counted) {
+                    const uint32_t frame = by_frames ? outer : inner + k, band = by_frames ? inner + k : outer;
+                    if (k < in_a_word && inner + k < inner_count && first + frame < counted) {
                         word.range(width * k + width - 1, width * k) =
-                            normalised(tile[frame + k][band], bands[band], format);
+                            normalised(tile[frame][band], bands[band], format);
                     }
                 }
                 out.write(word);

@@ -9,7 +9,8 @@
 //             last place makes where both std and std_floor are next to 0; a float16 besides within half its last place.
 // Interface   words in: a word of statistics for each band (low 8 bytes: sum q, int64; high 8 bytes: sum q^2, uint64,
 //             of the frames that count), then the values of all frames, frame after frame, `mels` of them each, four
-//             in a word, float32, multiples of 2^-18; q = value * 2^18. Words out: frames go in tiles of TILE_FRAMES,
+//             in a word, float32, multiples of 2^-18; q = value * 2^18. Words out, with ROWS_OF_FRAMES: frame after frame,
+//             each in whole words, zeros behind its last band. With ROWS_OF_BANDS: frames go in tiles of TILE_FRAMES,
 //             the last one shorter; of each tile the bands in turn, each with its frames in whole words, zeros behind
 //             the last frame that counts; float32 or float16, rounded to nearest even.
 // Throughput  a band's statistics in six clocks, then four values a clock.
@@ -32,6 +33,7 @@
 namespace headrace {
 
 enum TensorFormat : unsigned { TENSOR_FLOAT32 = 0, TENSOR_FLOAT16 = 1 };
+enum TensorRows : unsigned { ROWS_OF_BANDS = 0, ROWS_OF_FRAMES = 1 };
 
 constexpr unsigned MAX_MELS = 128;
 constexpr unsigned TILE_FRAMES = 128;
@@ -47,6 +49,6 @@ struct NormRule {
 constexpr uint32_t VARIANCE_FLOOR = 0xFFFF, WHOLE_VARIANCE = 1 << 16;
 
 void mel_normalize(hls::stream<ap_uint<128>>& words, uint32_t frames, uint32_t counted, uint32_t mels, uint32_t format,
-                   const NormRule& rule, hls::stream<ap_uint<128>>& out);
+                   uint32_t rows, const NormRule& rule, hls::stream<ap_uint<128>>& out);
 
 }  // namespace headrace

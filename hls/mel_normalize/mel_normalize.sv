@@ -7,7 +7,7 @@
 // Reference   mel_normalize.cpp, word for word.
 // Interface   `start_i` for a clock while `idle_o`, settings stable until `idle_o` again. In come a
 //             word of statistics for each band, then the frames' values, four in a word; out go
-//             tiles of 128 frames, in each the bands in turn.
+//             tiles of 128 frames, in each the bands in turn, or the frames with `by_frames_i`.
 // Throughput  a word of statistics in six clocks; four values a clock in, and beside it four values
 //             a clock out.
 // Latency     the first word goes out when the first tile is full and 20 slots of six clocks after
@@ -28,6 +28,7 @@ module mel_normalize
   input  logic [15:0]  counted_i,    // 1 to frames_i, from the first
   input  logic [7:0]   mels_i,       // 4 to 128, a multiple of 4
   input  logic         half_i,       // float16, else float32
+  input  logic         by_frames_i,  // rows of the output are frames, else bands
   input  logic [31:0]  std_floor_i,  // LSB 2^-40
   input  log_mel_t     least_i,      // values below are taken as this one
   input  logic         rescale_i,    // by the next two; else by each band's statistics
@@ -214,15 +215,15 @@ module mel_normalize
     end
   end
 
-  // ---- Giving tiles out: four frames of a band in a clock ----
+  // ---- Giving tiles out: four frames of a band in a clock, or four bands of a frame ----
   localparam int unsigned Stages = 15;  // two of the memories, the choice of the band, norm_lane's
 
   logic        go, read, last_group, last_band;
-  logic [6:0]  band_q;
-  logic [4:0]  group_q;                // of four frames
+  logic [6:0]  row_q;                   // a band, or a frame of the tile
+  logic [4:0]  group_q;                 // of four in the row
   logic [7:0]  drain_frames, drain_kept;
-  logic [4:0]  final_group;            // of a band
-  logic [3:0]  present;                 // frames of the group that the tile has and that count
+  logic [4:0]  final_group;             // of a row
+  logic [3:0]  present;                 // values of the group that are there and count
   logic [Stages:1] valid_q, odd_q;
   logic [3:0][31:0] bits;
 
@@ -231,53 +232,45 @@ module mel_normalize
   assign drain_frames = tile_frames_q[drain_tile_q];
   assign drain_kept   = tile_kept_q[drain_tile_q];
   // In float16 two groups make a word.
-  assign final_group  = 5'((drain_frames - 1'b1) >> 2) | 5'(half_i);
+  assign final_group  = (by_frames_i ? last_word_q : 5'((drain_frames - 1'b1) >> 2)) | 5'(half_i);
   assign last_group   = group_q == final_group;
-  assign last_band    = band_q == last_band_q;
+  assign last_band    = {1'b0, row_q} == (by_frames_i ? drain_frames - 1'b1 : 8'(last_band_q));
   assign drained      = go && read && last_group && last_band;
   assign empty        = full_q == '0 && valid_q == '0 && !word_valid_o;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni || start_i) begin
       drain_tile_q <= 1'b0;
-      band_q       <= '0;
+      row_q        <= '0;
       group_q      <= '0;
       valid_q      <= '0;
     end else if (go) begin
       valid_q <= {valid_q[Stages-1:1], read};
       if (read) begin
         group_q <= last_group ? '0 : group_q + 1'b1;
-        if (last_group) band_q <= last_band ? '0 : band_q + 1'b1;
+        if (last_group) row_q <= last_band ? '0 : row_q + 1'b1;
         if (last_group && last_band) drain_tile_q <= !drain_tile_q;
       end
     end
   end
 
   for (genvar k = 0; k < 4; k++) begin : gen_present
-    assign present[k] = {1'b0, group_q, 2'(k)} < drain_kept;
+    assign present[k] = by_frames_i ? {1'b0, row_q} < drain_kept && group_q <= last_word_q
+                                    : {1'b0, group_q, 2'(k)} < drain_kept;
   end
 
-  (* ram_style = "block" *) mean_t  means[MaxMels];
-  (* ram_style = "block" *) scale_t scales[MaxMels];
-  mean_t           mean_1_q, mean_2_q, mean_3_q;
-  scale_t          scale_1_q, scale_2_q, scale_3_q;
-  logic [1:0]      lane_1_q, lane_2_q;  // of the word
+  mean_t  [3:0]    mean_1_q;            // of four bands
+  scale_t [3:0]    scale_1_q;
+  logic [4:0]      bands;               // which four
+  logic [1:0]      lane_1_q, lane_2_q;  // the band of the word, or the frame of the four
   logic [3:0]      keep_1_q, keep_2_q, keep_3_q;
+  log_mel_t [3:0][3:0] word_2_q;        // by the frame of the four, and the band of the word
 
-  always_ff @(posedge clk_i) begin
-    if (mean_valid) means[mean_band] <= mean;
-    if (scale_valid) scales[scale_band] <= scale;
-    if (go) begin
-      mean_1_q  <= means[band_q];
-      scale_1_q <= scales[band_q];
-    end
-  end
+  assign bands = by_frames_i ? group_q : row_q[6:2];
 
   always_ff @(posedge clk_i) begin
     if (go) begin
-      {mean_3_q, mean_2_q}   <= {mean_2_q, rescale_i ? mean_i : mean_1_q};
-      {scale_3_q, scale_2_q} <= {scale_2_q, rescale_i ? scale_i : scale_1_q};
-      {lane_2_q, lane_1_q}   <= {lane_1_q, band_q[1:0]};
+      {lane_2_q, lane_1_q}   <= {lane_1_q, row_q[1:0]};
       {keep_3_q, keep_2_q, keep_1_q} <= {keep_2_q, keep_1_q, present};
       odd_q <= {odd_q[Stages-1:1], group_q[0]};
     end
@@ -285,9 +278,26 @@ module mel_normalize
 
   for (genvar k = 0; k < 4; k++) begin : gen_lane
     (* ram_style = "ultra" *) logic [95:0] memory[2048];
-    logic [95:0]     word_1_q;
-    logic [3:0][23:0] word_2_q;
-    log_mel_t        value_3_q;
+    (* ram_style = "distributed" *) mean_t  means[MaxMels/4];
+    (* ram_style = "distributed" *) scale_t scales[MaxMels/4];
+    logic [95:0] word_1_q;
+    log_mel_t    value_3_q;
+    mean_t       mean_2_q, mean_3_q;
+    scale_t      scale_2_q, scale_3_q;
+    logic [1:0]  band;  // of the four
+
+    assign band = by_frames_i ? 2'(k) : lane_1_q;
+
+    always_ff @(posedge clk_i) begin
+      if (mean_valid && mean_band[1:0] == 2'(k)) means[mean_band[6:2]] <= mean;
+      if (scale_valid && scale_band[1:0] == 2'(k)) scales[scale_band[6:2]] <= scale;
+      if (go) begin
+        mean_1_q[k]            <= means[bands];
+        scale_1_q[k]           <= scales[bands];
+        {mean_3_q, mean_2_q}   <= {mean_2_q, rescale_i ? mean_i : mean_1_q[band]};
+        {scale_3_q, scale_2_q} <= {scale_2_q, rescale_i ? scale_i : scale_1_q[band]};
+      end
+    end
 
     always_ff @(posedge clk_i) begin
       if (write_q[2] && write_bank_q[2] == 2'(k)) memory[write_address_q[2]] <= written;
@@ -295,9 +305,10 @@ module mel_normalize
 
     always_ff @(posedge clk_i) begin
       if (go) begin
-        word_1_q  <= memory[{drain_tile_q, group_q, band_q[6:2]}];
-        word_2_q  <= word_1_q;
-        value_3_q <= word_2_q[lane_2_q];
+        word_1_q    <= memory[by_frames_i ? {drain_tile_q, row_q[6:2], group_q}
+                                          : {drain_tile_q, group_q, row_q[6:2]}];
+        word_2_q[k] <= word_1_q;
+        value_3_q   <= by_frames_i ? word_2_q[lane_2_q][k] : word_2_q[k][lane_2_q];
       end
     end
 

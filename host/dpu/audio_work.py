@@ -32,7 +32,7 @@ def mel_cu_clocks(spec: AudioSpec, samples: int, rate: int = TARGET_HZ) -> int:
 def norm_cu_clocks(spec: AudioSpec, samples: int, rate: int = TARGET_HZ) -> int:
     """Return the clocks of CU B for the frames of such a file."""
     frames = unit_frames(spec, spec.resampled(samples, rate))
-    return norm_cycles(frames, spec.n_mels, element_bytes=value_bytes(spec))
+    return norm_cycles(frames, spec.n_mels, element_bytes=value_bytes(spec), by_frames=not spec.bands_first)
 
 
 def value_bytes(spec: AudioSpec) -> int:
@@ -56,4 +56,5 @@ def audio_work(spec: AudioSpec) -> AudioWork:
         check(spec)
     except UsageError as error:
         return AudioWork(tensor_bytes, str(error), longest_s=spec.longest_s)
-    return AudioWork(tensor_bytes, mel_plan(spec), spec.n_mels, value_bytes(spec), spec.longest_s)
+    by_frames = not spec.bands_first
+    return AudioWork(tensor_bytes, mel_plan(spec), spec.n_mels, value_bytes(spec), spec.longest_s, by_frames)

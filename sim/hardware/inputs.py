@@ -201,6 +201,7 @@ class AudioWork:
         n_mels: The number of bands.
         value_bytes: Bytes of a value that CU B writes.
         longest_s: The longest sound that the feature extractor takes, in seconds.
+        by_frames: Whether rows of the tensor that CU B writes are frames, otherwise bands.
     """
 
     tensor_bytes: Callable[[int], int] = _nemo_bytes
@@ -208,6 +209,7 @@ class AudioWork:
     n_mels: int = MELS
     value_bytes: int = MEL_BYTES
     longest_s: float = math.inf
+    by_frames: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +257,7 @@ class Audio:
 
         def norm(sizes: Values) -> Values:
             frames = _each(plan.frames, self._samples(sizes))
-            return _each(lambda count: _norm_clocks(count, work.n_mels, work.value_bytes), frames)
+            return _each(lambda count: _norm_clocks(count, work.n_mels, work.value_bytes, work.by_frames), frames)
 
         return {MEL_CU: mel, NORM_CU: norm}
 
@@ -304,8 +306,8 @@ def _mel_clocks(samples: int, n_mels: int, plan: MelPlan) -> int:
 
 
 @cache
-def _norm_clocks(frames: int, n_mels: int, value_bytes: int) -> int:
-    return norm_cycles(frames, n_mels, element_bytes=value_bytes)
+def _norm_clocks(frames: int, n_mels: int, value_bytes: int, by_frames: bool) -> int:
+    return norm_cycles(frames, n_mels, element_bytes=value_bytes, by_frames=by_frames)
 
 
 def _each(function: Callable[[int], int], counts: Values) -> Values:

@@ -14,6 +14,7 @@ from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.hw_emu import KernelModel, MemoryModel
 
 FORMATS = ("float32", "float16")
+BY_FRAMES = 2  # of `format`: rows of the tensor are frames
 STD_FLOOR = round(1e-5 * 2**40)
 PLACES = 18  # binary ones of a log-mel value
 UNTOUCHED = 0xA5
@@ -33,15 +34,17 @@ class NormResult:
     record: tuple[int, ...]
     memory: NDArray[np.uint8]
 
-    def tensor(self, dtype: str) -> NDArray[np.float64]:
-        """(mels, frames). Checks pitch, size, and the zeros behind the last frame."""
+    def tensor(self, dtype: str, by_frames: bool = False) -> NDArray[np.float64]:
+        """(mels, frames), also of a tensor whose rows are frames. Checks pitch, size, and the zeros behind each row."""
         assert self.status == Status.OK
         frames, mels, pitch, size, *rest = self.record
-        assert pitch == -(-frames * np.dtype(dtype).itemsize // 16) * 16 and size == mels * pitch and rest == [0, 0, 0]
-        rows = self.memory[:size].view(dtype).reshape(mels, -1)
-        assert not rows[:, frames:].view(np.uint8).any(), "no zeros behind the last frame"
+        count, length = (frames, mels) if by_frames else (mels, frames)
+        assert pitch == -(-length * np.dtype(dtype).itemsize // 16) * 16 and size == count * pitch and rest == [0, 0, 0]
+        rows = self.memory[:size].view(dtype).reshape(count, -1)
+        assert not rows[:, length:].view(np.uint8).any(), "no zeros behind a row"
         assert (self.memory[size:] == UNTOUCHED).all(), "bytes behind the tensor were written"
-        return rows[:, :frames].astype(np.float64)
+        values = rows[:, :length].astype(np.float64)
+        return values.T if by_frames else values
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,8 @@ def contents(q: NDArray[np.int64], sums=None, squares=None, *, counted=None) -> 
 
 
 def tensor_bytes(frames: int, mels: int, format: int) -> int:
-    return -(-frames * (2 if format else 4) // 16) * 16 * mels
+    rows, values = (frames, mels) if format & BY_FRAMES else (mels, frames)
+    return -(-values * (2 if format & 1 else 4) // 16) * 16 * rows
 
 
 def arguments(

@@ -15,7 +15,7 @@ constexpr int OK = 0, TOO_LONG = 1, TOO_MUCH = 2;
 // receives those, from the start, of the last statistics and the last value taken, of the last band's scale, of the first
 // and the last word given, and of being idle again.
 extern "C" int rtl_mel_normalize(const uint64_t* words, uint64_t count, uint32_t frames, uint32_t counted,
-                                 uint32_t mels, uint32_t half, uint32_t std_floor, int32_t least, int32_t mean,
+                                 uint32_t mels, uint32_t format, uint32_t std_floor, int32_t least, int32_t mean,
                                  uint32_t scale, uint32_t pauses_in,
                                  uint32_t pauses_out, uint32_t seed, uint64_t reset_at, uint64_t* out, uint64_t out_words, uint64_t* clocks) {
     static Bench<Vmel_normalize> bench;
@@ -24,7 +24,8 @@ extern "C" int rtl_mel_normalize(const uint64_t* words, uint64_t count, uint32_t
     model.frames_i = frames;
     model.counted_i = counted;
     model.mels_i = mels;
-    model.half_i = half;
+    model.half_i = format & 1;
+    model.by_frames_i = format >> 1;
     model.std_floor_i = std_floor;
     model.least_i = least & 0xFFFFFF;
     model.rescale_i = scale != 0;

@@ -9,6 +9,7 @@ import cu_rtlsim
 import numpy as np
 import pytest
 from norm_cu import (
+    BY_FRAMES,
     FORMATS,
     PLACES,
     STATISTICS,
@@ -104,6 +105,24 @@ def test_bands_are_normalised_over_the_whole_input(frames, mels, format):
 def test_frames_that_do_not_count_are_zeros(frames, counted, format):
     got = check(speech(frames, 20), format, counted=counted)
     assert not got[:, counted:].any() and (counted == 1 or got[:, :counted].all(0).any())
+
+
+@pytest.mark.parametrize("format", [0, 1], ids=FORMATS)
+@pytest.mark.parametrize(
+    ("frames", "mels"), [(1, 4), (2, 12), (3, 80), (127, 20), (128, 4), (129, 128), (300, 36), (1000, 8)]
+)
+def test_rows_of_frames_have_the_same_values(frames, mels, format):
+    """Also with frames that do not count, and with one mean and factor for all bands."""
+    mel = contents(speech(frames, mels))
+    for counted, rule in (
+        (frames, STATISTICS),
+        (max(1, frames - 1), STATISTICS),
+        (frames, (0, 1 << 20, 8 << 24 | 1 << 23)),
+    ):
+        settings = {"counted": counted, "rule": rule}
+        expected = run_csim(mel, frames, mels, format=format, **settings).tensor(FORMATS[format])
+        done, _ = on_cpp_and_rtl(mel, frames, mels, format=format | BY_FRAMES, **settings)
+        assert np.array_equal(done.tensor(FORMATS[format], by_frames=True), expected)
 
 
 @pytest.mark.parametrize("frames", [2, 3, 128, 300])
@@ -241,7 +260,7 @@ def odd_record(seed: int) -> tuple[np.ndarray, dict[str, int]]:
     rng = np.random.default_rng([seed, 7])
     frames = int(rng.choice([1, 2, 3, rng.integers(4, 140), rng.integers(1, 400)]))
     mels = 4 * int(rng.integers(1, 33)) if frames < 150 else 4 * int(rng.integers(1, 4))
-    format = int(rng.integers(2))
+    format = int(rng.integers(4))
     mel = odd_contents(rng, frames, mels)
     needed = tensor_bytes(frames, mels, format)
     std_floor = int(rng.choice([0, 1, STD_FLOOR, STD_FLOOR, rng.integers(1 << 32), 0xFFFFFFFF]))
@@ -266,7 +285,7 @@ def odd_record(seed: int) -> tuple[np.ndarray, dict[str, int]]:
                 ("mels", 2),
                 ("mels", 132),
                 ("mels", 1 << 31),
-                ("format", 2),
+                ("format", 4),
                 ("rule", (1 << 23, 0, 0)),
                 ("rule", (-(1 << 23) - 1, 0, 0)),
                 ("rule", (0, 0, 1 << 23)),
@@ -336,7 +355,7 @@ def test_a_buffer_that_is_too_small_is_left_alone_and_the_sizes_are_told(frames,
         {"mels": 132},
         {"mels": 256},
         {"mels": 0x80000004},
-        {"format": 2},
+        {"format": 4},
         {"format": 0x80000000},
     ],
 )
@@ -427,13 +446,14 @@ def test_a_request_takes_at_most_two_clocks_a_value_and_1600(frames, mels, forma
 
 @pytest.mark.quick(40)
 @pytest.mark.parametrize("latency", [1, 120, 300])
-@pytest.mark.parametrize("format", [0, 1], ids=FORMATS)
+@pytest.mark.parametrize("format", [0, 1, 2, 3], ids=[*FORMATS, *(f"{each} by frames" for each in FORMATS)])
 @pytest.mark.parametrize("mels", [4, 80])
 @pytest.mark.parametrize("frames", [1, 2, 9, 33, 100, 128, 129, 140, 257, 1000, pytest.param(3501, marks=SLOW)])
 def test_clocks_follow_the_model(frames, mels, format, latency):
     """Buffers begin where pages do, as XRT has them. How many frames count makes no difference."""
-    behind, counted = MemoryModel(latency=latency), max(1, frames - format)
+    half, by_frames = format & 1, bool(format & BY_FRAMES)
+    behind, counted = MemoryModel(latency=latency), max(1, frames - half)
     mel = contents(speech(frames, mels), counted=counted)
     done = run_rtlsim(mel, frames, mels, counted=counted, format=format, behind=behind, stagger=0)
-    expected = norm_cycles(frames, mels, element_bytes=4 >> format, latency=latency)
+    expected = norm_cycles(frames, mels, element_bytes=4 >> half, by_frames=by_frames, latency=latency)
     assert done.counters["cycles"] == pytest.approx(expected, rel=0.01)

@@ -8,7 +8,7 @@ import csim
 import numpy as np
 import pytest
 import rtlsim
-from norm_cu import STATISTICS, STD_FLOOR, contents
+from norm_cu import BY_FRAMES, STATISTICS, STD_FLOOR, contents
 from numpy.typing import NDArray
 
 NEVER = (1 << 64) - 1
@@ -44,7 +44,9 @@ def words_of(frames: int, mels: int, *, seed: int = 1) -> NDArray[np.uint64]:
 
 
 def given(frames: int, mels: int, half: int) -> int:
-    """Words that come out."""
+    """Words that come out. 2 is added to `half` where rows are frames."""
+    if half & BY_FRAMES:
+        return frames * -(-mels // (8 if half & 1 else 4))
     return sum(-(-min(128, frames - first) // (8 if half else 4)) for first in range(0, frames, 128)) * mels
 
 
@@ -98,6 +100,17 @@ def test_cpp_and_rtl_give_the_same_words_whatever_pauses_there_are(frames, mels,
     expected = run_csim(words, frames, mels, half)
     for seed, pauses in enumerate([(0, 0), (60, 0), (0, 60), (200, 30), (30, 200), (128, 128)]):
         assert np.array_equal(run_rtl(words, frames, mels, half, pauses=pauses, seed=seed)[0], expected), pauses
+
+
+@pytest.mark.parametrize("half", [0, 1])
+@pytest.mark.parametrize(("frames", "mels"), [(1, 4), (5, 12), (129, 80), (260, 20)])
+def test_rows_of_frames_are_the_same_in_both_with_pauses_on_both_sides(frames, mels, half):
+    words = words_of(frames, mels)
+    for counted in sorted({1, max(1, frames - 1), frames}):
+        expected = run_csim(words, frames, mels, half | BY_FRAMES, counted=counted)
+        for seed, pauses in enumerate([(0, 0), (60, 30), (30, 200)]):
+            found, _ = run_rtl(words, frames, mels, half | BY_FRAMES, counted=counted, pauses=pauses, seed=seed)
+            assert np.array_equal(found, expected), (counted, pauses)
 
 
 @pytest.mark.parametrize("half", [0, 1])

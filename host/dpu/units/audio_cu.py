@@ -48,6 +48,7 @@ STATISTICS_BYTES = 16  # for each band, after the log-mels
 PROGRAM_BYTES = 6144  # at the start of `tables`, before the taps: the filterbank's program, and the window
 MAX_SAMPLES = 65535 * 160 - 1  # of a sound at 16 kHz
 LARGEST_LOG = 32  # of a log-mel
+ROWS_OF_FRAMES = 2  # of CU B's `format`
 NO_LEAST = -(1 << 23)  # least of all log-mels
 VARIANCE_ONE, WHOLE_VARIANCE = 1 << 36, 1 << 16  # of what is added to a variance; and a variance over all frames
 FACTOR_BITS, FACTOR_SHIFT = 24, 31  # a factor is n * 2^(shift - 31), n of 24 bits
@@ -283,13 +284,14 @@ class NormCu(Cu):
         self, mel: Any, frames: int, greatest: int, timeout_s: float
     ) -> tuple[NDArray[Any], Mapping[str, int] | None]:
         """Return the tensor (n_mels, `frames`) in `spec.dtype` for the content of `mel`, which a MelCu left with its
-        greatest value, and the clocks.
+        greatest value, and the clocks. In memory its order is that of the spec.
 
         It blocks for at most about `timeout_s`. Raises CuLost if the CU hung or ended in an error state, or a transfer
         failed."""
         spec, dtype = self._spec, np.dtype(self._spec.dtype)
-        pitch = -(-frames * dtype.itemsize // 16) * 16
-        size = pitch * spec.n_mels
+        rows, values = (spec.n_mels, frames) if spec.bands_first else (frames, spec.n_mels)
+        pitch = -(-values * dtype.itemsize // 16) * 16
+        size = pitch * rows
         try:
             if size > self._tensor.size():
                 self._tensor = self._buffer(size, argument=1)
@@ -302,15 +304,16 @@ class NormCu(Cu):
                 spec.counted(frames),
                 spec.n_mels,
                 self._tensor.size(),
-                AUDIO_FORMATS.index(spec.dtype),
+                AUDIO_FORMATS.index(spec.dtype) | (0 if spec.bands_first else ROWS_OF_FRAMES),
                 *(as_int(value % 2**32) for value in norm_registers(spec, greatest).values()),
             )
             if words[0] != Status.OK or words[3] != pitch:
                 raise ValueError(f"it ended with status {words[0]} and rows of {words[3]} bytes")
-            rows = self._fetch(self._tensor, size).view(dtype).reshape(spec.n_mels, -1)
+            fetched = self._fetch(self._tensor, size).view(dtype).reshape(rows, -1)
         except (RuntimeError, ValueError) as error:
             raise CuLost(f"{self.name}: {error}") from error
-        return rows[:, :frames].copy(), self.counters  # a copy, as the next request reuses the buffer
+        tensor = fetched[:, :values].copy()  # as the next request reuses the buffer
+        return tensor if spec.bands_first else tensor.T, self.counters
 
     def probe(self, timeout_s: float) -> bool:
         """Return whether the CU makes the same of zeros everywhere, in a buffer that held other values."""
@@ -424,7 +427,9 @@ def _lengthened(values: NDArray[Any], spec: AudioSpec) -> NDArray[Any]:
         return values
     rule = spec.normalize
     padding = rule.offset * rule.factor if isinstance(rule, Rescale) else 0.0
-    return np.pad(values, ((0, 0), (0, frames - values.shape[1])), constant_values=values.dtype.type(padding))
+    made = np.full((len(values), frames), padding, values.dtype, order="C" if spec.bands_first else "F")
+    made[:, : values.shape[1]] = values
+    return made
 
 
 def check(spec: AudioSpec) -> None:

@@ -226,7 +226,13 @@ TO_DONE: Final = 8
 
 
 def norm_cycles(
-    frames: int, mels: int, *, element_bytes: int = 4, latency: int = 120, max_outstanding: int = 32
+    frames: int,
+    mels: int,
+    *,
+    element_bytes: int = 4,
+    by_frames: bool = False,
+    latency: int = 120,
+    max_outstanding: int = 32,
 ) -> int:
     """Return the clocks from start to done of audio_norm_cu, for buffers at whole pages.
 
@@ -234,33 +240,42 @@ def norm_cycles(
         frames: The number of frames.
         mels: The number of bands.
         element_bytes: The bytes of an output value, 4 or 2.
+        by_frames: Rows of the output are frames, otherwise bands.
         latency: Clocks from an address to its first word, and from the last word of a write to its confirmation. The
             words under way hide some 400 of the latter.
         max_outstanding: Bursts that memory takes without having confirmed them.
     """
     in_a_word = WORD // element_bytes
-    pitch = ceil(frames / in_a_word)
+    pitch = ceil((mels if by_frames else frames) / in_a_word)
     taken = latency + TO_STATISTICS + SLOT * mels
     scaled = taken + SLOT * SLOTS
     filled = taken + max(latency + TO_VALUES, VALUES_AFTER)
     emptied = deque([0, 0], 2)  # the clocks in which the reading of the last two tiles ended
     confirmed = deque([0] * max_outstanding, max_outstanding)  # the clocks of the last bursts
-    issued = written = 0
+    issued = written = waiting = 0  # waiting: words of a burst that goes on in the next tile
     for first in range(0, frames, TILE_FRAMES):
         count = min(TILE_FRAMES, frames - first)
         filled = max(filled, emptied[0]) + count * mels // 4
         read = max(filled + TO_TILE, emptied[1], scaled)
-        for row in range(mels):
-            at = row * pitch + first // in_a_word
-            left = ceil(count / in_a_word)
-            gap = ROW
+        last = first + count == frames
+        # Where each run of words begins, and its words
+        runs = (
+            [(first * pitch, count * pitch)]
+            if by_frames
+            else [(row * pitch + first // in_a_word, ceil(count / in_a_word)) for row in range(mels)]
+        )
+        for at, left in runs:
+            gap = BURST if by_frames else ROW
             while left:
                 size = min(left, BURST_WORDS - at % BURST_WORDS)
                 read = max(read + size * (in_a_word // 4), written - AHEAD)
+                at, left, waiting = at + size, left - size, waiting + size
+                if by_frames and not (last and not left) and at % BURST_WORDS:
+                    continue
                 issued = max(issued + gap, read + TO_ISSUE, confirmed[0])
-                written = max(written, issued) + size
+                written = max(written, issued) + waiting
                 confirmed.append(written + latency)
-                at, left, gap = at + size, left - size, BURST
+                waiting, gap = 0, BURST
         emptied.append(read)
     return written + 2 * latency + TO_DONE
 
