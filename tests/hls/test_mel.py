@@ -32,9 +32,9 @@ from headrace.sim.hardware.dpu.audio import MelPlan, mel_cycles
 
 DEFAULT = AudioSpec()
 # Bounds in natural-log units, in docs/explanation/exactness.md, too.
-ERROR_999 = 1.5e-4
+ERROR_999 = 5e-5
 ERROR_HIGH = 5e-4
-ERROR_ALL = 4e-3
+ERROR_ALL = 2e-3
 # Those of Whisper's features, in their own units
 WHISPER_999 = 2e-5
 WHISPER_ALL = 1e-4
