@@ -317,12 +317,16 @@ def test_clocks_are_as_the_model_computes_them(rate):
     """Within 1 %, from no sample on, with the taps loaded in the run or before."""
     mel_rtlsim(wav(speech(0.1, 44100), 44100), taps_rate=44100)
     loaded = 44100
-    for spec in (AudioSpec(), AudioSpec(n_mels=128), whisper(), whisper(128, 8000)):
+    for spec in (AudioSpec(), AudioSpec(n_mels=128), whisper(), whisper(128, 8000), kaldi(), phi4()):
         n_mels, plan = spec.n_mels, NEMO
         if spec.n_fft == 400:
             plan = MelPlan(True, "mirrored", spec.padded(0), spec.lengths.samples or NEMO.max_samples)
+        elif spec.ends is Ends.INSIDE:
+            plan = MelPlan(ends="inside", mean_removed=spec.remove_mean)
         last = filter_program(spec)[:, 0] >> np.uint64(50) & np.uint64(1)
         for samples in (0, 1, 300, 5000, 20000):
+            if not spec.frames(spec.resampled(samples, rate)):
+                continue
             data = wav(speech(20000 / rate, rate)[:samples], rate)
             found = mel_rtlsim(data, MEL, spec, taps_rate=rate, stagger=0).counters["cycles"]
             loads = rate not in (16000, loaded)

@@ -286,6 +286,7 @@ def test_features_of_kaldis_plans_are_the_cpus_within_their_bounds(xclbin, name)
             assert all(np.array_equal(done.tensors[extra], tensors[extra]) for extra in extras)
             off = np.abs(done.tensor.astype(np.float64) - expected)
             assert done.tensor.shape == expected.shape and done.tensor.dtype == expected.dtype
+            assert done.tensor.flags.c_contiguous
             print(f"{sound:10} {off.max():.1e} {np.quantile(off, 0.999):.1e}")
             bounds = (1e-4, 2e-5) if sound != "stereo" else (1e-2, 2e-3)  # samples are rounded to 2^-21
             assert off.max() < bounds[0] and np.quantile(off, 0.999) < bounds[1], sound
