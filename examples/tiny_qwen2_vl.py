@@ -5,6 +5,7 @@ nothing, but they depend on every token and every pixel. So it shows whether a s
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -21,25 +22,44 @@ TEMPLATE = """{% for m in messages %}<|im_start|>{{ m.role }}
 {% endif %}"""
 
 
-def tokenizer() -> transformers.PreTrainedTokenizerFast:
-    """Return a tokenizer whose tokens are bytes, and SPECIAL."""
+def byte_tokenizer(
+    special: Sequence[str], template: str | None, end: str = "<|im_end|>", **named: str
+) -> transformers.PreTrainedTokenizerFast:
+    """Return a tokenizer whose tokens are bytes, and special tokens.
+
+    Args:
+        special: Special tokens. The first is for padding.
+        template: The chat template, if the model has one.
+        end: The special token that ends an answer.
+        named: Further special tokens, by the names that they have as attributes.
+    """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     made = Tokenizer(models.BPE(vocab={each: number for number, each in enumerate(alphabet)}, merges=[]))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
-    made.add_special_tokens([*SPECIAL, "<|video_pad|>"])
+    made.add_special_tokens([*special, *named.values()])
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=made,
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
-        additional_special_tokens=[*SPECIAL[1:], "<|video_pad|>"],
-        chat_template=TEMPLATE,
+        eos_token=end,
+        pad_token=special[0],
+        additional_special_tokens=[*special[1:]],
+        extra_special_tokens=named,
+        chat_template=template,
     )
+
+
+def randomize(network: torch.nn.Module) -> None:
+    """Give a network random weights with which its answers depend on all of its inputs."""
+    with torch.no_grad():
+        for name, values in network.named_parameters():
+            if values.ndim > 1:
+                of_tokens = "embed" in name or "head" in name
+                values.normal_(0, 0.25 if of_tokens else 2 / values[0].numel() ** 0.5)
 
 
 def qwen2_vl(folder: Path, weights: bool = False, **settings: object) -> Path:
     """Write a Qwen2-VL to a folder: its processor, and a small random network if vLLM is to run it."""
-    tokens = tokenizer()
+    tokens = byte_tokenizer((*SPECIAL, "<|video_pad|>"), TEMPLATE)
     number = tokens.convert_tokens_to_ids
     processor = transformers.Qwen2VLProcessor(
         image_processor=transformers.Qwen2VLImageProcessor(**settings),
@@ -82,11 +102,7 @@ def qwen2_vl(folder: Path, weights: bool = False, **settings: object) -> Path:
         return folder
     torch.manual_seed(0)
     network = transformers.Qwen2VLForConditionalGeneration(config).float()
-    with torch.no_grad():
-        for name, values in network.named_parameters():
-            if values.ndim > 1:
-                of_tokens = "embed" in name or "head" in name
-                values.normal_(0, 0.25 if of_tokens else 2 / values.shape[-1] ** 0.5)
+    randomize(network)
     network.save_pretrained(folder)
     return folder
 

@@ -46,7 +46,9 @@ def render(
         Path | None, typer.Option(callback=readable, help="The DPU's container, in place of --target.")
     ] = None,
     image_cus: ImageCus = 4,
-    max_images: Annotated[int, typer.Option(min=1, max=65536, help="Largest number of images of a chat.")] = 256,
+    max_images: Annotated[
+        int, typer.Option(min=1, max=65536, help="Largest number of images and sounds of a chat.")
+    ] = 256,
     max_megapixels: MaxMegapixels = 100,
     max_body_mib: Annotated[int, typer.Option(min=1, max=4096, help="Largest request (MiB).")] = 256,
     timeout_s: Annotated[
@@ -54,7 +56,7 @@ def render(
     ] = 300.0,
     fetch_urls: Annotated[
         bool,
-        typer.Option("--fetch-urls", help="Fetch images from the http URLs of clients, also from this network."),
+        typer.Option("--fetch-urls", help="Fetch files from the http URLs of clients, also from this network."),
     ] = False,
     token_file: TokenFile = None,
     insecure: Insecure = False,
@@ -64,9 +66,10 @@ def render(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Serve OpenAI's chat protocol in front of vLLM, and make tokens and features of images in its place.
+    """Serve OpenAI's chat protocol in front of vLLM, and make tokens and features of images and sounds in its place.
 
-    At the start the engine renders three pictures, too. The command ends with an error unless both make the same.
+    At the start the engine renders a few images and sounds, too. The command ends with an error unless both make the
+    same.
 
     At SIGTERM or Ctrl-C it accepts no more requests, answers those in flight, and ends."""
     if engine is None or model is None:
@@ -89,7 +92,7 @@ def render(
     if xclbin is not None:
         read_container("--xclbin", xclbin)
     elif target != "cpu":
-        xclbin = cached_xclbin(DpuTarget(target), image_cus=image_cus)
+        xclbin = cached_xclbin(DpuTarget(target), image_cus=image_cus, mel_cus=1, norm_cus=1)
     limits = Limits(max_images, max_megapixels, fetch=fetch_urls)
     serve(
         RenderOptions(

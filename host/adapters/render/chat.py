@@ -121,7 +121,9 @@ def _messages(given: Any) -> tuple[list[dict[str, Any]], list[Source]]:
                 sources.append(source)
                 made.append({"type": source.kind})
             else:
-                raise BadInput(f"{there}: there is no part {part.get('type')!r}; give text, image_url or input_audio")
+                raise BadInput(
+                    f"{there}: there is no part {part.get('type')!r}; give text, image_url, audio_url or input_audio"
+                )
         messages.append({"role": message["role"], "content": made})
     return messages, sources
 

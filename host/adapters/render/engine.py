@@ -4,7 +4,7 @@ vLLM offers these calls with its option `--enable-scale-out`.
 """
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 import aiohttp
@@ -72,11 +72,19 @@ class Engine:
         Raises EngineRefused, with the status 404 if the engine has no such call, and EngineGone."""
         return await self._json("POST", "/v1/chat/completions/render", [json.dumps(body).encode()])
 
+    async def rendered_speech(self, model: str, language: str, data: bytes) -> dict[str, Any]:
+        """Return the tokens and features that the engine makes of a sound for a transcription.
+
+        Raises EngineRefused, with the status 404 if the engine has not Headrace's plugin, and EngineGone."""
+        form = aiohttp.FormData({"model": model, "language": language})
+        form.add_field("file", data, filename="sample.wav", content_type="audio/wav")
+        return await self._answer("POST", "/v1/audio/transcriptions/render", form, {})
+
     async def generate(self, prompt: Sequence[bytes]) -> dict[str, Any]:
         """Return the whole answer to a prompt, which is JSON in pieces. Raises EngineRefused and EngineGone."""
         return await self._json("POST", GENERATE, prompt)
 
-    async def stream(self, prompt: Sequence[bytes]) -> AsyncIterator[dict[str, Any]]:
+    async def stream(self, prompt: Sequence[bytes]) -> AsyncGenerator[dict[str, Any]]:
         """Yield the parts of an answer as they come, for a prompt with `stream`. Raises EngineRefused and EngineGone.
 
         The engine ends its work when the iterator is closed."""
@@ -96,10 +104,11 @@ class Engine:
         raise EngineGone(f"the engine at {self.url} ended its answer in the middle; send the request again")
 
     async def _json(self, method: str, path: str, pieces: Sequence[bytes] = ()) -> dict[str, Any]:
+        return await self._answer(method, path, _sent(pieces) if pieces else None, JSON)
+
+    async def _answer(self, method: str, path: str, data: Any, headers: Mapping[str, str]) -> dict[str, Any]:
         try:
-            async with self._session.request(
-                method, f"{self.url}{path}", data=_sent(pieces) if pieces else None, headers=JSON
-            ) as response:
+            async with self._session.request(method, f"{self.url}{path}", data=data, headers=headers) as response:
                 text = await response.text()
                 if response.status != 200:
                     raise EngineRefused(response.status, _message(response.status, text))

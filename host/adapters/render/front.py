@@ -1,42 +1,42 @@
 """The front end: it makes the prompt of a chat, with ready features, and lets the engine generate.
 
-When it opens, the engine renders a few pictures too. The front end learns from the answer how the engine wants
-features. It opens only if its own tokens and features are then equal to the engine's, bit for bit. Some engines
-normalize pixels themselves. They take floats as well, and then generate wrong tokens without an error.
+When it opens, the engine renders a few samples, too. The front end learns from the answers how the engine wants
+features. It opens only if its own tokens and features are then those of the engine.
 """
 
 import asyncio
 import base64
-import hashlib
-import io
-from collections import Counter
+import logging
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import aiohttp
-import numpy as np
-import orjson
-from PIL import Image
 
 from headrace.batching import BadInput, HeadraceError, UsageError
 from headrace.host.adapters.render.chat import Chat
 from headrace.host.adapters.render.engine import Engine, EngineRefused
-from headrace.host.adapters.render.items import Form, Item, read_item, write_item
-from headrace.host.adapters.render.media import IMAGE, Source, as_vllm_reads, fetched
-from headrace.host.adapters.render.prompt import Placeholder, Prompts, expanded, learned
-from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.hugging_face.names import processor
-from headrace.host.dpu.preprocessor import PIXEL_VALUES, CpuPreprocessor, Preprocessed
-from headrace.host.dpu.processors import ProcessorSpec
+from headrace.host.adapters.render.images import Images
+from headrace.host.adapters.render.media import AUDIO, IMAGE, NOUNS, Source, fetched
+from headrace.host.adapters.render.medium import Content, Maker, Medium, Rendered, files_of
+from headrace.host.adapters.render.prompt import Places, Prompts, expanded
+from headrace.host.adapters.render.request import Written, defaults_of, request_to_engine, written
+from headrace.host.adapters.render.sounds import Sounds
+from headrace.host.adapters.render.speech import SAMPLE_LANGUAGE, Prompted, Speech
+from headrace.host.adapters.render.transcription import Transcription
 
 T = TypeVar("T")
 
 FETCH_S: Final = 20.0  # longest time to fetch a file
 MAX_TOKENS: Final = 1 << 20  # of a prompt, for an engine that tells no limit
-UNSET: Final = ("max_tokens", "output_kind", "skip_clone", "skip_reading_prefix_cache")  # not for the client's prompts
+# Images and sounds of one chat that are worked on at a time. Units go to requests in the order in which they ask, so an
+# image of another chat waits behind so many at most, and not behind all of a chat with 250.
+AT_ONCE: Final = 8
+MEDIA: Final = (Images, Sounds)
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +47,15 @@ class Limits:
         max_items: Images and sounds.
         max_megapixels: Of an image.
         max_file_bytes: Of a file that is fetched.
+        max_sound_s: Of a sound that is transcribed, in seconds.
         fetch: Whether files are fetched from other servers at all.
     """
 
     max_items: int = 256
     max_megapixels: int = 100
     max_file_bytes: int = 64 << 20
+    max_sound_s: float = 600.0
     fetch: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Features:
-    """How the engine wants the features of images.
-
-    Attributes:
-        forms: The form of each tensor.
-        placeholder: The tokens that stand for an image.
-    """
-
-    forms: Mapping[str, Form]
-    placeholder: Placeholder
 
 
 class Front:
@@ -74,7 +63,8 @@ class Front:
 
     Attributes:
         model: The name of the engine's model.
-        made: How many images each unit has made, by the kind of the unit.
+        media: The media that the model takes, by their kind.
+        speech: What makes the prompts of transcriptions, for a model that only transcribes. Others have None.
     """
 
     def __init__(self, engine: Engine, folder: Path, xclbin: Path | None, limits: Limits) -> None:
@@ -87,14 +77,14 @@ class Front:
             limits: The limits of a request.
         """
         self.model = ""
-        self.made: Counter[str] = Counter()
+        self.media: dict[str, Medium[Any]] = {}
+        self.speech: Speech | None = None
         self._engine = engine
         self._folder = folder
-        self._xclbin = xclbin
+        self._maker = Maker(folder, xclbin, limits.max_megapixels)
         self._limits = limits
         self._stack = AsyncExitStack()
-        self._features: Features | None = None
-        self._preprocessor: CpuPreprocessor[ProcessorSpec] | Dpu[ProcessorSpec] | None = None
+        self._not_here: dict[str, str] = {}  # reasons why a medium of the engine is not made here
 
     async def __aenter__(self) -> "Front":
         async with AsyncExitStack() as stack:
@@ -106,7 +96,6 @@ class Front:
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
-        self._preprocessor = None  # an emulated device ends with its last user, and aiohttp keeps its handlers
 
     # ---- Opening ----
 
@@ -117,70 +106,63 @@ class Front:
             raise UsageError(f"the engine at {self._engine.url} serves no model")
         self.model = str(models[0]["id"])
         self._max_tokens = int(models[0].get("max_model_len") or MAX_TOKENS)
-        rendered = await self._rendered(["a"])
-        self._defaults = {
-            key: value for key, value in rendered["sampling_params"].items() if value is not None and key not in UNSET
-        }
-        self._check_tokens(await self._tokens(_chat(["a"])), rendered["token_ids"])
         try:
-            rendered = await self._rendered([SAMPLES[0], "a", SAMPLES[1], SAMPLES[2]])
+            rendered = await self._rendered(["a"])
         except EngineRefused as error:
-            if error.status == 400:  # a model without images
+            if error.status not in (403, 404):
+                raise
+            await self._open_speech(stack)
+            return
+        self._prompts.check_template()
+        self._defaults = defaults_of(rendered)
+        self._check_tokens(await self._tokens(_chat(["a"])), rendered["token_ids"])
+        for medium in MEDIA:
+            await self._open_medium(medium, stack)
+        if self._not_here and not self.media:
+            raise UsageError(next(iter(self._not_here.values())))
+        for kind, why in self._not_here.items():
+            _log.warning("%s are refused: %s", NOUNS[kind], why)
+
+    async def _open_speech(self, stack: AsyncExitStack) -> None:
+        """Learn from the engine how it wants the features of a sound that it transcribes. Raises UsageError."""
+        (sample,) = files_of(Sounds.samples()[0])
+        try:
+            rendered = await self._engine.rendered_speech(self.model, SAMPLE_LANGUAGE, sample)
+        except EngineRefused as error:
+            if error.status not in (403, 404, 405):
+                raise
+            raise UsageError(
+                f"the engine at {self._engine.url} takes no features; start vLLM with --enable-scale-out, and for a "
+                "model that only transcribes with the plugin of Headrace and VLLM_PLUGINS=headrace"
+            ) from error
+        made = Speech(self._engine, self.model, self._prompts, rendered, self._maker, self._limits.max_sound_s)
+        self.speech = await stack.enter_async_context(made)
+        self.media[AUDIO] = made.sounds
+
+    async def _open_medium(self, medium: type[Images] | type[Sounds], stack: AsyncExitStack) -> None:
+        """Learn from the engine how it wants the features of a medium, if its model takes such. Raises UsageError."""
+        samples = await asyncio.to_thread(medium.samples)
+        try:
+            answers = await _together([self._rendered(content) for content in samples])
+        except EngineRefused as error:
+            if error.status == 400:  # the model does not take them
                 return
             raise
-        await self._learn(rendered, stack)
-
-    async def _rendered(self, content: Sequence[bytes | str]) -> dict[str, Any]:
-        """Return what the engine renders of a message of texts and of image files. Raises UsageError."""
-        parts = [
-            {"type": "text", "text": each}
-            if isinstance(each, str)
-            else {
-                "type": "image_url",
-                "image_url": {"url": "data:image/png;base64," + base64.b64encode(each).decode("ascii")},
-            }
-            for each in content
-        ]
+        rendered = [Rendered.of(answer, medium.kind) for answer in answers]
         try:
-            return await self._engine.rendered({"model": self.model, "messages": [{"role": "user", "content": parts}]})
-        except EngineRefused as error:
-            if error.status == 404:
-                raise UsageError(
-                    f"the engine at {self._engine.url} takes no features; start vLLM with --enable-scale-out"
-                ) from error
-            raise
+            made = medium(rendered, self._maker)
+        except UsageError as error:
+            self._not_here[medium.kind] = str(error)
+            return
+        self.media[medium.kind] = await stack.enter_async_context(made)
+        for content, theirs in zip(samples, rendered, strict=True):
+            tokens, _ = self._expanded(await self._tokens(_chat(content)), {medium.kind: theirs.lengths})
+            self._check_tokens(tokens, theirs.tokens)
 
-    async def _learn(self, rendered: Mapping[str, Any], stack: AsyncExitStack) -> None:
-        """Learn the forms of features, open the preprocessor, and check it. Raises UsageError."""
-        given = rendered["features"]
-        theirs = [read_item(text) for text in given["kwargs_data"][IMAGE]]
-        ranges = given["mm_placeholders"][IMAGE]
-        forms = theirs[0][1]
-        spec = _in_form(self._spec(), forms)
-        token = int(rendered["token_ids"][ranges[0]["offset"]])
-        samples = [(item, int(place["length"])) for (item, _), place in zip(theirs, ranges, strict=True)]
-        self._features = Features(forms, learned(samples, forms, token))
-        if self._xclbin is None:
-            made: CpuPreprocessor[ProcessorSpec] | Dpu[ProcessorSpec]
-            made = CpuPreprocessor(spec, max_megapixels=self._limits.max_megapixels)
-        else:
-            made = Dpu(self._xclbin, spec, max_megapixels=self._limits.max_megapixels)
-        self._preprocessor = await stack.enter_async_context(made)
-        chat = _chat([SAMPLES[0], "a", SAMPLES[1], SAMPLES[2]])
-        ours = await _together([self._item(source) for source in chat.sources])
-        for mine, (item, _) in zip(ours, theirs, strict=True):
-            _check_item(mine, item)
-        lengths = [self._features.placeholder.length(item) for item in ours]
-        tokens, _ = self._expanded(await self._tokens(chat), lengths)
-        self._check_tokens(tokens, rendered["token_ids"])
-
-    def _spec(self) -> ProcessorSpec:
-        found = processor(self._folder)
-        if not isinstance(found, ProcessorSpec):
-            raise UsageError(
-                f"--model {self._folder}: it has a feature extractor for audio, and the engine takes images"
-            )
-        return found
+    async def _rendered(self, content: Content) -> dict[str, Any]:
+        """Return what the engine renders of a message. Raises EngineRefused."""
+        message = {"role": "user", "content": [_part(each) for each in content]}
+        return await self._engine.rendered({"model": self.model, "messages": [message]})
 
     def _check_tokens(self, ours: Sequence[int], theirs: Sequence[int]) -> None:
         if list(ours) != list(theirs):
@@ -195,18 +177,23 @@ class Front:
         """Return a request to the engine, as JSON in pieces: tokens, features, and the settings of the sampling.
 
         Raises BadInput, CorruptInput and other errors of an input, with its place in the chat."""
+        if self.speech is not None:
+            raise BadInput(f"the model {self.model} takes no chats; ask /v1/audio/transcriptions")
         if len(chat.sources) > self._limits.max_items:
-            raise BadInput(f"the chat has {len(chat.sources)} images; send at most {self._limits.max_items}")
-        if chat.sources and self._features is None:
-            raise BadInput(f"{chat.sources[0].place}: the model {self.model} takes no images")
-        if other := [source for source in chat.sources if source.kind != IMAGE]:
-            raise BadInput(f"{other[0].place}: the model {self.model} takes no {other[0].kind} here; send images")
+            raise BadInput(f"the chat has {len(chat.sources)} images and sounds; send at most {self._limits.max_items}")
+        for source in chat.sources:
+            if source.kind not in self.media:
+                why = self._not_here.get(source.kind, f"the model {self.model} takes no {NOUNS[source.kind]}")
+                raise BadInput(f"{source.place}: {why}")
         tokens = await self._tokens(chat)
         room = Room(self._max_tokens - len(tokens))
-        written = await _together([self._written(source, room) for source in chat.sources])
-        ranges: list[dict[str, int]] = []
-        if self._features is not None:
-            tokens, ranges = self._expanded(tokens, [each.length for each in written])
+        turns = asyncio.Semaphore(AT_ONCE)
+        items = await _together([_in_turn(turns, self._written(source, room)) for source in chat.sources])
+        by_kind = {
+            kind: [each for source, each in zip(chat.sources, items, strict=True) if source.kind == kind]
+            for kind in self.media
+        }
+        tokens, ranges = self._expanded(tokens, {kind: [each.length for each in of] for kind, of in by_kind.items()})
         body: dict[str, Any] = {
             "model": self.model,
             "stream": chat.stream,
@@ -217,57 +204,49 @@ class Front:
         }
         if chat.stream:
             body["stream_options"] = {"include_usage": chat.include_usage}
-        if not written:
-            return [_json(body)]
-        features = {"mm_hashes": {IMAGE: [each.digest for each in written]}, "mm_placeholders": {IMAGE: ranges}}
-        head = _json(body)[:-1] + b',"features":' + _json(features)[:-1] + b',"kwargs_data":{"image":["'
-        texts = [piece for each in written for piece in (b'","', each.text)]
-        return [head, *texts[1:], b'"]}}}']
+        return request_to_engine(body, by_kind, ranges)
 
-    async def _written(self, source: Source, room: "Room") -> "Written":
-        """Return the features of an image as text. Raises BadInput if its tokens do not fit into the room."""
-        item = await self._item(source)
-        assert self._features is not None
-        length = self._features.placeholder.length(item)
-        room.take(length, self._max_tokens)
-        text, digest = await asyncio.to_thread(_text_of, item, self._features.forms)
-        return Written(length, text, digest)
+    async def transcription(self, wanted: Transcription) -> Prompted:
+        """Return the prompts of a transcription.
 
-    def _expanded(self, tokens: Sequence[int], lengths: Sequence[int]) -> tuple[list[int], list[dict[str, int]]]:
-        assert self._features is not None
-        token = self._features.placeholder.token
-        return expanded(tokens, lengths, token, self._prompts.text_of(token))
+        Raises BadInput, CorruptInput and other errors of an input, and EngineGone and EngineRefused."""
+        if self.speech is None:
+            raise BadInput(f"the model {self.model} takes chats; ask /v1/chat/completions")
+        return await self.speech.prompted(wanted)
+
+    async def _written(self, source: Source, room: "Room") -> Written:
+        """Return the features of an image or a sound as text. Raises BadInput if its tokens do not fit into the room.
+
+        Raises the errors of an input, with its place in the chat."""
+        if source.url is not None and not self._limits.fetch:
+            raise BadInput(f"{source.place}: files are not fetched here; give a data URL, or start with --fetch-urls")
+        medium = self.media[source.kind]
+        data = await fetched(source, self._session, self._limits.max_file_bytes)
+        try:
+            ready = await medium.ready(data)
+        except HeadraceError as error:
+            raise type(error)(f"{source.place}: {error}") from error
+        room.take(ready.length, self._max_tokens)
+        return await asyncio.to_thread(written, ready, medium.forms)
+
+    def _expanded(
+        self, tokens: Sequence[int], lengths: Mapping[str, Sequence[int]]
+    ) -> tuple[list[int], dict[str, list[dict[str, int]]]]:
+        """Return tokens with a placeholder as often as each item needs it, and the ranges of items by their kind.
+
+        `lengths` are the numbers of tokens of the items by their kind."""
+        places = [
+            Places(
+                medium.placeholder.token, self._prompts.text_of(medium.placeholder.token), NOUNS[kind], lengths[kind]
+            )
+            for kind, medium in self.media.items()
+            if kind in lengths
+        ]
+        made, ranges = expanded(tokens, places)
+        return made, dict(zip([kind for kind in self.media if kind in lengths], ranges, strict=True))
 
     async def _tokens(self, chat: Chat) -> list[int]:
         return await asyncio.to_thread(self._prompts.tokens, chat.messages, chat.template)
-
-    async def _item(self, source: Source) -> Item:
-        if source.url is not None and not self._limits.fetch:
-            raise BadInput(f"{source.place}: files are not fetched here; give a data URL, or start with --fetch-urls")
-        assert self._preprocessor is not None and self._features is not None
-        data = await fetched(source, self._session, self._limits.max_file_bytes)
-        try:
-            read = await asyncio.to_thread(as_vllm_reads, data, self._limits.max_megapixels)
-            done = await self._preprocessor.process(read)
-        except HeadraceError as error:
-            raise type(error)(f"{source.place}: {error}") from error
-        self._count(done)
-        forms = self._features.forms
-        if missing := forms.keys() - done.tensors.keys():
-            raise UsageError(f"the engine wants a tensor {min(missing)!r}, which Headrace does not make for this model")
-        return {name: form.of_one(done.tensors[name]) for name, form in forms.items()}
-
-    def _count(self, done: Preprocessed) -> None:
-        self.made["cpu" if done.unit == "cpu" else "dpu"] += 1
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """The features of an image as text, their hash, and the number of tokens that stand for them."""
-
-    length: int
-    text: bytes
-    digest: str
 
 
 class Room:
@@ -280,7 +259,18 @@ class Room:
         """Take tokens. Raises BadInput if there are not so many left."""
         self._left -= tokens
         if self._left < 0:
-            raise BadInput(f"the prompt has more than the {limit} tokens that the engine takes; send fewer images")
+            raise BadInput(
+                f"the prompt has more than the {limit} tokens that the engine takes; send fewer images and sounds"
+            )
+
+
+async def _in_turn(turns: asyncio.Semaphore, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of work, which begins when it is its turn."""
+    try:
+        async with turns:
+            return await work
+    finally:
+        work.close()  # it may end before its turn
 
 
 async def _together(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
@@ -293,57 +283,20 @@ async def _together(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     return [task.result() for task in tasks]
 
 
-def _text_of(item: Item, forms: Mapping[str, Form]) -> tuple[bytes, str]:
-    text = write_item(item, forms)
-    return text, hashlib.blake2b(text, digest_size=32).hexdigest()
+def _part(content: Source | str) -> dict[str, Any]:
+    """Return a text, an image or a sound as a part of a message to the engine."""
+    if isinstance(content, str):
+        return {"type": "text", "text": content}
+    assert content.data is not None
+    data = base64.b64encode(content.data).decode("ascii")
+    if content.kind == IMAGE:
+        return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+    return {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}
 
 
-def _json(body: Mapping[str, Any]) -> bytes:
-    return orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS)
-
-
-def _in_form(spec: ProcessorSpec, forms: Mapping[str, Form]) -> ProcessorSpec:
-    """Return the spec with values as the engine wants them. An engine that takes bytes normalizes them itself."""
-    if PIXEL_VALUES not in forms:
-        raise UsageError(f"the engine wants {', '.join(forms)} of an image, and Headrace makes {PIXEL_VALUES}")
-    dtype = forms[PIXEL_VALUES].dtype
-    if dtype == "uint8":
-        return replace(spec, rescale=None, mean=None, std=None, bfloat16=False, dtype=None)
-    return spec.cast(dtype) if dtype != "float32" else spec
-
-
-def _check_item(ours: Item, theirs: Item) -> None:
-    for name, expected in theirs.items():
-        found = ours[name]
-        if (found.dtype, found.shape) != (expected.dtype, expected.shape):
-            raise UsageError(
-                f"{name} is {found.dtype} {found.shape} here, and {expected.dtype} {expected.shape} in the engine; "
-                "name the folder of the model that the engine serves"
-            )
-        if not np.array_equal(found, expected):
-            share = float((found != expected).mean())
-            raise UsageError(
-                f"{share:.1%} of {name} differ from the engine's; name the folder of the model that the engine "
-                "serves, and start the engine without settings of its own for the processor"
-            )
-
-
-def _chat(content: Sequence[bytes | str]) -> Chat:
-    """Return a message of texts and of image files as a chat."""
-    parts = [{"type": "text", "text": each} if isinstance(each, str) else {"type": IMAGE} for each in content]
-    sources = [Source(IMAGE, "a sample", data=each) for each in content if isinstance(each, bytes)]
+def _chat(content: Content) -> Chat:
+    """Return a message of texts, images and sounds as a chat."""
+    parts = [{"type": "text", "text": each} if isinstance(each, str) else {"type": each.kind} for each in content]
+    sources = [each for each in content if isinstance(each, Source)]
     template = {"add_generation_prompt": True, "continue_final_message": False}
     return Chat([{"role": "user", "content": parts}], sources, template=template)
-
-
-def _sample(width: int, height: int, kind: str, mode: str = "RGB") -> bytes:
-    """Return a picture with colours and edges."""
-    y, x = np.mgrid[:height, :width]
-    planes = [(x * 5 + y * 3) % 256, (x * y) % 256, ((x // 9 + y // 7) % 2) * 200, (x + y) * 255 // (width + height)]
-    pixels = np.stack(planes[: len(mode)], axis=-1).astype(np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(pixels, mode).save(file, kind)
-    return file.getvalue()
-
-
-SAMPLES: Final = (_sample(203, 124, "JPEG"), _sample(96, 140, "PNG"), _sample(120, 80, "PNG", "RGBA"))

@@ -1,7 +1,7 @@
 """This module writes and reads the tensors of one image or sound as vLLM's servers pass them to each other.
 
 An item is the base64 of a MessagePack map. It names each tensor, with its values and its place in a batch. The place
-tells vLLM how to join items: `batched` ones are stacked, and `flat` ones follow each other along the first axis.
+tells vLLM how to join items: `batched` ones are stacked, and `flat` ones follow each other along one axis.
 """
 
 import base64
@@ -37,11 +37,13 @@ class Form:
         dtype: Its type, as torch names it.
         place: BATCHED or FLAT.
         keep_on_cpu: Whether vLLM leaves it in main memory.
+        axis: For FLAT, the axis along which items follow each other.
     """
 
     dtype: str
     place: str
     keep_on_cpu: bool = False
+    axis: int = 0
 
     def of_one(self, tensor: NDArray[Any]) -> NDArray[Any]:
         """Return a tensor of a batch of one as it is within an item: `batched` drops the axis of the batch."""
@@ -52,10 +54,11 @@ def write_item(item: Item, forms: Mapping[str, Form]) -> bytes:
     """Return an item as text in ASCII. The tensors have the forms' types and are those of one image or sound."""
     made: dict[str, Any] = {}
     for name, form in forms.items():
-        tensor = np.ascontiguousarray(item[name])
+        tensor = np.asarray(item[name], order="C")  # ascontiguousarray would add an axis to a number
         place: dict[str, Any] = {"keep_on_cpu": form.keep_on_cpu}
         if form.place == FLAT:
-            place |= {"slices": [[[0, len(tensor), None]]], "dim": 0}
+            whole = [[None, None, None]] * form.axis
+            place |= {"slices": [[*whole, [0, tensor.shape[form.axis], None]]], "dim": form.axis}
         made[name] = {
             "data": [form.dtype, list(tensor.shape), msgpack.ExtType(RAW_VIEW, tensor.tobytes())],
             "field": [form.place, place],
@@ -71,11 +74,12 @@ def read_item(text: str) -> tuple[dict[str, NDArray[Any]], dict[str, Form]]:
         forms: dict[str, Form] = {}
         for name, element in read.items():
             (dtype, shape, data), (place, settings) = element["data"], element["field"]
-            if dtype not in DTYPES or place not in (BATCHED, FLAT) or settings.get("dim", 0) != 0:
+            axis = settings.get("dim", 0)
+            if dtype not in DTYPES or place not in (BATCHED, FLAT) or not 0 <= axis < max(len(shape), 1):
                 raise BadItem(f"the tensor {name!r} of the engine is {dtype}, {place!r}; no such form is known here")
             kind = BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype)
             tensors[name] = np.frombuffer(data.data, kind).reshape(shape)
-            forms[name] = Form(dtype, place, bool(settings["keep_on_cpu"]))
+            forms[name] = Form(dtype, place, bool(settings["keep_on_cpu"]), axis)
         return tensors, forms
     except (binascii.Error, ValueError, TypeError, KeyError, AttributeError, msgpack.UnpackException) as error:
         raise BadItem(f"the engine's item is not in the form of vLLM 0.32: {error}") from error

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
+import soundfile
 from PIL import Image
 
 from headrace.batching import BadInput, CorruptInput
@@ -14,6 +15,7 @@ from headrace.host.dpu.reference import pillow_file
 
 IMAGE: Final = "image"
 AUDIO: Final = "audio"
+NOUNS: Final = {IMAGE: "images", AUDIO: "sounds"}
 JPEG: Final = b"\xff\xd8\xff"
 WHITE: Final = (255, 255, 255)
 
@@ -85,7 +87,7 @@ async def fetched(source: Source, session: aiohttp.ClientSession, max_bytes: int
     return bytes(held)
 
 
-def as_vllm_reads(data: bytes, max_megapixels: int) -> bytes:
+def image_as_vllm_reads(data: bytes, max_megapixels: int) -> bytes:
     """Return an image file with the pixels that vLLM sees in it: white is behind an alpha channel.
 
     A file without transparency is returned as it is. So is one in RGB that names a transparent colour, which vLLM
@@ -104,3 +106,24 @@ def as_vllm_reads(data: bytes, max_megapixels: int) -> bytes:
     file = io.BytesIO()
     flat.save(file, "BMP")
     return file.getvalue()
+
+
+def audio_as_vllm_reads(data: bytes, longest_s: float) -> bytes:
+    """Return a WAV file with the samples of an MP3 file, and any other file as it is.
+
+    Raises CorruptInput, and BadInput for an MP3 file of more than `longest_s` seconds."""
+    if not (data.startswith(b"ID3") or (data[:1] == b"\xff" and data[1:2] >= b"\xe0")):
+        return data
+    try:
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
+            if file.frames > longest_s * file.samplerate:
+                raise BadInput(
+                    f"the audio is {file.frames / file.samplerate:.1f} s long; cut it into pieces of at most "
+                    f"{longest_s:g} s"
+                )
+            samples, rate = file.read(dtype="float32"), file.samplerate
+    except soundfile.LibsndfileError as error:
+        raise CorruptInput(f"libsndfile cannot decode it: {error.error_string}") from error
+    made = io.BytesIO()
+    soundfile.write(made, samples, rate, "FLOAT", format="WAV")
+    return made.getvalue()

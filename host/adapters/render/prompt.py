@@ -3,11 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from headrace.batching import BadInput, UsageError
 from headrace.batching.errors import one_line
 from headrace.host.adapters.render.items import FLAT, Form, Item
+
+MAX_FRAMES: Final = 32  # of a spectrogram, for one token
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,16 +20,21 @@ class Placeholder:
         token: The token.
         constant: Its number, or None if it depends on the item.
         rows_of: The tensor whose rows tell the number, and how many rows there are for a token.
+        frames: Two numbers, a and b: a sound of n frames has (n + a) // b tokens.
     """
 
     token: int
     constant: int | None = None
     rows_of: tuple[str, int] | None = None
+    frames: tuple[int, int] | None = None
 
-    def length(self, item: Item) -> int:
-        """Return the number of tokens of an item."""
+    def length(self, item: Item, frames: int = 0) -> int:
+        """Return the number of tokens of an item. For a sound, give the number of frames that count."""
         if self.constant is not None:
             return self.constant
+        if self.frames is not None:
+            added, per_token = self.frames
+            return (frames + added) // per_token
         assert self.rows_of is not None
         name, rows = self.rows_of
         return len(item[name]) // rows
@@ -46,19 +53,42 @@ def learned(samples: Sequence[tuple[Item, int]], forms: Mapping[str, Form], toke
     raise UsageError("the number of tokens of an image follows no rule that is known here; use the plugin for vLLM")
 
 
+def learned_of_frames(samples: Sequence[tuple[int, int]], token: int) -> Placeholder:
+    """Return the rule that gives the number of tokens of each sample, a number of frames with that of its tokens.
+
+    Raises UsageError if no rule of the known form does, or more than one."""
+    if len({number for _, number in samples}) == 1:
+        return Placeholder(token, constant=samples[0][1])
+    rules = [
+        (added, per_token)
+        for per_token in range(1, MAX_FRAMES + 1)
+        for added in range(per_token)
+        if all((frames + added) // per_token == number for frames, number in samples)
+    ]
+    if len(rules) != 1:
+        raise UsageError("the number of tokens of a sound follows no rule that is known here; use the plugin for vLLM")
+    return Placeholder(token, frames=rules[0])
+
+
 class Prompts:
-    """The chat template and the tokenizer of a model."""
+    """The tokenizer of a model, and its chat template, if it has one."""
 
     def __init__(self, folder: Path) -> None:
         """Load them from a model's folder. Raises UsageError."""
         import transformers
 
+        self._folder = folder
         try:
             self._tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
         except Exception as error:  # of any class, for the many things that can be wrong in a folder
             raise UsageError(f"--model {folder}: transformers loads no tokenizer: {one_line(error)}") from error
+
+    def check_template(self) -> None:
+        """Raise UsageError if there is no chat template."""
         if not self._tokenizer.chat_template:
-            raise UsageError(f"--model {folder}: there is no chat template; add chat_template.jinja to the folder")
+            raise UsageError(
+                f"--model {self._folder}: there is no chat template; add chat_template.jinja to the folder"
+            )
 
     def tokens(self, messages: Sequence[Mapping[str, Any]], template: Mapping[str, Any]) -> list[int]:
         """Return the tokens of a chat, with one token for each image and sound. Raises BadInput."""
@@ -66,36 +96,59 @@ class Prompts:
             text = self._tokenizer.apply_chat_template(list(messages), tokenize=False, **template)
         except Exception as error:  # the template is a program, and raises what it likes
             raise BadInput(f"the chat template does not take these messages: {one_line(error)}") from error
+        return self.tokens_of(text)
+
+    def tokens_of(self, text: str) -> list[int]:
+        """Return the tokens of a text. The text of a special token gives that token."""
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def special(self) -> list[tuple[str, int]]:
+        """Return the text and the number of each special token."""
+        return [(str(each), number) for number, each in self._tokenizer.added_tokens_decoder.items()]
+
+    def number_of(self, text: str) -> int:
+        """Return the number of a token."""
+        return int(self._tokenizer.convert_tokens_to_ids(text))
 
     def text_of(self, token: int) -> str:
         """Return the text of a token."""
         return str(self._tokenizer.convert_ids_to_tokens(token))
 
 
-def expanded(
-    tokens: Sequence[int], lengths: Sequence[int], placeholder: int, text: str
-) -> tuple[list[int], list[dict[str, int]]]:
-    """Return tokens with the placeholder as often as each item needs it, and the range of each item.
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The places of one medium in a chat.
 
-    Args:
-        tokens: With one placeholder for each item.
-        lengths: Numbers of tokens of the items.
-        placeholder: The token that stands for an item.
+    Attributes:
+        token: The token that stands for an item.
         text: Its text, for errors.
+        noun: What the items are, for errors.
+        lengths: Numbers of tokens of the items, in their order.
+    """
 
-    Raises BadInput if the tokens have another number of placeholders than there are items."""
-    found = tokens.count(placeholder)
-    if found != len(lengths):
-        raise BadInput(
-            f"the text of the chat has {found} places for {len(lengths)} images; leave {text} out of the messages"
-        )
-    left = iter(lengths)
-    ranges: list[dict[str, int]] = []
+    token: int
+    text: str
+    noun: str
+    lengths: Sequence[int]
+
+
+def expanded(tokens: Sequence[int], media: Sequence[Places]) -> tuple[list[int], list[list[dict[str, int]]]]:
+    """Return tokens with each placeholder as often as its item needs it, and the ranges of the items of each medium.
+
+    `tokens` have one placeholder for each item. Raises BadInput if there is another number of them."""
+    for each in media:
+        found = tokens.count(each.token)
+        if found != len(each.lengths):
+            raise BadInput(
+                f"the text of the chat has {found} places for {len(each.lengths)} {each.noun}; "
+                f"leave {each.text} out of the messages"
+            )
+    left = {each.token: iter(each.lengths) for each in media}
+    ranges: dict[int, list[dict[str, int]]] = {each.token: [] for each in media}
     made: list[int] = []
     for token in tokens:
-        number = next(left) if token == placeholder else 1
-        if token == placeholder:
-            ranges.append({"offset": len(made), "length": number})
+        number = next(left[token]) if token in left else 1
+        if token in left:
+            ranges[token].append({"offset": len(made), "length": number})
         made += [token] * number
-    return made, ranges
+    return made, [ranges[each.token] for each in media]

@@ -4,11 +4,13 @@ import asyncio
 import hmac
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 from aiohttp import web
@@ -18,11 +20,23 @@ from headrace.batching.errors import BadInput, CorruptInput, one_line
 from headrace.host.adapters.render.chat import Answer, error_of, read_chat
 from headrace.host.adapters.render.engine import Engine, EngineGone, EngineRefused
 from headrace.host.adapters.render.front import Front, Limits
+from headrace.host.adapters.render.media import NOUNS
+from headrace.host.adapters.render.speech import Prompted
+from headrace.host.adapters.render.transcription import (
+    TRANSCRIBE,
+    TRANSLATE,
+    answer_of,
+    delta_of,
+    done_of,
+    read_transcription,
+)
 from headrace.host.network.access import Access
 from headrace.host.network.browsers import CrossSite, Misdirected
 
 BODY_S: Final = 60.0  # longest time in which a request arrives
 DRAIN_S: Final = 30.0  # longest wait at the end for requests in flight
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -102,6 +116,14 @@ async def running(options: RenderOptions) -> AsyncIterator[tuple[str, int, Front
             await runner.cleanup()
 
 
+class NoSuchModel(HeadraceError):
+    """A request asks for another model than that of the engine."""
+
+
+class Late(HeadraceError):
+    """A request does not arrive in time."""
+
+
 class Api:
     """The endpoints."""
 
@@ -116,6 +138,8 @@ class Api:
         """Return the application, whose errors have OpenAI's form."""
         app = web.Application(client_max_size=self._options.max_body_bytes, middlewares=[self._guarded])
         app.router.add_post("/v1/chat/completions", self._chat)
+        for path, task in (("transcriptions", TRANSCRIBE), ("translations", TRANSLATE)):
+            app.router.add_post(f"/v1/audio/{path}", partial(self._speech, task))
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/health", self._health)
         app.router.add_get("/metrics", self._metrics)
@@ -147,41 +171,47 @@ class Api:
         return hmac.compare_digest(given.encode(), f"Bearer {self._options.access.token}".encode())
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
-        try:
-            async with asyncio.timeout(BODY_S):
-                body = await request.read()
-        except TimeoutError:
-            return _error(408, f"the request did not arrive within {BODY_S:g} s")
+        body = await _arrived(request.read())
         chat = await asyncio.to_thread(read_chat, body)
         del body
-        if chat.model not in (None, self._front.model):
-            return _error(404, f"there is no model {chat.model!r}; ask for {self._front.model!r}")
+        self._check_model(chat.model)
         prompt = await self._front.prompt(chat)
         answer = Answer(self._front.model, chat.token_ids)
         if not chat.stream:
             return web.json_response(answer.whole(await self._engine.generate(prompt)), dumps=_text)
-        return await self._streamed(request, prompt, answer)
-
-    async def _streamed(self, request: web.Request, prompt: list[bytes], answer: Answer) -> web.StreamResponse:
-        """Send an answer as it comes. An error before its first part has a status, and a later one is an event."""
         parts = self._engine.stream(prompt)
-        first = await anext(parts)
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
-        await response.prepare(request)
-        try:
-            await _send(response, *answer.chunks(first))
-            async for part in parts:
-                await _send(response, *answer.chunks(part))
-            await response.write(b"data: [DONE]\n\n")
-        except HeadraceError as error:
-            await _send(response, error_of(one_line(error), _kind(_status(error)), _status(error)))
-        except ConnectionError:
-            pass  # the client has left, and the engine ends its work
-        finally:
-            await parts.aclose()  # type: ignore[attr-defined]
-        with suppress(ConnectionError):
-            await response.write_eof()
-        return response
+        return await _streamed(request, (event async for part in parts for event in answer.chunks(part)), parts)
+
+    async def _speech(self, task: str, request: web.Request) -> web.StreamResponse:
+        wanted = read_transcription(_fields(await _arrived(request.post())), task)
+        self._check_model(wanted.model)
+        prompted = await self._front.transcription(wanted)
+        if wanted.stream:
+            pieces = self._spoken(prompted)
+            return await _streamed(request, pieces, pieces)
+        texts = await asyncio.gather(*(self._engine.generate(prompt) for prompt in prompted.prompts))
+        text = prompted.joint.join(each["choices"][0]["text"] for each in texts)
+        if wanted.response_format == "text":
+            return web.Response(text=text)
+        return web.json_response(answer_of(text, task, prompted.seconds), dumps=_text)
+
+    async def _spoken(self, prompted: Prompted) -> AsyncGenerator[dict[str, Any]]:
+        """Yield the events of a streamed transcription. The engine answers one prompt after another."""
+        whole = ""
+        for number, prompt in enumerate(prompted.prompts):
+            texts = [prompted.joint] if number else []
+            async with aclosing(self._engine.stream(prompt)) as parts:
+                async for part in parts:
+                    texts += [choice["text"] for choice in part["choices"]]
+                    if text := "".join(texts):
+                        yield delta_of(text)
+                        whole += text
+                    texts.clear()
+        yield done_of(whole)
+
+    def _check_model(self, asked: str | None) -> None:
+        if asked not in (None, self._front.model):
+            raise NoSuchModel(f"there is no model {asked!r}; ask for {self._front.model!r}")
 
     async def _models(self, request: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": await self._engine.models()}, dumps=_text)
@@ -192,9 +222,14 @@ class Api:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         """Answer the counts in Prometheus's form."""
-        lines = ["# HELP headrace_render_images_total Images whose features were made, by the unit that made them."]
-        lines.append("# TYPE headrace_render_images_total counter")
-        lines += [f'headrace_render_images_total{{unit="{unit}"}} {self._front.made[unit]}' for unit in ("dpu", "cpu")]
+        lines = []
+        for kind, noun in NOUNS.items():
+            name = f"headrace_render_{noun}_total"
+            medium = self._front.media.get(kind)
+            made = Counter[str]() if medium is None else medium.made
+            lines.append(f"# HELP {name} {noun.capitalize()} whose features were made, by the unit that made them.")
+            lines.append(f"# TYPE {name} counter")
+            lines += [f'{name}{{unit="{unit}"}} {made[unit]}' for unit in ("dpu", "cpu")]
         lines.append("# HELP headrace_render_answers_total Answers to clients, by their status.")
         lines.append("# TYPE headrace_render_answers_total counter")
         lines += [
@@ -208,6 +243,47 @@ async def _without_token(request: web.Request) -> web.Response:
     return _error(401, "the token is missing or wrong; send Authorization: Bearer TOKEN")
 
 
+async def _arrived(work: Awaitable[T]) -> T:
+    """Return what a client sends. Raises Late if it takes too long."""
+    try:
+        async with asyncio.timeout(BODY_S):
+            return await work
+    except TimeoutError:
+        raise Late(f"the request did not arrive within {BODY_S:g} s") from None
+
+
+def _fields(form: Mapping[str, Any]) -> dict[str, str | bytes]:
+    """Return the fields of a form, with the bytes of files."""
+    return {key: value.file.read() if isinstance(value, web.FileField) else value for key, value in form.items()}
+
+
+async def _streamed(
+    request: web.Request, events: AsyncGenerator[dict[str, Any]], work: AsyncGenerator[dict[str, Any]]
+) -> web.StreamResponse:
+    """Send an answer as it comes. An error before its first event has a status, and a later one is an event.
+
+    At the end the work is closed, by which the engine ends what is left of it."""
+    try:
+        first = await anext(events)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+        await response.prepare(request)
+        try:
+            await _send(response, first)
+            async for event in events:
+                await _send(response, event)
+            await response.write(b"data: [DONE]\n\n")
+        except HeadraceError as error:
+            await _send(response, error_of(one_line(error), _kind(_status(error)), _status(error)))
+        except ConnectionError:
+            pass  # the client has left, and the engine ends its work
+    finally:
+        await events.aclose()
+        await work.aclose()
+    with suppress(ConnectionError):
+        await response.write_eof()
+    return response
+
+
 async def _send(response: web.StreamResponse, *events: dict[str, Any]) -> None:
     for event in events:
         await response.write(b"data: " + orjson.dumps(event) + b"\n\n")
@@ -215,6 +291,10 @@ async def _send(response: web.StreamResponse, *events: dict[str, Any]) -> None:
 
 def _status(error: HeadraceError) -> int:
     match error:
+        case NoSuchModel():
+            return 404
+        case Late():
+            return 408
         case EngineRefused(status=status):
             return status
         case EngineGone():

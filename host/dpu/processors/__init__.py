@@ -48,6 +48,7 @@ from headrace.host.dpu.processors.spec import (
     ProcessorSpec,
     Square,
     of_bfloat16,
+    to_bfloat16,
     type_name,
 )
 from headrace.host.dpu.processors.tensors import tensor
@@ -97,5 +98,6 @@ __all__ = [
     "Within",
     "of_bfloat16",
     "tensor",
+    "to_bfloat16",
     "type_name",
 ]

@@ -264,7 +264,7 @@ class ProcessorSpec:
             values = of_bfloat16(values)
         values = values.astype(np.float32)
         if self.dtype == "bfloat16":
-            return _bits_of_bfloat16(_bfloat16(values))
+            return to_bfloat16(values)
         return values.astype(self.dtype)
 
     def _values(self) -> NDArray[Any]:
@@ -293,6 +293,11 @@ class ProcessorSpec:
 def of_bfloat16(bits: NDArray[Any]) -> NDArray[np.float32]:
     """Return the numbers of values in the dtype BFLOAT16."""
     return (bits["bfloat16"].astype(np.uint32) << 16).view(np.float32)
+
+
+def to_bfloat16(values: NDArray[np.float32]) -> NDArray[Any]:
+    """Return values, rounded to the nearest and halves to the even one, in the dtype BFLOAT16."""
+    return _bits_of_bfloat16(_bfloat16(values))
 
 
 def _bits_of_bfloat16(rounded: NDArray[np.float32]) -> NDArray[Any]:

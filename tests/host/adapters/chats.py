@@ -1,9 +1,10 @@
-"""Image files of many kinds, and chats with them, as OpenAI's protocol has them."""
+"""Image and sound files of many kinds, and chats with them, as OpenAI's protocol has them."""
 
 import base64
 import io
 
 import numpy as np
+import soundfile
 from PIL import Image
 
 MODEL = "tiny"
@@ -38,10 +39,41 @@ FILES = {
 }
 
 
+def voice(seconds, kind="WAV", subtype="PCM_16", rate=16000, channels=1):
+    """Return a sound file: a tone that rises, and noise."""
+    time = np.arange(int(seconds * rate)) / rate
+    noise = np.random.default_rng(len(time)).standard_normal((channels, len(time)))
+    values = 0.3 * np.sin(2 * np.pi * (150 + 400 * time) * time) + 0.1 * noise
+    file = io.BytesIO()
+    soundfile.write(file, values.T, rate, subtype, format=kind)
+    return file.getvalue()
+
+
+SOUNDS = {
+    "WAV": voice(1.3),
+    "WAV of two channels": voice(0.9, channels=2),
+    "WAV of floats": voice(0.7, subtype="FLOAT"),
+    "FLAC": voice(2.1, "FLAC"),
+    "MP3": voice(1.7, "MP3", "MPEG_LAYER_III"),
+}
+
+
 def image(data):
     return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(data).decode()}"}}
 
 
+def sound(data):
+    return {"type": "input_audio", "input_audio": {"data": base64.b64encode(data).decode(), "format": "wav"}}
+
+
+def sound_url(data):
+    return {"type": "audio_url", "audio_url": {"url": f"data:audio/wav;base64,{base64.b64encode(data).decode()}"}}
+
+
 def chat(*content, **more):
-    parts = [{"type": "text", "text": each} if isinstance(each, str) else image(each) for each in content]
+    """Return a request of texts, image files as bytes, and parts of a message as they are."""
+    parts = [
+        {"type": "text", "text": each} if isinstance(each, str) else image(each) if isinstance(each, bytes) else each
+        for each in content
+    ]
     return {"model": MODEL, "messages": [{"role": "user", "content": parts}], **more}

@@ -13,6 +13,7 @@ import json
 
 import msgpack
 import numpy as np
+import soundfile
 import torch
 import transformers
 from aiohttp import web
@@ -20,6 +21,7 @@ from chats import MODEL
 from PIL import Image, ImageOps
 
 MAX_TOKENS = 4096
+KINDS = {"image_url": "image", "audio_url": "audio", "input_audio": "audio"}  # by the type of a part
 WORDS = ["one ", "two ", "thr", "ee ", "\N{SNOWMAN}", "."]
 
 
@@ -29,8 +31,10 @@ class EngineDouble:
     `requests` holds what `generate` was given. `fault` makes it fail: "gone" in the middle of an answer, "slow", or an
     error before it."""
 
-    def __init__(self, folder, normalizes=True, scale_out=True):
-        self.processor = transformers.Qwen2VLProcessor.from_pretrained(folder)
+    render_path = "/v1/chat/completions/render"
+
+    def __init__(self, folder, processor=transformers.Qwen2VLProcessor, normalizes=True, scale_out=True):
+        self.processor = processor.from_pretrained(folder)
         self.normalizes, self.scale_out = normalizes, scale_out
         self.requests, self.fault, self.cancelled = [], None, asyncio.Event()
 
@@ -41,7 +45,7 @@ class EngineDouble:
         app.router.add_get("/v1/models", self.models)
         app.router.add_get("/health", self.health)
         if self.scale_out:
-            app.router.add_post("/v1/chat/completions/render", self.render)
+            app.router.add_post(self.render_path, self.render)
             app.router.add_post("/inference/v1/generate", self.generate)
         runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
@@ -59,34 +63,50 @@ class EngineDouble:
 
     async def render(self, request):
         body = await request.json()
-        return web.json_response(self.rendered(body["messages"]))
+        if self.takes(body["messages"]):
+            return web.json_response(self.rendered(body["messages"]))
+        error = {"message": "At most 0 audio(s) may be provided in one prompt.", "type": "BadRequestError", "code": 400}
+        return web.json_response({"error": error}, status=400)
+
+    def takes(self, messages):
+        """Tell whether the model takes the kinds of input of a chat."""
+        return all(kind == "image" for kind, _ in parts_of(messages))
 
     def rendered(self, messages):
         """Return tokens and features of a chat, as vLLM's renderer does."""
-        images = [
-            read(base64.b64decode(part["image_url"]["url"].partition(",")[2]))
-            for message in messages
-            for part in (message["content"] if isinstance(message["content"], list) else [])
-            if part["type"] == "image_url"
-        ]
+        given = parts_of(messages)
+        inputs = {
+            "images": [read(data) for kind, data in given if kind == "image"],
+            "audio": [
+                soundfile.read(io.BytesIO(data), always_2d=True)[0].mean(1) for kind, data in given if kind == "audio"
+            ],
+        }
         of_template = [
             {
                 "role": message["role"],
-                "content": [{"type": "image"} if part["type"] == "image_url" else part for part in message["content"]]
+                "content": [
+                    {"type": KINDS.get(part["type"])} if part["type"] in KINDS else part for part in message["content"]
+                ]
                 if isinstance(message["content"], list)
                 else [{"type": "text", "text": message["content"]}],
             }
             for message in messages
         ]
         text = self.processor.apply_chat_template(of_template, tokenize=False, add_generation_prompt=True)
-        as_bytes = {"do_rescale": False, "do_normalize": False} if self.normalizes else {}
-        made = self.processor(text=text, images=images or None, return_tensors="pt", **as_bytes)
+        as_bytes = {"images_kwargs": {"do_rescale": False, "do_normalize": False}} if self.normalizes else {}
+        made = self.processor(
+            text=text, return_tensors="pt", **as_bytes, **{name: each for name, each in inputs.items() if each}
+        )
         tokens = made["input_ids"][0].tolist()
         answer = {"token_ids": tokens, "features": None}
         answer["sampling_params"] = {"temperature": 0.7, "top_k": None, "max_tokens": 4000, "output_kind": 2}
-        if images:
-            answer["features"] = features(made, tokens, self.processor.image_token_id)
+        if given:
+            answer["features"] = self.features(made, tokens)
         return answer
+
+    def features(self, made, tokens):
+        """Return features in vLLM's form."""
+        return in_form({"image": images_of(made, tokens, self.processor.image_token_id)})
 
     async def generate(self, request):
         body = await request.json()
@@ -103,7 +123,8 @@ class EngineDouble:
                     await asyncio.sleep(3600)
                 finally:
                     self.cancelled.set()
-            choice = {"index": 0, "text": "".join(words), "finish_reason": "stop", "token_ids": [1, 2]}
+            tokens = body["sampling_params"].get("allowed_token_ids", [1, 2])
+            choice = {"index": 0, "text": "".join(words), "finish_reason": "stop", "token_ids": tokens[-1:]}
             return web.json_response({"choices": [choice], "usage": usage})
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
@@ -118,10 +139,53 @@ class EngineDouble:
                     self.cancelled.set()
             last = "stop" if number == len(words) - 1 else None
             await send(response, {"choices": [{"index": 0, "text": word, "finish_reason": last, "token_ids": [1]}]})
-        if body["stream_options"]["include_usage"]:
+        if body.get("stream_options", {}).get("include_usage"):
             await send(response, {"choices": [], "usage": usage})
         await response.write(b"data: [DONE]\n\n")
         return response
+
+
+class OmniDouble(EngineDouble):
+    """An engine of Qwen2.5-Omni, which takes images and sounds. It wants the form that vLLM has for this model."""
+
+    def __init__(self, folder, **settings):
+        super().__init__(folder, transformers.Qwen2_5OmniProcessor, normalizes=False, **settings)
+
+    def takes(self, messages):
+        return True
+
+    def features(self, made, tokens):
+        return in_form(
+            {
+                "image": images_of(made, tokens, self.processor.image_token_id),
+                "audio": sounds_of(made, tokens, self.processor.audio_token_id),
+            }
+        )
+
+
+class WhisperDouble(EngineDouble):
+    """An engine of Whisper with Headrace's plugin. It takes the last language for that of each sound."""
+
+    render_path = "/v1/audio/transcriptions/render"
+
+    def __init__(self, folder, **settings):
+        super().__init__(folder, transformers.WhisperProcessor, **settings)
+
+    async def render(self, request):
+        form = await request.post()
+        return web.json_response(self.rendered(form["file"].file.read(), form["language"]))
+
+    def rendered(self, data, language, task="transcribe", before=""):
+        """Return tokens and features of one piece of a sound."""
+        start = "<|startoftranscript|>"
+        text = f"{start}<|{language}|><|{task}|><|notimestamps|>"
+        text = f"{start}<|prev|>{before}{text}" if before else text
+        tokens = self.processor.tokenizer(text, add_special_tokens=False)["input_ids"]
+        samples = soundfile.read(io.BytesIO(data), always_2d=True)[0].mean(1)
+        made = self.processor(audio=samples, sampling_rate=16000, return_tensors="pt")["input_features"][0]
+        elements = {"input_features": {"data": tensor(made), "field": ["batched", {"keep_on_cpu": False}]}}
+        features = in_form({"audio": [(elements, {"offset": 0, "length": 1500})]})
+        return {"token_ids": tokens, "features": features, "sampling_params": {"top_k": 0, "max_tokens": 440}}
 
 
 async def send(response, event):
@@ -144,24 +208,68 @@ def read(data):
     return image.convert("RGB")
 
 
-def features(made, tokens, placeholder):
-    """Return the features of images in vLLM's form."""
-    items, places, at, row = [], [], 0, 0
-    for grid in made["image_grid_thw"]:
+def parts_of(messages):
+    """Return the images and sounds of a chat: pairs of the kind and the file."""
+    found = []
+    for message in messages:
+        for part in message["content"] if isinstance(message["content"], list) else []:
+            if part["type"] == "input_audio":
+                found.append(("audio", base64.b64decode(part["input_audio"]["data"])))
+            elif part["type"] in KINDS:
+                url = part[part["type"]]["url"]
+                found.append((KINDS[part["type"]], base64.b64decode(url.partition(",")[2])))
+    return found
+
+
+def images_of(made, tokens, placeholder):
+    """Return the features of each image, and the range of its tokens."""
+    items, at, row = [], 0, 0
+    for grid in made.get("image_grid_thw", []):
         rows = int(grid.prod())
         at = tokens.index(placeholder, at)
-        places.append({"offset": at, "length": rows // 4})
-        at += rows // 4
         patches = made["pixel_values"][row : row + rows]
-        row += rows
         flat = ["flat", {"keep_on_cpu": False, "slices": [[[0, rows, None]]], "dim": 0}]
         elements = {
             "pixel_values": {"data": tensor(patches), "field": flat},
             "image_grid_thw": {"data": tensor(grid), "field": ["batched", {"keep_on_cpu": True}]},
         }
-        items.append(base64.b64encode(msgpack.packb(elements)).decode())
-    hashes = [hashlib.sha256(item.encode()).hexdigest() for item in items]
-    return {"mm_hashes": {"image": hashes}, "mm_placeholders": {"image": places}, "kwargs_data": {"image": items}}
+        items.append((elements, {"offset": at, "length": rows // 4}))
+        at += rows // 4
+        row += rows
+    return items
+
+
+def sounds_of(made, tokens, placeholder):
+    """Return the features of each sound, and the range of its tokens."""
+    items, at = [], 0
+    for values, mask in zip(made.get("input_features", []), made.get("feature_attention_mask", []), strict=True):
+        frames = mask.sum()
+        length = int((frames + 1) // 4)
+        at = tokens.index(placeholder, at)
+        flat = ["flat", {"keep_on_cpu": False, "slices": [[[None, None, None], [0, int(frames), None]]], "dim": 1}]
+        on_cpu = ["batched", {"keep_on_cpu": True}]
+        elements = {
+            "feature_attention_mask": {"data": tensor(mask), "field": on_cpu},
+            "input_audio_features": {"data": tensor(values[:, mask.bool()]), "field": flat},
+            "audio_feature_lengths": {"data": tensor(frames), "field": on_cpu},
+        }
+        items.append((elements, {"offset": at, "length": length}))
+        at += length
+    return items
+
+
+def in_form(media):
+    """Return the features of items by their kind, in vLLM's form."""
+    media = {kind: items for kind, items in media.items() if items}
+    texts = {
+        kind: [base64.b64encode(msgpack.packb(elements)).decode() for elements, _ in items]
+        for kind, items in media.items()
+    }
+    return {
+        "mm_hashes": {kind: [hashlib.sha256(each.encode()).hexdigest() for each in of] for kind, of in texts.items()},
+        "mm_placeholders": {kind: [place for _, place in items] for kind, items in media.items()},
+        "kwargs_data": texts,
+    }
 
 
 def tensor(values):
@@ -184,7 +292,7 @@ def digest(body):
     found = hashlib.sha256(repr(body["token_ids"]).encode())
     given = body.get("features") or {"kwargs_data": {"image": []}, "mm_placeholders": {}}
     found.update(json.dumps(given["mm_placeholders"], sort_keys=True).encode())
-    for item in given["kwargs_data"]["image"]:
+    for item in given["kwargs_data"].get("image", []):
         for name, values in sorted(values_of(item).items()):
             found.update(f"{name} {values.dtype} {tuple(values.shape)}".encode() + values.numpy().tobytes())
     return found.hexdigest()

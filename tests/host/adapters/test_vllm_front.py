@@ -14,6 +14,7 @@ import virtual_time
 from aiohttp import web
 from chats import FILES, MODEL, chat, picture
 from engine_double import WORDS, EngineDouble, digest
+from fronts import answered, counts, front_of, refused, with_front
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
@@ -26,8 +27,9 @@ from headrace.host.adapters.render.chat import read_chat
 from headrace.host.adapters.render.engine import Engine, EngineGone
 from headrace.host.adapters.render.front import Front, Limits, _together
 from headrace.host.adapters.render.items import BadItem, Form, read_item, write_item
-from headrace.host.adapters.render.prompt import Placeholder, expanded, learned
+from headrace.host.adapters.render.prompt import Placeholder, Places, expanded, learned, learned_of_frames
 from headrace.host.adapters.render.server import RenderOptions
+from headrace.host.adapters.render.sounds import FRAMES
 from headrace.host.dpu.processors import BFLOAT16
 from headrace.host.network.access import Access
 from headrace.host.xrt import emulation
@@ -36,46 +38,6 @@ from headrace.host.xrt import emulation
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return qwen2_vl(tmp_path_factory.mktemp("model"))
-
-
-@contextlib.asynccontextmanager
-async def front_of(folder, double, xclbin=None, limits=None, **options):
-    """Serve the front end for an engine, and give its address."""
-    async with double.running() as url:
-        settings = RenderOptions(url, folder, xclbin, port=0, limits=limits or Limits(), **options)
-        async with server.running(settings) as (host, port, _):
-            yield f"http://{host}:{port}"
-
-
-def with_front(folder, body, double=None, **settings):
-    """Run `body(post, double)` on a front end. `post` sends a chat, and returns the status and the answer."""
-    double = double or EngineDouble(folder)
-
-    async def run():
-        async with front_of(folder, double, **settings) as url, aiohttp.ClientSession(url) as session:
-
-            async def post(request, headers=None):
-                given = request if isinstance(request, bytes) else json.dumps(request).encode()
-                async with session.post("/v1/chat/completions", data=given, headers=headers) as response:
-                    return response.status, await response.text()
-
-            post.session = session
-            async with asyncio.timeout(60):
-                return await body(post, double)
-
-    return asyncio.run(run())
-
-
-def answered(found):
-    status, text = found
-    assert status == 200, text
-    return json.loads(text)
-
-
-def refused(found, status, text):
-    assert found[0] == status, found
-    error = json.loads(found[1])["error"]
-    assert text in error["message"] and error["code"] == status and set(error) == {"message", "type", "param", "code"}
 
 
 # ---- Tokens and features
@@ -95,7 +57,7 @@ def test_the_engine_gets_the_tokens_and_features_that_it_would_make(folder, norm
             assert found["usage"]["prompt_tokens"] == len(expected["token_ids"])
             assert double.requests[-1]["token_ids"] == expected["token_ids"]
 
-    with_front(folder, body, EngineDouble(folder, normalizes))
+    with_front(folder, body, EngineDouble(folder, normalizes=normalizes))
 
 
 def test_the_emulated_dpu_makes_the_features_of_jpeg_files(folder, tmp_path):
@@ -116,13 +78,6 @@ def test_the_emulated_dpu_makes_the_features_of_jpeg_files(folder, tmp_path):
     asyncio.run(run())
     garbage.collect()
     assert not emulation._cards  # the next test may open another container
-
-
-async def counts(session):
-    async with session.get("/metrics") as response:
-        lines = (await response.text()).splitlines()
-    values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-    return {unit: int(values[f'headrace_render_images_total{{unit="{unit}"}}']) for unit in ("dpu", "cpu")}
 
 
 # ---- The protocol
@@ -226,11 +181,11 @@ BAD = {
     "an extreme image": (chat(picture("PNG", size=(3000, 3))), "messages[0].content[0]: "),
     "a sound": (
         {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": ""}}]}]},
-        "messages[0].content[0]: the model tiny takes no audio here",
+        "messages[0].content[0]: the model tiny takes no sounds",
     ),
     "a placeholder": (chat("<|image_pad|>", FILES["PNG"]), "2 places for 1 images; leave <|image_pad|> out"),
     "too many tokens": (chat(*[picture("JPEG", size=(900, 900))] * 5), "more than the 4096 tokens"),
-    "too many images": (chat(*[FILES["PNG"]] * 9), "the chat has 9 images; send at most 8"),
+    "too many images": (chat(*[FILES["PNG"]] * 9), "the chat has 9 images and sounds; send at most 8"),
     "what the engine refuses": (chat("a", temperature=-1), "temperature must be non-negative"),
 }
 
@@ -408,6 +363,23 @@ def test_the_first_error_ends_the_work_on_other_images():
     assert ended == [True]
 
 
+def test_a_chat_of_many_images_does_not_block_another(folder):
+    """The small chat is answered while most images of the large one still wait."""
+    many = chat(*[FILES["PNG"]] * 120)
+
+    async def body(post, double):
+        before = (await counts(post.session))["cpu"]
+        large = asyncio.create_task(post(many))
+        while (await counts(post.session))["cpu"] == before:
+            await asyncio.sleep(0)
+        answered(await post(chat("a", FILES["PNG"])))
+        assert not large.done() and (await counts(post.session))["cpu"] - before < 100
+        answered(await large)
+        assert (await counts(post.session))["cpu"] - before == 121
+
+    with_front(folder, body)
+
+
 # ---- Items, placeholders and parsers
 
 
@@ -424,13 +396,18 @@ def test_an_item_of_vllm_is_read_and_written_again():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint8", "int64", "bfloat16"])
-@pytest.mark.parametrize("place", ["flat", "batched"])
-def test_what_is_written_is_read(dtype, place):
+@pytest.mark.parametrize("form", [("flat",), ("batched",), ("flat", True, 1)])
+def test_what_is_written_is_read(dtype, form):
     values = np.arange(24, dtype=np.uint16).reshape(2, 3, 4)
     values = values.view(BFLOAT16) if dtype == "bfloat16" else values.astype(dtype)
-    forms = {"x": Form(dtype, place)}
+    forms = {"x": Form(dtype, *form)}
     tensors, found = read_item(write_item({"x": values}, forms).decode())
     assert found == forms and tensors["x"].dtype == values.dtype and np.array_equal(tensors["x"], values)
+
+
+def test_a_number_is_written_without_an_axis():
+    forms = {"x": Form("int64", "batched")}
+    assert read_item(write_item({"x": np.array(7)}, forms).decode())[0]["x"].shape == ()
 
 
 @given(st.binary(max_size=60) | st.text(max_size=20).map(str.encode))
@@ -479,17 +456,32 @@ def test_the_number_of_tokens_is_learned():
         learned([(rows[0][0], 5), (rows[1][0], 4)], forms, 7)
 
 
-@given(st.lists(st.integers(0, 3), max_size=12), st.data())
+@given(st.integers(1, 8), st.data())
+def test_the_number_of_tokens_of_a_sound_is_learned(per_token, data):
+    added = data.draw(st.integers(0, per_token - 1))
+    samples = [(frames, (frames + added) // per_token) for frames in FRAMES]
+    found = learned_of_frames(samples, 7)
+    assert all(found.length({}, frames) == (frames + added) // per_token for frames in range(3001))
+    with pytest.raises(UsageError, match="of a sound follows no rule"):
+        learned_of_frames([*samples[:-1], (997, samples[-1][1] + 1)], 7)
+
+
+@given(st.lists(st.integers(0, 4), max_size=12), st.data())
 def test_placeholders_are_as_long_as_their_items_and_nothing_else_changes(tokens, data):
-    count = tokens.count(3)
-    lengths = data.draw(st.lists(st.integers(1, 5), min_size=count, max_size=count))
-    found, ranges = expanded(tokens, lengths, 3, "<image>")
-    assert [each["length"] for each in ranges] == lengths
+    lengths = {
+        token: data.draw(st.lists(st.integers(1, 5), min_size=count, max_size=count))
+        for token in (3, 4)
+        for count in [tokens.count(token)]
+    }
+    media = [Places(3, "<image>", "images", lengths[3]), Places(4, "<sound>", "sounds", lengths[4])]
+    found, (images, sounds) = expanded(tokens, media)
     shorter = list(found)
-    for each in reversed(ranges):
+    ranges = sorted([*((each, 3) for each in images), *((each, 4) for each in sounds)], key=lambda it: it[0]["offset"])
+    for each, token in reversed(ranges):
         part = slice(each["offset"], each["offset"] + each["length"])
-        assert set(shorter[part]) == {3}
-        shorter[part] = [3]
+        assert set(shorter[part]) == {token}
+        shorter[part] = [token]
     assert shorter == tokens
-    with pytest.raises(BadInput, match="leave <image> out of the messages"):
-        expanded(tokens, [*lengths, 2], 3, "<image>")
+    assert [[each["length"] for each in of] for of in (images, sounds)] == [lengths[3], lengths[4]]
+    with pytest.raises(BadInput, match="leave <sound> out of the messages"):
+        expanded(tokens, [media[0], Places(4, "<sound>", "sounds", [*lengths[4], 2])])

@@ -9,8 +9,10 @@ import subprocess
 
 import openai
 import pytest
-from chats import FILES, chat
+from chats import FILES, SOUNDS, chat, sound, voice
+from tiny_qwen2_5_omni import qwen2_5_omni
 from tiny_qwen2_vl import qwen2_vl
+from tiny_whisper import whisper
 
 from benchmarks.vllm_servers import PYTHON, SETTINGS, front, vllm
 from headrace.bitstreams.build import build_sw_emu
@@ -96,6 +98,125 @@ def test_an_engine_that_takes_floats_gets_floats(folder, tmp_path):
     ):
         request = {"messages": REQUESTS["two images"]["messages"]}
         assert asked(served, request)[0] == asked(engine, request)[0]
+
+
+# ---- A model that takes images and sounds
+
+
+@pytest.fixture(scope="module")
+def omni(folder, tmp_path_factory):
+    return qwen2_5_omni(tmp_path_factory.mktemp("omni") / "tiny", weights=True)
+
+
+@pytest.fixture(scope="module")
+def omni_engine(omni, tmp_path_factory):
+    with vllm(omni, tmp_path_factory.mktemp("vllm") / "log") as (url, _):
+        yield url
+
+
+@pytest.fixture(scope="module", params=["cpu", "sw_emu"])
+def omni_served(request, omni_engine, omni, tmp_path_factory):
+    logs = tmp_path_factory.mktemp("front")
+    options = []
+    if request.param == "sw_emu":
+        build_sw_emu(logs / "dpu.xclbin", image_cus=1, mel_cus=1, norm_cus=1)
+        options = ["--xclbin", str(logs / "dpu.xclbin")]
+    with front(omni_engine, omni, logs / "log", *options) as (url, _):
+        yield url
+
+
+WITH_SOUNDS = {
+    **{name: chat("a", sound(data), "b") for name, data in SOUNDS.items()},
+    "two images and a sound": chat("1", FILES["JPEG"], "2", FILES["PNG with alpha"], sound(SOUNDS["WAV"]), "Compare."),
+    "sounds around an image": chat(sound(SOUNDS["WAV"]), FILES["JPEG"], sound(SOUNDS["FLAC"])),
+    "the longest sound": chat(sound(voice(30))),
+    "an image": chat(FILES["JPEG on its side"]),
+    "text": chat("hello"),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", WITH_SOUNDS)
+def test_tokens_of_sounds_are_those_that_vllm_generates_of_its_own_features(name, stream, omni_engine, omni_served):
+    request = {key: value for key, value in WITH_SOUNDS[name].items() if key != "model"}
+    tokens, text, usage = asked(omni_served, request, stream)
+    expected = asked(omni_engine, request)
+    assert len(tokens) == 24 and (tokens, text) == expected[:2]
+    assert usage.prompt_tokens == expected[2].prompt_tokens
+
+
+def test_another_sound_gives_other_tokens(omni_served):
+    first, second = (
+        asked(omni_served, {"messages": chat(sound(SOUNDS[name]))["messages"]})[0] for name in ("WAV", "MP3")
+    )
+    assert first != second
+
+
+# ---- Whisper
+
+
+@pytest.fixture(scope="module")
+def whispered(folder, tmp_path_factory):
+    """Return a folder, and the address of an engine with the plugin for transcriptions."""
+    found = whisper(tmp_path_factory.mktemp("whisper") / "tiny", weights=True)
+    log = tmp_path_factory.mktemp("vllm") / "log"
+    with vllm(found, log, "--max-model-len", "448", VLLM_PLUGINS="headrace") as (url, _):
+        yield found, url
+
+
+@pytest.fixture(scope="module", params=["cpu", "sw_emu"])
+def whisper_served(request, whispered, tmp_path_factory):
+    logs = tmp_path_factory.mktemp("front")
+    options = []
+    if request.param == "sw_emu":
+        build_sw_emu(logs / "dpu.xclbin", image_cus=0, mel_cus=1, norm_cus=1)
+        options = ["--xclbin", str(logs / "dpu.xclbin")]
+    with front(whispered[1], whispered[0], logs / "log", *options) as (url, _):
+        yield url
+
+
+def heard(url, data, stream=False, translates=False, **settings):
+    """Return the text of a sound."""
+
+    async def run():
+        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=120) as client:
+            calls = client.audio.translations if translates else client.audio.transcriptions
+            request = {
+                "model": "tiny",
+                "file": ("a.wav", data),
+                "extra_body": {"max_completion_tokens": 40},
+                **settings,
+            }
+            if not stream:
+                return (await calls.create(**request)).text
+            events = [each async for each in await calls.create(**request, stream=True)]
+            assert "".join(each.delta for each in events[:-1]) == events[-1].text
+            return events[-1].text
+
+    return asyncio.run(run())
+
+
+TRANSCRIBED = {
+    **{name: (data, {"language": "de"}) for name, data in SOUNDS.items()},
+    "a language to be found": (SOUNDS["WAV"], {}),
+    "a text before": (SOUNDS["WAV"], {"language": "en", "prompt": "hello"}),
+    "70 s": (voice(70), {"language": "en"}),
+}
+
+
+@pytest.mark.parametrize("name", TRANSCRIBED)
+def test_transcripts_are_those_that_vllm_makes_of_its_own_features(name, whispered, whisper_served):
+    data, settings = TRANSCRIBED[name]
+    expected = heard(whispered[1], data, **settings)
+    assert heard(whisper_served, data, **settings) == heard(whisper_served, data, stream=True, **settings) == expected
+
+
+@pytest.mark.filterwarnings("ignore:deprecated")  # by the client's own code
+def test_translations_and_other_sounds_give_other_texts(whispered, whisper_served):
+    first = heard(whisper_served, SOUNDS["WAV"], translates=True)
+    assert first == heard(whispered[1], SOUNDS["WAV"], translates=True)
+    texts = {heard(whisper_served, data, language="en") for data in SOUNDS.values()}
+    assert len(texts) > 1
 
 
 # ---- The plugin
