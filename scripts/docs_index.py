@@ -23,6 +23,7 @@ ORDER = {
             "own_preprocessing",
             "hugging_face_processors",
             "transformers_processors",
+            "sounds_before_vllm",
             "compare_front_ends",
             "own_network",
             "from_triton",

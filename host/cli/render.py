@@ -66,7 +66,9 @@ def render(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Serve OpenAI's chat protocol in front of vLLM, and make tokens and features of images and sounds in its place.
+    """Serve OpenAI's protocol in front of vLLM, and make tokens and features of images and sounds in its place.
+
+    A model that chats serves chat completions. Whisper serves transcriptions and translations.
 
     At the start the engine renders a few images and sounds, too. The command ends with an error unless both make the
     same.

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 import aiohttp
 
 from headrace.batching import BadInput, HeadraceError, UsageError
+from headrace.host.adapters.render.audio import Audio
 from headrace.host.adapters.render.chat import Chat
 from headrace.host.adapters.render.engine import Engine, EngineRefused
 from headrace.host.adapters.render.images import Images
@@ -23,7 +24,6 @@ from headrace.host.adapters.render.media import AUDIO, IMAGE, NOUNS, Source, fet
 from headrace.host.adapters.render.medium import Content, Maker, Medium, Rendered, files_of
 from headrace.host.adapters.render.prompt import Places, Prompts, expanded
 from headrace.host.adapters.render.request import Written, defaults_of, request_to_engine, written
-from headrace.host.adapters.render.sounds import Sounds
 from headrace.host.adapters.render.speech import SAMPLE_LANGUAGE, Prompted, Speech
 from headrace.host.adapters.render.transcription import Transcription
 
@@ -34,7 +34,7 @@ MAX_TOKENS: Final = 1 << 20  # of a prompt, for an engine that tells no limit
 # Images and sounds of one chat that are worked on at a time. Units go to requests in the order in which they ask, so an
 # image of another chat waits behind so many at most, and not behind all of a chat with 250.
 AT_ONCE: Final = 8
-MEDIA: Final = (Images, Sounds)
+MEDIA: Final = (Images, Audio)
 
 _log = logging.getLogger(__name__)
 
@@ -47,14 +47,14 @@ class Limits:
         max_items: Images and sounds.
         max_megapixels: Of an image.
         max_file_bytes: Of a file that is fetched.
-        max_sound_s: Of a sound that is transcribed, in seconds.
+        max_audio_s: Of a sound that is transcribed, in seconds.
         fetch: Whether files are fetched from other servers at all.
     """
 
     max_items: int = 256
     max_megapixels: int = 100
     max_file_bytes: int = 64 << 20
-    max_sound_s: float = 600.0
+    max_audio_s: float = 600.0
     fetch: bool = False
 
 
@@ -125,7 +125,7 @@ class Front:
 
     async def _open_speech(self, stack: AsyncExitStack) -> None:
         """Learn from the engine how it wants the features of a sound that it transcribes. Raises UsageError."""
-        (sample,) = files_of(Sounds.samples()[0])
+        (sample,) = files_of(Audio.samples()[0])
         try:
             rendered = await self._engine.rendered_speech(self.model, SAMPLE_LANGUAGE, sample)
         except EngineRefused as error:
@@ -135,11 +135,11 @@ class Front:
                 f"the engine at {self._engine.url} takes no features; start vLLM with --enable-scale-out, and for a "
                 "model that only transcribes with the plugin of Headrace and VLLM_PLUGINS=headrace"
             ) from error
-        made = Speech(self._engine, self.model, self._prompts, rendered, self._maker, self._limits.max_sound_s)
+        made = Speech(self._engine, self.model, self._prompts, rendered, self._maker, self._limits.max_audio_s)
         self.speech = await stack.enter_async_context(made)
-        self.media[AUDIO] = made.sounds
+        self.media[AUDIO] = made.audio
 
-    async def _open_medium(self, medium: type[Images] | type[Sounds], stack: AsyncExitStack) -> None:
+    async def _open_medium(self, medium: type[Images] | type[Audio], stack: AsyncExitStack) -> None:
         """Learn from the engine how it wants the features of a medium, if its model takes such. Raises UsageError."""
         samples = await asyncio.to_thread(medium.samples)
         try:

@@ -26,7 +26,7 @@ WRONG_FOLDER: Final = "name the folder of the model that the engine serves"
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """What the engine makes of a message whose items are of one medium.
+    """The engine's rendering of a message whose items are of one medium.
 
     Attributes:
         tokens: The tokens of the prompt.

@@ -18,12 +18,12 @@ import soundfile
 from numpy.typing import NDArray
 
 from headrace.batching import BadInput, HeadraceError, UsageError
+from headrace.host.adapters.render.audio import Audio
 from headrace.host.adapters.render.engine import Engine
 from headrace.host.adapters.render.media import AUDIO, audio_as_vllm_reads
 from headrace.host.adapters.render.medium import Maker, Rendered, files_of
 from headrace.host.adapters.render.prompt import Prompts
 from headrace.host.adapters.render.request import Written, defaults_of, request_to_engine, written
-from headrace.host.adapters.render.sounds import Sounds
 from headrace.host.adapters.render.transcription import Transcription
 from headrace.host.dpu.reference import audio, audio_file
 from headrace.host.dpu.specs import AudioSpec
@@ -84,7 +84,7 @@ class Speech:
 
     async def __aenter__(self) -> "Speech":
         answers = [self._first]
-        for content in Sounds.samples()[1:]:
+        for content in Audio.samples()[1:]:
             answers.append(await self._engine.rendered_speech(self._model, SAMPLE_LANGUAGE, files_of(content)[0]))
         self._defaults = defaults_of(self._first)
         if self._tokens("", SAMPLE_LANGUAGE, "transcribe") != list(self._first["token_ids"]):
@@ -94,7 +94,7 @@ class Speech:
             )
         async with AsyncExitStack() as stack:
             rendered = [Rendered.of(answer, AUDIO) for answer in answers]
-            self.sounds = await stack.enter_async_context(Sounds(rendered, self._maker))
+            self.audio = await stack.enter_async_context(Audio(rendered, self._maker))
             self._stack = stack.pop_all()
         return self
 
@@ -120,7 +120,7 @@ class Speech:
 
     def _pieces(self, data: bytes) -> tuple[list[bytes], float]:
         """Return the files of the pieces of a sound, and its length in seconds."""
-        spec = self.sounds.spec
+        spec = self.audio.spec
         read = audio_as_vllm_reads(data, self._longest_s)
         frames, rate = audio_file.length(read, spec.rates)
         if not frames:
@@ -131,8 +131,8 @@ class Speech:
         return [_file(each, spec) for each in cut(samples, round(spec.longest_s * spec.rate), spec.rate)], frames / rate
 
     async def _written(self, data: bytes) -> Written:
-        ready = await self.sounds.ready(data)
-        return await asyncio.to_thread(written, ready, self.sounds.forms)
+        ready = await self.audio.ready(data)
+        return await asyncio.to_thread(written, ready, self.audio.forms)
 
     async def _language(self, item: Written) -> str:
         """Return the language that the engine finds in a sound."""

@@ -23,13 +23,13 @@ from tiny_qwen2_vl import qwen2_vl
 from headrace.batching import BadInput, UsageError
 from headrace.bitstreams.build import build_sw_emu
 from headrace.host.adapters.render import server
+from headrace.host.adapters.render.audio import FRAMES
 from headrace.host.adapters.render.chat import read_chat
 from headrace.host.adapters.render.engine import Engine, EngineGone
 from headrace.host.adapters.render.front import Front, Limits, _together
 from headrace.host.adapters.render.items import BadItem, Form, read_item, write_item
 from headrace.host.adapters.render.prompt import Placeholder, Places, expanded, learned, learned_of_frames
 from headrace.host.adapters.render.server import RenderOptions
-from headrace.host.adapters.render.sounds import FRAMES
 from headrace.host.dpu.processors import BFLOAT16
 from headrace.host.network.access import Access
 from headrace.host.xrt import emulation

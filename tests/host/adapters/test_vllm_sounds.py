@@ -15,8 +15,8 @@ from tiny_qwen2_vl import qwen2_vl
 
 from headrace.batching import UsageError
 from headrace.bitstreams.build import build_sw_emu
+from headrace.host.adapters.render.audio import Spectrogram, _meaning
 from headrace.host.adapters.render.items import Form
-from headrace.host.adapters.render.sounds import Spectrogram, _meaning
 from headrace.host.dpu.processors import to_bfloat16
 
 

@@ -145,7 +145,7 @@ def test_a_bad_request_has_one_clear_error_and_the_rest_is_served(folder, stream
         async with post.session.post("/v1/audio/transcriptions", data=b"{") as response:
             refused((response.status, await response.text()), 400, "file is no file")
 
-    with_front(folder, body, WhisperDouble(folder), limits=Limits(max_sound_s=3))
+    with_front(folder, body, WhisperDouble(folder), limits=Limits(max_audio_s=3))
 
 
 def test_a_model_that_chats_takes_no_transcriptions(tmp_path):

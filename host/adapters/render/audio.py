@@ -61,7 +61,7 @@ MEANINGS: Final[Mapping[str, Callable[[Spectrogram], NDArray[Any]]]] = {
 }
 
 
-class Sounds(Medium[AudioSpec]):
+class Audio(Medium[AudioSpec]):
     """Makes the features of sounds.
 
     A sound that is longer than the model hears is refused, where vLLM leaves its end out."""
