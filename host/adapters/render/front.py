@@ -143,7 +143,7 @@ class Front:
         """Learn from the engine how it wants the features of a medium, if its model takes such. Raises UsageError."""
         samples = await asyncio.to_thread(medium.samples)
         try:
-            answers = await _together([self._rendered(content) for content in samples])
+            answers = await together([self._rendered(content) for content in samples])
         except EngineRefused as error:
             if error.status == 400:  # the model does not take them
                 return
@@ -188,7 +188,7 @@ class Front:
         tokens = await self._tokens(chat)
         room = Room(self._max_tokens - len(tokens))
         turns = asyncio.Semaphore(AT_ONCE)
-        items = await _together([_in_turn(turns, self._written(source, room)) for source in chat.sources])
+        items = await together([_in_turn(turns, self._written(source, room)) for source in chat.sources])
         by_kind = {
             kind: [each for source, each in zip(chat.sources, items, strict=True) if source.kind == kind]
             for kind in self.media
@@ -273,7 +273,7 @@ async def _in_turn(turns: asyncio.Semaphore, work: Coroutine[Any, Any, T]) -> T:
         work.close()  # it may end before its turn
 
 
-async def _together(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+async def together(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     """Return the results of all work. The first error ends the rest."""
     try:
         async with asyncio.TaskGroup() as group:

@@ -19,7 +19,7 @@ from headrace.batching import HeadraceError, UsageError
 from headrace.batching.errors import BadInput, CorruptInput, one_line
 from headrace.host.adapters.render.chat import Answer, error_of, read_chat
 from headrace.host.adapters.render.engine import Engine, EngineGone, EngineRefused
-from headrace.host.adapters.render.front import Front, Limits
+from headrace.host.adapters.render.front import Front, Limits, together
 from headrace.host.adapters.render.media import NOUNS
 from headrace.host.adapters.render.speech import Prompted
 from headrace.host.adapters.render.transcription import (
@@ -189,7 +189,7 @@ class Api:
         if wanted.stream:
             pieces = self._spoken(prompted)
             return await _streamed(request, pieces, pieces)
-        texts = await asyncio.gather(*(self._engine.generate(prompt) for prompt in prompted.prompts))
+        texts = await together([self._engine.generate(prompt) for prompt in prompted.prompts])
         text = prompted.joint.join(each["choices"][0]["text"] for each in texts)
         if wanted.response_format == "text":
             return web.Response(text=text)

@@ -26,7 +26,7 @@ from headrace.host.adapters.render import server
 from headrace.host.adapters.render.audio import FRAMES
 from headrace.host.adapters.render.chat import read_chat
 from headrace.host.adapters.render.engine import Engine, EngineGone
-from headrace.host.adapters.render.front import Front, Limits, _together
+from headrace.host.adapters.render.front import Front, Limits, together
 from headrace.host.adapters.render.items import BadItem, Form, read_item, write_item
 from headrace.host.adapters.render.prompt import Placeholder, Places, expanded, learned, learned_of_frames
 from headrace.host.adapters.render.server import RenderOptions
@@ -359,7 +359,7 @@ def test_the_first_error_ends_the_work_on_other_images():
             ended.append(True)
 
     with pytest.raises(BadInput, match="first"):
-        virtual_time.run(_together([waits(), fails()]))
+        virtual_time.run(together([waits(), fails()]))
     assert ended == [True]
 
 
