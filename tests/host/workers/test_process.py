@@ -156,9 +156,10 @@ def test_a_slow_start_is_told_with_what_it_is_at(tmp_path, monkeypatch, caplog):
             assert f"worker cpu 0 is still starting after 0.7 s: {at}" in caplog.text
 
 
-def shared_memory():
-    """Return what is in /dev/shm, without the semaphores of joblib's pools, which other tests may start meanwhile."""
-    return {name for name in os.listdir("/dev/shm") if not name.startswith("sem.loky-")}
+def named_memory(pids):
+    """Return the files of /dev/shm that processes have mapped. Other tests have files there, too."""
+    lines = [line for pid in pids for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+    return {Path(line.partition("/")[1] + line.partition("/")[2]) for line in lines if " /dev/shm/" in line}
 
 
 def test_workers_and_their_server_end_when_their_parent_is_killed(small, tmp_path):  # noqa: F811
@@ -190,14 +191,14 @@ async def main():
 asyncio.run(main())
 """
     )
-    before = shared_memory()
     parent = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
     pids = [int(pid) for pid in parent.stdout.readline().split()]
     assert len(pids) == 3 and all(map(lives, pids))
+    files = named_memory([parent.pid, *pids])
     parent.kill()
     parent.wait(timeout=10)
     deadline = time.monotonic() + 10
     while any(lives(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(lives(pid) for pid in pids)
-    assert shared_memory() <= before
+    assert not [file for file in files if file.exists()]
