@@ -57,9 +57,14 @@ def randomize(network: torch.nn.Module) -> None:
                 values.normal_(0, 0.25 if of_tokens else 2 / values[0].numel() ** 0.5)
 
 
+def tokenizer() -> transformers.PreTrainedTokenizerFast:
+    """Return the tokenizer of the small Qwen2-VL."""
+    return byte_tokenizer((*SPECIAL, "<|video_pad|>"), TEMPLATE)
+
+
 def qwen2_vl(folder: Path, weights: bool = False, **settings: object) -> Path:
     """Write a Qwen2-VL to a folder: its processor, and a small random network if vLLM is to run it."""
-    tokens = byte_tokenizer((*SPECIAL, "<|video_pad|>"), TEMPLATE)
+    tokens = tokenizer()
     number = tokens.convert_tokens_to_ids
     processor = transformers.Qwen2VLProcessor(
         image_processor=transformers.Qwen2VLImageProcessor(**settings),
