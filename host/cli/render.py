@@ -1,12 +1,15 @@
 """The command `headrace render`, which makes tokens and features in front of an engine."""
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headrace.batching import UsageError
+from headrace.batching.registry import policy_settings
+from headrace.batching.settings import parse_assignments
 from headrace.host.cli.build import Target as DpuTarget
 from headrace.host.cli.build import cached_xclbin, read_container
 from headrace.host.cli.console import tell
@@ -22,10 +25,12 @@ from headrace.host.cli.options import (
     readable,
     readable_folder,
 )
+from headrace.host.cli.setting_options import Assignments, check_assignments
 from headrace.host.network.access import Access
 from headrace.host.network.address import Address
 
 if TYPE_CHECKING:
+    from headrace.host.adapters.render.admission import AdmissionSettings
     from headrace.host.adapters.render.front import Front
 
 
@@ -64,6 +69,23 @@ def render(
     engine_token_file: Annotated[
         Path | None, typer.Option(callback=readable, help="File with the engine's API key.")
     ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(help="Policy that lets prompts go to the engine in batches [each goes at once].", metavar="NAME"),
+    ] = None,
+    assignments: Assignments = None,
+    places: Annotated[
+        int, typer.Option(min=1, max=64, help="With --policy: batches of which the engine has not begun all answers.")
+    ] = 1,
+    max_queue: Annotated[
+        int, typer.Option(min=1, max=65536, help="With --policy: prompts that wait for the engine. More are refused.")
+    ] = 256,
+    slo_ms: Annotated[
+        float | None, typer.Option(min=0.001, max=1e9, help="With --policy: target time to the first token (ms).")
+    ] = None,
+    drop_late: Annotated[
+        bool, typer.Option("--drop-late", help="Refuse prompts that have not gone to the engine in time for --slo-ms.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Serve OpenAI's protocol in front of vLLM, and make tokens and features of images and sounds in its place.
@@ -83,6 +105,7 @@ def render(
     address = Address.parsed("--http", http)
     access = Access(bearer_token("--token-file", token_file), insecure, tuple(allow_host or ()))
     access.check("--http", address)
+    admission = _admission(policy, assignments, places, max_queue, slo_ms, drop_late)
     if target not in ("cpu", *DpuTarget):
         raise UsageError(f"--target {target!r}: give cpu, {' or '.join(DpuTarget)}")
     engine_token = bearer_token("--engine-token-file", engine_token_file)
@@ -108,8 +131,34 @@ def render(
             max_body_bytes=max_body_mib << 20,
             timeout_s=timeout_s,
             limits=limits,
+            admission=admission,
         ),
         lambda host, port, front: _ready(f"http://{Address(host, port)}", front, as_json),
+    )
+
+
+def _admission(
+    policy: str | None,
+    assignments: list[str] | None,
+    places: int,
+    max_queue: int,
+    slo_ms: float | None,
+    drop_late: bool,
+) -> "AdmissionSettings | None":
+    """Return how prompts wait for the engine, or None if they do not. Raises UsageError."""
+    if policy is None:
+        if assignments or slo_ms is not None or drop_late:
+            raise UsageError("--set, --slo-ms and --drop-late are for a policy; give --policy NAME")
+        return None
+    if drop_late and slo_ms is None:
+        raise UsageError("--drop-late needs to know when a prompt is late; give --slo-ms")
+    from headrace.host.adapters.render.admission import AdmissionSettings, check_policy
+
+    check_policy(policy)
+    check_assignments(assignments, [policy])
+    due_s = math.inf if slo_ms is None else slo_ms / 1e3
+    return AdmissionSettings(
+        policy_settings(policy, parse_assignments(assignments or ())), places, max_queue, due_s, drop_late
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import aiohttp
 
 from headrace.batching import HeadraceError
+from headrace.host.adapters.render.request import Prompt
 
 START_S: Final = 10.0  # longest time for a connection
 GENERATE: Final = "/inference/v1/generate"
@@ -41,11 +42,11 @@ class Engine:
             token: The engine's API key, or None.
         """
         self.url = url.rstrip("/")
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     async def __aenter__(self) -> "Engine":
-        limits = aiohttp.ClientTimeout(total=None, sock_connect=START_S, sock_read=self._timeout_s)
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=START_S, sock_read=self.timeout_s)
         self._session = aiohttp.ClientSession(
             timeout=limits, headers=self._headers, connector=aiohttp.TCPConnector(limit=0)
         )
@@ -80,16 +81,16 @@ class Engine:
         form.add_field("file", data, filename="sample.wav", content_type="audio/wav")
         return await self._answer("POST", "/v1/audio/transcriptions/render", form, {})
 
-    async def generate(self, prompt: Sequence[bytes]) -> dict[str, Any]:
-        """Return the whole answer to a prompt, which is JSON in pieces. Raises EngineRefused and EngineGone."""
-        return await self._json("POST", GENERATE, prompt)
+    async def generate(self, prompt: Prompt) -> dict[str, Any]:
+        """Return the whole answer to a prompt. Raises EngineRefused and EngineGone."""
+        return await self._json("POST", GENERATE, prompt.pieces)
 
-    async def stream(self, prompt: Sequence[bytes]) -> AsyncGenerator[dict[str, Any]]:
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[dict[str, Any]]:
         """Yield the parts of an answer as they come, for a prompt with `stream`. Raises EngineRefused and EngineGone.
 
         The engine ends its work when the iterator is closed."""
         try:
-            async with self._session.post(f"{self.url}{GENERATE}", data=_sent(prompt), headers=JSON) as response:
+            async with self._session.post(f"{self.url}{GENERATE}", data=_sent(prompt.pieces), headers=JSON) as response:
                 if response.status != 200:
                     raise EngineRefused(response.status, _message(response.status, await response.text()))
                 async for event in _events(response.content):

@@ -23,7 +23,7 @@ from headrace.host.adapters.render.images import Images
 from headrace.host.adapters.render.media import AUDIO, IMAGE, NOUNS, Source, fetched
 from headrace.host.adapters.render.medium import Content, Maker, Medium, Rendered, files_of
 from headrace.host.adapters.render.prompt import Places, Prompts, expanded
-from headrace.host.adapters.render.request import Written, defaults_of, request_to_engine, written
+from headrace.host.adapters.render.request import MeasuredPrompts, Prompt, Written, defaults_of, written
 from headrace.host.adapters.render.speech import SAMPLE_LANGUAGE, Prompted, Speech
 from headrace.host.adapters.render.transcription import Transcription
 
@@ -35,6 +35,7 @@ MAX_TOKENS: Final = 1 << 20  # of a prompt, for an engine that tells no limit
 # image of another chat waits behind so many at most, and not behind all of a chat with 250.
 AT_ONCE: Final = 8
 MEDIA: Final = (Images, Audio)
+MEASURED: Final = "The quick brown fox jumps over the lazy dog."  # of prompts by which the engine is measured
 
 _log = logging.getLogger(__name__)
 
@@ -173,8 +174,14 @@ class Front:
 
     # ---- Requests ----
 
-    async def prompt(self, chat: Chat) -> list[bytes]:
-        """Return a request to the engine, as JSON in pieces: tokens, features, and the settings of the sampling.
+    def measured_prompts(self) -> MeasuredPrompts:
+        """Return prompts of text, by which an engine is measured. Raises UsageError if it only transcribes."""
+        if self.speech is not None:
+            raise UsageError(f"--policy is for models that chat, and {self.model} only transcribes; leave it out")
+        return MeasuredPrompts(self.model, self._prompts.tokens_of(MEASURED), self._defaults, self._max_tokens)
+
+    async def prompt(self, chat: Chat) -> Prompt:
+        """Return a request to the engine: tokens, features, and the settings of the sampling.
 
         Raises BadInput, CorruptInput and other errors of an input, with its place in the chat."""
         if self.speech is not None:
@@ -204,7 +211,7 @@ class Front:
         }
         if chat.stream:
             body["stream_options"] = {"include_usage": chat.include_usage}
-        return request_to_engine(body, by_kind, ranges)
+        return Prompt.of(body, by_kind, ranges)
 
     async def transcription(self, wanted: Transcription) -> Prompted:
         """Return the prompts of a transcription.

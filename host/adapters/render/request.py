@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import orjson
@@ -11,6 +12,7 @@ from headrace.host.adapters.render.items import Form, write_item
 from headrace.host.adapters.render.medium import Ready
 
 Ranges = Sequence[Mapping[str, int]]
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 UNSET: Final = ("max_tokens", "output_kind", "skip_clone", "skip_reading_prefix_cache")  # not for the client's prompts
 
 
@@ -34,29 +36,62 @@ def defaults_of(rendered: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in rendered["sampling_params"].items() if value is not None and key not in UNSET}
 
 
-def request_to_engine(
-    body: Mapping[str, Any], items: Mapping[str, Sequence[Written]], ranges: Mapping[str, Ranges]
-) -> list[bytes]:
-    """Return a request, as JSON in pieces. The texts of items are not copied.
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A request to an engine, as JSON in pieces, and the number of its tokens."""
 
-    Args:
-        body: All but the features.
-        items: The features by the kind of the items.
-        ranges: The range of the tokens of each item, by the kind of the items.
-    """
-    items = {kind: of for kind, of in items.items() if of}
-    if not items:
-        return [_json(body)]
-    features = {
-        "mm_hashes": {kind: [each.digest for each in of] for kind, of in items.items()},
-        "mm_placeholders": {kind: ranges[kind] for kind in items},
-    }
-    pieces = [_json(body)[:-1] + b',"features":' + _json(features)[:-1] + b',"kwargs_data":{']
-    for number, (kind, of) in enumerate(items.items()):
-        pieces.append(b'%s"%s":["' % (b"," if number else b"", kind.encode()))
-        pieces += [piece for each in of for piece in (b'","', each.text)][1:]
-        pieces.append(b'"]')
-    return [*pieces, b"}}}"]
+    pieces: Sequence[bytes]
+    tokens: int
+
+    @classmethod
+    def of(
+        cls,
+        body: Mapping[str, Any],
+        items: Mapping[str, Sequence[Written]] = NOTHING,
+        ranges: Mapping[str, Ranges] = NOTHING,
+    ) -> "Prompt":
+        """Return a request. The texts of items are not copied.
+
+        Args:
+            body: All but the features.
+            items: The features by the kind of the items.
+            ranges: The range of the tokens of each item, by the kind of the items.
+        """
+        tokens = len(body["token_ids"])
+        items = {kind: of for kind, of in items.items() if of}
+        if not items:
+            return cls([_json(body)], tokens)
+        features = {
+            "mm_hashes": {kind: [each.digest for each in of] for kind, of in items.items()},
+            "mm_placeholders": {kind: ranges[kind] for kind in items},
+        }
+        pieces = [_json(body)[:-1] + b',"features":' + _json(features)[:-1] + b',"kwargs_data":{']
+        for number, (kind, of) in enumerate(items.items()):
+            pieces.append(b'%s"%s":["' % (b"," if number else b"", kind.encode()))
+            pieces += [piece for each in of for piece in (b'","', each.text)][1:]
+            pieces.append(b'"]')
+        return cls([*pieces, b"}}}"], tokens)
+
+
+class MeasuredPrompts:
+    """Makes prompts of text that ask for one token. No two are the same, so that the engine keeps nothing of them."""
+
+    def __init__(self, model: str, tokens: Sequence[int], defaults: Mapping[str, Any], max_tokens: int) -> None:
+        """Store the tokens of a text, from which prompts are made, and the engine's limit."""
+        self.max_tokens = max_tokens - 1
+        self._model = model
+        self._tokens = list(tokens)
+        self._defaults = defaults
+        self._count = 0
+
+    def of(self, length: int) -> Prompt:
+        """Return a prompt of so many tokens."""
+        self._count += 1
+        start = [self._tokens[self._count // len(self._tokens) ** power % len(self._tokens)] for power in range(4)]
+        tokens = (start + self._tokens * (length // len(self._tokens) + 1))[:length]
+        settings = {**self._defaults, "max_tokens": 1}
+        body = {"model": self._model, "stream": False, "output_mode": "text", "token_ids": tokens}
+        return Prompt.of({**body, "sampling_params": settings})
 
 
 def _json(body: Mapping[str, Any]) -> bytes:

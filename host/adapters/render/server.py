@@ -6,8 +6,8 @@ import logging
 import signal
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -17,6 +17,7 @@ from aiohttp import web
 
 from headrace.batching import HeadraceError, UsageError
 from headrace.batching.errors import BadInput, CorruptInput, one_line
+from headrace.host.adapters.render.admission import Admission, AdmissionSettings
 from headrace.host.adapters.render.chat import Answer, error_of, read_chat
 from headrace.host.adapters.render.engine import Engine, EngineGone, EngineRefused
 from headrace.host.adapters.render.front import Front, Limits, together
@@ -55,6 +56,7 @@ class RenderOptions:
         max_body_bytes: Largest request.
         timeout_s: Longest time without a byte from the engine.
         limits: The limits of a chat.
+        admission: How prompts wait for the engine. None passes each on at once.
     """
 
     engine: str
@@ -67,6 +69,7 @@ class RenderOptions:
     max_body_bytes: int = 256 << 20
     timeout_s: float = 300.0
     limits: Limits = field(default_factory=Limits)
+    admission: AdmissionSettings | None = None
 
 
 def serve(options: RenderOptions, on_ready: Callable[[str, int, Front], None]) -> None:
@@ -95,9 +98,14 @@ async def running(options: RenderOptions) -> AsyncIterator[tuple[str, int, Front
     async with (
         Engine(options.engine, options.timeout_s, options.engine_token) as engine,
         Front(engine, options.model, options.xclbin, options.limits) as front,
+        AsyncExitStack() as stack,
     ):
+        admission = None
+        if options.admission is not None:
+            made = await Admission.measured(engine, options.admission, front.measured_prompts())
+            admission = await stack.enter_async_context(made)
         runner = web.AppRunner(
-            Api(front, engine, options).app(),
+            Api(front, engine, options, admission).app(),
             handler_cancellation=True,
             access_log=None,
             shutdown_timeout=DRAIN_S,
@@ -127,8 +135,9 @@ class Late(HeadraceError):
 class Api:
     """The endpoints."""
 
-    def __init__(self, front: Front, engine: Engine, options: RenderOptions) -> None:
+    def __init__(self, front: Front, engine: Engine, options: RenderOptions, admission: Admission | None) -> None:
         self._front = front
+        self._admission = admission
         self._engine = engine
         self._options = options
         self._guard = options.access.guard
@@ -175,11 +184,15 @@ class Api:
         chat = await asyncio.to_thread(read_chat, body)
         del body
         self._check_model(chat.model)
-        prompt = await self._front.prompt(chat)
+        asked = chat
+        if self._admission is not None and not chat.stream:
+            asked = replace(chat, stream=True, include_usage=True)  # the first token tells that a place is free
+        prompt = await self._front.prompt(asked)
         answer = Answer(self._front.model, chat.token_ids)
+        source = self._admission or self._engine
         if not chat.stream:
-            return web.json_response(answer.whole(await self._engine.generate(prompt)), dumps=_text)
-        parts = self._engine.stream(prompt)
+            return web.json_response(answer.whole(await source.generate(prompt)), dumps=_text)
+        parts = source.stream(prompt)
         return await _streamed(request, (event async for part in parts for event in answer.chunks(part)), parts)
 
     async def _speech(self, task: str, request: web.Request) -> web.StreamResponse:

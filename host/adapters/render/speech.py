@@ -23,7 +23,7 @@ from headrace.host.adapters.render.engine import Engine
 from headrace.host.adapters.render.media import AUDIO, audio_as_vllm_reads
 from headrace.host.adapters.render.medium import Maker, Rendered, files_of
 from headrace.host.adapters.render.prompt import Prompts
-from headrace.host.adapters.render.request import Written, defaults_of, request_to_engine, written
+from headrace.host.adapters.render.request import Prompt, Written, defaults_of, written
 from headrace.host.adapters.render.transcription import Transcription
 from headrace.host.dpu.reference import audio, audio_file
 from headrace.host.dpu.specs import AudioSpec
@@ -41,12 +41,12 @@ class Prompted:
     """The prompts of a sound.
 
     Attributes:
-        prompts: Requests to the engine, each as JSON in pieces.
+        prompts: Requests to the engine.
         seconds: The length of the sound.
         joint: What goes between the texts of two answers.
     """
 
-    prompts: Sequence[list[bytes]]
+    prompts: Sequence[Prompt]
     seconds: float
     joint: str
 
@@ -146,7 +146,7 @@ class Speech:
         before = f"{START}<|prev|>{prompt}" if prompt else ""  # vLLM begins each prompt with START
         return self._prompts.tokens_of(f"{before}{START}<|{language}|><|{task}|><|notimestamps|>")
 
-    def _request(self, tokens: Sequence[int], item: Written, settings: Mapping[str, Any], stream: bool) -> list[bytes]:
+    def _request(self, tokens: Sequence[int], item: Written, settings: Mapping[str, Any], stream: bool) -> Prompt:
         body = {
             "model": self._model,
             "stream": stream,
@@ -154,7 +154,7 @@ class Speech:
             "token_ids": tokens,
             "sampling_params": settings,
         }
-        return request_to_engine(body, {AUDIO: [item]}, {AUDIO: [{"offset": 0, "length": item.length}]})
+        return Prompt.of(body, {AUDIO: [item]}, {AUDIO: [{"offset": 0, "length": item.length}]})
 
 
 def cut(samples: NDArray[np.float32], limit: int, rate: int) -> list[NDArray[np.float32]]:

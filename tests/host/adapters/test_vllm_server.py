@@ -33,13 +33,15 @@ def engine(folder, tmp_path_factory):
         yield url
 
 
-@pytest.fixture(scope="module", params=["cpu", "sw_emu"])
+@pytest.fixture(scope="module", params=["cpu", "sw_emu", "policy"])
 def served(request, engine, folder, tmp_path_factory):
     logs = tmp_path_factory.mktemp("front")
     options = []
     if request.param == "sw_emu":
         build_sw_emu(logs / "dpu.xclbin", image_cus=2, mel_cus=0, norm_cus=0)
         options = ["--xclbin", str(logs / "dpu.xclbin")]
+    if request.param == "policy":
+        options = ["--policy", "graph", "--set", "max_batch=4", "--places", "2"]
     with front(engine, folder, logs / "log", *options) as (url, _):
         yield url
 

@@ -142,7 +142,7 @@ NAMED = (  # choices and lists of names
     ),
     ("render", "--model", "folder", "--engine"),
     ("render", "--engine", "http://127.0.0.1:1", "--model"),
-    *((*RENDER, option) for option in ("--http", "--target", "--allow-host")),
+    *((*RENDER, option) for option in ("--http", "--target", "--allow-host", "--policy")),
     (*SERVE_FREE, "--ray"),
     (*SERVE_FLEET, "--resources"),
     ("reproduce", "smdp", "--quick", "--figure"),
@@ -258,6 +258,9 @@ RANGES = (
     (RENDER, "--max-megapixels", "int", ("0", "1001"), ()),
     (RENDER, "--max-body-mib", "int", ("0", "4097"), ()),
     (RENDER, "--timeout-s", "float", ("0", "86401"), ()),
+    ((*RENDER, "--policy", "graph"), "--places", "int", ("0", "65"), ()),
+    ((*RENDER, "--policy", "graph"), "--max-queue", "int", ("0", "65537"), ()),
+    ((*RENDER, "--policy", "graph"), "--slo-ms", "float", ("0",), ()),
     (COMPARE, "--tolerance", "float", (), ()),
     (COMPARE, "--timeout-s", "float", ("0", "3601"), ()),
     (("profile",), "--hidden", "int", ("0", "8193"), ()),
@@ -606,7 +609,9 @@ def test_every_option_that_takes_a_value_is_tried_here():
     }  # in tests/host/xrt, as the rest
     tried |= {("xrt-env", "container"), ("xrt-env", "-o")}
     tried |= {("policies", "name"), *(("check-policy", option) for option in ("name", "--examples", "--seed"))}
-    tried |= {(name, "--set") for name in ("check-policy", "demo", "serve", "simulate")}  # in test_policies and others
+    tried |= {
+        (name, "--set") for name in ("check-policy", "demo", "render", "serve", "simulate")
+    }  # in test_policies and others
     # A setting of a policy is read by its class, whichever command has it.
     of_policies = {each.option for name in policy_names() for each in find_policy(name).settings}
     tried |= {
