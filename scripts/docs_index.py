@@ -88,6 +88,7 @@ ORDER = {
             "image_processors",
             "speech",
             "front_ends",
+            "vllm",
             "benchmarks",
         ],
     },
