@@ -1,5 +1,6 @@
 """This module says which clients a server serves."""
 
+import hmac
 from dataclasses import dataclass
 
 from headrace.batching import UsageError
@@ -30,6 +31,18 @@ class Access:
     def guard(self) -> BrowserGuard | None:
         """Return the guard of the HTTP ports, or None if any page may send requests."""
         return None if self.token is not None or self.insecure else BrowserGuard(self.hosts)
+
+    def authorized(self, authorization: str | None) -> bool:
+        """Return whether the header `Authorization` has the token, if there is one.
+
+        The scheme ignores case (RFC 9110, section 11.1)."""
+        if self.token is None:
+            return True
+        scheme, _, token = (authorization or "").partition(" ")
+        return (
+            hmac.compare_digest(token.lstrip(" ").encode(errors="surrogateescape"), self.token.encode())
+            and scheme.lower() == "bearer"
+        )
 
     def check(self, option: str, address: Address) -> None:
         """Check that other machines reach `address` only with a token or with `insecure`.

@@ -124,7 +124,7 @@ async def _serve(
             ) as preprocessors,
             Service(
                 preprocessors,
-                token=options.access.token,
+                access=options.access,
                 repository=options.repository,
                 drain_s=options.drain_s,
                 on_stage=on_stage,

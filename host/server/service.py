@@ -9,7 +9,6 @@ times the `priority` if that is above 1. Priority 1 is the most urgent, and a re
 Example: with an SLO of 100 ms, a request of priority 3 has a deadline 300 ms after its arrival."""
 
 import asyncio
-import hmac
 import logging
 import math
 import time
@@ -25,6 +24,7 @@ from headrace.batching import BadInput, CorruptInput, HeadraceError, UsageError
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.reference import image_file
 from headrace.host.live.results import Execution, Inference, Overloaded, TooLate
+from headrace.host.network.access import Access
 from headrace.host.server.group import Group, OnStage, Preprocessors, ServedModel, groups_of, open_group
 from headrace.host.server.observe.dashboard import Dashboard
 from headrace.host.server.observe.metrics import Metrics
@@ -64,7 +64,7 @@ class Service:
     Use it as an async context manager. The owner of the preprocessors closes them.
 
     Args:
-        token: the token that requests must have, if there is one.
+        access: the clients that are served; only its token matters here.
         repository: the models that clients may load; None allows no loads.
         drain_s: time limit for requests in flight when a model is unloaded.
         watchers: receive every record, in addition to the service's own watchers.
@@ -74,7 +74,7 @@ class Service:
         self,
         preprocessors: Preprocessors,
         *,
-        token: str | None = None,
+        access: Access | None = None,
         repository: Repository | None = None,
         drain_s: float = 30.0,
         on_stage: OnStage = lambda _: None,
@@ -96,7 +96,7 @@ class Service:
         self._changes: set[asyncio.Task[None]] = set()  # loads and unloads that have not ended
         self._broken_since = math.inf  # time since when a stopped runtime is not replaced
         self._loads: dict[str, set[asyncio.Task[None]]] = {}  # loads that an unload of the model cancels, by model
-        self._token = None if token is None else token.encode()
+        self._access = access or Access()
 
     async def __aenter__(self) -> "Service":
         await self.dashboard.__aenter__()
@@ -274,11 +274,8 @@ class Service:
         return not self.draining and all(model.ready for model in self.models.values())
 
     def authorized(self, authorization: str | None) -> bool:
-        """Return whether the header `Authorization` has the token. The scheme ignores case (RFC 9110, section 11.1)."""
-        if self._token is None:
-            return True
-        scheme, _, token = (authorization or "").partition(" ")
-        return hmac.compare_digest(token.lstrip(" ").encode(), self._token) and scheme.lower() == "bearer"
+        """Return whether the header `Authorization` has the token, if there is one."""
+        return self._access.authorized(authorization)
 
     def model(self, name: str, version: str = "") -> ServedModel:
         """Return the model that a client asks for. Raises UnknownModel."""
