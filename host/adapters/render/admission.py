@@ -39,6 +39,7 @@ from headrace.host.workers.messages import ANSWER, DONE
 from headrace.host.workers.pool import WorkerPool
 
 PROMPTS: Final = "prompts"  # the name of the only model of the runtime
+NEEDS_RATE: Final = "smdp"  # the policy whose tables are for a rate of arrivals
 MARGIN_S: Final = 30.0  # of a place beyond the engine's own time limit
 LENGTHS: Final = (64, 512)  # tokens of the prompts that are measured
 LARGEST: Final = 16  # prompts of the largest batch that is measured
@@ -53,7 +54,7 @@ class AdmissionSettings:
         policy: The settings of the policy.
         places: How many batches the engine may work on before it has begun to answer them.
         max_waiting: Largest number of prompts that wait or are in a place. More are refused.
-        first_token_s: The time from a prompt's arrival in which its first token is due. A policy may use it.
+        first_token_s: The time from a request's arrival in which its first token is due. A policy may use it.
         drop_late: Refuse a prompt that has not gone to the engine in time for that.
     """
 
@@ -65,10 +66,12 @@ class AdmissionSettings:
 
 
 def check_policy(name: str) -> None:
-    """Raise UsageError unless the policy batches whole requests and needs no tables."""
-    if find_policy(name).tasks != "graph" or name == "smdp":
-        known = [each for each in policy_names() if find_policy(each).tasks == "graph" and each != "smdp"]
+    """Raise UsageError unless the policy batches whole requests and needs no rate of arrivals."""
+    known = [each for each in policy_names() if find_policy(each).tasks == "graph" and each != NEEDS_RATE]
+    if find_policy(name).tasks != "graph":
         raise UsageError(f"--policy {name}: it does not batch whole prompts; choose from {', '.join(known)}")
+    if name == NEEDS_RATE:
+        raise UsageError(f"--policy {name}: it needs the rate of arrivals; choose from {', '.join(known)}")
 
 
 @dataclass(eq=False, slots=True)
@@ -177,13 +180,11 @@ class Place:
 
 
 class Admission:
-    """Lets prompts go to an engine as a policy says. Use it as an async context manager.
-
-    Prompts must ask for a streamed answer, because the first token of it tells that a place is free."""
+    """Lets prompts go to an engine as a policy says. Use it as an async context manager."""
 
     def __init__(self, engine: Engine, settings: AdmissionSettings, profile: Profile) -> None:
         """Build the policy. `profile` has the times to the first token by batch and tokens. Raises UsageError."""
-        self._engine = engine
+        self.engine = engine
         self._settings = settings
         context = PolicyContext(
             {PROMPTS: profile.times()}, settings.places, {PROMPTS: profile}, slo_s=settings.first_token_s
@@ -224,26 +225,16 @@ class Admission:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[dict[str, Any]]:
-        """Yield the parts of an answer, as `Engine.stream` does, when it is the prompt's turn.
-
-        Raises Overloaded and TooLate, and what `Engine.stream` raises."""
-        async with self._turn(prompt) as ticket, aclosing(self._engine.stream(prompt)) as parts:
-            async for part in parts:
-                ticket.answered.set()
-                yield part
-
-    async def generate(self, prompt: Prompt) -> dict[str, Any]:
-        """Return the whole answer. Raises what `stream` raises."""
-        async with aclosing(self.stream(prompt)) as parts:
-            return joined([part async for part in parts])
+    def turns(self) -> "Turns":
+        """Return what passes on the prompts of a request that came now, as an engine does."""
+        return Turns(self, self._runtime.now())
 
     @asynccontextmanager
-    async def _turn(self, prompt: Prompt) -> AsyncIterator[Ticket]:
+    async def turn(self, prompt: Prompt, arrival: float) -> AsyncIterator[Ticket]:
         """Wait until the prompt may go to the engine. A client that leaves takes its prompt along."""
         ticket = Ticket(prompt.tokens)
-        due = self._runtime.now() + self._settings.first_token_s
-        running = asyncio.create_task(self._runtime.infer(PROMPTS, ticket, deadline=due))
+        due = arrival + self._settings.first_token_s
+        running = asyncio.create_task(self._runtime.infer(PROMPTS, ticket, arrival=arrival, deadline=due))
         begun = asyncio.create_task(ticket.begun.wait())
         try:
             await asyncio.wait({running, begun}, return_when=asyncio.FIRST_COMPLETED)
@@ -262,6 +253,33 @@ class Admission:
         self._left.discard(running)
         if not running.cancelled():
             running.exception()  # the client had it already, or has left
+
+
+class Turns:
+    """Passes on the prompts of one request, each when it is its turn.
+
+    Prompts must ask for a streamed answer, because the first token of it tells that a place is free."""
+
+    def __init__(self, admission: Admission, arrival: float) -> None:
+        """Store the time at which the request came, before its features were made. Its first token is due so long after
+        it as the settings say."""
+        self._admission = admission
+        self._arrival = arrival
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[dict[str, Any]]:
+        """Yield the parts of an answer. Raises Overloaded and TooLate, and what `Engine.stream` raises."""
+        async with (
+            self._admission.turn(prompt, self._arrival) as ticket,
+            aclosing(self._admission.engine.stream(prompt)) as parts,
+        ):
+            async for part in parts:
+                ticket.answered.set()
+                yield part
+
+    async def generate(self, prompt: Prompt) -> dict[str, Any]:
+        """Return the whole answer. Raises what `stream` raises."""
+        async with aclosing(self.stream(prompt)) as parts:
+            return joined([part async for part in parts])
 
 
 def joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

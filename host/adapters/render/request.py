@@ -12,6 +12,7 @@ from headrace.host.adapters.render.items import Form, write_item
 from headrace.host.adapters.render.medium import Ready
 
 Ranges = Sequence[Mapping[str, int]]
+DIGITS: Final = 8  # tokens that tell prompts apart
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 UNSET: Final = ("max_tokens", "output_kind", "skip_clone", "skip_reading_prefix_cache")  # not for the client's prompts
 
@@ -80,15 +81,16 @@ class MeasuredPrompts:
         """Store the tokens of a text, from which prompts are made, and the engine's limit."""
         self.max_tokens = max_tokens - 1
         self._model = model
-        self._tokens = list(tokens)
+        self._tokens = list(dict.fromkeys(tokens))  # each once, so that other digits give other prompts
         self._defaults = defaults
         self._count = 0
 
     def of(self, length: int) -> Prompt:
         """Return a prompt of so many tokens."""
         self._count += 1
-        start = [self._tokens[self._count // len(self._tokens) ** power % len(self._tokens)] for power in range(4)]
-        tokens = (start + self._tokens * (length // len(self._tokens) + 1))[:length]
+        base = len(self._tokens)
+        number = [self._tokens[self._count // base**power % base] for power in range(DIGITS)]  # the count, in tokens
+        tokens = (number + self._tokens * (length // base + 1))[:length]
         settings = {**self._defaults, "max_tokens": 1}
         body = {"model": self._model, "stream": False, "output_mode": "text", "token_ids": tokens}
         return Prompt.of({**body, "sampling_params": settings})

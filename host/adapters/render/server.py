@@ -16,7 +16,7 @@ from aiohttp import web
 
 from headrace.batching import HeadraceError, UsageError
 from headrace.batching.errors import BadInput, CorruptInput, one_line
-from headrace.host.adapters.render.admission import Admission, AdmissionSettings
+from headrace.host.adapters.render.admission import Admission, AdmissionSettings, Turns
 from headrace.host.adapters.render.chat import Answer, error_of, read_chat
 from headrace.host.adapters.render.engine import Engine, EngineGone, EngineRefused
 from headrace.host.adapters.render.front import Front, Limits, together
@@ -177,6 +177,7 @@ class Api:
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = await _arrived(request.read())
+        source: Engine | Turns = self._engine if self._admission is None else self._admission.turns()
         chat = await asyncio.to_thread(read_chat, body)
         del body
         self._check_model(chat.model)
@@ -185,7 +186,6 @@ class Api:
             asked = replace(chat, stream=True, include_usage=True)  # the first token tells that a place is free
         prompt = await self._front.prompt(asked)
         answer = Answer(self._front.model, chat.token_ids)
-        source = self._admission or self._engine
         if not chat.stream:
             return web.json_response(answer.whole(await source.generate(prompt)), dumps=_text)
         parts = source.stream(prompt)

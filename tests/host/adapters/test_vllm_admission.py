@@ -1,7 +1,6 @@
 """Prompts go to the engine as a policy says, and answers are those that they have without one."""
 
 import asyncio
-import contextlib
 import json
 import re
 
@@ -15,7 +14,12 @@ from tiny_whisper import whisper
 
 from headrace.batching import UsageError
 from headrace.batching.registry import policy_settings
-from headrace.host.adapters.render.admission import AdmissionSettings, check_policy, joined
+from headrace.host.adapters.render.admission import Admission, AdmissionSettings, Turns, check_policy, joined
+from headrace.host.adapters.render.chat import read_chat
+from headrace.host.adapters.render.engine import Engine
+from headrace.host.adapters.render.front import Front, Limits
+from headrace.host.adapters.render.request import MeasuredPrompts
+from headrace.host.live.results import TooLate
 
 
 @pytest.fixture(scope="module")
@@ -24,13 +28,17 @@ def folder(tmp_path_factory):
 
 
 class Gated(EngineDouble):
-    """An engine that begins no answer before `opened`. It counts the prompts that it has, and those of them without a
-    first token."""
+    """An engine that begins as many answers as `open` lets it. It counts the prompts that it has, and those of them
+    without a first token. A prompt of `endless` gets only a few tokens."""
 
     def __init__(self, folder):
         super().__init__(folder)
-        self.opened = asyncio.Event()
+        self.gate, self.endless = asyncio.Semaphore(0), False
         self.taken, self.waiting, self.most = [], 0, 0
+
+    def open(self, count=1000):
+        for _ in range(count):
+            self.gate.release()
 
     async def generate(self, request):
         body = await request.json()
@@ -39,10 +47,11 @@ class Gated(EngineDouble):
             self.waiting += 1
             self.most = max(self.most, self.waiting)
             try:
-                await self.opened.wait()
+                await self.gate.acquire()
                 await asyncio.sleep(0)
             finally:
                 self.waiting -= 1
+            self.fault = "slow" if self.endless else None
         return await super().generate(request)
 
 
@@ -74,12 +83,12 @@ def test_the_engine_has_no_more_prompts_than_the_places_hold(folder, places, bat
     async def body(post, double):
         asked = [asyncio.create_task(post(chat(f"number {number}"))) for number in range(12)]
         await until(lambda: double.waiting == places * batch)
-        double.opened.set()
+        double.open()
         for found in await asyncio.gather(*asked):
             answered(found)
         assert double.most == places * batch and len(double.taken) == 12
 
-    policy = by("work-conserving", places, {"max_batch": batch})
+    policy = by("static", places, {"max_batch": batch})  # a batch leaves when it is full
     with_front(folder, body, Gated(folder), admission=policy)
 
 
@@ -91,23 +100,65 @@ def test_a_batch_waits_until_it_is_full(folder):
         assert not double.taken
         asked.append(asyncio.create_task(post(chat("the third"))))
         await until(lambda: double.waiting == 3)
-        double.opened.set()
+        double.open()
         for found in await asyncio.gather(*asked):
             answered(found)
 
     with_front(folder, body, Gated(folder), admission=by("static", given={"max_batch": 3}))
 
 
-def test_a_client_that_leaves_before_its_turn_takes_its_prompt_along(folder):
+def test_a_place_is_taken_until_each_prompt_of_its_batch_is_answered(folder):
+    async def body(post, double):
+        asked = [asyncio.create_task(post(chat(f"number {number}"))) for number in range(4)]
+        await until(lambda: double.waiting == 2)
+        double.open(1)
+        (first,), _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        answered(first.result())
+        async with post.session.get("/health"):
+            pass  # time for the next batch to come, which must not
+        assert len(double.taken) == 2
+        double.open(1)
+        await until(lambda: len(double.taken) == 4)
+        double.open()
+        for found in await asyncio.gather(*asked):
+            answered(found)
+
+    with_front(folder, body, Gated(folder), admission=by("static", given={"max_batch": 2}))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_place_is_free_at_the_first_token(folder, stream):
+    async def body(post, double):
+        double.endless = True
+        double.open()
+        asked = [asyncio.create_task(post({**chat(f"number {number}"), "stream": stream})) for number in range(3)]
+        await until(lambda: len(double.taken) == 3)
+        assert not any(each.done() for each in asked)
+        for each in asked:
+            each.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+
+    with_front(folder, body, Gated(folder), admission=by("serial"))
+
+
+def test_a_client_that_leaves_before_its_turn_takes_its_prompt_along(folder, monkeypatch):
+    seen = []
+    monkeypatch.setattr(Admission, "turns", lambda self: seen.append(self) or Turns(self, self._runtime.now()))
+
+    def waiting():
+        return sum(seen[0]._runtime.statistics().waiting.values())
+
     async def body(post, double):
         first = asyncio.create_task(post(chat("first")))
         await until(lambda: double.taken)
         for _ in range(3):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(0.2):
-                    await post(chat("leaves"))
+            leaves = asyncio.create_task(post(chat("leaves")))
+            await until(lambda: waiting() == 1)
+            leaves.cancel()
+            await until(lambda: waiting() == 0)
         last = asyncio.create_task(post(chat("last")))
-        double.opened.set()
+        await until(lambda: waiting() == 1)
+        double.open()
         answered(await first)
         answered(await last)
         assert len(double.taken) == 2
@@ -129,24 +180,51 @@ def test_too_many_prompts_are_refused(folder):
         first = asyncio.create_task(post(chat("first")))
         await until(lambda: double.taken)
         refused(await post(chat("second")), 503, "1 prompts wait for the engine; send fewer at a time")
-        double.opened.set()
+        double.open()
         answered(await first)
         answered(await post(chat("third")))
 
     with_front(folder, body, Gated(folder), admission=by("serial", max_waiting=1))
 
 
-def test_a_prompt_that_would_be_late_is_dropped(folder):
+def test_a_prompt_that_would_be_late_is_dropped(folder, monkeypatch):
     async def body(post, double):
         first = asyncio.create_task(post(chat("first")))
         await until(lambda: double.taken)
+        monkeypatch.setattr(Admission, "turns", lambda self: Turns(self, self._runtime.now() - 61))
         status, text = await post(chat("second"))
         assert status == 503 and "deadline" in json.loads(text)["error"]["message"], text
-        double.opened.set()
+        double.open()
         answered(await first)
         assert len(double.taken) == 1
 
-    with_front(folder, body, Gated(folder), admission=by("serial", first_token_s=0.5, drop_late=True))
+    with_front(folder, body, Gated(folder), admission=by("serial", first_token_s=60.0, drop_late=True))
+
+
+def test_the_first_token_is_due_after_the_arrival_of_the_request(folder):
+    """The time in which features were made counts."""
+
+    async def run():
+        double = EngineDouble(folder)
+        async with double.running() as url, Engine(url, 10.0) as engine, Front(engine, folder, None, Limits()) as front:
+            settings = by("serial", first_token_s=60.0, drop_late=True)
+            made = await Admission.measured(engine, settings, front.measured_prompts())
+            async with made as admission:
+                prompt = await front.prompt(read_chat(json.dumps({**chat("a"), "stream": True}).encode()))
+                now = admission.turns()
+                assert (await now.generate(prompt))["choices"][0]["text"]
+                with pytest.raises(TooLate):
+                    await Turns(admission, now._arrival - 61).generate(prompt)
+
+    asyncio.run(run())
+
+
+def test_prompts_that_measure_the_engine_are_all_different():
+    prompts = MeasuredPrompts("tiny", [5, 6, 5, 7, 6], {"temperature": 0.5}, 100)
+    made = [json.loads(b"".join(prompts.of(64).pieces)) for _ in range(500)]
+    assert len({tuple(each["token_ids"]) for each in made}) == 500
+    assert {len(each["token_ids"]) for each in made} == {64}
+    assert made[0]["sampling_params"] == {"temperature": 0.5, "max_tokens": 1} and prompts.max_tokens == 99
 
 
 def test_an_engine_that_only_transcribes_has_no_policy(tmp_path):
