@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 import transformers
 from safetensors.torch import save_file
-from tiny_qwen2_vl import byte_tokenizer, randomize
+from tiny_qwen2_vl import byte_tokenizer, language_model, randomize
 
 SPECIAL = {
     "image_token": "<|IMAGE|>",
@@ -49,19 +49,7 @@ def qwen2_5_omni(folder: Path, weights: bool = False, **settings: object) -> Pat
     processor.save_pretrained(folder)
     number = tokens.convert_tokens_to_ids
     thinker = transformers.Qwen2_5OmniThinkerConfig(
-        text_config={
-            "vocab_size": 512,
-            "hidden_size": 256,
-            "intermediate_size": 512,
-            "num_hidden_layers": 4,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "max_position_embeddings": 4096,
-            "tie_word_embeddings": False,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [8, 12, 12]},
-            "bos_token_id": number("<|endoftext|>"),
-            "eos_token_id": number("<|im_end|>"),
-        },
+        text_config={**language_model(tokens), "tie_word_embeddings": False},
         vision_config={
             "depth": 4,
             "hidden_size": 128,

@@ -62,6 +62,22 @@ def tokenizer() -> transformers.PreTrainedTokenizerFast:
     return byte_tokenizer((*SPECIAL, "<|video_pad|>"), TEMPLATE)
 
 
+def language_model(tokens: transformers.PreTrainedTokenizerFast) -> dict[str, object]:
+    """Return the settings of a small language model of Qwen2."""
+    return {
+        "vocab_size": 512,
+        "hidden_size": 256,
+        "intermediate_size": 512,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 4096,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [8, 12, 12]},
+        "bos_token_id": tokens.convert_tokens_to_ids("<|endoftext|>"),
+        "eos_token_id": tokens.convert_tokens_to_ids("<|im_end|>"),
+    }
+
+
 def qwen2_vl(folder: Path, weights: bool = False, **settings: object) -> Path:
     """Write a Qwen2-VL to a folder: its processor, and a small random network if vLLM is to run it."""
     tokens = tokenizer()
@@ -74,18 +90,7 @@ def qwen2_vl(folder: Path, weights: bool = False, **settings: object) -> Path:
     )
     processor.save_pretrained(folder)
     config = transformers.Qwen2VLConfig(
-        text_config={
-            "vocab_size": 512,
-            "hidden_size": 256,
-            "intermediate_size": 512,
-            "num_hidden_layers": 4,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "max_position_embeddings": 4096,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [8, 12, 12]},
-            "bos_token_id": number("<|endoftext|>"),
-            "eos_token_id": number("<|im_end|>"),
-        },
+        text_config=language_model(tokens),
         vision_config={
             "depth": 4,
             "embed_dim": 128,

@@ -33,7 +33,7 @@ from headrace.host.dpu.processors import BFLOAT16, of_bfloat16, to_bfloat16
 from headrace.host.dpu.specs import AudioSpec, Statistics, Tensors, Tokens
 
 COUNT: Final = "headrace_frames"  # the tensor with the number of frames that count
-# Greatest difference of a value, as docs/results/accuracy.md has it. Statistics divide by small deviations.
+# Greatest difference of a value, as docs/explanation/exactness.md has it. Statistics divide by small deviations.
 BOUND, BOUND_OF_STATISTICS = 1e-4, 2e-3
 STEPS: Final = {"float16": 2.0**-10, "bfloat16": 2.0**-7}  # between neighbours at 1, for values that are rounded
 RATE: Final = 16000  # Hz, of the samples

@@ -141,7 +141,8 @@ def filter_program(spec: AudioSpec) -> NDArray[np.uint64]:
     the last step. A row is one step (one clock) of both lanes. With frames of 512 samples the first lane goes up from
     bin 1 to 128. The second goes down from bin 255 to 128, which belongs to the first lane. Bins 0 and 256 have no
     weight. With 400 samples these numbers are 100, 199 and 200. A bin lies in at most two filters, which are
-    neighbours. So a lane keeps two sums: that of the filter which it leaves, and that of the next one. An entry is
+    neighbours. So a lane keeps two sums: that of the filter which it leaves, and that of the next one. An entry of the
+    program has these bits.
 
     | bits | |
     | --- | --- |

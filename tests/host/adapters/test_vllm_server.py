@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import contextlib
 import os
 import subprocess
 
@@ -33,16 +34,22 @@ def engine(folder, tmp_path_factory):
         yield url
 
 
-@pytest.fixture(scope="module", params=["cpu", "sw_emu", "policy"])
-def served(request, engine, folder, tmp_path_factory):
-    logs = tmp_path_factory.mktemp("front")
+@contextlib.contextmanager
+def fronted(way, engine, folder, logs, **cus):
+    """Serve the front end of an engine by the CPU, by an emulated DPU with these CUs, or with a policy."""
     options = []
-    if request.param == "sw_emu":
-        build_sw_emu(logs / "dpu.xclbin", image_cus=2, mel_cus=0, norm_cus=0)
+    if way == "sw_emu":
+        build_sw_emu(logs / "dpu.xclbin", **{"image_cus": 0, "mel_cus": 0, "norm_cus": 0, **cus})
         options = ["--xclbin", str(logs / "dpu.xclbin")]
-    if request.param == "policy":
+    if way == "policy":
         options = ["--policy", "graph", "--set", "max_batch=4", "--places", "2"]
     with front(engine, folder, logs / "log", *options) as (url, _):
+        yield url
+
+
+@pytest.fixture(scope="module", params=["cpu", "sw_emu", "policy"])
+def served(request, engine, folder, tmp_path_factory):
+    with fronted(request.param, engine, folder, tmp_path_factory.mktemp("front"), image_cus=2) as url:
         yield url
 
 
@@ -68,6 +75,15 @@ def asked(url, request, stream=False):
     return asyncio.run(run())
 
 
+def assert_same_answer(chat, stream, engine, served):
+    """Compare the answer of a front end with that of its engine alone."""
+    request = {key: value for key, value in chat.items() if key != "model"}
+    tokens, text, usage = asked(served, request, stream)
+    expected = asked(engine, request)
+    assert len(tokens) == 24 and (tokens, text) == expected[:2]
+    assert usage.prompt_tokens == expected[2].prompt_tokens
+
+
 REQUESTS = {
     **{name: chat("a", data, "b") for name, data in FILES.items()},
     "two images": chat("first", FILES["JPEG"], "second", FILES["PNG with alpha"], "Compare them."),
@@ -79,11 +95,7 @@ REQUESTS = {
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", REQUESTS)
 def test_tokens_are_those_that_vllm_generates_of_its_own_features(name, stream, engine, served):
-    request = {key: value for key, value in REQUESTS[name].items() if key != "model"}
-    tokens, text, usage = asked(served, request, stream)
-    expected = asked(engine, request)
-    assert len(tokens) == 24 and (tokens, text) == expected[:2]
-    assert usage.prompt_tokens == expected[2].prompt_tokens
+    assert_same_answer(REQUESTS[name], stream, engine, served)
 
 
 def test_other_pixels_give_other_tokens(served):
@@ -119,11 +131,7 @@ def omni_engine(omni, tmp_path_factory):
 @pytest.fixture(scope="module", params=["cpu", "sw_emu"])
 def omni_served(request, omni_engine, omni, tmp_path_factory):
     logs = tmp_path_factory.mktemp("front")
-    options = []
-    if request.param == "sw_emu":
-        build_sw_emu(logs / "dpu.xclbin", image_cus=1, mel_cus=1, norm_cus=1)
-        options = ["--xclbin", str(logs / "dpu.xclbin")]
-    with front(omni_engine, omni, logs / "log", *options) as (url, _):
+    with fronted(request.param, omni_engine, omni, logs, image_cus=1, mel_cus=1, norm_cus=1) as url:
         yield url
 
 
@@ -140,11 +148,7 @@ WITH_SOUNDS = {
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", WITH_SOUNDS)
 def test_tokens_of_sounds_are_those_that_vllm_generates_of_its_own_features(name, stream, omni_engine, omni_served):
-    request = {key: value for key, value in WITH_SOUNDS[name].items() if key != "model"}
-    tokens, text, usage = asked(omni_served, request, stream)
-    expected = asked(omni_engine, request)
-    assert len(tokens) == 24 and (tokens, text) == expected[:2]
-    assert usage.prompt_tokens == expected[2].prompt_tokens
+    assert_same_answer(WITH_SOUNDS[name], stream, omni_engine, omni_served)
 
 
 def test_another_sound_gives_other_tokens(omni_served):
@@ -168,12 +172,8 @@ def whispered(folder, tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["cpu", "sw_emu"])
 def whisper_served(request, whispered, tmp_path_factory):
-    logs = tmp_path_factory.mktemp("front")
-    options = []
-    if request.param == "sw_emu":
-        build_sw_emu(logs / "dpu.xclbin", image_cus=0, mel_cus=1, norm_cus=1)
-        options = ["--xclbin", str(logs / "dpu.xclbin")]
-    with front(whispered[1], whispered[0], logs / "log", *options) as (url, _):
+    folder, engine = whispered
+    with fronted(request.param, engine, folder, tmp_path_factory.mktemp("front"), mel_cus=1, norm_cus=1) as url:
         yield url
 
 
