@@ -11,8 +11,8 @@ and so is the reset after the first clock.
 All properties and helpers of a proof are proved together, so that each may use the others. The method is `induction`
 if they hold in the first two clocks, and in any clock after one in which they hold. If not, it is `PDR`
 (property-directed reachability), for which ABC finds what is missing. A property that fails has the clock of its
-shortest trace. A cover must be reached: contradictory assumptions would reach none. With --mutants, each line of
-MUTANTS changes the RTL in a copy, and the named property must fail.
+shortest trace (`BMC`, bounded model checking). A cover must be reached: contradictory assumptions would reach none.
+With --mutants, each line of MUTANTS changes the RTL in a copy, and the named property must fail.
 
 The exit status is 1 unless all properties are proved, all covers reached and all mutants caught. Seconds are those of
 the processor."""
@@ -31,6 +31,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from headrace.batching.errors import HeadraceError
 from headrace.bitstreams.errors import BuildError, MissingExtra
 from headrace.bitstreams.verilate import needed_files, rtl_sources
 
@@ -54,18 +55,22 @@ YOSYS = "import sys; from pyosys import libyosys as y; d = y.Design(); [y.run_pa
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A proof: module `f_NAME`. `cut` names signals within it that become free, such as a path of data that no property
-    reads. `cpu_s` bounds each run of ABC, and covers are looked for in `clocks` clocks."""
+    """A proof: module `f_NAME`, or another `module` with `parameters` (`NAME=VALUE`).
+
+    `cut` names signals within it that become free, such as a path of data that no property reads. `cpu_s` bounds each
+    run of ABC, and covers are looked for in `clocks` clocks."""
 
     name: str
     cut: tuple[str, ...] = ()
-    cpu_s: int = 60
+    cpu_s: int = 20
     clocks: int = 40
+    module: str = ""
+    parameters: tuple[str, ...] = ()
     slow: bool = False
 
     @property
     def top(self) -> str:
-        return f"f_{self.name}"
+        return f"f_{self.module or self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,7 @@ class Mutant:
 
 @dataclass(slots=True)
 class Result:
-    """What came of a proof. `covers` has the clock in which each was reached, or None."""
+    """The outcome of a proof. `covers` has the clock in which each was reached, or None."""
 
     name: str
     slow: bool
@@ -116,11 +121,17 @@ PROOFS = (
     Proof("stream_register"),
     Proof("block_fifo"),
     Proof("beat_queue"),
+    Proof("axi_read", cut=("u.gen_small.u_fifo.data_o",)),
+    Proof("axi_read_any_beats", module="axi_read", parameters=("Lawful=0",), cut=("u.gen_small.u_fifo.data_o",)),
+    Proof("axi_read_share"),
+    Proof("axi_write_share"),
+    Proof("axi_write_share_any_answers", module="axi_write_share", parameters=("Lawful=0",)),
     Proof("axi_write", cut=("u.gen_small.u_fifo.data_o",)),
 )
 
 FIFO, REGISTER, BLOCK, BEATS = "rtl/stream_fifo.sv", "rtl/stream_register.sv", "rtl/block_fifo.sv", "rtl/beat_queue.sv"
-WRITE = "rtl/axi/axi_write.sv"
+READ, READ_SHARE = "rtl/axi/axi_read.sv", "rtl/axi/axi_read_share.sv"
+WRITE, WRITE_SHARE = "rtl/axi/axi_write.sv", "rtl/axi/axi_write_share.sv"
 MUTANTS = (
     Mutant(
         *("stream_fifo", "full one word too late", "a_full_takes_none", FIFO),
@@ -169,6 +180,86 @@ MUTANTS = (
     Mutant(
         *("beat_queue", "room where little is left", "a_queue_has_room", BEATS),
         *("($clog2(Depth) + 1)'(Depth / 2)", "($clog2(Depth) + 1)'(Depth / 2 + 1)"),
+    ),
+    Mutant(
+        *("axi_read", "bursts without room", "a_queue_has_room", READ),
+        *("free_q >= CountBits'(BurstWords)", "free_q != '0"),
+    ),
+    Mutant(
+        *("axi_read", "the border is ignored", "a_within_4_kib", READ),
+        *("(BurstBits + 1)'(BurstWords) - {1'b0, next_q[BurstBits-1:0]}", "(BurstBits + 1)'(BurstWords)"),
+    ),
+    Mutant(
+        *("axi_read", "an address does not wait", "a_ar_stable", READ),
+        *("sized_q && !stop_i && !arvalid_o &&", "sized_q && !stop_i &&"),
+    ),
+    Mutant(
+        *("axi_read", "the last burst is forgotten", "a_all_asked", READ),
+        *("asks_q <= left_q != 29'(size_q)", "asks_q <= left_q > 29'(size_q) + 29'd1"),
+    ),
+    Mutant(
+        *("axi_read", "one word too few is given", "a_all_given", READ),
+        *("owed_q != 29'd1", "owed_q > 29'd2"),
+    ),
+    Mutant(
+        *("axi_read", "a carry is lost", "a_addresses_follow", READ),
+        *("upper_q <= upper_q + 32'(carry_q)", "upper_q <= upper_q"),
+    ),
+    Mutant(
+        *("axi_read", "idle with words under way", "a_idle_owes_nothing", READ),
+        *("!asks_q && flying_q == '0 && !arvalid_o", "!asks_q && !arvalid_o"),
+    ),
+    Mutant(
+        *("axi_read", "a burst that a reset withdraws is waited for", "a_account", READ),
+        *("else if (flying_q == '0) stale_q <= 1'b0", "else stale_q <= 1'b0"),
+    ),
+    Mutant(
+        *("axi_read_any_beats", "a late word is counted", "a_never_wraps", READ),
+        *("rvalid_i && rready_o && flying_q != '0", "rvalid_i && rready_o"),
+    ),
+    Mutant(
+        *("axi_read_any_beats", "a withdrawn burst is counted below 0", "a_never_wraps", READ),
+        *("{1'b0, flying_q} > gone ? flying_q - CountBits'(gone) : '0", "flying_q - CountBits'(gone)"),
+    ),
+    Mutant(
+        *("axi_read_share", "the turn moves while an address waits", "a_ar_stable", READ_SHARE),
+        *("!arvalid_i[turn_q] || arready_i", "1'b1"),
+    ),
+    Mutant(
+        *("axi_read_share", "the first reader goes first", "a_all_have_a_turn", READ_SHARE),
+        *("place = 32'(turn_q) + i", "place = i"),
+    ),
+    Mutant(
+        *("axi_read_share", "all readers are told ready", "a_one_passes", READ_SHARE),
+        *("arready_i && turn_q == IdBits'(i)", "arready_i"),
+    ),
+    Mutant(
+        *("axi_read_share", "a word goes to the reader that has the turn", "a_word_reaches_its_reader", READ_SHARE),
+        *("rvalid_i && rid_i == IdBits'(i)", "rvalid_i && turn_q == IdBits'(i)"),
+    ),
+    Mutant(
+        *("axi_write_share", "words of the writer that has the turn", "a_words_in_order", WRITE_SHARE),
+        *("assign owner = order_q[0]", "assign owner = turn_q"),
+    ),
+    Mutant(
+        *("axi_write_share", "more bursts wait than there is room for", "a_waiting_is_bounded", WRITE_SHARE),
+        *("assign room  = !waiting_q[Ahead]", "assign room  = 1'b1"),
+    ),
+    Mutant(
+        *("axi_write_share", "an address moves with the turn", "a_aw_stable", WRITE_SHARE),
+        *("!awvalid_i[turn_q] || take", "1'b1"),
+    ),
+    Mutant(
+        *("axi_write_share", "answers from before a reset are passed on", "a_none_while_stale", WRITE_SHARE),
+        *("answered && !stale_q && bid_i", "answered && bid_i"),
+    ),
+    Mutant(
+        *("axi_write_share", "a reset forgets the bursts under way", "a_account", WRITE_SHARE),
+        *("if (forget) unanswered_q", "if (forget || !rst_ni) unanswered_q"),
+    ),
+    Mutant(
+        *("axi_write_share_any_answers", "a late answer reaches a writer", "a_answer_has_a_burst", WRITE_SHARE),
+        *("answered && !stale_q && bid_i", "bvalid_i && !stale_q && bid_i"),
     ),
     Mutant(
         *("axi_write", "no limit of bursts under way", "a_outstanding", WRITE),
@@ -232,7 +323,8 @@ def run(command: Sequence[str], cpu_s: int) -> tuple[str, bool]:
     except subprocess.TimeoutExpired:
         return "", False
     if done.returncode > 0:
-        raise BuildError(f"{Path(command[0]).name} failed:\n{done.stdout[-1500:]}{done.stderr[-1500:]}")
+        errors = [line for line in (done.stdout + done.stderr).splitlines() if "error" in line.lower()]
+        raise BuildError(f"{Path(command[0]).name} failed:\n" + "\n".join(errors[:10]))
     return done.stdout, done.returncode == 0
 
 
@@ -246,7 +338,7 @@ def model(proof: Proof, hls: Path, kind: str, path: Path, parameters: Sequence[s
         parameters: `NAME=VALUE` of the top module.
     """
     files = needed_files(proof.top, [*rtl_sources(hls), *sorted((hls / "formal").glob("*.sv"))])
-    given = "".join(f" -G {each}" for each in parameters)
+    given = "".join(f" -G {each}" for each in (*proof.parameters, *parameters))
     names = path.with_suffix(".json")
     maps = path.with_suffix(".map.v")
     maps.write_text(STEP if kind == "step" else COVER)
@@ -257,11 +349,12 @@ def model(proof: Proof, hls: Path, kind: str, path: Path, parameters: Sequence[s
     }
     steps = [
         f"read_slang --top {proof.top}{given} {' '.join(map(str, files))}",
-        *("proc", "flatten", *(f"cutpoint -undef w:{name}" for name in proof.cut)),
-        *("opt -full", "chformal -lower", "async2sync", "delete t:$print", "memory_map"),
+        *("proc", "flatten", *(f"cutpoint w:{name}" for name in proof.cut)),
+        # What is undefined must be free before the optimiser sees it, which else takes the values that suit it.
+        *("setundef -anyseq -undriven", "opt -full", "chformal -lower", "async2sync", "delete t:$print", "memory_map"),
         *kinds.get(kind, ("delete t:$cover", f"delete t:$assert c:*{kind} %d")),
-        *("opt -full", "setundef -anyseq -undriven", "opt_clean", "techmap", "opt -fast", "dffunmap"),
-        *("simplemap", "aigmap", "opt_clean", f"write_aiger -zinit -ywmap {names} {path}"),
+        *("opt -full", "setundef -anyseq -undriven", "opt_clean", "techmap", "opt -fast", "dffunmap", "simplemap"),
+        *("aigmap", "opt_clean", f"write_aiger -zinit -ywmap {names} {path}"),
     ]
     _, ended = run([sys.executable, "-c", YOSYS, *steps], 300)
     if not ended:
@@ -307,6 +400,8 @@ def prove(proof: Proof, hls: Path, folder: Path) -> Result:
     if not proved and not result.failed_at:
         proved = "Property proved" in abc(asserts, "orpos; scorr; pdr", proof.cpu_s)
         result.method = "PDR"
+    if result.failed_at:
+        result.method = "BMC"
     others = PROVED if proved else UNDECIDED
     result.properties = {name: DISPROVED if name in result.failed_at else others for name in sorted(asserts.names)}
     covers = model(proof, hls, "covers", folder / "covers.aig")
@@ -314,6 +409,11 @@ def prove(proof: Proof, hls: Path, folder: Path) -> Result:
     result.covers = {name: reached.get(name) for name in sorted(covers.names)}
     result.cpu_s = round(cpu() - began, 1)
     return result
+
+
+def copy_rtl(hls: Path, copy: Path) -> None:
+    """Copy the SystemVerilog of hls/ with its folders."""
+    shutil.copytree(hls, copy, ignore=shutil.ignore_patterns("*.py", "*.cpp", "*.hpp", "*.h", "*.md", "__pycache__"))
 
 
 def caught(mutant: Mutant, hls: Path, folder: Path) -> int | None:
@@ -324,7 +424,7 @@ def caught(mutant: Mutant, hls: Path, folder: Path) -> int | None:
     """
     proof = next(each for each in PROOFS if each.name == mutant.proof)
     copy = folder / "hls"
-    shutil.copytree(hls, copy, ignore=shutil.ignore_patterns("*.py", "*.cpp", "*.hpp", "*.h", "*.md", "__pycache__"))
+    copy_rtl(hls, copy)
     source = copy / mutant.file
     text = source.read_text()
     if text.count(mutant.old) != 1:
@@ -393,7 +493,8 @@ def main() -> int:
         good &= clock is not None
     print(f"{cpu():.1f} s of the processor; {'all proved' if good else 'NOT all proved'}")
     if given.json:
-        given.json.write_text(json.dumps({"proofs": [as_json(each) for each in results], "mutants": mutants}, indent=1))
+        found = {"proofs": [as_json(each) for each in results], "mutants": mutants}
+        given.json.write_text(json.dumps(found, indent=1) + "\n")
     return 0 if good else 1
 
 
@@ -404,4 +505,7 @@ def as_json(result: Result) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except HeadraceError as error:
+        sys.exit(f"prove.py: {error}")
