@@ -116,6 +116,21 @@ class Model:
     assumptions: tuple[str, ...]
 
 
+# All that the state machine of band_decoder reads.
+BAND_CUTS = (
+    *(
+        "placing_q",
+        "pass_end_q",
+        "interval_end_q",
+        "begin_block",
+        "next_there",
+        "word_done",
+        "finish",
+        "last_of_block_q",
+    ),
+    *("looked_up_q", "rest_q", "new_word", "place", "none_sent_q", "exact_q", "corrects_dc_q", "bit_missing", "ac_q"),
+    *("symbol_error", "block_end", "restarted", "token_valid_i", "rest_end"),
+)
 PROOFS = (
     Proof("stream_fifo"),
     Proof("stream_register"),
@@ -126,10 +141,14 @@ PROOFS = (
     Proof("axi_read_share"),
     Proof("axi_write_share"),
     Proof("axi_write_share_any_answers", module="axi_write_share", parameters=("Lawful=0",)),
+    Proof("axi_control"),
+    Proof("band_decoder", cut=tuple(f"u.{name}" for name in BAND_CUTS)),
     Proof("axi_write", cut=("u.gen_small.u_fifo.data_o",)),
 )
 
 FIFO, REGISTER, BLOCK, BEATS = "rtl/stream_fifo.sv", "rtl/stream_register.sv", "rtl/block_fifo.sv", "rtl/beat_queue.sv"
+CONTROL = "rtl/axi/axi_control.sv"
+BAND = "decode/progressive/band_decoder.sv"
 READ, READ_SHARE = "rtl/axi/axi_read.sv", "rtl/axi/axi_read_share.sv"
 WRITE, WRITE_SHARE = "rtl/axi/axi_write.sv", "rtl/axi/axi_write_share.sv"
 MUTANTS = (
@@ -260,6 +279,34 @@ MUTANTS = (
     Mutant(
         *("axi_write_share_any_answers", "a late answer reaches a writer", "a_answer_has_a_burst", WRITE_SHARE),
         *("answered && !stale_q && bid_i", "bvalid_i && !stale_q && bid_i"),
+    ),
+    Mutant(
+        *("axi_control", "an answer does not wait", "a_b_stable", CONTROL),
+        *("else if (bready_i) bvalid_o <= 1'b0", "else bvalid_o <= 1'b0"),
+    ),
+    Mutant(
+        *("axi_control", "a read overwrites one that waits", "a_r_stable", CONTROL),
+        *("if (read) rdata_o <= word", "if (raddr_full_q) rdata_o <= word"),
+    ),
+    Mutant(
+        *("axi_control", "a start is lost behind the run before", "a_start_follows_its_write", CONTROL),
+        *("wstrb_q[0] && wdata_q[0]) start_o", "wstrb_q[0] && wdata_q[0] && !ready_i) start_o"),
+    ),
+    Mutant(
+        *("axi_control", "strobes are ignored", "a_argument_is_what_was_written", CONTROL),
+        *("ArgumentOffset[i] && wstrb_q[j]", "ArgumentOffset[i]"),
+    ),
+    Mutant(
+        *("axi_control", "an address without a word is a write", "a_answer_has_a_write", CONTROL),
+        *("waddr_full_q && wdata_full_q &&", "waddr_full_q &&"),
+    ),
+    Mutant(
+        *("band_decoder", "no state leads out of none", "a_none_leads_to_rest", BAND),
+        *("state_d = state_q == '0 ? only(StRest) : '0;", "state_d = '0;"),
+    ),
+    Mutant(
+        *("band_decoder", "a state without a successor", "a_one_state_leads_to_one", BAND),
+        *("if (state_q[StPlaceDc]) state_d |= only(StWork);", ""),
     ),
     Mutant(
         *("axi_write", "no limit of bursts under way", "a_outstanding", WRITE),

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -66,6 +67,15 @@ def test_a_mutant_whose_text_is_gone_is_an_error(tmp_path):
     mutant = prove.Mutant("stream_fifo", "none", "a_order", "rtl/stream_fifo.sv", "no such text", "")
     with pytest.raises(BuildError, match=r"must stand in rtl/stream_fifo\.sv once, not 0 times"):
         prove.caught(mutant, HLS, tmp_path)
+
+
+@pytest.mark.parametrize("proof", [proof for proof in prove.PROOFS if not proof.module], ids=lambda proof: proof.name)
+def test_no_property_is_lost_on_the_way(proof):
+    """An optimiser may drop a property that can never fail. Such a property would say nothing."""
+    files = prove.needed_files(proof.top, sorted((HLS / "formal").glob("*.sv")))
+    labels = re.findall(r"\b(\w+): (?:assert|assume|cover)\b", "".join(file.read_text() for file in files))
+    (found,) = [each for each in json.loads(MEASURED.read_text())["proofs"] if each["name"] == proof.name]
+    assert sorted(labels) == sorted([*found["properties"], *found["covers"], *found["assumptions"]])
 
 
 def test_the_table_has_all_proofs_and_mutants():
