@@ -138,6 +138,8 @@ PROOFS = (
     Proof("beat_queue"),
     Proof("axi_read", cut=("u.gen_small.u_fifo.data_o",)),
     Proof("axi_read_any_beats", module="axi_read", parameters=("Lawful=0",), cut=("u.gen_small.u_fifo.data_o",)),
+    Proof("axi_read_rest"),
+    Proof("axi_read_rest_any_beats", module="axi_read_rest", parameters=("Lawful=0",)),
     Proof("axi_read_share"),
     Proof("axi_write_share"),
     Proof("axi_write_share_any_answers", module="axi_write_share", parameters=("Lawful=0",)),
@@ -150,6 +152,7 @@ FIFO, REGISTER, BLOCK, BEATS = "rtl/stream_fifo.sv", "rtl/stream_register.sv", "
 CONTROL = "rtl/axi/axi_control.sv"
 BAND = "decode/progressive/band_decoder.sv"
 READ, READ_SHARE = "rtl/axi/axi_read.sv", "rtl/axi/axi_read_share.sv"
+READ_REST = "rtl/axi/axi_read_rest.sv"
 WRITE, WRITE_SHARE = "rtl/axi/axi_write.sv", "rtl/axi/axi_write_share.sv"
 MUTANTS = (
     Mutant(
@@ -239,6 +242,18 @@ MUTANTS = (
     Mutant(
         *("axi_read_any_beats", "a withdrawn burst is counted below 0", "a_never_wraps", READ),
         *("{1'b0, flying_q} > gone ? flying_q - CountBits'(gone) : '0", "flying_q - CountBits'(gone)"),
+    ),
+    Mutant(
+        *("axi_read_rest", "words from before a reset are passed on", "a_none_while_stale", READ_REST),
+        *("rvalid_i && !stale_q && flying_q != '0", "rvalid_i && flying_q != '0"),
+    ),
+    Mutant(
+        *("axi_read_rest", "a reset forgets the bursts under way", "a_account", READ_REST),
+        *("if (forget) flying_q", "if (forget || !rst_ni) flying_q"),
+    ),
+    Mutant(
+        *("axi_read_rest_any_beats", "a late word reaches the reader", "a_word_has_a_burst", READ_REST),
+        *("rvalid_i && !stale_q && flying_q != '0", "rvalid_i && !stale_q"),
     ),
     Mutant(
         *("axi_read_share", "the turn moves while an address waits", "a_ar_stable", READ_SHARE),
