@@ -10,7 +10,7 @@
 // its input. So every unit ends on `last` and on nothing else, whatever the input was.
 package headrace_pkg;
 
-  localparam int unsigned MaxWidth = 8192;        // source pixels in a row: sizes the line buffers
+  localparam int unsigned MaxWidth = config_pkg::MaxWidth;
   localparam int unsigned ColumnBits = $clog2(MaxWidth);
   localparam int unsigned WordBits   = ColumnBits - 3;  // eight pixels a word
   localparam int unsigned MaxJpegHeight = 65500;  // JPEG_MAX_DIMENSION of libjpeg
