@@ -87,6 +87,8 @@ ORDER = {
             "measured/h100",
             "image_processors",
             "speech",
+            "resampling",
+            "energy",
             "front_ends",
             "vllm",
             "benchmarks",
