@@ -27,7 +27,14 @@ from headrace.bitstreams.kernel import KernelSpec, kernels_of, parse_kernels, pa
 from headrace.bitstreams.layout import connections, instances
 from headrace.bitstreams.platforms import DEFAULT, Platform, platform
 from headrace.bitstreams.sources import hls_folder, include_folders
-from headrace.bitstreams.verilate import COMPILE_FLAGS, VERILATE_FLAGS, needed_files, rtl_sources, verilator_version
+from headrace.bitstreams.verilate import (
+    COMPILE_FLAGS,
+    TRACES,
+    VERILATE_FLAGS,
+    needed_files,
+    rtl_sources,
+    verilator_version,
+)
 from headrace.bitstreams.xclbin import (
     IpInstance,
     Mode,
@@ -58,10 +65,13 @@ def build_sw_emu(path: Path, image_cus: int = 4, mel_cus: int = 0, norm_cus: int
     return _build_own(path, units_cpp, include_folders(), Mode.SW_EMU, image_cus, mel_cus, norm_cus, card)
 
 
-def build_hw_emu(path: Path, image_cus: int = 4, mel_cus: int = 0, norm_cus: int = 0, card: str = DEFAULT) -> Xclbin:
-    """Compile the RTL of the CUs and write the container, as `build_sw_emu`. Raises BuildError, also without
-    Verilator."""
-    return _build_own(path, _units_rtl, [], Mode.HW_EMU, image_cus, mel_cus, norm_cus, card)
+def build_hw_emu(
+    path: Path, image_cus: int = 4, mel_cus: int = 0, norm_cus: int = 0, card: str = DEFAULT, trace: str = "vcd"
+) -> Xclbin:
+    """Compile the RTL of the CUs and write the container, as `build_sw_emu`. `trace` is the format of traces.
+
+    Raises BuildError, also without Verilator."""
+    return _build_own(path, _units_rtl, [], Mode.HW_EMU, image_cus, mel_cus, norm_cus, card, trace)
 
 
 def _build_own(
@@ -73,10 +83,11 @@ def _build_own(
     mel_cus: int,
     norm_cus: int,
     card: str,
+    trace: str = "vcd",
 ) -> Xclbin:
     xmls, cus = own_kernels(image_cus, mel_cus, norm_cus)
     needed = list(dict.fromkeys(file for name in cus for file in sources(name)))
-    return build_kernels(path, needed, includes, xmls, cus, mode, card)
+    return build_kernels(path, needed, includes, xmls, cus, mode, card, trace)
 
 
 def own_kernels(image_cus: int, mel_cus: int, norm_cus: int) -> tuple[list[bytes], dict[str, int]]:
@@ -110,6 +121,7 @@ def build_kernels(
     cus: Mapping[str, int],
     mode: Mode = Mode.SW_EMU,
     card: str = DEFAULT,
+    trace: str = "vcd",
 ) -> Xclbin:
     """Build a container of any kernels and write it to `path`, unless `path` already holds the same content.
 
@@ -118,6 +130,7 @@ def build_kernels(
             (`hw_emu`).
         kernel_xmls: The kernel.xml files.
         cus: Compute units of each kernel, by name.
+        trace: The format of traces of `hw_emu`, one of those of `verilate`.
 
     Raises:
         BuildError: The sources do not compile, or the container cannot be written.
@@ -132,7 +145,7 @@ def build_kernels(
         "kernels": dict(cus),
         "card": card,
         "compiler": _compiler_version(),
-        **(_verilator_metadata() if hardware else {"flags": list(FLAGS)}),
+        **(_verilator_metadata(trace) if hardware else {"flags": list(FLAGS)}),
         "source_sha256": _hash_sources([*sources, *(driver_sources() if hardware else [])], includes, kernel_xmls),
         "headrace": _own_version(),
         "clock_mhz": CLOCK_MHZ,
@@ -149,7 +162,7 @@ def build_kernels(
     xclbin = make_xclbin(
         mode=mode,
         platform=board.shell,
-        bitstream=_verilate(sources, specs, metadata_xml) if hardware else _compile(sources, includes),
+        bitstream=_verilate(sources, specs, metadata_xml, trace) if hardware else _compile(sources, includes),
         metadata_xml=metadata_xml,
         build_metadata=build_metadata.pack(build, metadata_xml, board),
         memories=board.memories({connection.memory_index for connection in joined}),
@@ -208,17 +221,18 @@ def _compile(sources: Sequence[Path], includes: Sequence[Path]) -> bytes:
         return library.read_bytes()
 
 
-def _verilate(sources: Sequence[Path], specs: Sequence[KernelSpec], metadata_xml: bytes) -> bytes:
+def _verilate(sources: Sequence[Path], specs: Sequence[KernelSpec], metadata_xml: bytes, trace: str) -> bytes:
     """Return the archive that stands in for the bitstream."""
     with tempfile.TemporaryDirectory(prefix="headrace-build-") as folder:
         libraries = [Path(folder) / f"{spec.name}.so" for spec in specs]
         for spec, library in zip(specs, libraries, strict=True):
-            build_library(spec, sources, library)
+            build_library(spec, sources, library, trace=trace)
         return pack(libraries, metadata_xml)
 
 
-def _verilator_metadata() -> dict[str, Any]:
-    return {"verilator": verilator_version(), "flags": [*VERILATE_FLAGS, *COMPILE_FLAGS, *LIBRARY_FLAGS]}
+def _verilator_metadata(trace: str) -> dict[str, Any]:
+    flags = [*VERILATE_FLAGS, *TRACES[trace][0], *COMPILE_FLAGS, *LIBRARY_FLAGS]
+    return {"verilator": verilator_version(), "flags": flags}
 
 
 def _run(command: Sequence[str], what: str) -> None:

@@ -44,6 +44,12 @@ VERILATE_FLAGS += tuple(
 )
 # Registers begin as zeros, so that their reset does not count as a toggle.
 COVERAGE_FLAGS = ("--coverage-line", "--coverage-toggle", "--x-assign", "0", "--x-initial", "0")
+# Formats of traces, with what each needs: flags of Verilator and its file of C++. SAIF has no waveform: it counts how
+# often each bit toggled, also of signals that VCD leaves out because they are wide.
+TRACES = {
+    "vcd": (("--trace",), "verilated_vcd_c.cpp"),
+    "saif": (("--trace-saif", "--trace-max-width", "4096"), "verilated_saif_c.cpp"),
+}
 COMPILE_FLAGS = ("-std=c++20", "-O2", "-fPIC", "-faligned-new", "-DVL_TIME_CONTEXT", "-w")
 
 _log = logging.getLogger(__name__)
@@ -112,14 +118,15 @@ def verilate(
     library: Path,
     *,
     includes: Sequence[Path] = (),
-    trace: bool = False,
+    trace: str | None = None,
     coverage: bool = False,
     compile_flags: Sequence[str] = (),
     verilate_flags: Sequence[str] = (),
 ) -> None:
     """Build `library`, a shared library of module `top` and the C++ `drivers`, which include its header V<top>.h.
 
-    `trace` adds VCD waveforms, and `coverage` adds line and toggle counters. Both make the model slower.
+    `trace`, a format of TRACES, adds waveforms or counts of toggles, and `coverage` adds line and toggle counters. Both
+    make the model slower.
 
     Raises:
         BuildError: A tool failed. The text holds its first messages. Warnings of Verilator count as errors.
@@ -130,15 +137,17 @@ def verilate(
         generated = Path(folder)
         command = [str(root / "bin" / "verilator_bin"), *VERILATE_FLAGS, *verilate_flags]
         command += ["--top-module", top, "--prefix", f"V{top}", "-Mdir", folder]
-        command += ["--trace"] * trace + [*COVERAGE_FLAGS] * coverage
+        trace_flags, trace_source = TRACES[trace] if trace else ((), None)
+        command += [*trace_flags, *([*COVERAGE_FLAGS] * coverage)]
         messages = _run([*command, *map(str, sources)], f"verilator on {top}", environment)
         if "%Warning" in messages:
             raise BuildError(f"Verilator warns of {top}:\n{messages[:4000]}")
         runtime = ["verilated.cpp", "verilated_threads.cpp", "verilated_dpi.cpp"]
-        runtime += ["verilated_vcd_c.cpp"] * trace + ["verilated_cov.cpp"] * coverage
+        runtime += ([trace_source] if trace_source else []) + ["verilated_cov.cpp"] * coverage
         units = [*sorted(generated.glob("*.cpp")), *(root / "include" / name for name in runtime), *drivers]
         compiler = [*([ccache] if (ccache := shutil.which("ccache")) else []), "g++", *COMPILE_FLAGS, *compile_flags]
-        compiler += [f"-DVM_TRACE={int(trace)}", f"-DVM_TRACE_VCD={int(trace)}", f"-DVM_COVERAGE={int(coverage)}"]
+        compiler += [f"-DVM_TRACE={int(trace is not None)}", f"-DVM_COVERAGE={int(coverage)}"]
+        compiler += [f"-DVM_TRACE_{name.upper()}={int(trace == name)}" for name in TRACES]
         compiler += [f"-I{path}" for path in (generated, root / "include", root / "include" / "vltstd", *includes)]
         objects = [generated / f"{number}-{unit.stem}.o" for number, unit in enumerate(units)]
 

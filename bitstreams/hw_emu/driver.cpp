@@ -14,7 +14,13 @@
 #include "axi_memory.hpp"
 #include "hw_emu.h"
 #include "verilated.h"
+#if VM_TRACE_SAIF
+#include "verilated_saif_c.h"
+using TraceFile = VerilatedSaifC;
+#else
 #include "verilated_vcd_c.h"
+using TraceFile = VerilatedVcdC;
+#endif
 #if VM_COVERAGE
 #include "verilated_cov.h"
 #endif
@@ -190,7 +196,7 @@ class Model {
       public:
         WaveOfRun(Model& model, const char* path) : model_(model) {
             if (!path) return;
-            model.wave_ = std::make_unique<VerilatedVcdC>();
+            model.wave_ = std::make_unique<TraceFile>();
             model.wave_->set_time_unit("ps");
             model.wave_->set_time_resolution("ps");
             model.top_->trace(model.wave_.get(), 99);
@@ -399,7 +405,7 @@ class Model {
     uint64_t seed_;
     std::unique_ptr<VerilatedContext> context_;
     std::unique_ptr<HW_EMU_TOP> top_;
-    std::unique_ptr<VerilatedVcdC> wave_;
+    std::unique_ptr<TraceFile> wave_;
     std::vector<ReadEntry> reads_;
     std::vector<WriteEntry> writes_;
     Memory memory_;

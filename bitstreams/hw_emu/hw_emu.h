@@ -31,7 +31,7 @@ struct hw_emu_options {
     uint32_t launch;           // clocks before the start, which stand for the time of the host's software
     uint32_t renew;
     uint32_t reserved;
-    const char* wave;          // a VCD file of this run, or null
+    const char* wave;          // a VCD file of this run, or SAIF if the library was built for it, or null
 };
 
 struct hw_emu_traffic {

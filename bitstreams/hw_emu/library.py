@@ -29,8 +29,12 @@ def driver_sources() -> list[Path]:
     return sorted(path for path in FOLDER.iterdir() if path.suffix in (".cpp", ".hpp", ".h"))
 
 
-def build_library(spec: KernelSpec, sources: Sequence[Path], library: Path, *, coverage: bool = False) -> None:
-    """Build `library` from the SystemVerilog of a kernel, whose top module has the kernel's name. Raises BuildError."""
+def build_library(
+    spec: KernelSpec, sources: Sequence[Path], library: Path, *, trace: str = "vcd", coverage: bool = False
+) -> None:
+    """Build `library` from the SystemVerilog of a kernel, whose top module has the kernel's name.
+
+    A run writes its trace in the format `trace`, which is one of those of `verilate`. Raises BuildError."""
     ports = "".join(
         f"X({port.name.removeprefix('M_AXI_').lower()},{port.data_width})" for port in spec.ports if port.is_master
     )
@@ -41,7 +45,7 @@ def build_library(spec: KernelSpec, sources: Sequence[Path], library: Path, *, c
         sources,
         [FOLDER / "driver.cpp"],
         library,
-        trace=True,
+        trace=trace,
         coverage=coverage,
         compile_flags=(*flags, *macros),
     )

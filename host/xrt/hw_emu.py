@@ -155,7 +155,7 @@ class KernelModel:
             poll: read the control register until the kernel is done, instead of waiting for the interrupt.
             launch: clocks that pass before the start.
             renew: restart the count to `max_cycles` at each word that the kernel writes.
-            wave: a VCD file to write.
+            wave: a VCD file to write; SAIF if the library was built for it.
 
         Raises KernelFailed."""
         memory = memory or MemoryModel()

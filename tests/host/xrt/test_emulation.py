@@ -3,14 +3,18 @@ tests what all devices with pyxrt's names have in common."""
 
 import gc
 import json
+import re
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from uuid import uuid4
 
 import numpy as np
 import pytest
 
+from headrace.bitstreams.build import build_kernels
+from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.xclbin import Mode, read_xclbin, sealed, write_xclbin
 from headrace.host import xrt
 from headrace.host.xrt import emulation as pyxrt
@@ -88,6 +92,21 @@ def test_rtl_tells_the_clocks_of_a_completed_run(rtl_board):
     run.start()
     run.wait(PATIENCE_MS)
     assert run.get_hw_emu_stats()["cycles"] > 300_000
+
+
+def test_a_container_for_saif_writes_how_often_each_bit_toggled(tmp_path):
+    vadd = Path(__file__).parents[2] / "bitstreams" / "vadd"
+    sources = [hls_folder() / "rtl" / "stream_fifo.sv", vadd / "vadd.sv"]
+    xml = (vadd / "kernel.xml").read_bytes()
+    build_kernels(tmp_path / "v.xclbin", sources, [], [xml], {"vadd": 1}, Mode.HW_EMU, trace="saif")
+    board, path = Board(tmp_path / "v.xclbin"), tmp_path / "run.saif"
+    pyxrt.trace(board.device, path)
+    run = board.start()
+    run.wait(PATIENCE_MS)
+    assert (board.result() == np.arange(COUNT) + 7).all()
+    toggles = [int(count) for count in re.findall(r"\(ap_clk .*\(TC (\d+)\)\)", path.read_text())]
+    clocks = run.get_hw_emu_stats()["cycles"]
+    assert 2 * clocks <= max(toggles) < 2 * (clocks + 200)  # and the accesses to registers
 
 
 def test_a_waveform_is_of_the_next_run_of_its_unit(rtl_board, vadd_hw_xclbin, tmp_path):
