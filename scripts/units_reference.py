@@ -5,7 +5,8 @@
 
 A table stands between the lines `<!-- table: NAME -->` and `<!-- end of table -->`. Areas come from
 sim/system/yosys_cells.csv (scripts/yosys_cells.py), clocks and errors from docs/results/measured/clocks.json
-(scripts/clock_figures.py), proofs from docs/results/measured/formal.json (make -C hls/formal), limits of a card from
+(scripts/clock_figures.py), proofs from docs/results/measured/formal.json (make -C hls/formal), sampling factors from
+docs/results/measured/samplings.json (scripts/count_samplings.py), limits of a card from
 headrace.sim.system.limits, bounds from the tests that assert them, and all other texts from this file. With --check
 nothing is written, and the exit status is 1 if a page is not what would be written."""
 
@@ -14,6 +15,7 @@ import ast
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -30,6 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("hls/README.md", "docs/reference/units.md", "docs/explanation/exactness.md")
 CLOCKS = ROOT / "docs" / "results" / "measured" / "clocks.json"
 FORMAL = CLOCKS.with_name("formal.json")
+SAMPLINGS = CLOCKS.with_name("samplings.json")
 TESTS = ROOT / "tests"
 MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
@@ -291,6 +294,62 @@ def launch_queue() -> str:
     )
 
 
+@cache
+def samplings() -> Any:
+    return json.loads(SAMPLINGS.read_text())
+
+
+SAMPLING_REASONS = {
+    "taken": "",
+    "a factor of 3": "no encoder writes it by default, and OpenCV decodes a third of it",
+    "chroma finer than luma": "no encoder writes it by default, and luma would need an upsampler of its own",
+}
+
+
+def sampling_classes() -> str:
+    """Return the classes of sampling factors of three components, with how many combinations and files there are."""
+    figures = samplings()
+    found = {
+        kind: sum((Counter(each["classes"]) for each in figures["sources"] if each["kind"] == kind), Counter())
+        for kind in ("encoders", "tests")
+    }
+    rows = (
+        [
+            name,
+            str(figures["combinations"][name]),
+            str(figures["opencv_decodes"][name]),
+            "yes" if name == "taken" else "no",
+            f"{found['encoders'][name]:,}",
+            f"{found['tests'][name]:,}",
+            reason,
+        ]
+        for name, reason in SAMPLING_REASONS.items()
+    )
+    return markdown(
+        "class | combinations | OpenCV decodes | the CU takes | files that encoders wrote | files that test decoders"
+        " | why not",
+        rows,
+    )
+
+
+def sampling_files() -> str:
+    """Return the factors of the counted files that encoders wrote, by source."""
+    sources = [each for each in samplings()["sources"] if each["kind"] == "encoders"]
+    factors = sum((Counter(each["factors"]) for each in sources), Counter())
+    rows = [
+        [
+            each["name"],
+            f"{each['files']:,}",
+            *(f"{each['factors'].get(name, 0):,}" for name, _ in factors.most_common()),
+        ]
+        for each in sources
+    ]
+    total = ["all", f"{factors.total():,}", *(f"{count:,}" for _, count in factors.most_common())]
+    return markdown(
+        " | ".join(["source", "files", *(name for name, _ in factors.most_common())]), [*rows, total], right=1
+    )
+
+
 def audio_clocks() -> str:
     """Return the clocks of both audio CUs."""
     rows = clocks()["audio_cu"]["rows"]
@@ -490,6 +549,8 @@ TABLES: dict[str, Callable[[], str]] = {
         image_clocks,
         image_summary,
         launch_queue,
+        sampling_classes,
+        sampling_files,
         audio_clocks,
         audio_summary,
         card,

@@ -2,6 +2,7 @@
 with several blocks in an MCU each."""
 
 import itertools
+import json
 import subprocess
 import zlib
 from collections import Counter
@@ -86,6 +87,35 @@ def test_the_samplings_are_these():
     assert f"takes {len(EVERY)} combinations of sampling factors" in page
     assert f"takes {widths[8192]} of the {len(OTHERS)} unusual ones up to 8192 pixels" in page
     assert f"{widths[4096]} more up to 4096" in page
+
+
+def test_the_classes_in_the_documentation_have_as_many_combinations():
+    """Those with at most ten blocks in an MCU, as T.81 allows them, and those of which OpenCV decodes a file."""
+    rng, counts, decoded = np.random.default_rng(1), Counter(), Counter()
+    for factors in itertools.product(itertools.product(range(1, 5), repeat=2), repeat=3):
+        if sum(h * v for h, v in factors) > 10:
+            continue
+        name = "taken" if is_taken(factors) else "a factor of 3" if 3 in sum(factors, ()) else "chroma finer than luma"
+        counts[name] += 1
+        jpeg = jpeg_of(random_image(rng, 9, 9, name_of(factors)))
+        decoded[name] += cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR) is not None
+    measured = Path(__file__).parents[2] / "docs" / "results" / "measured" / "samplings.json"
+    figures = json.loads(measured.read_text())
+    assert (figures["combinations"], figures["opencv_decodes"]) == (dict(counts), dict(decoded))
+    assert counts.total() == 515 and decoded.total() == 311 and decoded["taken"] == counts["taken"] == 42
+
+
+def test_the_unit_takes_all_factors_of_files_that_encoders_wrote():
+    """Of the files that were counted: all with three components."""
+    measured = Path(__file__).parents[2] / "docs" / "results" / "measured" / "samplings.json"
+    seen = {
+        factors
+        for source in json.loads(measured.read_text())["sources"]
+        if source["kind"] == "encoders"
+        for factors in source["factors"]
+        if factors.count("x") == 3
+    }
+    assert len(seen) > 4 and seen <= set(EVERY)
 
 
 @pytest.mark.quick(csim=8, rtlsim=4)

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import cv2
 import numpy as np
 import pytest
+from scan_script import Scan, photo_image, to_jpeg
 from stopped_clock import PATIENCE_S, StoppedClock, turns_until
 
 from headrace.batching import CorruptInput, UnsupportedInput, UsageError
@@ -248,6 +249,42 @@ def test_what_has_no_part_in_the_pixels_is_no_damage(xclbin):
         for photo, status in ((too_wide(), "TOO_LARGE"), (garbage, "CORRUPT_HEADER")):
             done = await dpu.process(photo)
             assert (done.dpu_status, done.damage, dpu.damaged) == (status, None, 0)
+
+    with_dpu(xclbin, body)
+
+
+def with_factors(sampling):
+    """Return a photo with factors that no CU takes."""
+    pixels = cv2.imdecode(np.frombuffer(PHOTOS[0].jpeg, np.uint8), cv2.IMREAD_COLOR)
+    return to_jpeg(photo_image(cv2.resize(pixels, (90, 70)), sampling, 2), [Scan((0, 1, 2))], progressive=False)
+
+
+@pytest.mark.parametrize("sampling", ["3x1 1x1 1x1", "1x3 1x1 1x1", "3x1 3x1 1x1", "1x1 2x2 2x2", "2x1 1x2 1x1"])
+def test_sampling_factors_that_no_unit_takes_go_to_the_cpu(xclbin, sampling):
+    jpeg = with_factors(sampling)
+
+    async def body(dpu):
+        done = await dpu.process(jpeg, ImageStage.DECODE)
+        assert (done.unit, done.dpu_status, done.damage) == ("cpu", "SAMPLING", None)
+        decoded = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
+        assert np.array_equal(done.tensor, decoded[..., ::-1])
+        assert dpu.counters.unsupported == {Status.SAMPLING: 1}
+        assert np.array_equal(await dpu.preprocess(jpeg), preprocess(jpeg, dpu.spec))
+
+    async def refused(dpu):
+        with pytest.raises(
+            UnsupportedInput, match="SAMPLING: unusual subsampling; the DPU takes factors of 1, 2 and 4"
+        ):
+            await dpu.preprocess(jpeg)
+
+    with_dpu(xclbin, body)
+    with_dpu(xclbin, refused, fallback=Fallback.RAISE)
+
+
+def test_sampling_factors_that_opencv_does_not_take_either_are_a_corrupt_file(xclbin):
+    async def body(dpu):
+        with pytest.raises(CorruptInput, match=r"SAMPLING: .*OpenCV cannot decode it"):
+            await dpu.preprocess(with_factors("3x1 2x1 1x1"))
 
     with_dpu(xclbin, body)
 
