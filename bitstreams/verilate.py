@@ -11,8 +11,9 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -44,7 +45,7 @@ VERILATE_FLAGS += tuple(
 )
 # Registers begin as zeros, so that their reset does not count as a toggle.
 COVERAGE_FLAGS = ("--coverage-line", "--coverage-toggle", "--x-assign", "0", "--x-initial", "0")
-COMPILE_FLAGS = ("-std=c++20", "-O2", "-fPIC", "-faligned-new", "-DVL_TIME_CONTEXT", "-w")
+COMPILE_FLAGS = ("-std=c++20", "-O2", "-fPIC", "-faligned-new", "-w")
 
 _log = logging.getLogger(__name__)
 
@@ -123,6 +124,34 @@ def verilate(
     Raises:
         BuildError: A tool failed. The text holds its first messages. Warnings of Verilator count as errors.
     """
+    with compiled(
+        top,
+        sources,
+        drivers,
+        includes=includes,
+        trace=trace,
+        coverage=coverage,
+        compile_flags=compile_flags,
+        verilate_flags=verilate_flags,
+    ) as objects:
+        link(library, objects.values(), ["-shared"])
+
+
+@contextmanager
+def compiled(
+    top: str,
+    sources: Sequence[Path],
+    drivers: Sequence[Path],
+    *,
+    includes: Sequence[Path] = (),
+    trace: bool = False,
+    coverage: bool = False,
+    compile_flags: Sequence[str] = (),
+    verilate_flags: Sequence[str] = (),
+) -> Iterator[dict[Path, Path]]:
+    """Yield the object file of each C++ file of the model and of Verilator's runtime, and of each driver.
+
+    They are there until the context ends. The arguments and errors are those of `verilate`."""
     root = verilator_folder()
     environment = {**os.environ, "VERILATOR_ROOT": str(root)}
     with tempfile.TemporaryDirectory(prefix="headrace-verilate-") as folder:
@@ -139,19 +168,24 @@ def verilate(
         compiler = [*([ccache] if (ccache := shutil.which("ccache")) else []), "g++", *COMPILE_FLAGS, *compile_flags]
         compiler += [f"-DVM_TRACE={int(trace)}", f"-DVM_TRACE_VCD={int(trace)}", f"-DVM_COVERAGE={int(coverage)}"]
         compiler += [f"-I{path}" for path in (generated, root / "include", root / "include" / "vltstd", *includes)]
-        objects = [generated / f"{number}-{unit.stem}.o" for number, unit in enumerate(units)]
+        objects = {unit: generated / f"{number}-{unit.stem}.o" for number, unit in enumerate(units)}
 
-        def compile_one(unit: Path, target: Path) -> None:
+        def compile_one(unit: Path) -> None:
             # Relative paths, as the folder's name changes from build to build: ccache then recognises the files.
             near = [flag.replace(folder, ".") for flag in compiler]
             near += ["-O0"] * unit.stem.endswith("__Slow")  # this code runs once, and the optimiser would take minutes
             name = unit.name if unit.parent == generated else str(unit)
-            _run([*near, "-c", name, "-o", target.name], f"compiling {unit.name}", environment, generated)
+            _run([*near, "-c", name, "-o", objects[unit].name], f"compiling {unit.name}", environment, generated)
 
         with ThreadPoolExecutor(os.cpu_count()) as threads:
-            list(threads.map(compile_one, units, objects))
-        with replacing(library) as partial:  # builds may run at the same time
-            _run(["g++", "-shared", "-o", str(partial), *map(str, objects), "-pthread"], "linking", environment)
+            list(threads.map(compile_one, units))
+        yield objects
+
+
+def link(target: Path, objects: Iterable[Path], flags: Sequence[str] = ()) -> None:
+    """Link a shared library or a program. Builds of the same target may run at the same time. Raises BuildError."""
+    with replacing(target) as partial:
+        _run(["g++", "-o", str(partial), *map(str, objects), "-pthread", *flags], "linking", dict(os.environ))
 
 
 def _run(command: Sequence[str], what: str, environment: dict[str, str], folder: Path | None = None) -> str:

@@ -3,26 +3,39 @@
 import atexit
 import ctypes
 import hashlib
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 from builds import built
+from cocotb_tools.config import libs_dir, share_dir
 from includes import update
 from numpy.typing import NDArray
 from rtlsim import COVERAGE_FOLDER, coverage_file
 from units import CENTRED, CuResult
 
-from headrace.bitstreams.hw_emu.library import LIBRARY_FLAGS, build_library, driver_sources
+from headrace.bitstreams.hw_emu.library import DRIVER, LIBRARY_FLAGS, driver_sources, kernel_objects
 from headrace.bitstreams.kernel import KernelSpec, parse_kernels
 from headrace.bitstreams.sources import hls_folder
-from headrace.bitstreams.verilate import COMPILE_FLAGS, VERILATE_FLAGS, needed_files, rtl_sources, verilator_version
+from headrace.bitstreams.verilate import (
+    COMPILE_FLAGS,
+    VERILATE_FLAGS,
+    link,
+    needed_files,
+    rtl_sources,
+    verilator_version,
+)
 from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.engine import MemoryRange
 from headrace.host.xrt.hw_emu import KernelModel, KernelRun, MemoryModel, register_writes
 
+HERE = Path(__file__).parent
+MAIN, TOP = HERE / "cocotb_main.cpp", HERE / "cocotb_top"
+LIBRARY = "hw_emu.so"
 MAX_CYCLES = 100_000_000
 BANK = 512 << 20  # device memory is reached in banks; each buffer here lies in one of its own
 STAGGER = 0xFF0  # and begins just before a 4 KiB border, where bursts must be split
@@ -49,17 +62,35 @@ def sources(kernel: str) -> list[Path]:
 
 
 def model_file(kernel: str, *, coverage: bool) -> Path:
-    """Compiled when the RTL below the kernel or the driver has changed; kept by content in build/tests/. A container
-    for hw_emu holds the same file, see containers.py."""
-    key = (coverage, VERILATE_FLAGS, COMPILE_FLAGS, LIBRARY_FLAGS, spec(kernel), verilator_version())
-    digest = hashlib.sha256(repr(key).encode())
-    update(digest, [*sources(kernel), *driver_sources()])
-    stem = f"libhw_emu_{kernel}{'_coverage' if coverage else ''}"
+    """The library of hw_emu. A container for hw_emu holds the same file, see containers.py."""
+    return folder(kernel, coverage=coverage) / LIBRARY
+
+
+@cache
+def folder(kernel: str, *, coverage: bool) -> Path:
+    """One model of the kernel, linked to a LIBRARY for hw_emu and, with the kernel's name, to a program for cocotb.
+
+    They are kept by content in build/tests/, and compiled when the RTL below the kernel or the driver has changed."""
+    flags = ("--vpi", "--public-depth", "1")  # cocotb reads and writes the kernel's ports by their names
+    key = (coverage, VERILATE_FLAGS, COMPILE_FLAGS, LIBRARY_FLAGS, flags, spec(kernel))
+    digest = hashlib.sha256(repr((*key, verilator_version(), version("cocotb"))).encode())
+    update(digest, [*sources(kernel), *driver_sources(), MAIN, *TOP.iterdir()])
 
     def build(target: Path) -> None:
-        build_library(spec(kernel), sources(kernel), target, coverage=coverage)
+        own = Path(share_dir) / "lib" / "verilator"
+        objects = kernel_objects(
+            spec(kernel), sources(kernel), [MAIN], includes=[own, TOP], coverage=coverage, verilate_flags=flags
+        )
+        whole = target.with_suffix(".new")
+        shutil.rmtree(whole, ignore_errors=True)
+        whole.mkdir()
+        with objects as made:
+            program = [made[file] for file in made if file != DRIVER]
+            link(whole / kernel, program, [f"-Wl,-rpath,{libs_dir}", f"-L{libs_dir}", "-lcocotbvpi_verilator"])
+            link(whole / LIBRARY, [made[file] for file in made if file != MAIN], ["-shared"])
+        whole.rename(target)
 
-    return built(stem, digest.hexdigest(), ".so", build)
+    return built(f"cu_{kernel}{'_coverage' if coverage else ''}", digest.hexdigest(), "", build)
 
 
 @cache

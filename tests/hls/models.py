@@ -67,7 +67,5 @@ RTL: dict[str, Path] = {
     }.items()
 }
 
-# Compute units: each has a model behind hw_emu's driver, by cu_rtlsim.library, and a simulator for cocotb, by
-# protocol.simulator. The second is a program of its own: cocotb wants every signal reachable by name (VPI), and its
-# own main function, which would make the first several times slower.
+# Compute units: each has one model, with hw_emu's driver and as a program for cocotb, see cu_rtlsim.folder.
 KERNELS = ("image_cu", "audio_mel_cu", "audio_norm_cu")
