@@ -177,16 +177,17 @@ package headrace_pkg;
     logic [7:0] symbol;
   } huffman_entry_t;
 
-  // One Huffman symbol: the coefficient at `index` in zigzag order; those not sent are zero. Every
-  // block has one with `last`. The end beat has only `status` besides `done`.
+  // One coefficient of a block, or two; those not sent are zero. Every block has a beat with `last`.
+  // The end beat has only `status` besides `done`.
   typedef struct packed {
-    logic               done;    // of the image: no coefficient
-    status_e            status;
-    logic signed [15:0] value;   // before dequantisation
-    logic [5:0]         index;
-    logic [1:0]         quant;   // table number
-    logic               last;    // of its block
-  } coefficient_t;  // 34 bits
+    logic             done;    // of the image: no coefficient
+    status_e          status;
+    logic [1:0]       quant;   // table number
+    logic             last;    // of its block
+    logic             two;     // [1] counts as well
+    logic [1:0][15:0] value;   // signed, before dequantisation
+    logic [1:0][5:0]  index;   // in zigzag order
+  } coefficient_t;  // 57 bits
 
   // A row of a block, left to right. The end beat has only `status` besides `done`.
   typedef struct packed {

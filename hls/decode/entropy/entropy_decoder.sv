@@ -495,8 +495,9 @@ module entropy_decoder
   logic [$clog2(FifoDepth):0] fifo_count;
 
   assign end_beat = state_q == StEnd && !s1_valid_q && !s2_valid_q && !s3_valid_q && !s4_valid_q;
-  assign new_coefficient = '{done: end_beat, status: end_beat ? status_q : StatusOk, value: s4_sum,
-                             index: s4_q.k, quant: scan_q.quant[s4_q.component], last: s4_q.last};
+  assign new_coefficient = '{done: end_beat, status: end_beat ? status_q : StatusOk,
+                             quant: scan_q.quant[s4_q.component], last: s4_q.last, two: 1'b0,
+                             value: {16'd0, s4_sum}, index: {6'd0, s4_q.k}};
   assign room = fifo_count <= 6'(FifoDepth - InFlight);
 
   stream_fifo #(
