@@ -66,7 +66,7 @@ UNITS = (
         "decode",
         "JPEG to RGB",
         "128-bit words in; a frame and its pixels out",
-        "a Huffman symbol, two clocks for a long code; two pixels",
+        "a Huffman symbol or two, three clocks for a long code; two pixels",
         "the headers at a byte a clock, the first MCU row, then about 60",
     ),
     Unit(

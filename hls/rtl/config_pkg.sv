@@ -3,6 +3,6 @@
 package config_pkg;
 
   localparam int unsigned MaxWidth = 8192;  // source pixels in a row: sizes the line buffers
-  localparam int unsigned Symbols  = 2;     // Huffman symbols a clock, 1 or 2, where codes are short
+  localparam int unsigned Symbols  = 2;     // Huffman symbols a clock where codes are short: 1 or 2
 
 endpackage

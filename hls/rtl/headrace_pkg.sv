@@ -177,8 +177,8 @@ package headrace_pkg;
     logic [7:0] symbol;
   } huffman_entry_t;
 
-  // One coefficient of a block, or two; those not sent are zero. Every block has a beat with `last`.
-  // The end beat has only `status` besides `done`.
+  // One coefficient of a block, or two; those not sent are zero. Every block has a beat with
+  // `last`. The end beat has only `status` besides `done`.
   typedef struct packed {
     logic             done;    // of the image: no coefficient
     status_e          status;
@@ -200,6 +200,7 @@ package headrace_pkg;
   typedef struct packed {
     logic header;          // the headers were being read
     logic symbol;          // a Huffman symbol was taken
+    logic second;          // and another one
     // The entropy decoder had too few bits of the file, or waited for a word of the workspace.
     logic wait_data;
     logic wait_transform;  // the entropy decoder waited for room in front of the transform

@@ -7,17 +7,17 @@
 //             its eight columns follow one a clock. After the last block of an image comes the
 //             status, `done_valid_o`; until it has left, nothing is taken. `first_row_only_o`: no
 //             coefficient below the first row was other than zero before dequantisation.
-// Throughput  a beat a clock in, of one coefficient or two; two clocks for a beat whose two are both
-//             in even rows or both in odd ones. One column a clock out. Latency 9 clocks from a
-//             block's last coefficient to its first column.
-// Memory      512 blocks in two UltraRAM, one for the even rows and one for the odd ones, as columns
-//             with write enables by row. Neighbours in zigzag order are in both but at the border.
-//             Blocks with fewer than 8 beats come faster than they are transformed, and often many
-//             in a row (skies, chroma): the more of them fit, the less they hold up what comes
-//             behind. 4 blocks cost up to 12 % of the clocks of a photo in 4:4:4, 64 5 %, 512 2 %.
-//             What was not sent is zero by a mask that goes with the block (block RAM), so that
-//             nothing needs to be cleared. The four tables, and those of the three components, are
-//             in half a block RAM for each of the two coefficients.
+// Throughput  a beat a clock in, of one coefficient or two; two clocks for a beat whose two are
+//             both in even rows or both in odd ones. One column a clock out. Latency 9 clocks from
+//             a block's last coefficient to its first column.
+// Memory      512 blocks in two UltraRAM, one for the even rows and one for the odd ones, as
+//             columns with write enables by row. Neighbours in zigzag order are in both but at the
+//             border. Blocks with fewer than 8 beats come faster than they are transformed, and
+//             often many in a row (skies, chroma): the more of them fit, the less they hold up what
+//             comes behind. 4 blocks cost up to 12 % of the clocks of a photo in 4:4:4, 64 5 %, 512
+//             2 %. What was not sent is zero by a mask that goes with the block (block RAM), so
+//             that nothing needs to be cleared. The four tables, and those of the three components,
+//             are in half a block RAM for each of the two coefficients.
 // Bad input   a block that is cut off by the end beat is dropped.
 module coefficient_buffer
   import headrace_pkg::*;
