@@ -8,7 +8,7 @@
 //             status, `done_valid_o`; until it has left, nothing is taken. `first_row_only_o`: no
 //             coefficient below the first row was other than zero before dequantisation.
 // Throughput  a beat a clock in, of one coefficient or two; two clocks for a beat whose two are
-//             both in even rows or both in odd ones. One column a clock out. Latency 9 clocks from
+//             both in even rows or both in odd ones. One column a clock out. Latency 10 clocks from
 //             a block's last coefficient to its first column.
 // Memory      512 blocks in two UltraRAM, one for the even rows and one for the odd ones, as
 //             columns with write enables by row. Neighbours in zigzag order are in both but at the
@@ -138,8 +138,8 @@ module coefficient_buffer
   assign accept              = coefficient_valid_i && coefficient_ready_o;
   assign takes_block         = accept && coefficient_i.last && !coefficient_i.done;
 
-  coefficient_t c_q, c_q2, c_q3, c_q4;
-  logic         valid_q, valid_q2, valid_q3, valid_q4;
+  coefficient_t c_q, c_q2, c_q3, c_q4, c_q5;
+  logic         valid_q, valid_q2, valid_q3, valid_q4, valid_q5;
   logic         two, same_bank;
   logic         last_q;
 
@@ -172,14 +172,15 @@ module coefficient_buffer
       full_q                                  <= 1'b0;
       done_taken_q                            <= 1'b0;
       split_q                                 <= 1'b0;
-      {valid_q, valid_q2, valid_q3, valid_q4} <= '0;
+      {valid_q, valid_q2, valid_q3, valid_q4, valid_q5} <= '0;
     end else begin
       if (takes_block) taken_q <= taken_q + 1'b1;
       if (takes_block && !block_ends) full_q <= in_use == number_t'(Blocks - 1);
       else if (block_ends && !takes_block) full_q <= 1'b0;
       if (accept && coefficient_i.done) done_taken_q <= 1'b1;
       else if (done_valid_o && done_ready_i) done_taken_q <= 1'b0;
-      {valid_q, valid_q2, valid_q3, valid_q4} <= {accept || split_q, valid_q, valid_q2, valid_q3};
+      {valid_q, valid_q2, valid_q3, valid_q4, valid_q5} <=
+          {accept || split_q, valid_q, valid_q2, valid_q3, valid_q4};
       split_q <= accept && same_bank;
     end
   end
@@ -190,7 +191,7 @@ module coefficient_buffer
   logic        quant_we_q, latch_q, latch_q2;
   logic [7:0]  quant_address_q, latched_q, latched_q2;
   logic [15:0] quant_value_q;
-  logic [Lanes-1:0][15:0] factor_q2;
+  logic [Lanes-1:0][15:0] factor_q2, factor_q3;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) {latch_q, latch_q2} <= '0;
@@ -206,11 +207,12 @@ module coefficient_buffer
     c_q2            <= c_q;
     c_q3            <= c_q2;
     c_q4            <= c_q3;
+    c_q5            <= c_q4;
   end
 
-  logic [Lanes-1:0][15:0] product_q3, product_q4;
-  logic [Lanes-1:0][5:0]  place_q2, place_q3, place_q4;   // row, column
-  logic [Lanes-1:0]       below_q2, below_q3, below_q4;   // not zero and not in the first row
+  logic [Lanes-1:0][15:0] product_q4, product_q5;
+  logic [Lanes-1:0][5:0]  place_q3, place_q4, place_q5;   // row, column
+  logic [Lanes-1:0]       below_q3, below_q4, below_q5;   // not zero and not in the first row
 
   for (genvar i = 0; i < Lanes; i++) begin : gen_lane
     (* ram_style = "block" *) logic [15:0] quant[512];
@@ -221,14 +223,15 @@ module coefficient_buffer
       end
       factor_q2[i]  <= quant[latch_q ? {1'b0, quant_address_q}
                                      : {by_component_i, c_q.quant, c_q.index[i]}];
-      place_q2[i]   <= place_of(c_q.index[i]);
-      product_q3[i] <= c_q2.value[i] * factor_q2[i];  // keeps 16 bits
-      place_q3[i]   <= place_q2[i];
-      below_q2[i]   <= c_q.value[i] != '0 && (i == 0 || c_q.two);
-      below_q3[i]   <= below_q2[i] && place_q2[i][5:3] != '0;
-      product_q4[i] <= product_q3[i];
+      factor_q3[i]  <= factor_q2[i];
+      place_q3[i]   <= place_of(c_q2.index[i]);
+      product_q4[i] <= c_q3.value[i] * factor_q3[i];  // keeps 16 bits
       place_q4[i]   <= place_q3[i];
-      below_q4[i]   <= below_q3[i];
+      below_q3[i]   <= c_q2.value[i] != '0 && (i == 0 || c_q2.two);
+      below_q4[i]   <= below_q3[i] && place_q3[i][5:3] != '0;
+      product_q5[i] <= product_q4[i];
+      place_q5[i]   <= place_q4[i];
+      below_q5[i]   <= below_q4[i];
     end
   end
 
@@ -248,10 +251,10 @@ module coefficient_buffer
   always_comb begin
     mask_d = mask_q;
     for (int unsigned i = 0; i < Lanes; i++) begin
-      if (i == 0 || c_q4.two) mask_d[place_q4[i][2:0]][place_q4[i][5:3]] = 1'b1;
+      if (i == 0 || c_q5.two) mask_d[place_q5[i][2:0]][place_q5[i][5:3]] = 1'b1;
     end
-    below_any_d = below_any_q || below_q4 != '0;
-    block_we    = valid_q4 && c_q4.last && !c_q4.done;
+    below_any_d = below_any_q || below_q5 != '0;
+    block_we    = valid_q5 && c_q5.last && !c_q5.done;
     new_block   = '{first_row_only: !below_any_d, mask: mask_d};
   end
 
@@ -267,20 +270,20 @@ module coefficient_buffer
       done_q      <= 1'b0;
     end else begin
       if (block_we) written_q <= written_q + 1'b1;
-      if (block_we || (valid_q4 && c_q4.done)) begin
+      if (block_we || (valid_q5 && c_q5.done)) begin
         mask_q      <= '0;
         below_any_q <= 1'b0;
-      end else if (valid_q4) begin
+      end else if (valid_q5) begin
         mask_q      <= mask_d;
         below_any_q <= below_any_d;
       end
-      if (valid_q4 && c_q4.done) done_q <= 1'b1;
+      if (valid_q5 && c_q5.done) done_q <= 1'b1;
       else if (done_ready_i && done_valid_o) done_q <= 1'b0;
     end
   end
 
   always_ff @(posedge clk_i) begin
-    if (valid_q4 && c_q4.done) status_q <= c_q4.status;
+    if (valid_q5 && c_q5.done) status_q <= c_q5.status;
   end
 
   // ---- Reading: the mask a clock ahead, then eight columns ----
@@ -326,14 +329,14 @@ module coefficient_buffer
     logic [5:0]  place;
     logic [15:0] product;
     always_comb begin
-      we      = valid_q4 && place_q4[0][3] == 1'(b);
-      place   = place_q4[0];
-      product = product_q4[0];
+      we      = valid_q5 && place_q5[0][3] == 1'(b);
+      place   = place_q5[0];
+      product = product_q5[0];
       for (int unsigned i = 1; i < Lanes; i++) begin
-        if (c_q4.two && place_q4[i][3] == 1'(b)) begin
-          we      = valid_q4;
-          place   = place_q4[i];
-          product = product_q4[i];
+        if (c_q5.two && place_q5[i][3] == 1'(b)) begin
+          we      = valid_q5;
+          place   = place_q5[i];
+          product = product_q5[i];
         end
       end
     end

@@ -43,7 +43,7 @@ TO_SEND: Final = 3
 # coefficient_buffer.sv, transform.sv
 BLOCKS: Final = 512  # blocks that can wait in front of the transform
 BLOCK: Final = 8  # clocks in the transform, one a column
-TO_TRANSFORM: Final = 6  # from a block's last coefficient to its first column
+TO_TRANSFORM: Final = 7  # from a block's last coefficient to its first column
 TO_SAMPLES: Final = 31  # from there to its first row
 QUEUED_BLOCKS: Final = 8  # a queue of 64 rows: blocks begun and not yet taken by render
 
