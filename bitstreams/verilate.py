@@ -53,13 +53,14 @@ _log = logging.getLogger(__name__)
 def rtl_sources(folder: Path | None = None) -> list[Path]:
     """Return all SystemVerilog below hls/, packages first, and of these the ones that units share before the others.
 
-    A tool that gets the whole list finds every module, and a package finds what it imports.
+    A tool that gets the whole list finds every module, and a package finds what it imports. Modules of hls/formal/ are
+    not among them: they only state properties.
 
     Args:
         folder: A copy of hls/, with units of your own for instance, in place of the installed one.
     """
     root = hls_folder() if folder is None else folder
-    files = sorted(root.rglob("*.sv"))
+    files = sorted(path for path in root.rglob("*.sv") if path.parent != root / "formal")
     shared = root / "rtl"
     return sorted(files, key=lambda path: (not path.stem.endswith("_pkg"), not path.is_relative_to(shared)))
 

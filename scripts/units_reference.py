@@ -5,9 +5,9 @@
 
 A table stands between the lines `<!-- table: NAME -->` and `<!-- end of table -->`. Areas come from
 sim/system/yosys_cells.csv (scripts/yosys_cells.py), clocks and errors from docs/results/measured/clocks.json
-(scripts/clock_figures.py), limits of a card from headrace.sim.system.limits, bounds from the tests that assert them,
-and all other texts from this file. With --check nothing is written, and the exit status is 1 if a page is not what
-would be written."""
+(scripts/clock_figures.py), proofs from docs/results/measured/formal.json (make -C hls/formal), limits of a card from
+headrace.sim.system.limits, bounds from the tests that assert them, and all other texts from this file. With --check
+nothing is written, and the exit status is 1 if a page is not what would be written."""
 
 import argparse
 import ast
@@ -29,6 +29,7 @@ from headrace.sim.system.limits import LAUNCHES_S, TENSOR_BYTES, Cu, cus_for, li
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("hls/README.md", "docs/reference/units.md", "docs/explanation/exactness.md")
 CLOCKS = ROOT / "docs" / "results" / "measured" / "clocks.json"
+FORMAL = CLOCKS.with_name("formal.json")
 TESTS = ROOT / "tests"
 MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
@@ -65,7 +66,7 @@ UNITS = (
         "decode",
         "JPEG to RGB",
         "128-bit words in; a frame and its pixels out",
-        "a Huffman symbol, two clocks for a long code; two pixels",
+        "a Huffman symbol or two, three clocks for a long code; two pixels",
         "the headers at a byte a clock, the first MCU row, then about 60",
     ),
     Unit(
@@ -429,6 +430,57 @@ def audio_bounds() -> str:
     return markdown("what | bound | asserted in", rows)
 
 
+# ---- proofs ----
+
+
+@cache
+def formal() -> dict[str, Any]:
+    """Return what came of the proofs of hls/formal."""
+    found: dict[str, Any] = json.loads(FORMAL.read_text())
+    return found
+
+
+def proofs() -> str:
+    """Return the proved properties of each module, without the helpers."""
+    rows = (
+        [
+            f"`{proof['name']}`" if number == 0 else "",
+            f"`{name}`",
+            proof["method"],
+            state,
+            f"{proof['cpu_s']:.1f}" if number == 0 else "",
+        ]
+        for proof in formal()["proofs"]
+        for number, (name, state) in enumerate(
+            (name, state) for name, state in proof["properties"].items() if name.startswith("a_")
+        )
+    )
+    return markdown("proof | property | method | result | seconds, of the whole proof", rows)
+
+
+def proof_summary() -> str:
+    """Return the number of properties, helpers, covers, mutants and seconds as a sentence, and the assumptions."""
+    each = formal()["proofs"]
+    names = [name for proof in each for name in proof["properties"]]
+    helpers = sum(name.startswith("h_") for name in names)
+    mutants = formal()["mutants"]
+    seconds = sum(row["cpu_s"] for row in (*each, *mutants))
+    caught = sum(row["clock"] is not None for row in mutants)
+    text = (
+        f"{len(names) - helpers} properties and {helpers} helpers are proved, "
+        f"{sum(len(proof['covers']) for proof in each)} covers are reached, and {caught} of {len(mutants)} mutants are "
+        f"caught, in {seconds:.0f} seconds of a processor.\n\n"
+    )
+    rows = ([f"`{p['name']}`", ", ".join(f"`{name}`" for name in p["assumptions"])] for p in each)
+    return text + markdown("proof | assumes", rows)
+
+
+def proof_mutants() -> str:
+    """Return each change of the RTL, and the property that it makes fail."""
+    rows = ([f"`{m['proof']}`", m["name"], f"`{m['fails']}`", str(m["clock"])] for m in formal()["mutants"])
+    return markdown("proof | change of the RTL | property that fails | in clock", rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     table.__name__: table
     for table in (
@@ -445,6 +497,9 @@ TABLES: dict[str, Callable[[], str]] = {
         preba,
         audio_errors,
         audio_bounds,
+        proofs,
+        proof_summary,
+        proof_mutants,
     )
 }
 

@@ -21,9 +21,9 @@
 //             before its frame until the next start. It is read and written over AXI4, whose
 //             readers and writers take data and answers as they come. Start only while
 //             `workspace_idle_o`: after a reset reads may be under way.
-// Throughput  one Huffman symbol a clock, two pixels a clock behind it; the row memories let the
-//             one run ahead of the other by as many MCU rows as fit, so that an image takes about
-//             the longer of the two.
+// Throughput  one Huffman symbol a clock or two, two pixels a clock behind it; the row memories let
+//             the one run ahead of the other by as many MCU rows as fit, so that an image takes
+//             about the longer of the two.
 // Latency     headers at one byte a clock, the first MCU row's symbols, then about 60 clocks to the
 //             first pixels.
 // Bad input   ends in one of the status codes 1 to 14, in a number of clocks bounded by the file's
@@ -196,9 +196,11 @@ module decode
     .ready_i(token_ready)
   );
 
-  logic entropy_symbol, entropy_waits, entropy_is_held, bands_symbol, bands_wait, bands_are_held;
+  logic entropy_symbol, entropy_second, entropy_waits, entropy_is_held;
+  logic bands_symbol, bands_wait, bands_are_held;
   always_ff @(posedge clk_i) begin
     events_o.symbol         <= entropy_symbol || bands_symbol;
+    events_o.second         <= entropy_second;
     events_o.wait_data      <= entropy_waits || bands_wait;
     events_o.wait_transform <= entropy_is_held || bands_are_held;
   end
@@ -221,6 +223,7 @@ module decode
     .stop_o             (stop),
     .busy_o             (entropy_busy),
     .symbol_o           (entropy_symbol),
+    .second_o           (entropy_second),
     .wait_data_o        (entropy_waits),
     .wait_transform_o   (entropy_is_held)
   );

@@ -187,8 +187,11 @@ module image_cu
   assign counters.last_output  = counts.last_output;
   assign counters.wait_write   = counts.wait_write;
   // In the order of decode_events_t.
-  assign {counters.header, counters.symbols, counters.wait_data, counters.wait_transform,
-          counters.wait_rows, counters.wait_output} = event_counts;
+  logic [31:0] first_symbols, second_symbols, symbols_q;
+  assign {counters.header, first_symbols, second_symbols, counters.wait_data,
+          counters.wait_transform, counters.wait_rows, counters.wait_output} = event_counts;
+  assign counters.symbols = symbols_q;
+  always_ff @(posedge ap_clk) symbols_q <= first_symbols + second_symbols;
 
   // The units that read them, and write the last.
   logic jpeg_idle, tables_idle, program_idle, workspace_idle, image_idle;

@@ -10,7 +10,7 @@
 // its input. So every unit ends on `last` and on nothing else, whatever the input was.
 package headrace_pkg;
 
-  localparam int unsigned MaxWidth = 8192;        // source pixels in a row: sizes the line buffers
+  localparam int unsigned MaxWidth = config_pkg::MaxWidth;
   localparam int unsigned ColumnBits = $clog2(MaxWidth);
   localparam int unsigned WordBits   = ColumnBits - 3;  // eight pixels a word
   localparam int unsigned MaxJpegHeight = 65500;  // JPEG_MAX_DIMENSION of libjpeg
@@ -177,16 +177,17 @@ package headrace_pkg;
     logic [7:0] symbol;
   } huffman_entry_t;
 
-  // One Huffman symbol: the coefficient at `index` in zigzag order; those not sent are zero. Every
-  // block has one with `last`. The end beat has only `status` besides `done`.
+  // One coefficient of a block, or two; those not sent are zero. Every block has a beat with
+  // `last`. The end beat has only `status` besides `done`.
   typedef struct packed {
-    logic               done;    // of the image: no coefficient
-    status_e            status;
-    logic signed [15:0] value;   // before dequantisation
-    logic [5:0]         index;
-    logic [1:0]         quant;   // table number
-    logic               last;    // of its block
-  } coefficient_t;  // 34 bits
+    logic             done;    // of the image: no coefficient
+    status_e          status;
+    logic [1:0]       quant;   // table number
+    logic             last;    // of its block
+    logic             two;     // [1] counts as well
+    logic [1:0][15:0] value;   // signed, before dequantisation
+    logic [1:0][5:0]  index;   // in zigzag order
+  } coefficient_t;  // 57 bits
 
   // A row of a block, left to right. The end beat has only `status` besides `done`.
   typedef struct packed {
@@ -199,6 +200,7 @@ package headrace_pkg;
   typedef struct packed {
     logic header;          // the headers were being read
     logic symbol;          // a Huffman symbol was taken
+    logic second;          // and another one
     // The entropy decoder had too few bits of the file, or waited for a word of the workspace.
     logic wait_data;
     logic wait_transform;  // the entropy decoder waited for room in front of the transform

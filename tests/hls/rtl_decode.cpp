@@ -31,6 +31,7 @@ struct Counters {
     uint64_t symbols, header, wait_data, wait_transform, wait_rows, wait_output;
     uint64_t bytes;  // of RGB
     uint64_t workspace_needed, read_words, written_words;
+    uint64_t pairs;  // of symbols that were taken in a clock
 };
 
 }  // namespace
@@ -88,8 +89,9 @@ extern "C" int rtl_decode(const uint8_t* jpeg, uint32_t size, uint32_t seed, uin
         if (top.window_valid_i && (top.width_o == 0 || top.height_o == 0)) return BROKEN_CONTRACT;
 
         const uint32_t events = top.events_o;  // decode_events_t, first field on top
-        counters->header += events >> 5 & 1;
-        counters->symbols += events >> 4 & 1;
+        counters->header += events >> 6 & 1;
+        counters->symbols += (events >> 5 & 1) + (events >> 4 & 1);
+        counters->pairs += events >> 4 & 1;
         counters->wait_data += events >> 3 & 1;
         counters->wait_transform += events >> 2 & 1;
         counters->wait_rows += events >> 1 & 1;

@@ -548,7 +548,7 @@ module band_decoder
   assign token_ready_o = take_data || (state_q[StRest]) || restarted;
 
   always_comb begin
-    state_d = '0;
+    state_d = state_q == '0 ? only(StRest) : '0;  // no state: an upset, which ends as an error
     if (state_q[StIdle]) state_d |= !start_i ? only(StIdle) : skip_i ? only(StRest) : only(StBlock);
     if (state_q[StBlock]) begin
       if (placing_q || pass_end_q) state_d |= only(StRest);
@@ -598,6 +598,7 @@ module band_decoder
     if (state_q[StBlock] && placing_q) status_o <= StatusCorruptHuffman;
     if (failed_q) status_o <= short_q ? stop_status : StatusCorruptHuffman;
     if (bit_missing) status_o <= stop_status;
+    if (state_q == '0) status_o <= StatusCorruptHuffman;
     if (state_q[StRestart] && token_valid_i && !restarted) begin
       status_o <= bits_q < 7'd8 && token_i.kind == TokenScanEnd ? status_e'(token_i.data[7:0])
                 : StatusRestartMismatch;

@@ -9,11 +9,11 @@
 //             are written before its first coefficient and after the end beat of the image before
 //             has left. With `by_component_i`, `quant` is the component, whose table is the one
 //             that was latched for it value by value.
-// Throughput  one coefficient a clock in; a row of a block a clock out, so a block takes 8 clocks
-//             or one for each of its coefficients, whichever is more: the columns of a block are
-//             transformed beside the rows of the one before. Up to 512 blocks may wait for their 8
-//             clocks.
-// Latency     37 clocks from the last coefficient of a block to its first row. The chain never
+// Throughput  a beat of one coefficient or two a clock in, see coefficient_buffer; a row of a block
+//             a clock out, so a block takes 8 clocks or one for each of its beats, whichever is
+//             more: the columns of a block are transformed beside the rows of the one before. Up to
+//             512 blocks may wait for their 8 clocks.
+// Latency     38 clocks from the last coefficient of a block to its first row. The chain never
 //             stalls: a block enters it only if the queue at its end has room for all that is under
 //             way.
 // Bad input   every value is defined: products and some sums wrap in 16 bits, results saturate. A

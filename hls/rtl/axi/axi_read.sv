@@ -14,11 +14,15 @@
 //             QuietClocks clocks.
 // Bad input   a word that memory answers with an error, and every word after it, is given as zeros;
 //             `error_o` rises when the first of them is taken and stays until the next start.
-//             Errors in words that nobody took do not count.
+//             Errors in words that nobody took do not count. A word that comes while none is under
+//             way is dropped and not counted.
 module axi_read #(
   parameter int unsigned BurstWords = 64,  // a power of two, at most 256: 4 KiB
   // Words under way or waiting; a power of two, above BurstWords; LUT RAM to 64.
-  parameter int unsigned Depth      = 512
+  parameter int unsigned Depth      = 512,
+  // A memory that was not reset does not pause for so long, 3.4 us at 300 MHz, in the middle of its
+  // answers.
+  parameter int unsigned QuietClocks = 1024
 ) (
   input  logic         clk_i,
   input  logic         rst_ni,
@@ -49,9 +53,6 @@ module axi_read #(
 
   localparam int unsigned BurstBits = $clog2(BurstWords);
   localparam int unsigned CountBits = $clog2(Depth) + 1;
-  // A memory that was not reset does not pause for so long, 3.4 us at 300 MHz, in the middle of its
-  // answers.
-  localparam int unsigned QuietClocks = 1024;
 
   if (BurstWords != 1 << BurstBits || BurstWords > 256 ||
       Depth <= BurstWords) begin : gen_bad_parameters
@@ -80,11 +81,12 @@ module axi_read #(
   logic                 forget;         // and will not come: memory was reset, too
   logic [$clog2(QuietClocks)-1:0] quiet_q;
   logic                 withdraw;
-  logic                 take, pop;
+  logic                 take, pop;      // a word that was requested comes; one is given
+  logic [CountBits:0]   gone;           // in a reset: it came, or its burst is withdrawn
 
   assign border = (BurstBits + 1)'(BurstWords) - {1'b0, next_q[BurstBits-1:0]};
   assign issue  = sized_q && !stop_i && !arvalid_o && free_q >= CountBits'(BurstWords);
-  assign take   = rvalid_i && rready_o;
+  assign take   = rvalid_i && rready_o && flying_q != '0;
 
   assign arsize_o  = 3'd4;
   assign arburst_o = 2'b01;
@@ -123,17 +125,15 @@ module axi_read #(
   // Without a reset; 0 is what it begins with, by the configuration, whatever else does with which
   // values. A burst that memory did not take before the reset is withdrawn.
   assign withdraw = !rst_ni && flying_q != '0 && arvalid_o && !arready_i;
+  assign gone     = (CountBits + 1)'(take) + (withdraw ? (CountBits + 1)'(arlen_o) + 1'b1 : '0);
   always_ff @(posedge clk_i) begin
-    if (!rst_ni) begin
-      if (flying_q != '0) begin
-        flying_q <= flying_q - CountBits'(take) - (withdraw ? CountBits'(arlen_o) + 1'b1 : '0);
-      end
-    end else if (forget) flying_q <= '0;
+    if (!rst_ni) flying_q <= {1'b0, flying_q} > gone ? flying_q - CountBits'(gone) : '0;
+    else if (forget) flying_q <= '0;
     else flying_q <= issue ? flying_q + CountBits'(size_q) - CountBits'(take)
                    : flying_q - CountBits'(take);  // `issue` is late
     if (!rst_ni) stale_q <= 1'b1;
     else if (flying_q == '0) stale_q <= 1'b0;
-    quiet_q <= !rst_ni || take ? '0 : quiet_q + 1'b1;
+    quiet_q <= !rst_ni || rvalid_i ? '0 : quiet_q + 1'b1;
   end
 
   always_ff @(posedge clk_i) begin
@@ -212,8 +212,8 @@ module axi_read #(
   logic [3:0]           first_q = '0, free_burst_q = '0;
   // verilator lint_on PROCASSINIT
   always_ff @(posedge clk_i) begin
-    if (take && flying_q != '0) beat_q <= rlast_i ? '0 : beat_q + 1'b1;
-    if (take && flying_q != '0 && rlast_i) first_q <= first_q + 1'b1;
+    if (take) beat_q <= rlast_i ? '0 : beat_q + 1'b1;
+    if (take && rlast_i) first_q <= first_q + 1'b1;
     if (!rst_ni) begin
       if (withdraw) free_burst_q <= free_burst_q - 1'b1;
     end else if (forget) begin

@@ -6,8 +6,12 @@
 //             is withdrawn. Memory may be reset, too, or not: what is left of a burst is waited for
 //             until nothing has come for QuietClocks clocks.
 // Throughput  that of the reader; nothing is registered on its way.
+// Bad input   a word that comes while no burst is under way does not reach the reader.
 module axi_read_rest #(
-  parameter int unsigned MaxBursts = 1023  // under way
+  parameter int unsigned MaxBursts = 1023,  // under way
+  // A memory that was not reset does not pause for so long, 3.4 us at 300 MHz, in the middle of its
+  // answers.
+  parameter int unsigned QuietClocks = 1024
 ) (
   input  logic clk_i,
   input  logic rst_ni,
@@ -25,9 +29,6 @@ module axi_read_rest #(
 );
 
   localparam int unsigned CountBits = $clog2(MaxBursts + 1);
-  // A memory that was not reset does not pause for so long, 3.4 us at 300 MHz, in the middle of its
-  // answers.
-  localparam int unsigned QuietClocks = 1024;
 
   // No reset makes the bursts under way come sooner: 0 is what it begins with, by the
   // configuration.
@@ -41,7 +42,7 @@ module axi_read_rest #(
 
   assign arvalid_o = arvalid_i && !stale_q && rst_ni;  // in reset the reader may hold anything
   assign arready_o = arready_i && !stale_q;
-  assign rvalid_o  = rvalid_i && !stale_q;
+  assign rvalid_o  = rvalid_i && !stale_q && flying_q != '0;
   assign ask       = arvalid_o && arready_i;
   assign answered  = rvalid_i && rlast_i && flying_q != '0;
   assign forget    = stale_q && quiet_q == '1;

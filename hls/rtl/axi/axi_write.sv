@@ -14,7 +14,9 @@
 module axi_write #(
   parameter int unsigned BurstWords = 32,  // a power of two, at most 256: 4 KiB
   // Words that wait; a power of two, at least 2 BurstWords; LUT RAM to 64.
-  parameter int unsigned Depth      = 64
+  parameter int unsigned Depth      = 64,
+  // 2^OutstandingBits - 1 bursts may wait for their response.
+  parameter int unsigned OutstandingBits = 6
 ) (
   input  logic         clk_i,
   input  logic         rst_ni,
@@ -50,7 +52,6 @@ module axi_write #(
 
   localparam int unsigned BurstBits = $clog2(BurstWords);
   localparam int unsigned CountBits = $clog2(Depth) + 1;
-  localparam int unsigned OutstandingBits = 6;  // bursts that may wait for their response: 2^6 - 1
 
   if (BurstWords != 1 << BurstBits || BurstWords > 256 ||
       Depth < 2 * BurstWords) begin : gen_bad_parameters

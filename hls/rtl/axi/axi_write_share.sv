@@ -12,8 +12,12 @@
 //             shown before their responses have come, which no writer sees, or nothing has for
 //             QuietClocks clocks. A burst whose data memory has not got all of is not completed:
 //             that takes a reset of the memory.
+// Bad input   a response that comes while none is owed reaches no writer.
 module axi_write_share #(
   parameter  int unsigned Writers = 3,
+  // A memory that was not reset does not pause for so long, 3.4 us at 300 MHz, in the middle of its
+  // answers.
+  parameter  int unsigned QuietClocks = 1024,
   localparam int unsigned IdBits  = $clog2(Writers)
 ) (
   input  logic                      clk_i,
@@ -45,9 +49,6 @@ module axi_write_share #(
 );
 
   localparam int unsigned Ahead = 8;  // bursts whose data may wait behind that of others
-  // A memory that was not reset does not pause for so long, 3.4 us at 300 MHz, in the middle of its
-  // answers.
-  localparam int unsigned QuietClocks = 1024;
   // Of bursts without response: 63 of each of four writers.
   localparam int unsigned CountBits   = 8;
 
@@ -127,7 +128,7 @@ module axi_write_share #(
     for (int unsigned i = 0; i < Writers; i++) begin
       awready_o[i] = awready_i && room && !stale_q && turn_q == IdBits'(i);
       wready_o[i]  = wready_i && owned && owner == IdBits'(i);
-      bvalid_o[i]  = bvalid_i && !stale_q && bid_i == IdBits'(i);
+      bvalid_o[i]  = answered && !stale_q && bid_i == IdBits'(i);
     end
   end
 

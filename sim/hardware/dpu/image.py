@@ -3,13 +3,13 @@
 The models follow the structure and are no fits. Each constant is a depth, the length of a pipeline or a count of states
 in the module that it names. Tests hold every function against the simulated hardware within 2 %.
 
-A file takes this way: headers pass at a byte a clock, Huffman symbols at one a clock, blocks through the transform in
-eight clocks each. Rows of blocks go into a ring of MCU rows, and pixels leave it two a clock. Rows of the resized image
-leave as soon as their source rows are there, and words of memory at one a clock. All units work at the same time. They
-wait for each other where a buffer is empty or full. So the model follows blocks, MCU rows and rows of pixels in their
-order. The clock in which an item is through a unit follows from three others. They are the clocks in which the item
-came, the item before was through, and the next unit had room. Clocks are numbered from the start. The clock of an item
-is the one in which its last part is taken.
+A file takes this way: headers pass at a byte a clock, Huffman symbols at one or two a clock, blocks through the
+transform in eight clocks each. Rows of blocks go into a ring of MCU rows, and pixels leave it two a clock. Rows of the
+resized image leave as soon as their source rows are there, and words of memory at one a clock. All units work at the
+same time. They wait for each other where a buffer is empty or full. So the model follows blocks, MCU rows and rows of
+pixels in their order. The clock in which an item is through a unit follows from three others. They are the clocks in
+which the item came, the item before was through, and the next unit had room. Clocks are numbered from the start. The
+clock of an item is the one in which its last part is taken.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +32,8 @@ FIRST_SYMBOL: Final = 4
 # from the last symbol of an interval to the first of the next, in addition to a usual clock and the data
 RESTART: Final = 2
 TO_COEFFICIENT: Final = 5  # from a symbol to its coefficient at the transform
+LONG_CODE: Final = 2  # the clocks that a long code takes besides that of its symbol
+QUEUED: Final = 25  # symbols and pairs that wait for the transform while the decoder goes on
 END_BEAT: Final = 2  # after the last block, when the parser has already seen EOI
 CUT_END_BEAT: Final = 35  # if the rest of the file is not wanted: the parser is stopped, the tokens' queue emptied
 
@@ -41,7 +43,7 @@ TO_SEND: Final = 3
 # coefficient_buffer.sv, transform.sv
 BLOCKS: Final = 512  # blocks that can wait in front of the transform
 BLOCK: Final = 8  # clocks in the transform, one a column
-TO_TRANSFORM: Final = 6  # from a block's last coefficient to its first column
+TO_TRANSFORM: Final = 7  # from a block's last coefficient to its first column
 TO_SAMPLES: Final = 31  # from there to its first row
 QUEUED_BLOCKS: Final = 8  # a queue of 64 rows: blocks begun and not yet taken by render
 
@@ -235,13 +237,17 @@ def _decoded_blocks(
     headers, sized = first_headers(work, TableWrites(), arrival)
     # The clock of the symbol before the first, if there were one.
     clock = first_byte + max(headers, sized + window - 1) - 1 + FIRST_SYMBOL + work.starts[0] - 1 + TO_COEFFICIENT
-    block = 0
+    block = stored = 0
     for mcu in range(work.mcus_across * work.mcus_down):
         if work.restart_interval and mcu and mcu % work.restart_interval == 0:
             clock += RESTART + work.starts[mcu // work.restart_interval]
         for _ in range(work.blocks_per_mcu):
-            clock = max(clock, transform.room()) + work.symbols[block] + work.long_codes[block]
-            yield clock
+            beats = work.symbols[block] - work.pairs[block]
+            stored = max(stored, clock, transform.room()) + beats + work.splits[block]
+            clock += beats + LONG_CODE * work.long_codes[block]
+            stored = max(stored, clock)
+            clock = max(clock, stored - QUEUED)
+            yield stored
             block += 1
 
 

@@ -9,6 +9,7 @@ import pytest
 from headrace.sim.hardware.dpu.headers import header_cycles
 from headrace.sim.hardware.dpu.image import (
     BLOCK,
+    LONG_CODE,
     RESTART,
     crop_cycles,
     decode_cycles,
@@ -30,7 +31,8 @@ def photo(symbols: int, width: int = 512, height: int = 384, h_factor: int = 2, 
     blocks = mcus * (h_factor * v_factor + 2)
     segments = ((DQT, 130), (SOF0, 15), (DHT, 4 * 32), (SOS, 10))
     headers = Headers(2, segments, (LADDER,) * 4, (0,) * 4, ())
-    return JpegWork(width, height, 3, h_factor, v_factor, headers, 0, (symbols,) * blocks, (0,) * blocks, (4,))
+    none = (0,) * blocks
+    return JpegWork(width, height, 3, h_factor, v_factor, headers, 0, (symbols,) * blocks, none, none, none, (4,))
 
 
 def test_headers_take_a_clock_a_byte_and_what_the_states_between_add():
@@ -64,11 +66,21 @@ def test_dense_photos_take_a_clock_a_symbol_and_sparse_ones_half_a_clock_a_pixel
 def test_long_codes_and_restarts_cost_dense_photos_their_clocks():
     work = photo(40)
     blocks = len(work.symbols)
-    assert decode_cycles(replace(work, long_codes=(1,) * blocks)) - decode_cycles(work) == blocks
+    assert decode_cycles(replace(work, long_codes=(1,) * blocks)) - decode_cycles(work) == LONG_CODE * blocks
     mcus = work.mcus_across * work.mcus_down
     intervals = mcus // 8
     restarted = replace(work, restart_interval=8, starts=(4,) * intervals)
     assert decode_cycles(restarted) - decode_cycles(work) == (RESTART + 4) * (intervals - 1)
+
+
+def test_pairs_of_symbols_save_dense_photos_a_clock_each_unless_they_are_stored_one_by_one():
+    work = photo(60)
+    blocks = len(work.symbols)
+    paired = replace(work, pairs=(10,) * blocks)
+    assert decode_cycles(work) - decode_cycles(paired) == 10 * blocks
+    assert decode_cycles(replace(paired, splits=(10,) * blocks)) == decode_cycles(work)
+    within = replace(paired, splits=(5,) * blocks, long_codes=(3,) * blocks)  # stored while a long code is looked up
+    assert decode_cycles(within) - decode_cycles(paired) == 3 * LONG_CODE * blocks
 
 
 def test_the_transform_evens_out_as_many_sparse_blocks_as_it_can_hold():

@@ -1,0 +1,44 @@
+// The property of stream_fifo: it is a queue (stream_checker), which shows a word in the clock
+// after it came.
+//
+// Depth 4 stands for all: head and tail only count, and nothing but the number of words and the
+// equality of addresses is used.
+module f_stream_fifo #(
+  parameter int unsigned Width = 2,
+  parameter int unsigned Depth = 4
+) (
+  input logic             clk_i,
+  input logic             rst_ni,
+  input logic             mark_i,
+  input logic [Width-1:0] data_i,
+  input logic             valid_i,
+  input logic             ready_i
+);
+
+  localparam int unsigned Bits = $clog2(Depth);
+
+  logic [Width-1:0] data_o;
+  logic             valid_o, ready_o;
+  logic [Bits:0]    count_o;
+  logic             past_q = 1'b0;
+
+  stream_fifo #(.Width(Width), .Depth(Depth)) u (.*);
+  stream_checker #(.Width(Width), .Depth(Depth)) u_check (
+    .clk_i, .rst_ni, .mark_i,
+    .in_i (data_i), .in_valid_i (valid_i), .in_ready_i (ready_o),
+    .out_i(data_o), .out_valid_i(valid_o), .out_ready_i(ready_i),
+    .inside_i(($clog2(Depth + 1) + 1)'(count_o))
+  );
+
+  always_ff @(posedge clk_i) past_q <= 1'b1;
+  always_comb begin
+    if (!past_q) m_first_clock_resets: assume (!rst_ni);
+    if (past_q) begin
+      a_full_takes_none: assert (!ready_o || 32'(count_o) < Depth);
+      h_pointers: assert (u.tail_q == u.head_q + Bits'(count_o));
+      h_followed: assert (!u_check.follows_q ||
+                          u.memory[u.head_q + Bits'(u_check.ahead_q)] == u_check.word_q);
+    end
+  end
+
+endmodule

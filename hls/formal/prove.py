@@ -1,0 +1,573 @@
+#!/usr/bin/env python3
+"""Prove the properties of the modules that units share, with Yosys and the ABC of the package pyosys.
+
+    .venv/bin/python hls/formal/prove.py [PROOF ...] [--all] [--mutants] [--json FILE]
+
+Without names, the proofs that are not slow run; --all adds the slow ones. A proof is a module `f_NAME` of this folder.
+It has properties (`assert`, label a_), helpers that make the properties inductive (label h_, proved as well),
+assumptions about the neighbours (`assume`, label m_) and covers (`cover`, label c_). Inputs are free in every clock,
+and so is the reset after the first clock.
+
+All properties and helpers of a proof are proved together, so that each may use the others. The method is `induction`
+if they hold in the first two clocks, and in any clock after one in which they hold. If not, it is `PDR`
+(property-directed reachability), for which ABC finds what is missing. A property that fails has the clock of its
+shortest trace (`BMC`, bounded model checking). A cover must be reached: contradictory assumptions would reach none.
+With --mutants, each line of MUTANTS changes the RTL in a copy, and the named property must fail.
+
+The exit status is 1 unless all properties are proved, all covers reached and all mutants caught. Seconds are those of
+the processor."""
+
+import argparse
+import json
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from headrace.batching.errors import HeadraceError
+from headrace.bitstreams.errors import BuildError, MissingExtra
+from headrace.bitstreams.verilate import needed_files, rtl_sources
+
+FOLDER = Path(__file__).resolve().parent
+TIMEOUT_S = 3600  # by the clock: only a hang takes so long
+PROVED, DISPROVED, UNDECIDED = "proved", "disproved", "undecided"
+
+# A cover is reached where the assertion of its opposite fails.
+COVER = r"module \$cover (input A, input EN); \$assert _TECHMAP_REPLACE_ (.A(!A), .EN(EN)); endmodule"
+# The step of an induction begins in any state in which all assertions hold.
+STEP = r"""
+module \$assert (input A, input EN);
+  wire first;
+  \$initstate initial_state (.Y(first));
+  \$assert _TECHMAP_REPLACE_ (.A(A), .EN(EN && !first));
+  \$assume holds (.A(A), .EN(EN && first));
+endmodule
+"""
+YOSYS = "import sys; from pyosys import libyosys as y; d = y.Design(); [y.run_pass(c, d) for c in sys.argv[1:]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A proof: module `f_NAME`, or another `module` with `parameters` (`NAME=VALUE`).
+
+    `cut` names signals within it that become free, such as a path of data that no property reads. `cpu_s` bounds each
+    run of ABC, and covers are looked for in `clocks` clocks."""
+
+    name: str
+    cut: tuple[str, ...] = ()
+    cpu_s: int = 20
+    clocks: int = 40
+    module: str = ""
+    parameters: tuple[str, ...] = ()
+    slow: bool = False
+
+    @property
+    def top(self) -> str:
+        return f"f_{self.module or self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A change of one place of the RTL that must make property `fails` of the proof fail. `file` is relative to hls/,
+    and `old` stands in it once. `parameters` are set where the failure would otherwise come late."""
+
+    proof: str
+    name: str
+    fails: str
+    file: str
+    old: str
+    new: str
+    parameters: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Result:
+    """The outcome of a proof. `covers` has the clock in which each was reached, or None."""
+
+    name: str
+    slow: bool
+    method: str = ""
+    properties: dict[str, str] = field(default_factory=dict)
+    failed_at: dict[str, int] = field(default_factory=dict)
+    covers: dict[str, int | None] = field(default_factory=dict)
+    assumptions: list[str] = field(default_factory=list)
+    not_inductive: list[str] = field(default_factory=list)
+    cpu_s: float = 0.0
+
+    @property
+    def good(self) -> bool:
+        proved = all(state == PROVED for state in self.properties.values())
+        return proved and bool(self.covers) and None not in self.covers.values()
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A circuit in AIGER's format, with the names of its properties in the order of its outputs."""
+
+    path: Path
+    names: tuple[str, ...]
+    assumptions: tuple[str, ...]
+
+
+# All that the state machine of band_decoder reads.
+BAND_CUTS = (
+    *(
+        "placing_q",
+        "pass_end_q",
+        "interval_end_q",
+        "begin_block",
+        "next_there",
+        "word_done",
+        "finish",
+        "last_of_block_q",
+    ),
+    *("looked_up_q", "rest_q", "new_word", "place", "none_sent_q", "exact_q", "corrects_dc_q", "bit_missing", "ac_q"),
+    *("symbol_error", "block_end", "restarted", "token_valid_i", "rest_end"),
+)
+PROOFS = (
+    Proof("stream_fifo"),
+    Proof("stream_register"),
+    Proof("block_fifo"),
+    Proof("beat_queue"),
+    Proof("axi_read", cut=("u.gen_small.u_fifo.data_o",)),
+    Proof("axi_read_any_beats", module="axi_read", parameters=("Lawful=0",), cut=("u.gen_small.u_fifo.data_o",)),
+    Proof("axi_read_rest"),
+    Proof("axi_read_rest_any_beats", module="axi_read_rest", parameters=("Lawful=0",)),
+    Proof("axi_read_share"),
+    Proof("axi_write_share"),
+    Proof("axi_write_share_any_answers", module="axi_write_share", parameters=("Lawful=0",)),
+    Proof("axi_control"),
+    Proof("band_decoder", cut=tuple(f"u.{name}" for name in BAND_CUTS)),
+    Proof("axi_write", cut=("u.gen_small.u_fifo.data_o",)),
+)
+
+FIFO, REGISTER, BLOCK, BEATS = "rtl/stream_fifo.sv", "rtl/stream_register.sv", "rtl/block_fifo.sv", "rtl/beat_queue.sv"
+CONTROL = "rtl/axi/axi_control.sv"
+BAND = "decode/progressive/band_decoder.sv"
+READ, READ_SHARE = "rtl/axi/axi_read.sv", "rtl/axi/axi_read_share.sv"
+READ_REST = "rtl/axi/axi_read_rest.sv"
+WRITE, WRITE_SHARE = "rtl/axi/axi_write.sv", "rtl/axi/axi_write_share.sv"
+MUTANTS = (
+    Mutant(
+        *("stream_fifo", "full one word too late", "a_full_takes_none", FIFO),
+        *("ready_o <= count_o != ($clog2(Depth) + 1)'(Depth - 1)", "ready_o <= count_o != ($clog2(Depth) + 1)'(Depth)"),
+    ),
+    Mutant(
+        *("stream_fifo", "empty one word too early", "a_shown_in_time", FIFO),
+        *("valid_o <= count_o != ($clog2(Depth) + 1)'(1)", "valid_o <= count_o > ($clog2(Depth) + 1)'(2)"),
+    ),
+    Mutant(
+        *("stream_fifo", "writes when full", "a_order", FIFO),
+        *("if (push) memory[tail_q]", "if (valid_i) memory[tail_q]"),
+    ),
+    Mutant(
+        *("stream_register", "the word that waits is lost", "a_order", REGISTER),
+        *("ready_o ? data_i : waiting_q", "data_i"),
+    ),
+    Mutant(
+        *("stream_register", "takes a third word", "a_count", REGISTER),
+        *("end else if (valid_i) begin\n      ready_o <= 1'b0;", "end else if (valid_i) begin\n      ready_o <= 1'b1;"),
+    ),
+    Mutant(
+        *("stream_register", "the word shown does not wait", "a_stable", REGISTER),
+        *("if (ready_i || !valid_o) data_o", "if (ready_i || ready_o) data_o"),
+    ),
+    Mutant(
+        *("block_fifo", "reads over a word that waits", "a_order", BLOCK),
+        *("head_q != tail_q && (!valid_o || ready_i)", "head_q != tail_q"),
+    ),
+    Mutant(
+        *("block_fifo", "takes a word when full", "a_count_of_memory", BLOCK),
+        *("assign write   = valid_i && ready_o", "assign write   = valid_i"),
+    ),
+    Mutant(
+        *("block_fifo", "keeps the last word for ever", "a_shown_in_time", BLOCK),
+        *("assign read    = head_q != tail_q &&", "assign read    = head_q + 1'b1 != tail_q &&"),
+    ),
+    Mutant(
+        *("beat_queue", "the last beat does not wait", "a_ok_is_passed", BEATS),
+        *("(valid && (!last || pass_i))", "valid"),
+    ),
+    Mutant(
+        *("beat_queue", "the end cuts a beat off", "a_beat_stays", BEATS),
+        *("end_i && (!valid || (last && !pass_i))", "end_i"),
+    ),
+    Mutant(
+        *("beat_queue", "room where little is left", "a_queue_has_room", BEATS),
+        *("($clog2(Depth) + 1)'(Depth / 2)", "($clog2(Depth) + 1)'(Depth / 2 + 1)"),
+    ),
+    Mutant(
+        *("axi_read", "bursts without room", "a_queue_has_room", READ),
+        *("free_q >= CountBits'(BurstWords)", "free_q != '0"),
+    ),
+    Mutant(
+        *("axi_read", "the border is ignored", "a_within_4_kib", READ),
+        *("(BurstBits + 1)'(BurstWords) - {1'b0, next_q[BurstBits-1:0]}", "(BurstBits + 1)'(BurstWords)"),
+    ),
+    Mutant(
+        *("axi_read", "an address does not wait", "a_ar_stable", READ),
+        *("sized_q && !stop_i && !arvalid_o &&", "sized_q && !stop_i &&"),
+    ),
+    Mutant(
+        *("axi_read", "the last burst is forgotten", "a_all_asked", READ),
+        *("asks_q <= left_q != 29'(size_q)", "asks_q <= left_q > 29'(size_q) + 29'd1"),
+    ),
+    Mutant(
+        *("axi_read", "one word too few is given", "a_all_given", READ),
+        *("owed_q != 29'd1", "owed_q > 29'd2"),
+    ),
+    Mutant(
+        *("axi_read", "a carry is lost", "a_addresses_follow", READ),
+        *("upper_q <= upper_q + 32'(carry_q)", "upper_q <= upper_q"),
+    ),
+    Mutant(
+        *("axi_read", "idle with words under way", "a_idle_owes_nothing", READ),
+        *("!asks_q && flying_q == '0 && !arvalid_o", "!asks_q && !arvalid_o"),
+    ),
+    Mutant(
+        *("axi_read", "a burst that a reset withdraws is waited for", "a_account", READ),
+        *("else if (flying_q == '0) stale_q <= 1'b0", "else stale_q <= 1'b0"),
+    ),
+    Mutant(
+        *("axi_read_any_beats", "a late word is counted", "a_never_wraps", READ),
+        *("rvalid_i && rready_o && flying_q != '0", "rvalid_i && rready_o"),
+    ),
+    Mutant(
+        *("axi_read_any_beats", "a withdrawn burst is counted below 0", "a_never_wraps", READ),
+        *("{1'b0, flying_q} > gone ? flying_q - CountBits'(gone) : '0", "flying_q - CountBits'(gone)"),
+    ),
+    Mutant(
+        *("axi_read_rest", "words from before a reset are passed on", "a_none_while_stale", READ_REST),
+        *("rvalid_i && !stale_q && flying_q != '0", "rvalid_i && flying_q != '0"),
+    ),
+    Mutant(
+        *("axi_read_rest", "a reset forgets the bursts under way", "a_account", READ_REST),
+        *("if (forget) flying_q", "if (forget || !rst_ni) flying_q"),
+    ),
+    Mutant(
+        *("axi_read_rest_any_beats", "a late word reaches the reader", "a_word_has_a_burst", READ_REST),
+        *("rvalid_i && !stale_q && flying_q != '0", "rvalid_i && !stale_q"),
+    ),
+    Mutant(
+        *("axi_read_share", "the turn moves while an address waits", "a_ar_stable", READ_SHARE),
+        *("!arvalid_i[turn_q] || arready_i", "1'b1"),
+    ),
+    Mutant(
+        *("axi_read_share", "the first reader goes first", "a_all_have_a_turn", READ_SHARE),
+        *("place = 32'(turn_q) + i", "place = i"),
+    ),
+    Mutant(
+        *("axi_read_share", "all readers are told ready", "a_one_passes", READ_SHARE),
+        *("arready_i && turn_q == IdBits'(i)", "arready_i"),
+    ),
+    Mutant(
+        *("axi_read_share", "a word goes to the reader that has the turn", "a_word_reaches_its_reader", READ_SHARE),
+        *("rvalid_i && rid_i == IdBits'(i)", "rvalid_i && turn_q == IdBits'(i)"),
+    ),
+    Mutant(
+        *("axi_write_share", "words of the writer that has the turn", "a_words_in_order", WRITE_SHARE),
+        *("assign owner = order_q[0]", "assign owner = turn_q"),
+    ),
+    Mutant(
+        *("axi_write_share", "more bursts wait than there is room for", "a_waiting_is_bounded", WRITE_SHARE),
+        *("assign room  = !waiting_q[Ahead]", "assign room  = 1'b1"),
+    ),
+    Mutant(
+        *("axi_write_share", "an address moves with the turn", "a_aw_stable", WRITE_SHARE),
+        *("!awvalid_i[turn_q] || take", "1'b1"),
+    ),
+    Mutant(
+        *("axi_write_share", "answers from before a reset are passed on", "a_none_while_stale", WRITE_SHARE),
+        *("answered && !stale_q && bid_i", "answered && bid_i"),
+    ),
+    Mutant(
+        *("axi_write_share", "a reset forgets the bursts under way", "a_account", WRITE_SHARE),
+        *("if (forget) unanswered_q", "if (forget || !rst_ni) unanswered_q"),
+    ),
+    Mutant(
+        *("axi_write_share_any_answers", "a late answer reaches a writer", "a_answer_has_a_burst", WRITE_SHARE),
+        *("answered && !stale_q && bid_i", "bvalid_i && !stale_q && bid_i"),
+    ),
+    Mutant(
+        *("axi_control", "an answer does not wait", "a_b_stable", CONTROL),
+        *("else if (bready_i) bvalid_o <= 1'b0", "else bvalid_o <= 1'b0"),
+    ),
+    Mutant(
+        *("axi_control", "a read overwrites one that waits", "a_r_stable", CONTROL),
+        *("if (read) rdata_o <= word", "if (raddr_full_q) rdata_o <= word"),
+    ),
+    Mutant(
+        *("axi_control", "a start is lost behind the run before", "a_start_follows_its_write", CONTROL),
+        *("wstrb_q[0] && wdata_q[0]) start_o", "wstrb_q[0] && wdata_q[0] && !ready_i) start_o"),
+    ),
+    Mutant(
+        *("axi_control", "strobes are ignored", "a_argument_is_what_was_written", CONTROL),
+        *("ArgumentOffset[i] && wstrb_q[j]", "ArgumentOffset[i]"),
+    ),
+    Mutant(
+        *("axi_control", "an address without a word is a write", "a_answer_has_a_write", CONTROL),
+        *("waddr_full_q && wdata_full_q &&", "waddr_full_q &&"),
+    ),
+    Mutant(
+        *("band_decoder", "no state leads out of none", "a_none_leads_to_rest", BAND),
+        *("state_d = state_q == '0 ? only(StRest) : '0;", "state_d = '0;"),
+    ),
+    Mutant(
+        *("band_decoder", "a state without a successor", "a_one_state_leads_to_one", BAND),
+        *("if (state_q[StPlaceDc]) state_d |= only(StWork);", ""),
+    ),
+    Mutant(
+        *("axi_write", "no limit of bursts under way", "a_outstanding", WRITE),
+        *("job_room && outstanding_q != '1 &&", "job_room &&"),
+        ("OutstandingBits=2",),
+    ),
+    Mutant(
+        *("axi_write", "the border is ignored", "a_within_4_kib", WRITE),
+        *("(BurstBits + 1)'(BurstWords) - {1'b0, next_q[BurstBits-1:0]}", "(BurstBits + 1)'(BurstWords)"),
+    ),
+    Mutant(
+        *("axi_write", "a word does not wait", "a_w_stable", WRITE),
+        *("fifo_valid && (!wvalid_o || wready_i)", "fifo_valid"),
+    ),
+    Mutant(
+        *("axi_write", "a burst is issued before its words", "a_data_is_there", WRITE),
+        *("waiting_q >= (CountBits + 1)'(size_q)", "waiting_q != '0"),
+    ),
+    Mutant(
+        *("axi_write", "an address does not wait", "a_aw_stable", WRITE),
+        *("issue           = sized_q && !awvalid_o && job_room", "issue           = sized_q && job_room"),
+    ),
+    Mutant(
+        *("axi_write", "wlast a word early", "a_last", WRITE),
+        *("assign last       = beat_q + 1'b1 == job_words", "assign last       = beat_q + 1'b1 >= job_words - 1'b1"),
+    ),
+    Mutant(
+        *("axi_write", "AWLEN is the number of words", "a_length", WRITE),
+        *("awlen_o <= 8'(size_q - 1'b1)", "awlen_o <= 8'(size_q)"),
+    ),
+    Mutant(
+        *("axi_write", "an address survives a reset", "a_silent_after_reset", WRITE),
+        *("awvalid_o     <= 1'b0;\n", "\n"),
+    ),
+    Mutant(
+        *("axi_write", "data without an address", "a_words_after_address", WRITE),
+        *("if (issue) awvalid_o <= 1'b1;", "if (issue && !size_q[0]) awvalid_o <= 1'b1;"),
+    ),
+)
+
+
+def abc_program() -> Path:
+    """Return the path of ABC. Raises MissingExtra."""
+    spec = find_spec("pyosys")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        if (program := Path(folder) / "yosys-abc").exists():
+            return program
+    raise MissingExtra("Yosys (pyosys)", "rtl")
+
+
+def run(command: Sequence[str], cpu_s: int) -> tuple[str, bool]:
+    """Run a command and return its standard output, and whether it ended within `cpu_s` seconds of the processor."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
+
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=TIMEOUT_S, preexec_fn=limit, check=False, errors="replace"
+        )
+    except subprocess.TimeoutExpired:
+        return "", False
+    if done.returncode > 0:
+        errors = [line for line in (done.stdout + done.stderr).splitlines() if "error" in line.lower()]
+        raise BuildError(f"{Path(command[0]).name} failed:\n" + "\n".join(errors[:10]))
+    return done.stdout, done.returncode == 0
+
+
+def model(proof: Proof, hls: Path, kind: str, path: Path, parameters: Sequence[str] = ()) -> Model:
+    """Write a circuit of a proof to `path`. Raises BuildError.
+
+    Args:
+        hls: The folder of the sources, or a copy with a mutant.
+        kind: `asserts`, all properties; `step`, the same from any state in which they hold; `covers`; or the name of
+            one property.
+        parameters: `NAME=VALUE` of the top module.
+    """
+    files = needed_files(proof.top, [*rtl_sources(hls), *sorted((hls / "formal").glob("*.sv"))])
+    given = "".join(f" -G {each}" for each in (*proof.parameters, *parameters))
+    names = path.with_suffix(".json")
+    maps = path.with_suffix(".map.v")
+    maps.write_text(STEP if kind == "step" else COVER)
+    kinds = {
+        "asserts": ("delete t:$cover",),
+        "step": ("delete t:$cover", "setattr -unset init w:*", f"techmap -max_iter 1 -map {maps} t:$assert"),
+        "covers": ("delete t:$assert", f"techmap -map {maps}"),
+    }
+    steps = [
+        f"read_slang --top {proof.top}{given} {' '.join(map(str, files))}",
+        *("proc", "flatten", *(f"cutpoint w:{name}" for name in proof.cut)),
+        # What is undefined must be free before the optimiser sees it, which else takes the values that suit it.
+        *("setundef -anyseq -undriven", "opt -full", "chformal -lower", "async2sync", "delete t:$print", "memory_map"),
+        *kinds.get(kind, ("delete t:$cover", f"delete t:$assert c:*{kind} %d")),
+        *("opt -full", "setundef -anyseq -undriven", "opt_clean", "techmap", "opt -fast", "dffunmap", "simplemap"),
+        *("aigmap", "opt_clean", f"write_aiger -zinit -ywmap {names} {path}"),
+    ]
+    _, ended = run([sys.executable, "-c", YOSYS, *steps], 300)
+    if not ended:
+        raise BuildError(f"{proof.top}: Yosys did not end")
+    told = json.loads(names.read_text())
+
+    def short(cells: list[list[str]]) -> tuple[str, ...]:
+        return tuple(cell[-1].lstrip("\\").split(".")[-1] for cell in cells)
+
+    return Model(path, short(told["asserts"]), short(told["assumes"]))
+
+
+def abc(circuit: Model, steps: str, cpu_s: int) -> str:
+    """Run ABC on a circuit and return what it prints; it may have been stopped after `cpu_s` seconds."""
+    fold = "fold; strash" if circuit.assumptions else "strash"
+    return run([str(abc_program()), "-q", f"read_aiger {circuit.path}; {fold}; {steps}"], cpu_s)[0]
+
+
+def failures(circuit: Model, clocks: int, cpu_s: int) -> tuple[dict[str, int], bool]:
+    """Return the properties that fail within `clocks` clocks, each with the clock of its shortest trace, and whether
+    ABC looked at all these clocks."""
+    told = abc(circuit, f"bmc3 -a -x -F {clocks}", cpu_s)
+    found = re.findall(r"Output\s+(\d+) was asserted in frame\s+(\d+)", told)
+    ended = re.search(r"No output asserted in (\d+) frames|Some outputs are SAT .* after (\d+) frames", told)
+    looked = int(ended[1] or ended[2]) if ended else 0
+    return {circuit.names[int(output)]: int(frame) for output, frame in found}, (
+        looked >= clocks or len(found) == len(circuit.names)
+    )
+
+
+def prove(proof: Proof, hls: Path, folder: Path) -> Result:
+    """Prove a proof, with models in `folder`. Raises BuildError if a source cannot be read."""
+    began = cpu()
+    result = Result(proof.name, proof.slow)
+    asserts = model(proof, hls, "asserts", folder / "asserts.aig")
+    result.assumptions = sorted(set(asserts.assumptions))
+    found, step_ended = failures(model(proof, hls, "step", folder / "step.aig"), 2, proof.cpu_s)
+    result.not_inductive = sorted(found)
+    inductive = step_ended and not found
+    result.failed_at, begins = failures(asserts, 2 if inductive else proof.clocks, proof.cpu_s)
+    proved = inductive and begins and not result.failed_at
+    result.method = "induction"
+    if not proved and not result.failed_at:
+        proved = "Property proved" in abc(asserts, "orpos; scorr; pdr", proof.cpu_s)
+        result.method = "PDR"
+    if result.failed_at:
+        result.method = "BMC"
+    others = PROVED if proved else UNDECIDED
+    result.properties = {name: DISPROVED if name in result.failed_at else others for name in sorted(asserts.names)}
+    covers = model(proof, hls, "covers", folder / "covers.aig")
+    reached, _ = failures(covers, proof.clocks, proof.cpu_s)
+    result.covers = {name: reached.get(name) for name in sorted(covers.names)}
+    result.cpu_s = round(cpu() - began, 1)
+    return result
+
+
+def copy_rtl(hls: Path, copy: Path) -> None:
+    """Copy the SystemVerilog of hls/ with its folders."""
+    shutil.copytree(hls, copy, ignore=shutil.ignore_patterns("*.py", "*.cpp", "*.hpp", "*.h", "*.md", "__pycache__"))
+
+
+def caught(mutant: Mutant, hls: Path, folder: Path) -> int | None:
+    """Return the clock in which the named property fails in a copy of `hls` with the mutant, or None if it does not.
+
+    Raises:
+        BuildError: The text that the mutant changes does not stand in its file exactly once.
+    """
+    proof = next(each for each in PROOFS if each.name == mutant.proof)
+    copy = folder / "hls"
+    copy_rtl(hls, copy)
+    source = copy / mutant.file
+    text = source.read_text()
+    if text.count(mutant.old) != 1:
+        raise BuildError(
+            f"mutant {mutant.name}: its text must stand in {mutant.file} once, not {text.count(mutant.old)} times"
+        )
+    source.write_text(text.replace(mutant.old, mutant.new))
+    circuit = model(proof, copy, mutant.fails, folder / "mutant.aig", mutant.parameters)
+    if circuit.names != (mutant.fails,):
+        raise BuildError(f"mutant {mutant.name}: {proof.top} has no property {mutant.fails}")
+    return failures(circuit, proof.clocks, proof.cpu_s)[0].get(mutant.fails)
+
+
+def cpu() -> float:
+    """Return the seconds of the processor that the children took so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def lines(result: Result) -> Iterator[str]:
+    """Return the lines of the table that a proof fills."""
+    for name, state in result.properties.items():
+        at = f" in clock {result.failed_at[name]}" if name in result.failed_at else ""
+        yield f"{result.name:16} {name:26} {result.method:18} {state}{at}"
+    for name, clock in result.covers.items():
+        state = "not reached" if clock is None else f"reached in clock {clock}"
+        yield f"{result.name:16} {name:26} {'cover':18} {state}"
+    for name in result.assumptions:
+        yield f"{result.name:16} {name:26} assumed"
+    if result.not_inductive:
+        yield f"{result.name:16} not inductive: {', '.join(result.not_inductive)}"
+    yield f"{result.name:16} {result.cpu_s:.1f} s"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("proof", nargs="*", help=f"one of {', '.join(proof.name for proof in PROOFS)}")
+    parser.add_argument("--all", action="store_true", help="the slow proofs, too")
+    parser.add_argument("--mutants", action="store_true", help="also change the RTL, and see the properties fail")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the results")
+    given = parser.parse_args()
+    if unknown := set(given.proof) - {proof.name for proof in PROOFS}:
+        parser.error(f"no proof {', '.join(sorted(unknown))}; --help lists them")
+    wanted = [p for p in PROOFS if (p.name in given.proof if given.proof else given.all or not p.slow)]
+    results, mutants, good = [], [], True
+    for proof in wanted:
+        with tempfile.TemporaryDirectory(prefix="headrace-prove-") as folder:
+            result = prove(proof, FOLDER.parent, Path(folder))
+        print(*lines(result), sep="\n", flush=True)
+        results.append(result)
+        good &= result.good
+    for mutant in MUTANTS if given.mutants else ():
+        if mutant.proof not in {proof.name for proof in wanted}:
+            continue
+        began = cpu()
+        with tempfile.TemporaryDirectory(prefix="headrace-prove-") as folder:
+            clock = caught(mutant, FOLDER.parent, Path(folder))
+        state = "missed" if clock is None else f"fails in clock {clock}"
+        print(f"{mutant.proof:16} {mutant.fails:26} mutant: {mutant.name}: {state}", flush=True)
+        mutants.append(
+            {
+                **{"proof": mutant.proof, "name": mutant.name, "fails": mutant.fails},
+                **{"clock": clock, "cpu_s": round(cpu() - began, 1)},
+            }
+        )
+        good &= clock is not None
+    print(f"{cpu():.1f} s of the processor; {'all proved' if good else 'NOT all proved'}")
+    if given.json:
+        found = {"proofs": [as_json(each) for each in results], "mutants": mutants}
+        given.json.write_text(json.dumps(found, indent=1) + "\n")
+    return 0 if good else 1
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    """Return a result as JSON has it."""
+    names = ("name", "slow", "method", "properties", "failed_at", "covers", "assumptions", "not_inductive", "cpu_s")
+    return {name: getattr(result, name) for name in names}
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except HeadraceError as error:
+        sys.exit(f"prove.py: {error}")
