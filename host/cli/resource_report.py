@@ -158,16 +158,20 @@ def _limit(limit: dict[str, Any]) -> str:
 
 
 def _print_paths(rows: list[dict[str, Any]]) -> None:
-    title = "longest path between registers: its LUTs, adder chains (with their CARRY4), MUXF and multipliers"
-    table = _table(title, "unit", "LUT", "carry", "MUXF", "DSP", "max LUTs", "abc9's delay", "from", "to")
+    title = (
+        "longest path between registers: its LUTs, adder chains (with their CARRY4), MUXF and multipliers;\n"
+        "the estimate of its delay, from fast to slow cells, and abc9's of LUTs and wires alone"
+    )
+    table = _table(title, "unit", "LUT", "carry", "MUXF", "DSP", "max LUTs", "estimate, ns", "abc9", "from", "to")
     for row in rows:
         if not row["longest_paths"]:
             continue
         path = row["longest_paths"][0]
         carry = f"{path['carries']} ({path['carry_cells']})" if path["carries"] else "0"
-        delay = f"{row['abc9_delay_ps'] / 1e3:.1f} ns" if row["abc9_delay_ps"] else "-"
+        delay = f"{row['path_ps']['fast'] / 1e3:.1f} to {row['path_ps']['slow'] / 1e3:.1f}"
+        abc9 = f"{row['abc9_delay_ps'] / 1e3:.1f}" if row["abc9_delay_ps"] else "-"
         counts = (str(path["luts"]), carry, str(path["muxes"]), str(path["dsps"]), str(row["most_luts_on_a_path"]))
-        table.add_row(_name(row), *counts, delay, path["start"], path["end"])
+        table.add_row(_name(row), *counts, delay, abc9, path["start"], path["end"])
     out.print(table)
 
 
