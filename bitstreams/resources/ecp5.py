@@ -42,6 +42,7 @@ def route(top: str, sources: list[str], log: Path, say: Any) -> dict[str, Any]:
         netlist, report = Path(folder) / "netlist.json", Path(folder) / "report.json"
         say({"step": 0, "of": STEP_COUNT, "name": STEPS[0]})
         run(f"read_slang --top {top} {' '.join(sources)}")
+        run("setattr -unset ram_style a:ram_style=ultra")  # the device has block RAM only
         say({"step": 1, "of": STEP_COUNT, "name": STEPS[1]})
         run(f"synth_ecp5 {SYNTHESIS} -top {top} -json {netlist}")
         say({"step": 2, "of": STEP_COUNT, "name": STEPS[2]})
