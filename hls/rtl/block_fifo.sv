@@ -2,10 +2,10 @@
 //
 // Interface   ready/valid on both sides; the oldest word is shown (first-word fall-through).
 //             `clear_i` empties it; what arrives in the same clock is lost.
-// Throughput  one word a clock in and out. Latency three clocks: the memory's read is registered,
-//             and its output is registered again.
-// Memory      block RAM; its read register and two more behind it hold three words, so Depth + 3
-//             fit in all. `ready_i` reaches these two only, not the memory.
+// Throughput  one word a clock in and out. Latency four clocks: the memory's read register, its
+//             output register without logic between them, and the word shown.
+// Memory      block RAM; its two registers and two more behind them hold four words, so Depth + 4
+//             fit in all. `ready_i` reaches only the last two.
 module block_fifo #(
   parameter int unsigned Width = 128,
   parameter int unsigned Depth = 512  // a power of two
@@ -36,13 +36,15 @@ module block_fifo #(
   logic [AddressWidth-1:0] head_q, tail_q;  // next to leave the memory, next free
   logic                    some_q;          // the memory has a word
   logic                    write, read;
-  // The oldest word is in data_o, the next one in spare_q, the one after it in read_q.
-  logic [Width-1:0]        read_q, spare_q;
-  logic                    read_valid_q, spare_valid_q;
-  logic                    shift;           // data_o is free for the next word
+  // The oldest word is in data_o, the next one in spare_q, then output_q, and read_q.
+  logic [Width-1:0]        read_q, output_q, spare_q;
+  logic                    read_valid_q, output_valid_q, spare_valid_q;
+  logic                    pass;            // output_q is free for the next word
+  logic                    shift;           // data_o is
 
   assign write = valid_i && ready_o;
-  assign read  = some_q && (!read_valid_q || !spare_valid_q);
+  assign pass  = !output_valid_q || !spare_valid_q;
+  assign read  = some_q && (!read_valid_q || pass);
   assign shift = !valid_o || ready_i;
 
   always_ff @(posedge clk_i) begin
@@ -51,23 +53,25 @@ module block_fifo #(
 
   always_ff @(posedge clk_i) begin
     if (read) read_q <= memory[head_q];
+    if (pass) output_q <= read_q;
   end
 
   always_ff @(posedge clk_i) begin
-    if (shift || !spare_valid_q) spare_q <= read_q;
-    if (shift) data_o <= spare_valid_q ? spare_q : read_q;
+    if (shift || !spare_valid_q) spare_q <= output_q;
+    if (shift) data_o <= spare_valid_q ? spare_q : output_q;
   end
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni || clear_i) begin
-      head_q        <= '0;
-      tail_q        <= '0;
-      count_o       <= '0;
-      some_q        <= 1'b0;
-      ready_o       <= 1'b1;
-      read_valid_q  <= 1'b0;
-      spare_valid_q <= 1'b0;
-      valid_o       <= 1'b0;
+      head_q         <= '0;
+      tail_q         <= '0;
+      count_o        <= '0;
+      some_q         <= 1'b0;
+      ready_o        <= 1'b1;
+      read_valid_q   <= 1'b0;
+      output_valid_q <= 1'b0;
+      spare_valid_q  <= 1'b0;
+      valid_o        <= 1'b0;
     end else begin
       if (write) tail_q <= tail_q + 1'b1;
       if (read) head_q <= head_q + 1'b1;
@@ -78,9 +82,11 @@ module block_fifo #(
       if (read) ready_o <= 1'b1;
       else if (write) ready_o <= count_o != (AddressWidth + 1)'(Depth - 1);
       if (read) read_valid_q <= 1'b1;
-      else if (shift || !spare_valid_q) read_valid_q <= 1'b0;
-      spare_valid_q <= shift ? spare_valid_q && read_valid_q : spare_valid_q || read_valid_q;
-      if (shift) valid_o <= spare_valid_q || read_valid_q;
+      else if (pass) read_valid_q <= 1'b0;
+      if (pass) output_valid_q <= read_valid_q;
+      else if (shift) output_valid_q <= 1'b0;
+      spare_valid_q <= shift ? spare_valid_q && output_valid_q : spare_valid_q || output_valid_q;
+      if (shift) valid_o <= spare_valid_q || output_valid_q;
     end
   end
 
