@@ -1,4 +1,4 @@
-"""The command `headrace build`: build a container, list what is in one, or report the resources of the RTL units."""
+"""The command `headrace build`: build a container, list what is in one, or report on the RTL units."""
 
 import re
 from contextlib import AbstractContextManager
@@ -39,6 +39,12 @@ class KernelSource(StrEnum):
 
     RTL = "rtl"
     HLS = "hls"
+
+
+class RouteTarget(StrEnum):
+    """The devices that `--route` places and routes for."""
+
+    ECP5 = "ecp5"
 
 
 TARGET_HELP = "sw_emu runs the units' C++, compiled by g++. hw_emu runs their RTL by Verilator, clock by clock."
@@ -107,22 +113,36 @@ def build(
     cycles_per_image: Annotated[
         int | None, typer.Option(min=1, help="Clocks of an image for --report [those of a photo of 500x375 pixels].")
     ] = None,
+    route: Annotated[
+        RouteTarget | None,
+        typer.Option("--route", help="Place and route the RTL units, each alone, on a Lattice ECP5-85F by nextpnr."),
+    ] = None,
+    unit: Annotated[
+        list[str] | None,
+        typer.Option(help="A module of the RTL for --route. Give it once for each [those that fit the device]."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Build an .xclbin container or the folder for one, list what is in one, or report the resources of the RTL."""
+    """Build an .xclbin container or the folder for one, list what is in one, or report on the RTL units."""
     from headrace.bitstreams.build import describe
     from headrace.bitstreams.hw.run import implementation
 
-    if (info is not None) + (output is not None) + report != 1:
+    if (info is not None) + (output is not None) + report + (route is not None) != 1:
         raise UsageError(
-            "give -o FILE to build a container, --info FILE to list one, or --report for the resources of the RTL"
+            "give -o FILE to build a container, --info FILE to list one, --report for the resources of the RTL, or "
+            "--route ecp5 for its clock on a device"
         )
+    if unit and route is None:
+        raise UsageError("--unit is for --route ecp5: give this too, or leave out --unit")
     board = platform(card)
     for option, given in (("--kernel", kernel), ("--slr", slr), ("--clock-mhz", clock_mhz), ("--run", run or None)):
         if given is not None and (target is not BuildTarget.HW or output is None):
             raise UsageError(f"{option} is for --target hw -o FOLDER: give these too, or leave out {option}")
     if report:
         _report(cycles_per_image, as_json)
+        return
+    if route is not None:
+        _route(unit or [], as_json)
         return
     if info is not None:
         check_readable("--info", info)
@@ -214,6 +234,18 @@ def _report(cycles_per_image: int | None, as_json: bool) -> None:
     else:
         print_report(resources)
     if any(row["error"] for row in resources["units"]):
+        raise typer.Exit(1)
+
+
+def _route(units: list[str], as_json: bool) -> None:
+    from headrace.host.cli.resource_report import print_routes, run_routes
+
+    routes = run_routes(cache_folder(), units)
+    if as_json:
+        show_json(routes)
+    else:
+        print_routes(routes)
+    if any(row["error"] for row in routes["units"]):
         raise typer.Exit(1)
 
 
