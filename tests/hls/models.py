@@ -25,6 +25,7 @@ LIBRARIES: dict[str, list[Path]] = {
     "mel_normalize": [HLS / "mel_normalize/mel_normalize.cpp", HERE / "csim_mel_normalize.cpp"],
     "progressive": [*DECODE, HERE / "csim_progressive.cpp"],
     "resample": [HLS / "resample/resample.cpp", HERE / "csim_audio_resample.cpp"],
+    "small": [*EVERY_UNIT, HERE / "csim_units.cpp", HERE / "csim_decode.cpp"],
     "units": [*EVERY_UNIT, HERE / "csim_units.cpp"],
     "wav": [HLS / "wav/wav.cpp", HERE / "csim_audio_wav.cpp"],
 }
@@ -51,6 +52,7 @@ RTL: dict[str, Path] = {
         "crop": "rtl_units.cpp",
         "crop_window": "rtl_units.cpp",
         "decode": "rtl_decode.cpp",
+        "image_stream": "rtl_image_stream.cpp",
         "mel": "rtl_mel.cpp",
         "mel_normalize": "rtl_mel_normalize.cpp",
         "normalize": "rtl_units.cpp",
@@ -66,6 +68,9 @@ RTL: dict[str, Path] = {
         "wav": "rtl_wav.cpp",
     }.items()
 }
+
+# The configuration of the libraries and modules that are not built as `full`.
+CONFIGURATION = {"image_stream": "small", "small": "small"}
 
 # Compute units: each has a model behind hw_emu's driver, by cu_rtlsim.library, and a simulator for cocotb, by
 # protocol.simulator. The second is a program of its own: cocotb wants every signal reachable by name (VPI), and its

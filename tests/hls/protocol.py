@@ -14,8 +14,10 @@ from builds import BUILD, alone
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import get_runner
 from includes import update
+from models import CONFIGURATION
 from rtlsim import COVERAGE_FOLDER, coverage_file
 
+from headrace.bitstreams.configurations import FULL
 from headrace.bitstreams.verilate import (
     COVERAGE_FLAGS,
     VERILATE_FLAGS,
@@ -40,7 +42,7 @@ def tests(kernel: str) -> list[str]:
 @cache
 def simulator(kernel: str) -> Path:
     """The folder of the compiled simulator, kept by content in build/tests/."""
-    sources = needed_files(kernel, rtl_sources())
+    sources = needed_files(kernel, rtl_sources(configuration=CONFIGURATION.get(kernel, FULL)))
     digest = hashlib.sha256(repr((FLAGS, verilator_version(), version("cocotb"))).encode())
     update(digest, sources)
     stem = f"cocotb_{kernel}_coverage-" if COVERAGE_FOLDER else f"cocotb_{kernel}-"

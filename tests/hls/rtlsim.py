@@ -12,8 +12,9 @@ from pathlib import Path
 
 from builds import built
 from includes import update, with_includes
-from models import RTL
+from models import CONFIGURATION, RTL
 
+from headrace.bitstreams.configurations import FULL
 from headrace.bitstreams.sources import include_folders
 from headrace.bitstreams.verilate import (
     COMPILE_FLAGS,
@@ -45,7 +46,7 @@ def load(top: str) -> ctypes.CDLL:
 def model(top: str) -> Path:
     """Compiled when the RTL at or below `top`, its bench or what that includes has changed."""
     coverage = COVERAGE_FOLDER is not None
-    sources = needed_files(top, rtl_sources())
+    sources = needed_files(top, rtl_sources(configuration=CONFIGURATION.get(top, FULL)))
     drivers = [RTL[top], *([HERE / "coverage.cpp"] if coverage else [])]
     key = (top, coverage, VERILATE_FLAGS, COMPILE_FLAGS, verilator_version())
     digest = hashlib.sha256(repr(key).encode())
