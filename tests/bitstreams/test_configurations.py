@@ -1,12 +1,15 @@
 """The configurations of the image units: one choice for RTL, C++, container and folder."""
 
+import asyncio
 import json
 import re
 
+import cv2
+import numpy as np
 import pytest
 
 from headrace.batching import UsageError
-from headrace.bitstreams.build import build_sw_emu, describe
+from headrace.bitstreams.build import build_hw_emu, build_sw_emu, describe
 from headrace.bitstreams.cache import build as build_cached
 from headrace.bitstreams.configurations import FULL, configuration, configuration_names, headers_of, package_of
 from headrace.bitstreams.hw.folder import own_design, write_folder
@@ -16,7 +19,8 @@ from headrace.bitstreams.verilate import needed_files, rtl_sources
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.preprocessor import Launch
 from headrace.host.dpu.processors import Engine, Filter, FixedSize, ProcessorSpec
-from headrace.host.dpu.specs import ImageSpec
+from headrace.host.dpu.reference.image import preprocess
+from headrace.host.dpu.specs import ImageSpec, ImageStage
 from headrace.sim.hardware.dpu.jpeg import MAX_WIDTH
 
 of_every_configuration = pytest.mark.parametrize("name", configuration_names())
@@ -92,6 +96,46 @@ def test_a_spec_or_a_launch_that_the_configuration_lacks_is_refused_at_once(smal
         Dpu(small, processor)
     with pytest.raises(UsageError, match=r"without a queue; launch them by single starts"):
         Dpu(small, ImageSpec(), launch=Launch.QUEUE)
+
+
+def encoded(width, height, sampling=cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420, progressive=0):
+    noise = np.random.default_rng(1).integers(0, 256, (height, width, 3), np.uint8)
+    options = [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, sampling, cv2.IMWRITE_JPEG_PROGRESSIVE, progressive]
+    return cv2.imencode(".jpg", cv2.GaussianBlur(noise, (5, 5), 0), options)[1].tobytes()
+
+
+FILES = {
+    "4:2:0": (encoded(150, 110), None),
+    "4:4:4": (encoded(150, 110, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444), None),
+    "the widest": (encoded(2048, 40), None),
+    "wider": (encoded(2049, 40), "TOO_LARGE"),
+    "4:1:1": (encoded(150, 110, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_411), "SAMPLING"),
+    "progressive": (encoded(150, 110, progressive=1), "PROGRESSIVE"),
+}
+
+
+def check_files(xclbin, spec):
+    """Check that the CU takes what its configuration has, and that the CPU makes the rest."""
+
+    async def run():
+        async with Dpu(xclbin, spec) as dpu:
+            return {name: await dpu.process(jpeg) for name, (jpeg, _) in FILES.items()}
+
+    for name, done in asyncio.run(run()).items():
+        jpeg, status = FILES[name]
+        assert np.array_equal(done.tensor, preprocess(jpeg, spec, ImageStage.NORMALIZE)), name
+        assert done.dpu_status in (None, "OK") if status is None else done.dpu_status == status, name
+
+
+def test_files_that_the_configuration_does_not_take_go_to_the_cpu(small):
+    check_files(small, ImageSpec(resize_short=36, crop_width=33, crop_height=31))
+
+
+@pytest.mark.slow
+def test_the_rtl_of_the_configuration_does_the_same(tmp_path):
+    path = tmp_path / "rtl.xclbin"
+    build_hw_emu(path, image_cus=1, configuration="small")
+    check_files(path, ImageSpec(resize_short=36, crop_width=33, crop_height=31))
 
 
 @pytest.mark.parametrize("kernel", ["rtl", "hls"])
