@@ -71,6 +71,8 @@ RTL: dict[str, Path] = {
 
 # The configuration of the libraries and modules that are not built as `full`.
 CONFIGURATION = {"image_stream": "small", "small": "small"}
+# Parameters of the modules that cocotb drives, other than their usual ones.
+PARAMETERS = {"image_stream": {"InputBits": 64}}
 
 # Compute units: each has a model behind hw_emu's driver, by cu_rtlsim.library, and a simulator for cocotb, by
 # protocol.simulator. The second is a program of its own: cocotb wants every signal reachable by name (VPI), and its

@@ -14,7 +14,7 @@ from builds import BUILD, alone
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import get_runner
 from includes import update
-from models import CONFIGURATION
+from models import CONFIGURATION, PARAMETERS
 from rtlsim import COVERAGE_FOLDER, coverage_file
 
 from headrace.bitstreams.configurations import FULL
@@ -43,7 +43,8 @@ def tests(kernel: str) -> list[str]:
 def simulator(kernel: str) -> Path:
     """The folder of the compiled simulator, kept by content in build/tests/."""
     sources = needed_files(kernel, rtl_sources(configuration=CONFIGURATION.get(kernel, FULL)))
-    digest = hashlib.sha256(repr((FLAGS, verilator_version(), version("cocotb"))).encode())
+    parameters = PARAMETERS.get(kernel, {})
+    digest = hashlib.sha256(repr((FLAGS, parameters, verilator_version(), version("cocotb"))).encode())
     update(digest, sources)
     stem = f"cocotb_{kernel}_coverage-" if COVERAGE_FOLDER else f"cocotb_{kernel}-"
     folder = BUILD / f"{stem}{digest.hexdigest()[:16]}"
@@ -61,6 +62,7 @@ def simulator(kernel: str) -> Path:
             get_runner("verilator").build(
                 sources=sources,
                 hdl_toplevel=kernel,
+                parameters=parameters,
                 build_args=FLAGS,
                 build_dir=folder,
                 timescale=("1ns", "1ps"),

@@ -5,6 +5,8 @@ random ones on both streams."""
 
 import ctypes
 import itertools
+import os
+import subprocess
 from functools import cache
 
 import csim
@@ -15,6 +17,7 @@ import rtlsim
 import test_decode as jpegs
 
 from headrace.bitstreams.configurations import configuration
+from headrace.bitstreams.verilate import VERILATE_FLAGS, needed_files, rtl_sources, verilator_folder
 from headrace.host.demo.inputs.images import bundled_images, demo_images
 from headrace.host.dpu.reference.image import preprocess
 from headrace.host.dpu.specs import ImageSpec, ImageStage
@@ -265,6 +268,17 @@ def test_damaged_files_end_as_in_the_cpp(seed):
     assert status == expected
     if status == Status.OK:
         assert np.array_equal(pixels, same)
+
+
+@pytest.mark.parametrize(("bits", "sound"), [(32, True), (64, True), (128, True), (16, False), (48, False)])
+def test_the_width_of_the_stream_is_checked_at_elaboration(bits, sound):
+    """Verilator elaborates the beats' module alone; the whole unit runs with 32 bits here, under cocotb with 64."""
+    root, files = verilator_folder(), needed_files("stream_words", rtl_sources())
+    flags = [flag for flag in VERILATE_FLAGS if flag != "--cc"]
+    program = [root / "bin/verilator_bin", "--lint-only", *flags, "--top", "stream_words", f"-GInputBits={bits}"]
+    environment = {**os.environ, "VERILATOR_ROOT": str(root)}
+    done = subprocess.run([*map(str, (*program, *files))], capture_output=True, text=True, env=environment, check=False)
+    assert done.stderr == "" if sound else "InputBits must be 32, 64 or 128" in done.stderr
 
 
 @pytest.mark.quick(3)
