@@ -18,6 +18,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from headrace.bitstreams.configurations import CONFIGURATIONS, FULL, PACKAGE, package_of
 from headrace.bitstreams.errors import BuildError, MissingExtra
 from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.whole_file import replacing
@@ -50,7 +51,7 @@ COMPILE_FLAGS = ("-std=c++20", "-O2", "-fPIC", "-faligned-new", "-w")
 _log = logging.getLogger(__name__)
 
 
-def rtl_sources(folder: Path | None = None) -> list[Path]:
+def rtl_sources(folder: Path | None = None, configuration: str = FULL) -> list[Path]:
     """Return all SystemVerilog below hls/, packages first, and of these the ones that units share before the others.
 
     A tool that gets the whole list finds every module, and a package finds what it imports. Modules of hls/formal/ are
@@ -58,11 +59,18 @@ def rtl_sources(folder: Path | None = None) -> list[Path]:
 
     Args:
         folder: A copy of hls/, with units of your own for instance, in place of the installed one.
+        configuration: The name of the configuration, whose config_pkg.sv is in the list.
+
+    Raises:
+        UsageError: There is no such configuration.
     """
     root = hls_folder() if folder is None else folder
-    files = sorted(path for path in root.rglob("*.sv") if path.parent != root / "formal")
-    shared = root / "rtl"
-    return sorted(files, key=lambda path: (not path.stem.endswith("_pkg"), not path.is_relative_to(shared)))
+    own, shared = root / "rtl" / PACKAGE, root / "rtl"
+    elsewhere = (root / "formal", root / CONFIGURATIONS)
+    files = sorted(path for path in root.rglob("*.sv") if not any(map(path.is_relative_to, elsewhere)))
+    chosen = package_of(configuration, root)
+    files.sort(key=lambda path: (not path.stem.endswith("_pkg"), not path.is_relative_to(shared)))
+    return [chosen if path == own else path for path in files]
 
 
 def needed_files(top: str, files: Sequence[Path]) -> list[Path]:

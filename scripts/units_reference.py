@@ -36,7 +36,10 @@ MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.D
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A unit. `folder` has its sources, and `module` is its top module in the RTL."""
+    """A unit. `folder` has its sources, and `module` is its top module in the RTL.
+
+    A unit without C++ (`in_cpp`) is a top around other units, and is for boards other than the card of the table of
+    areas."""
 
     folder: str
     module: str
@@ -44,6 +47,7 @@ class Unit:
     interface: str
     throughput: str
     latency: str
+    in_cpp: bool = True
 
     @property
     def name(self) -> str:
@@ -60,6 +64,15 @@ UNITS = (
         MASTER,
         "that of decode",
         "that of decode, and a burst",
+    ),
+    Unit(
+        "image_stream",
+        "image_stream",
+        "JPEG files from a stream to pixels on a stream, on small boards",
+        "2 AXI4-Streams, AXI4-Lite",
+        "that of decode",
+        "that of decode",
+        in_cpp=False,
     ),
     Unit(
         "decode",
@@ -201,6 +214,7 @@ def area() -> str:
                 f"{100 * cells[u.module]['lut'] / U55C['lut']:.1f}",
             ]
             for u in UNITS
+            if u.in_cpp
         ),
         right=1,
     )
@@ -215,6 +229,8 @@ def sources() -> str:
 
 
 def _cpp(unit: Unit) -> str:
+    if not unit.in_cpp:
+        return ""
     name = Path(unit.folder).name
     return f"[{name}.hpp]({unit.folder}/{name}.hpp)"
 

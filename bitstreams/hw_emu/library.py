@@ -15,7 +15,7 @@ from headrace.bitstreams.kernel import KernelSpec
 from headrace.bitstreams.verilate import compiled, link
 
 FOLDER = Path(__file__).parent
-DRIVER = FOLDER / "driver.cpp"
+DRIVER, MESSAGES = FOLDER / "driver.cpp", FOLDER / "messages.hpp"
 # A process may load several libraries, each with a copy of Verilator's runtime. They must not share symbols.
 LIBRARY_FLAGS = ("-fvisibility=hidden", "-fno-gnu-unique")
 METADATA = "kernels.xml"
@@ -50,7 +50,7 @@ def kernel_objects(
     ports = "".join(
         f"X({port.name.removeprefix('M_AXI_').lower()},{port.data_width})" for port in spec.ports if port.is_master
     )
-    flags = (*LIBRARY_FLAGS, "-include", str(FOLDER / "messages.hpp"))
+    flags = (*LIBRARY_FLAGS, "-include", str(MESSAGES))
     macros = (f"-DHW_EMU_TOP=V{spec.name}", f'-DHW_EMU_HEADER="V{spec.name}.h"', f"-DHW_EMU_PORTS(X)={ports}")
     return compiled(
         spec.name,

@@ -30,3 +30,13 @@ def built(stem: str, digest: str, suffix: str, build: Callable[[Path], object]) 
                     stale.unlink()
             build(target)
     return target
+
+
+@contextmanager
+def whole(target: Path) -> Iterator[Path]:
+    """A folder that becomes `target` at the end, and is none if what is made in it fails."""
+    made = target.with_suffix(".new")
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir()
+    yield made
+    made.rename(target)

@@ -3,16 +3,14 @@
 import atexit
 import ctypes
 import hashlib
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-from builds import built
-from cocotb_tools.config import libs_dir, share_dir
+from builds import built, whole
+from cocotb_program import FLAGS, INCLUDES, MAIN, SOURCES, VERSIONS, link_program
 from includes import update
 from numpy.typing import NDArray
 from rtlsim import COVERAGE_FOLDER, coverage_file
@@ -27,14 +25,11 @@ from headrace.bitstreams.verilate import (
     link,
     needed_files,
     rtl_sources,
-    verilator_version,
 )
 from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.engine import MemoryRange
 from headrace.host.xrt.hw_emu import KernelModel, KernelRun, MemoryModel, register_writes
 
-HERE = Path(__file__).parent
-MAIN, TOP = HERE / "cocotb_main.cpp", HERE / "cocotb_top"
 LIBRARY = "hw_emu.so"
 MAX_CYCLES = 100_000_000
 BANK = 512 << 20  # device memory is reached in banks; each buffer here lies in one of its own
@@ -71,24 +66,17 @@ def folder(kernel: str, *, coverage: bool) -> Path:
     """One model of the kernel, linked to a LIBRARY for hw_emu and, with the kernel's name, to a program for cocotb.
 
     They are kept by content in build/tests/, and compiled when the RTL below the kernel or the driver has changed."""
-    flags = ("--vpi", "--public-depth", "1")  # cocotb reads and writes the kernel's ports by their names
-    key = (coverage, VERILATE_FLAGS, COMPILE_FLAGS, LIBRARY_FLAGS, flags, spec(kernel))
-    digest = hashlib.sha256(repr((*key, verilator_version(), version("cocotb"))).encode())
-    update(digest, [*sources(kernel), *driver_sources(), MAIN, *TOP.iterdir()])
+    key = (coverage, VERILATE_FLAGS, COMPILE_FLAGS, LIBRARY_FLAGS, FLAGS, spec(kernel), VERSIONS)
+    digest = hashlib.sha256(repr(key).encode())
+    update(digest, [*sources(kernel), *driver_sources(), *SOURCES])
 
     def build(target: Path) -> None:
-        own = Path(share_dir) / "lib" / "verilator"
         objects = kernel_objects(
-            spec(kernel), sources(kernel), [MAIN], includes=[own, TOP], coverage=coverage, verilate_flags=flags
+            spec(kernel), sources(kernel), [MAIN], includes=INCLUDES, coverage=coverage, verilate_flags=FLAGS
         )
-        whole = target.with_suffix(".new")
-        shutil.rmtree(whole, ignore_errors=True)
-        whole.mkdir()
-        with objects as made:
-            program = [made[file] for file in made if file != DRIVER]
-            link(whole / kernel, program, [f"-Wl,-rpath,{libs_dir}", f"-L{libs_dir}", "-lcocotbvpi_verilator"])
-            link(whole / LIBRARY, [made[file] for file in made if file != MAIN], ["-shared"])
-        whole.rename(target)
+        with objects as made, whole(target) as folder:
+            link_program(folder / kernel, [made[file] for file in made if file != DRIVER])
+            link(folder / LIBRARY, [made[file] for file in made if file != MAIN], ["-shared"])
 
     return built(f"cu_{kernel}{'_coverage' if coverage else ''}", digest.hexdigest(), "", build)
 

@@ -1,12 +1,14 @@
-"""Runs cocotb's tests of a compute unit, by the program of `cu_rtlsim.folder`."""
+"""Runs cocotb's tests of a compute unit, by a program that is built once."""
 
 import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+import cocotb_program
 import cu_rtlsim
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import get_runner
+from models import KERNELS
 from rtlsim import COVERAGE_FOLDER, coverage_file
 
 HERE = Path(__file__).parent
@@ -15,6 +17,13 @@ HERE = Path(__file__).parent
 def tests(kernel: str) -> list[str]:
     """Those of cocotb_<kernel>.py."""
     return re.findall(r"^@cocotb\.test.*\nasync def (\w+)", (HERE / f"cocotb_{kernel}.py").read_text(), re.M)
+
+
+def simulator(top: str) -> Path:
+    """The folder of the program that runs cocotb's tests of a compute unit or of another top."""
+    coverage = COVERAGE_FOLDER is not None
+    build = cu_rtlsim.folder if top in KERNELS else cocotb_program.folder
+    return build(top, coverage=coverage)
 
 
 def shared_runs(kernel: str, count: int, without: Collection[str] = ()) -> list[list[str]]:
@@ -33,7 +42,7 @@ def run(kernel: str, names: Sequence[str], folder: Path, *, every: bool = False)
         hdl_toplevel=kernel,
         hdl_toplevel_lang="verilog",
         test_filter=rf"\.({'|'.join(names)})$",
-        build_dir=cu_rtlsim.folder(kernel, coverage=COVERAGE_FOLDER is not None),
+        build_dir=simulator(kernel),
         test_dir=folder,
         results_xml=str(folder / "results.xml"),
         seed=1,

@@ -60,6 +60,7 @@ extern "C" int rtl_decode(const uint8_t* jpeg, uint32_t size, uint32_t seed, uin
     uint32_t window_in = seed == 0 ? 0 : random() % 1000;
 
     top.jpeg_bytes_i = size;
+    top.word_end_i = top.word_bytes_i = 0;
     top.workspace_i = Workspace::BASE;
     top.workspace_bytes_i = memory->workspace_bytes;
     top.arready_i = top.rvalid_i = top.awready_i = top.wready_i = top.bvalid_i = 0;

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from builds import BUILD, built
 from includes import update, with_includes
-from models import RTL
+from models import CONFIGURATION, RTL
 
+from headrace.bitstreams.configurations import FULL
 from headrace.bitstreams.sources import include_folders
 from headrace.bitstreams.verilate import (
     COMPILE_FLAGS,
@@ -61,7 +62,7 @@ def configured(sources: Sequence[Path], constants: dict[str, int]) -> list[Path]
 def model(top: str, **constants: int) -> Path:
     """Compiled when the RTL at or below `top`, its bench or what that includes has changed."""
     coverage = COVERAGE_FOLDER is not None
-    sources = needed_files(top, rtl_sources())
+    sources = needed_files(top, rtl_sources(configuration=CONFIGURATION.get(top, FULL)))
     if constants:
         sources = configured(sources, constants)
     drivers = [RTL[top], *([HERE / "coverage.cpp"] if coverage else [])]

@@ -1,6 +1,8 @@
 // Byte reader: words of the file to single bytes.
 //
 // Interface   `start_i` with `jpeg_bytes_i`; then ceil(jpeg_bytes / 16) words, byte 0 in bits 7..0.
+//             A word with `word_end_i` is the last one all the same, and has `word_bytes_i` bytes, 0
+//             to 16: so a file may begin before its length is known, with `jpeg_bytes_i` all ones.
 //             It takes words while `busy_i`, up to two more than the bytes that were taken need.
 //             `byte0_o` is the file's next byte if `have_byte_o`, and `byte1_o` is the one after it
 //             if not `single_o`. The take inputs take bytes in this clock, if there are any.
@@ -15,6 +17,8 @@ module byte_reader (
   input  logic         busy_i,
 
   input  logic [127:0] word_i,
+  input  logic         word_end_i,
+  input  logic [4:0]   word_bytes_i,
   input  logic         word_valid_i,
   output logic         word_ready_o,
 
@@ -31,19 +35,20 @@ module byte_reader (
 );
 
   logic [127:0] word;
-  logic         word_valid, load, room;
+  logic [4:0]   word_bytes;
+  logic         word_end, word_valid, load, room;
 
   assign word_ready_o = room && busy_i;
 
   stream_register #(
-    .Width(128)
+    .Width(128 + 5 + 1)
   ) u_word (
     .clk_i,
     .rst_ni (rst_ni && !start_i),
-    .data_i (word_i),
+    .data_i ({word_i, word_bytes_i, word_end_i}),
     .valid_i(word_valid_i && busy_i),
     .ready_o(room),
-    .data_o (word),
+    .data_o ({word, word_bytes, word_end}),
     .valid_o(word_valid),
     .ready_i(load)
   );
@@ -86,12 +91,12 @@ module byte_reader (
       last_word_q   <= jpeg_bytes_i <= 32'd16;
       no_words_q    <= jpeg_bytes_i == '0;
     end else if (load) begin
-      left_q        <= last_word_q ? final_bytes_q : 5'd16;
-      have_byte_q   <= 1'b1;
-      single_q      <= last_word_q && final_bytes_q == 5'd1;
+      left_q        <= word_end ? word_bytes : last_word_q ? final_bytes_q : 5'd16;
+      have_byte_q   <= !word_end || word_bytes != '0;
+      single_q      <= word_end ? word_bytes == 5'd1 : last_word_q && final_bytes_q == 5'd1;
       words_q       <= words_q - 1'b1;
       last_word_q   <= words_q == 29'd2;
-      no_words_q    <= last_word_q;
+      no_words_q    <= word_end || last_word_q;
     end else if (rest) begin
       left_q        <= '0;
       have_byte_q   <= 1'b0;

@@ -1,10 +1,12 @@
 // What travels inside render.
 package render_pkg;
 
+  import headrace_pkg::MaxWidth;
   import headrace_pkg::WordBits;
 
-  localparam int unsigned LumaWords   = 32768;  // of eight samples, in the row memories
-  localparam int unsigned ChromaWords = 16384;
+  // Of eight samples, in the row memories: 32 rows of luma, and twice 16 of chroma.
+  localparam int unsigned LumaWords   = 4 * MaxWidth;
+  localparam int unsigned ChromaWords = 2 * MaxWidth;
   localparam int unsigned LumaAddressWidth   = $clog2(LumaWords);
   localparam int unsigned ChromaAddressWidth = $clog2(ChromaWords);
   // Of as many MCU rows as ever fit.

@@ -17,7 +17,7 @@ from math import ceil
 from typing import Final
 
 from headrace.sim.hardware.dpu.headers import TableWrites, first_headers
-from headrace.sim.hardware.dpu.jpeg import Factors, JpegWork
+from headrace.sim.hardware.dpu.jpeg import MAX_WIDTH, Factors, JpegWork
 from headrace.sim.hardware.dpu.jpeg_scans import BLOCK_WORDS
 from headrace.sim.hardware.dpu.scans import TO_START, WorkspaceReads, scans_cycles
 
@@ -48,10 +48,8 @@ TO_SAMPLES: Final = 31  # from there to its first row
 QUEUED_BLOCKS: Final = 8  # a queue of 64 rows: blocks begun and not yet taken by render
 
 # render.sv, render_pkg.sv
-# The number of MCU rows of one MCU that fit in the memories of luma and chroma. It is halved for each doubling of the
-# MCUs across, and of the component's blocks in one.
-LUMA_RING_LOG2: Final = 12
-CHROMA_RING_LOG2: Final = 11
+# The memory of luma has this many rows of blocks of the widest image, that of each component of chroma half of them.
+LUMA_BLOCK_ROWS, CHROMA_BLOCK_ROWS = 4, 2
 TO_FRAME: Final = 4  # from the last word of the first MCU row to the frame
 TO_PIXELS: Final = 21  # from the last word of each MCU row to its first pixels
 LEAD: Final = 32  # the beats of the eight words that are read ahead of those sent
@@ -106,13 +104,22 @@ class _Render:
     the next MCU row, and the first row of that one needs chroma of the MCU row before."""
 
     def __init__(
-        self, width: int, height: int, luma: Factors, chroma: Sequence[Factors], rows: Range, columns: Range, send: Send
+        self,
+        width: int,
+        height: int,
+        luma: Factors,
+        chroma: Sequence[Factors],
+        rows: Range,
+        columns: Range,
+        send: Send,
+        max_width: int = MAX_WIDTH,
     ) -> None:
         h_factor, v_factor = luma
         across = -(-width // (8 * h_factor))
+        # MCU rows of one MCU. Half of them for each doubling of the MCUs across.
         fitting = [
-            (1 << LUMA_RING_LOG2) // (h_factor * v_factor),
-            *((1 << CHROMA_RING_LOG2) // (h * v) for h, v in chroma),
+            LUMA_BLOCK_ROWS * max_width // 8 // (h_factor * v_factor),
+            *(CHROMA_BLOCK_ROWS * max_width // 8 // (h * v) for h, v in chroma),
         ]
         self._places = min(fitting) >> (across - 1).bit_length()
         self._rows = 8 * v_factor
@@ -213,7 +220,16 @@ def decode_rows(
     """
     pixels: list[Send] = []
     luma = work.h_factor, work.v_factor
-    render = _Render(work.width, work.height, luma, work.chroma_factors, rows, columns, lambda clock: pixels[0](clock))
+    render = _Render(
+        work.width,
+        work.height,
+        luma,
+        work.chroma_factors,
+        rows,
+        columns,
+        lambda clock: pixels[0](clock),
+        work.max_width,
+    )
     transform = _Transform()
     blocks = _sent_blocks if work.scans else _decoded_blocks
     coefficients = blocks(work, first_byte, window, latency, arrival, transform)

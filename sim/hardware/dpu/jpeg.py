@@ -103,6 +103,7 @@ class JpegWork:
     starts: tuple[int, ...]
     chroma_factors: tuple[Factors, ...] = ((1, 1), (1, 1))
     scans: tuple[Scan, ...] = ()
+    max_width: int = MAX_WIDTH  # pixels of the widest image that the decoder takes: sizes its row memories
 
     @property
     def mcus_across(self) -> int:
@@ -121,8 +122,10 @@ def _blocks(*factors: Factors) -> int:
     return sum(h * v for h, v in factors)
 
 
-def read_jpeg_work(jpeg: bytes, *, pair_bits: int = PAIR_BITS) -> JpegWork:
+def read_jpeg_work(jpeg: bytes, *, pair_bits: int = PAIR_BITS, max_width: int = MAX_WIDTH) -> JpegWork:
     """Return the work of a baseline or progressive file without errors, as the image CU takes it with a workspace.
+
+    `max_width` is that of the CU's configuration, in pixels.
 
     There may be garbage between segments. If a sequential scan uses one of the Huffman tables 0 and 1 that the file
     does not have, the standard's table takes its place. Raises UsageError for any other file.
@@ -132,28 +135,28 @@ def read_jpeg_work(jpeg: bytes, *, pair_bits: int = PAIR_BITS) -> JpegWork:
         pair_bits: The bits that tell a pair of symbols, 6 to 16; 0 for a decoder that takes one symbol at once.
     """
     try:
-        return _read(jpeg, pair_bits)
+        return _read(jpeg, pair_bits, max_width)
     except (IndexError, KeyError, ValueError) as error:
         raise UsageError(f"not a valid baseline or progressive JPEG file: {error}") from error
 
 
-def _read(jpeg: bytes, pair_bits: int) -> JpegWork:
+def _read(jpeg: bytes, pair_bits: int, max_width: int) -> JpegWork:
     if jpeg[:3] != bytes([0xFF, SOI, 0xFF]):
         raise ValueError("no SOI marker, and another one, at the start")
     file = _File(jpeg)
     headers = file.headers()
     components = file.frame[5]
     height, width = int.from_bytes(file.frame[1:3], "big"), int.from_bytes(file.frame[3:5], "big")
-    if not (0 < width <= MAX_WIDTH and 0 < height <= MAX_HEIGHT):
+    if not (0 < width <= max_width and 0 < height <= MAX_HEIGHT):
         raise ValueError(f"{width} x {height} pixels, which the image CU does not take")
     factors = [(pair >> 4, pair & 15) for pair in file.frame[7::3]]
-    _check_sampling(factors, width)
+    _check_sampling(factors, width, max_width)
     if components == 1:
         factors = [(1, 1)]  # one block is an MCU, whatever its factors are
     h_factor, v_factor = factors[0]
     size = width, height, components, h_factor, v_factor
     if file.progressive or file.scan[0] < components:
-        return _read_several(file, headers, width, height, factors)
+        return _read_several(file, headers, width, height, factors, max_width)
     selectors = [file.scan[2 + 2 * component] for component in range(components)]
     order = [component for component, (h, v) in enumerate(factors) for _ in range(h * v)]
     blocks = [
@@ -171,10 +174,11 @@ def _read(jpeg: bytes, pair_bits: int) -> JpegWork:
         *counts,
         tuple(map(_start, intervals)),
         tuple(factors[1:]) or ((1, 1), (1, 1)),
+        max_width=max_width,
     )
 
 
-def _check_sampling(factors: Sequence[Factors], width: int) -> None:
+def _check_sampling(factors: Sequence[Factors], width: int, max_width: int) -> None:
     """Check sampling factors as sampling_status in jpeg_parser.cpp does.
 
     A single component may have factors of 1 to 4. Of three components luma has the greatest, an MCU has at most ten
@@ -183,14 +187,16 @@ def _check_sampling(factors: Sequence[Factors], width: int) -> None:
     color = len(factors) > 1
     fits = not color or _blocks(*factors) <= MAX_MCU_BLOCKS
     for c, (h, v) in enumerate(factors):
-        wide = color and h == max_h and width * v > (1 if c else 2) * MAX_WIDTH
+        wide = color and h == max_h and width * v > (1 if c else 2) * max_width
         if {h, v} - ({1, 2, 4} if color else {1, 2, 3, 4}) or h > max_h or v > max_v or wide:
             fits = False
     if not fits:
         raise ValueError(f"sampling factors that the image CU does not take: {factors}")
 
 
-def _read_several(file: "_File", headers: Headers, width: int, height: int, factors: Sequence[Factors]) -> JpegWork:
+def _read_several(
+    file: "_File", headers: Headers, width: int, height: int, factors: Sequence[Factors], max_width: int
+) -> JpegWork:
     h_factor, v_factor = factors[0]
     blocks = -(-width // (8 * h_factor)) * -(-height // (8 * v_factor)) * _blocks(*factors)
     if blocks > 8 * len(file.jpeg):  # each block has a DC coefficient
@@ -226,6 +232,7 @@ def _read_several(file: "_File", headers: Headers, width: int, height: int, fact
         (),
         tuple(factors[1:]) or ((1, 1), (1, 1)),
         tuple(scans),
+        max_width,
     )
 
 

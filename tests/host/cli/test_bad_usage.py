@@ -112,6 +112,7 @@ NAMED = (  # choices and lists of names
     (*SMDP, "--rho", "0.5", "--method"),
     ("build", "-o", "new.xclbin", "--target"),
     ("build", "-o", "new.xclbin", "--platform"),
+    ("build", "-o", "new.xclbin", "--configuration"),
     ("build", "--target", "hw", "-o", "new", "--kernel"),
     ("build", "--target", "hw", "-o", "new", "--slr"),
     ("build", "--route"),
