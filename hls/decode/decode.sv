@@ -9,8 +9,8 @@
 // in memory.
 //
 // Interface   `start_i` with `jpeg_bytes_i`, stable until `busy_o` falls; words of the file, byte 0
-//             in bits 7..0, of which it may leave some; out come one frame_t and its beats, see
-//             headrace_pkg.sv. `busy_o` falls when all of that has left and no more words are
+//             in bits 7..0, of which it may leave some; out come one frame_t and its source beats,
+//             see headrace_pkg.sv. `busy_o` falls when all of that has left and no more words are
 //             wanted. `sized_o` rises when the frame header has been read, and stands until the
 //             next start; nothing is decoded before `window_valid_i`. The beats are those of the
 //             window, see render. What lies behind the last MCU row that they need is not looked
@@ -21,7 +21,7 @@
 //             before its frame until the next start. It is read and written over AXI4, whose
 //             readers and writers take data and answers as they come. Start only while
 //             `workspace_idle_o`: after a reset reads may be under way.
-// Throughput  one Huffman symbol a clock, two pixels a clock behind it; the row memories let the
+// Throughput  one Huffman symbol a clock, SourcePixels a clock behind it; the row memories let the
 //             one run ahead of the other by as many MCU rows as fit, so that an image takes about
 //             the longer of the two.
 // Latency     headers at one byte a clock, the first MCU row's symbols, then about 60 clocks to the
@@ -58,7 +58,7 @@ module decode
   output logic           frame_valid_o,
   input  logic           frame_ready_i,
 
-  output beat_t          beat_o,
+  output source_beat_t   beat_o,
   output logic           beat_valid_o,
   input  logic           beat_ready_i,
 

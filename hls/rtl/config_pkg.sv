@@ -3,5 +3,6 @@
 package config_pkg;
 
   localparam int unsigned MaxWidth = 8192;  // source pixels in a row: sizes the line buffers
+  localparam int unsigned Pixels   = 2;     // a clock, 2 or 4, from render into resize
 
 endpackage
