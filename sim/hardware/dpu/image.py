@@ -23,7 +23,7 @@ from headrace.sim.hardware.dpu.jpeg_scans import BLOCK_WORDS
 from headrace.sim.hardware.dpu.scans import TO_START, WorkspaceReads, scans_cycles
 
 # config_pkg.sv: pixels a clock from render into resize. After it, and into other units, streams carry BEAT.
-PIXELS: Final = 2
+PIXELS: Final = 4
 BEAT: Final = 2
 
 # ---- decode ----
@@ -37,8 +37,8 @@ FIRST_SYMBOL: Final = 4
 # from the last symbol of an interval to the first of the next, in addition to a usual clock and the data
 RESTART: Final = 2
 TO_COEFFICIENT: Final = 5  # from a symbol to its coefficient at the transform
-END_BEAT: Final = 2  # after the last block, when the parser has already seen EOI
-CUT_END_BEAT: Final = 35  # if the rest of the file is not wanted: the parser is stopped, the tokens' queue emptied
+# after the last block: the parser has already seen EOI, or its tokens are dropped while blocks are transformed
+END_BEAT: Final = 2
 
 # workspace_read.sv, coefficient_send.sv: from a word's coming to the clock before its first coefficient
 TO_SEND: Final = 3
@@ -208,9 +208,9 @@ def render_cycles(
 def decode_cycles(work: JpegWork, latency: int = 120, pixels: int = PIXELS) -> int:
     """Return the clocks from the start to the last beat; the words of the file are there and the pixels are taken.
 
-    `latency` is that of the workspace, `pixels` those of a beat. In files of one scan, many symbols of many bits in a row cause clocks without
-    data. They are left out (less than 0.1 % in photos). The model is not meant for images below 32 x 32 pixels, where
-    single clocks count."""
+    `latency` is that of the workspace, `pixels` those of a beat. In files of one scan, many symbols of many bits in a
+    row cause clocks without data. They are left out (less than 0.1 % in photos). The model is not meant for images
+    below 32 x 32 pixels, where single clocks count."""
     return decode_rows(
         work,
         FIRST_BYTE,
@@ -255,13 +255,12 @@ def decode_rows(
     transform = _Transform()
     blocks = _sent_blocks if work.scans else _decoded_blocks
     coefficients = blocks(work, first_byte, window, latency, arrival, transform)
-    cut = render.mcu_rows < work.mcus_down and not work.scans
     for row in range(render.mcu_rows):
         free = render.free()
         written = 0
         for _ in range(work.mcus_across * work.blocks_per_mcu):
             written = transform.block(next(coefficients), free)
-        last = 0 if row < render.mcu_rows - 1 else CUT_END_BEAT if cut else END_BEAT
+        last = END_BEAT if row == render.mcu_rows - 1 else 0
         if row == 0:
             sends.append(begin(written + last + TO_FRAME))
         render.mcu_row(written + last)
@@ -460,26 +459,44 @@ TO_DONE: Final = 7
 
 
 class Store:
-    """Rows of the window on their way into the FIFOs, and words of 16 bytes, one a clock, out of them."""
+    """Rows of the window on their way into the FIFOs, and words of 16 bytes, one a clock, out of them.
+
+    A plane's words leave in bursts that end where memory has a multiple of BURST_WORDS, each when all its words are
+    there."""
 
     def __init__(self, row_bytes: int, rows: int, planes: int, ready: int) -> None:
-        self._row_words = row_bytes / STORE_WORD
+        self._row_words = row_bytes / STORE_WORD / planes
         self._places = STORE_WORDS * planes
         self._ready = ready
-        self._written = 0.0
-        # Each plane's last burst, which ends where the plane does.
-        ends = [-(-row_bytes * rows * (plane + 1) // planes // STORE_WORD) for plane in range(planes)]
-        self._last_words = sum((end - 1) % BURST_WORDS + 1 for end in ends)
+        self._written = 0.0  # the clock of the last word
+        self._came = 0.0  # words of a plane
+        starts = [-(-row_bytes * rows * plane // planes // STORE_WORD) for plane in range(planes + 1)]
+        self._left = starts[-1]  # words of no burst yet
+        # Each plane's next burst: the words of the plane with its last one, and its own.
+        self._bursts = [(BURST_WORDS - start % BURST_WORDS,) * 2 for start in starts[:-1]]
 
     def row(self, begun: int, end: int) -> int:
         """Take a row and return the clock of its last beat, as a Window. Nothing is taken before the clock `ready`."""
         waits = max(0, self._ready - begun)
-        self._written = max(self._written, begun + waits) + self._row_words
-        return max(end + waits, ceil(self._written) - self._places)
+        begun, end, before = begun + waits, end + waits, self._came
+        self._came += self._row_words
+        kept = 0.0  # words in the FIFOs that wait for the rest of their burst
+        complete = []
+        for plane, (last, words) in enumerate(self._bursts):
+            while last <= self._came:
+                complete.append((last, words))
+                last, words = last + BURST_WORDS, BURST_WORDS
+            self._bursts[plane] = last, words
+            kept += self._came - last + words
+        for last, words in sorted(complete):
+            due = begun + (end - begun) * (last - before) / self._row_words + TO_STORED
+            self._written = max(self._written, due) + words
+            self._left -= words
+        return max(end, ceil(self._written + kept) - self._places)
 
     def end(self, last: int) -> int:
         """Return the clock of the last word; `last` is the clock of the last pixels."""
-        return max(last + TO_STORED + self._last_words, ceil(self._written))
+        return max(last + TO_STORED, ceil(self._written)) + self._left
 
 
 def file_arrival(word: int) -> int:
