@@ -14,7 +14,7 @@
 //             wanted. `sized_o` rises when the frame header has been read, and stands until the
 //             next start; nothing is decoded before `window_valid_i`. The beats are those of the
 //             window, see render. What lies behind the last MCU row that they need is not looked
-//             at.
+//             at; blocks beside it are not transformed, see block_window.
 // Workspace   `workspace_bytes_i` from `workspace_i` on, which is 128-byte aligned, stable as
 //             `jpeg_bytes_i` is; with 0 bytes files of several scans are refused.
 //             `workspace_needed_o` says how many bytes the file needs, 0 for one of one scan, from
@@ -277,6 +277,18 @@ module decode
 
   assign workspace_idle_o = reads_idle && !bands_busy;
 
+  // ---- Pixels ----
+  logic next_block, block_wanted;
+
+  block_window u_window (
+    .clk_i, .rst_ni,
+    .scan_i      (scan.scan),
+    .scan_valid_i(scan_valid && scan_ready && for_render_q),
+    .window_i, .window_valid_i,
+    .next_i      (next_block),
+    .wanted_o    (block_wanted)
+  );
+
   transform u_transform (
     .clk_i, .rst_ni,
     .quant_we_i         (quant_we),
@@ -289,6 +301,8 @@ module decode
     .coefficient_i      (coefficient),
     .coefficient_valid_i(coefficient_valid),
     .coefficient_ready_o(coefficient_ready),
+    .wanted_i           (block_wanted),
+    .next_o             (next_block),
     .samples_o          (samples),
     .samples_valid_o    (samples_valid),
     .samples_ready_i    (samples_ready)

@@ -3,6 +3,7 @@
 The fast selection has each sampling, quality, table and header at least once; the slow one crosses photos, samplings
 and qualities. Goals and models are about clocks, which do not depend on the machine."""
 
+import re
 from dataclasses import replace
 from functools import cache
 
@@ -16,11 +17,12 @@ from scan_script import MIXED, Scan, libjpeg_script, photo_image, random_script,
 from test_image_cu import PHOTOS as DEMO_PHOTOS
 
 from headrace.batching import UsageError
+from headrace.bitstreams.sources import hls_folder
 from headrace.host.demo.inputs.images import bundled_images
 from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.hw_emu import MemoryModel
 from headrace.sim.hardware.dpu.headers import header_cycles
-from headrace.sim.hardware.dpu.image import BLOCK, decode_cycles, image_cu_cycles
+from headrace.sim.hardware.dpu.image import BLOCK, PIXELS, decode_cycles, image_cu_cycles
 from headrace.sim.hardware.dpu.jpeg import SOF0, SOF2, JpegWork, read_jpeg_work
 from headrace.sim.hardware.dpu.jpeg_scans import STEP_SYMBOL
 
@@ -108,6 +110,11 @@ def check_cu(
     )
     assert done.counters["cycles"] == pytest.approx(expected, rel=within)
     return done.counters
+
+
+def test_the_model_has_the_pixels_of_the_build():
+    (pixels,) = re.findall(r"Pixels\s*=\s*(\d+);", (hls_folder() / "rtl" / "config_pkg.sv").read_text())
+    assert int(pixels) == PIXELS
 
 
 SMALL_OUTPUT = {"short": 64, "crop": 56}  # where only the file matters: a tensor of 224x224 takes as long as its file

@@ -7,7 +7,8 @@
 //             frame_t and its beats, see headrace_pkg.sv. Samples without a scan are those of an
 //             image with bad headers: an end beat only, which is answered by a frame with its
 //             status. The frame leaves with the first pixels. Samples come of the MCU rows up to
-//             the last that the window needs, beats are of it. At its left and right end chroma is
+//             the last that the window needs, and of their MCUs as block_window says; beats are of
+//             the window. At its left and right end chroma is
 //             that of the image's end: the columns there count only if they are.
 // Throughput  one row of a block a clock in, beside SourcePixels a clock out without a gap between
 //             words, rows or MCU rows. With four, a row takes two clocks for each of its words, and
@@ -109,6 +110,9 @@ module render
     layout_q.first_word   <= window_i.first_word;
     layout_q.last_word    <= to_right ? last_word : window_i.last_word[WordBits-1:0];
     layout_q.last_pixel   <= to_right ? last_column[2:0] : 3'd7;
+    layout_q.first_mcu    <= window_i.first_word >> scan_q.h_shift;
+    layout_q.end_mcu      <= (to_right ? last_word : window_i.last_word[WordBits-1:0]) >>
+                             scan_q.h_shift;
     layout_q.last_mcu     <= last_word >> scan_q.h_shift;
     layout_q.last_mcu_row <= last_mcu_line[15:3] >> scan_q.v_shift;
     layout_q.color        <= scan_q.color;

@@ -20,7 +20,9 @@ package render_pkg;
     logic [WordBits-1:0] first_word;  // of a luma row, that is sent
     logic [WordBits-1:0] last_word;   // the same, as far as there are pixels in it
     logic [2:0]  last_pixel;      // in that word
-    logic [WordBits-1:0] last_mcu;    // of an MCU row
+    logic [WordBits-1:0] first_mcu;   // MCUs that come of an MCU row: from this one
+    logic [WordBits-1:0] end_mcu;     // to this one, and
+    logic [WordBits-1:0] last_mcu;    // the last of the row
     logic [12:0] last_mcu_row;    // that comes
     logic        color;
     logic        rgb;

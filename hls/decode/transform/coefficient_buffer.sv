@@ -4,10 +4,13 @@
 //             libjpeg-turbo's do.
 // Interface   quantisation tables are written, and latched, while no coefficients are on their way.
 //             `room_i` allows the next block; `block_o` marks the clock in which it is begun, and
-//             its eight columns follow one a clock. After the last block of an image comes the
-//             status, `done_valid_o`; until it has left, nothing is taken. `first_row_only_o`: no
-//             coefficient below the first row was other than zero before dequantisation.
-// Throughput  one coefficient a clock in, one column a clock out. Latency 9 clocks from a block's
+//             its eight columns follow one a clock. A block that is not `wanted_i` is dropped
+//             instead; a clock after `next_o`, `wanted_i` is of the next one. After the last block
+//             of an image comes the status, `done_valid_o`; until it has left, nothing is taken.
+//             `first_row_only_o`: no coefficient below the first row was other than zero before
+//             dequantisation.
+// Throughput  one coefficient a clock in, one column a clock out; a clock for a block that is
+//             dropped. Latency 9 clocks from a block's
 //             last coefficient to its first column.
 // Memory      512 blocks in two UltraRAM, as columns with write enables by row. Blocks with fewer
 //             than 8 coefficients come faster than they are transformed, and often many in a row
@@ -37,6 +40,8 @@ module coefficient_buffer
 
   input  logic             room_i,
   output logic             block_o,
+  input  logic             wanted_i,       // the oldest block is
+  output logic             next_o,         // it is begun or dropped
 
   output logic [7:0][15:0] column_o,       // signed, [0] is the top
   output logic             first_row_only_o,
@@ -127,7 +132,7 @@ module coefficient_buffer
   number_t in_use;
   logic    full_q;              // in_use is Blocks
   logic    accept, takes_block, done_taken_q;
-  logic    block_ends;          // the block at the head has left
+  logic    block_ends, drop;    // the block at the head has left; it is not wanted
 
   assign in_use              = taken_q - head_q;
   assign coefficient_ready_o = !full_q && !done_taken_q;
@@ -145,8 +150,8 @@ module coefficient_buffer
       {valid_q, valid_q2, valid_q3, valid_q4} <= '0;
     end else begin
       if (takes_block) taken_q <= taken_q + 1'b1;
-      if (takes_block && !block_ends) full_q <= in_use == number_t'(Blocks - 1);
-      else if (block_ends && !takes_block) full_q <= 1'b0;
+      if (takes_block && !(block_ends || drop)) full_q <= in_use == number_t'(Blocks - 1);
+      else if ((block_ends || drop) && !takes_block) full_q <= 1'b0;
       if (accept && coefficient_i.done) done_taken_q <= 1'b1;
       else if (done_valid_o && done_ready_i) done_taken_q <= 1'b0;
       {valid_q, valid_q2, valid_q3, valid_q4} <= {accept, valid_q, valid_q2, valid_q3};
@@ -265,10 +270,12 @@ module coefficient_buffer
   logic [7:0]       mask_q2, mask_q3;
   logic [7:0][15:0] data_q2, data_q3;
 
-  assign block_o       = whole_q && !reading_q && room_i;
+  assign block_o       = whole_q && !reading_q && room_i && wanted_i;
+  assign drop          = whole_q && !reading_q && !wanted_i;
+  assign next_o        = block_o || drop;
   assign reading       = block_o || reading_q;
   assign block_ends    = reading_q && x_q == 3'd7;
-  assign head_d        = head_q + number_t'(block_ends);
+  assign head_d        = head_q + number_t'(block_ends || drop);
   assign done_valid_o  = done_q && head_q == written_q;
   assign done_status_o = status_q;
 

@@ -72,24 +72,28 @@ class _Transform:
     """Blocks on their way from their last coefficient to their last row of samples."""
 
     def __init__(self) -> None:
-        self._begun: list[int] = []
+        self._left: list[int] = []  # the clocks in which blocks left the buffer
         self._sent: list[int] = []
 
     def room(self) -> int:
         """Return the clock after which coefficients of the next block are taken."""
-        before = len(self._begun) - BLOCKS
-        return self._begun[before] + BLOCK - 1 if before >= 0 else 0
+        before = len(self._left) - BLOCKS
+        return self._left[before] if before >= 0 else 0
+
+    def drop(self, taken: int) -> None:
+        """Drop a block that is not wanted, in a clock."""
+        self._left.append(max(taken + TO_TRANSFORM, self._left[-1] + 1 if self._left else 0))
 
     def block(self, taken: int, free: int = 0) -> int:
         """Return the clock of the last row of samples of a block.
 
         `taken` is the clock of its last coefficient. Its samples are taken after `free`."""
-        begun, sent = taken + TO_TRANSFORM, 0
-        if self._begun:
-            begun, sent = max(begun, self._begun[-1] + BLOCK), self._sent[-1]
+        begun, sent = max(taken + TO_TRANSFORM, self._left[-1] + 1 if self._left else 0), 0
+        if self._sent:
+            sent = self._sent[-1]
         if len(self._sent) >= QUEUED_BLOCKS:
             begun = max(begun, self._sent[-QUEUED_BLOCKS] + 1)
-        self._begun.append(begun)
+        self._left.append(begun + BLOCK - 1)
         self._sent.append(max(begun + TO_SAMPLES - 1, sent, free) + BLOCK)
         return self._sent[-1]
 
@@ -255,11 +259,18 @@ def decode_rows(
     transform = _Transform()
     blocks = _sent_blocks if work.scans else _decoded_blocks
     coefficients = blocks(work, first_byte, window, latency, arrival, transform)
+    mcu_width = 8 * work.h_factor
+    mcus = range(columns.start // mcu_width, -(-columns.stop // mcu_width))
     for row in range(render.mcu_rows):
         free = render.free()
         written = 0
-        for _ in range(work.mcus_across * work.blocks_per_mcu):
-            written = transform.block(next(coefficients), free)
+        for mcu in range(work.mcus_across):
+            wanted = mcu in mcus or mcu == work.mcus_across - 1  # block_window.sv
+            for _ in range(work.blocks_per_mcu):
+                if wanted:
+                    written = transform.block(next(coefficients), free)
+                else:
+                    transform.drop(next(coefficients))
         last = END_BEAT if row == render.mcu_rows - 1 else 0
         if row == 0:
             sends.append(begin(written + last + TO_FRAME))
