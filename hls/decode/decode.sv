@@ -10,19 +10,20 @@
 //
 // Interface   `start_i` with `jpeg_bytes_i`, stable until `busy_o` falls; words of the file, byte 0
 //             in bits 7..0, of which it may leave some; byte_reader says how `word_end_i` ends a
-//             file of unknown length. Out come one frame_t and its beats, see headrace_pkg.sv.
-//             `busy_o` falls when all of that has left and no more words are wanted. `sized_o` rises
-//             when the frame header has been read, and stands until the next start; nothing is
-//             decoded before `window_valid_i`. The beats are those of the window, see render. What
-//             lies behind the last MCU row that they need is not looked at.
+//             file of unknown length. Out come one frame_t and its source beats, see
+//             headrace_pkg.sv. `busy_o` falls when all of that has left and no more words are
+//             wanted. `sized_o` rises when the frame header has been read, and stands until the
+//             next start; nothing is decoded before `window_valid_i`. The beats are those of the
+//             window, see render. What lies behind the last MCU row that they need is not looked
+//             at; blocks beside it are not transformed, see block_window.
 // Workspace   `workspace_bytes_i` from `workspace_i` on, which is 128-byte aligned, stable as
 //             `jpeg_bytes_i` is; with 0 bytes files of several scans are refused.
 //             `workspace_needed_o` says how many bytes the file needs, 0 for one of one scan, from
 //             before its frame until the next start. It is read and written over AXI4, whose
 //             readers and writers take data and answers as they come. Start only while
 //             `workspace_idle_o`: after a reset reads may be under way.
-// Throughput  one Huffman symbol a clock or two, two pixels a clock behind it; the row memories let
-//             the one run ahead of the other by as many MCU rows as fit, so that an image takes
+// Throughput  one Huffman symbol a clock or two, SourcePixels a clock behind it; the row memories
+//             let the one run ahead of the other by as many MCU rows as fit, so that an image takes
 //             about the longer of the two.
 // Latency     headers at one byte a clock, the first MCU row's symbols, then about 60 clocks to the
 //             first pixels.
@@ -61,7 +62,7 @@ module decode
   output logic           frame_valid_o,
   input  logic           frame_ready_i,
 
-  output beat_t          beat_o,
+  output source_beat_t   beat_o,
   output logic           beat_valid_o,
   input  logic           beat_ready_i,
 
@@ -301,6 +302,18 @@ module decode
 
   assign workspace_idle_o = reads_idle && !bands_busy;
 
+  // ---- Pixels ----
+  logic next_block, block_wanted;
+
+  block_window u_window (
+    .clk_i, .rst_ni,
+    .scan_i      (scan.scan),
+    .scan_valid_i(scan_valid && scan_ready && for_render_q),
+    .window_i, .window_valid_i,
+    .next_i      (next_block),
+    .wanted_o    (block_wanted)
+  );
+
   transform u_transform (
     .clk_i, .rst_ni,
     .quant_we_i         (quant_we),
@@ -313,6 +326,8 @@ module decode
     .coefficient_i      (coefficient),
     .coefficient_valid_i(coefficient_valid),
     .coefficient_ready_o(coefficient_ready),
+    .wanted_i           (block_wanted),
+    .next_o             (next_block),
     .samples_o          (samples),
     .samples_valid_o    (samples_valid),
     .samples_ready_i    (samples_ready)

@@ -17,7 +17,8 @@
 //             128. A run takes its arguments when it starts, so that the host can already write
 //             those of the next; it begins after ap_continue. A run is one request or, with a ring,
 //             as many as the host puts there.
-// Throughput  that of decode: what is behind it takes two pixels a clock.
+// Throughput  that of decode. Resize takes its beats as they are; the scaler, and in stage 0 crop's
+//             place, two pixels a clock, as all that is behind them.
 // Latency     decode's and a burst of the store unit; the tables are loaded beside decode's header.
 // Bad input   ends in a status code, see docs/reference/registers.md. An unknown stage or format or
 //             an unaligned address: StatusBadArgument, nothing runs; the record is written unless
@@ -409,7 +410,8 @@ module image_cu
   logic           decoded_frame_valid, decoded_frame_ready, resized_frame_valid,
                   resized_frame_ready;
   logic           cropped_frame_valid, cropped_frame_ready;
-  beat_t          decoded, resized, cropped;
+  source_beat_t   decoded;
+  beat_t          resized, cropped;
   logic [15:0]    source_width, source_height;
   logic           sized, window_known;
   window_t        source_window;
@@ -512,14 +514,23 @@ module image_cu
     assign workspace_arvalid[CoefficientReader-1:0] = '0;
   end
 
-  frame_t source_frame;
-  beat_t  source;
-  logic   source_frame_valid, source_frame_ready, source_valid, source_ready, source_ended;
+  frame_t       source_frame;
+  source_beat_t source, wide_image;
+  logic         source_frame_valid, source_frame_ready, source_valid, source_ready, source_ended;
+
+  // Half of a beat, also within a row: only the scaler takes it, behind beat_split.
+  always_comb begin
+    wide_image            = '0;
+    wide_image.pixel[1:0] = image.pixel;
+    wide_image.keep[1:0]  = image.keep;
+    wide_image.last       = image.last;
+    wide_image.status     = image.status;
+  end
 
   assign decoded_frame_ready = source_frame_free && !later_q;
   assign decoded_ready       = source_free && !later_q;
 
-  frame_fifo u_source (
+  frame_fifo #(.Beat(source_beat_t)) u_source (
     .clk_i        (clk),
     .rst_ni       (rst_n),
     .clear_i      (pass_start),
@@ -527,7 +538,7 @@ module image_cu
     .frame_i      (later_q ? image_frame : decoded_frame),
     .frame_valid_i(later_q ? image_frame_valid : decoded_frame_valid),
     .frame_ready_o(source_frame_free),
-    .beat_i       (later_q ? image : decoded),
+    .beat_i       (later_q ? wide_image : decoded),
     .beat_valid_i (later_q ? image_valid : decoded_valid),
     .beat_ready_o (source_free),
     .frame_o      (source_frame),
@@ -536,6 +547,21 @@ module image_cu
     .beat_o       (source),
     .beat_valid_o (source_valid),
     .beat_ready_i (source_ready)
+  );
+
+  // For units that take two pixels a clock.
+  beat_t halved;
+  logic  halved_valid, halved_ready, split_ready;
+
+  beat_split u_halved (
+    .clk_i       (clk),
+    .rst_ni      (rst_n),
+    .beat_i      (source),
+    .beat_valid_i(source_valid && !resizes_q),
+    .beat_ready_o(split_ready),
+    .beat_o      (halved),
+    .beat_valid_o(halved_valid),
+    .beat_ready_i(halved_ready)
   );
 
   // ---- A program: scaler in place of resize and crop ----
@@ -632,8 +658,8 @@ module image_cu
       .frame_i      (source_frame),
       .frame_valid_i(source_frame_valid && program_q && loaded_q),
       .frame_ready_o(scaler_frame_ready),
-      .beat_i       (source),
-      .beat_valid_i (source_valid && program_q),
+      .beat_i       (halved),
+      .beat_valid_i (halved_valid && program_q),
       .beat_ready_o (scaler_ready),
       .frame_o      (placed_frame),
       .frame_valid_o(placed_frame_valid),
@@ -688,8 +714,8 @@ module image_cu
 
   assign source_frame_ready  = program_q ? scaler_frame_ready && loaded_q
                              : resizes_q ? resize_frame_ready : to_crop_frame_ready;
-  assign source_ready        = program_q ? scaler_ready
-                             : resizes_q ? resize_ready : to_crop_ready;
+  assign source_ready        = resizes_q ? resize_ready : split_ready;
+  assign halved_ready        = program_q ? scaler_ready : to_crop_ready;
   assign resized_frame_ready = to_crop_frame_ready && resizes_q;
   assign resized_ready       = to_crop_ready && resizes_q;
 
@@ -705,8 +731,8 @@ module image_cu
     .frame_i      (resizes_q ? resized_frame : source_frame),
     .frame_valid_i(resizes_q ? resized_frame_valid : source_frame_valid && !program_q),
     .frame_ready_o(to_crop_frame_ready),
-    .beat_i       (resizes_q ? resized : source),
-    .beat_valid_i (resizes_q ? resized_valid : source_valid && !program_q),
+    .beat_i       (resizes_q ? resized : halved),
+    .beat_valid_i (resizes_q ? resized_valid : halved_valid && !program_q),
     .beat_ready_o (to_crop_ready),
     .frame_o      (scaled_frame),
     .frame_valid_o(scaled_frame_valid),

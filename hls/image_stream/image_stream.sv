@@ -124,8 +124,11 @@ module image_stream
   assign counters.last_output  = counts.last_output;
   assign counters.wait_write   = counts.wait_write;
   // In the order of decode_events_t.
-  assign {counters.header, counters.symbols, counters.wait_data, counters.wait_transform,
-          counters.wait_rows, counters.wait_output} = event_counts;
+  logic [31:0] first_symbols, second_symbols, symbols_q;
+  assign {counters.header, first_symbols, second_symbols, counters.wait_data,
+          counters.wait_transform, counters.wait_rows, counters.wait_output} = event_counts;
+  assign counters.symbols = symbols_q;
+  always_ff @(posedge clk_i) symbols_q <= first_symbols + second_symbols;
 
   logic resizes_q, crops_q, rows_q;
 
@@ -174,9 +177,11 @@ module image_stream
   window_t     source_window;
   crop_t       crop_place;
   frame_t      decoded_frame, source_frame, resized_frame, scaled_frame, cropped_frame;
-  beat_t       decoded, source, resized, scaled, cropped;
+  source_beat_t decoded, source;
+  beat_t       halved, resized, scaled, cropped;
   logic        decoded_frame_valid, decoded_frame_ready, decoded_valid, decoded_ready;
   logic        source_frame_valid, source_frame_ready, source_valid, source_ready, source_ended;
+  logic        halved_valid, split_ready, to_scaled_frame_ready, to_scaled_ready;
   logic        resized_frame_valid, resized_frame_ready, resized_valid, resized_ready;
   logic        scaled_frame_valid, scaled_frame_ready, scaled_valid, scaled_ready, scaled_ended;
   logic        cropped_frame_valid, cropped_frame_ready, cropped_valid, cropped_ready;
@@ -229,7 +234,7 @@ module image_stream
     .bvalid_i          (1'b0)
   );
 
-  frame_fifo u_source (
+  frame_fifo #(.Beat(source_beat_t)) u_source (
     .clk_i, .rst_ni,
     .clear_i      (unit_start),
     .ended_o      (source_ended),
@@ -247,8 +252,19 @@ module image_stream
     .beat_ready_i (source_ready)
   );
 
+  // For the units that take two pixels a clock.
+  beat_split u_halved (
+    .clk_i, .rst_ni,
+    .beat_i       (source),
+    .beat_valid_i (source_valid && !resizes_q),
+    .beat_ready_o (split_ready),
+    .beat_o       (halved),
+    .beat_valid_o (halved_valid),
+    .beat_ready_i (to_scaled_ready)
+  );
+
   // ---- Resize ----
-  logic resize_frame_ready, resize_ready, to_scaled_frame_ready, to_scaled_ready;
+  logic resize_frame_ready, resize_ready;
 
   resize u_resize (
     .clk_i, .rst_ni,
@@ -280,7 +296,7 @@ module image_stream
   );
 
   assign source_frame_ready  = resizes_q ? resize_frame_ready : to_scaled_frame_ready;
-  assign source_ready        = resizes_q ? resize_ready : to_scaled_ready;
+  assign source_ready        = resizes_q ? resize_ready : split_ready;
   assign resized_frame_ready = to_scaled_frame_ready && resizes_q;
   assign resized_ready       = to_scaled_ready && resizes_q;
 
@@ -291,8 +307,8 @@ module image_stream
     .frame_i      (resizes_q ? resized_frame : source_frame),
     .frame_valid_i(resizes_q ? resized_frame_valid : source_frame_valid),
     .frame_ready_o(to_scaled_frame_ready),
-    .beat_i       (resizes_q ? resized : source),
-    .beat_valid_i (resizes_q ? resized_valid : source_valid),
+    .beat_i       (resizes_q ? resized : halved),
+    .beat_valid_i (resizes_q ? resized_valid : halved_valid),
     .beat_ready_o (to_scaled_ready),
     .frame_o      (scaled_frame),
     .frame_valid_o(scaled_frame_valid),

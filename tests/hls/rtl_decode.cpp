@@ -115,11 +115,11 @@ extern "C" int rtl_decode(const uint8_t* jpeg, uint32_t size, uint32_t seed, uin
         if (top.beat_valid_o && top.beat_ready_i) {
             if (done) return BROKEN_CONTRACT;
             if (counters->first_beat == 0) counters->first_beat = counters->cycles;
-            const uint64_t beat = top.beat_o;
-            const unsigned keep = beat >> 9 & 3;
-            for (int lane = 0; lane < 2; lane++) {
-                if (!(keep >> lane & 1)) continue;
-                const uint32_t pixel = beat >> (11 + 24 * lane) & 0xFFFFFF;
+            const Beat beat = beat_at(top.beat_o);
+            constexpr unsigned lanes = lanes_of<decltype(top.beat_o)>;
+            for (unsigned lane = 0; lane < lanes; lane++) {
+                if (!(beat.keep >> lane & 1)) continue;
+                const uint32_t pixel = beat.pixel[lane];
                 counters->bytes += 3;
                 if (bytes + 3 <= capacity) {
                     out[bytes] = pixel >> 16;
@@ -129,13 +129,15 @@ extern "C" int rtl_decode(const uint8_t* jpeg, uint32_t size, uint32_t seed, uin
                 bytes += 3;
                 columns++;
             }
-            const bool last = beat >> 8 & 1;
-            status = beat & 0xFF;
-            if (keep == 2 || (keep == 0 && status == 0) || (status != 0 && (!last || keep != 0))) return BROKEN_CONTRACT;
-            // A row starts with a new beat; only its last one may have a single pixel.
-            if ((keep == 1 && columns != *width) || columns > *width) return BROKEN_CONTRACT;
+            const unsigned keep = beat.keep;
+            status = beat.status;
+            if ((keep & (keep + 1)) != 0 || (keep == 0 && status == 0)) return BROKEN_CONTRACT;
+            if (status != 0 && (!beat.last || keep != 0)) return BROKEN_CONTRACT;
+            // A row starts with a new beat; only its last one may have less pixels.
+            const bool full = keep + 1 == 1u << lanes || keep == 0;
+            if ((!full && columns != *width) || columns > *width) return BROKEN_CONTRACT;
             if (columns == *width) columns = 0;
-            done = last;
+            done = beat.last;
         }
         bench->edge();
     }

@@ -4,12 +4,15 @@
 //             libjpeg-turbo's do.
 // Interface   quantisation tables are written, and latched, while no coefficients are on their way.
 //             `room_i` allows the next block; `block_o` marks the clock in which it is begun, and
-//             its eight columns follow one a clock. After the last block of an image comes the
-//             status, `done_valid_o`; until it has left, nothing is taken. `first_row_only_o`: no
-//             coefficient below the first row was other than zero before dequantisation.
+//             its eight columns follow one a clock. A block that is not `wanted_i` is dropped
+//             instead; a clock after `next_o`, `wanted_i` is of the next one. After the last block
+//             of an image comes the status, `done_valid_o`; until it has left, nothing is taken.
+//             `first_row_only_o`: no coefficient below the first row was other than zero before
+//             dequantisation.
 // Throughput  a beat a clock in, of one coefficient or two; two clocks for a beat whose two are
-//             both in even rows or both in odd ones. One column a clock out. Latency 10 clocks from
-//             a block's last coefficient to its first column.
+//             both in even rows or both in odd ones. One column a clock out; a clock for a block
+//             that is dropped. Latency 10 clocks from a block's last coefficient to its first
+//             column.
 // Memory      512 blocks in two UltraRAM, one for the even rows and one for the odd ones, as
 //             columns with write enables by row. Neighbours in zigzag order are in both but at the
 //             border. Blocks with fewer than 8 beats come faster than they are transformed, and
@@ -39,6 +42,8 @@ module coefficient_buffer
 
   input  logic             room_i,
   output logic             block_o,
+  input  logic             wanted_i,       // the oldest block is
+  output logic             next_o,         // it is begun or dropped
 
   output logic [7:0][15:0] column_o,       // signed, [0] is the top
   output logic             first_row_only_o,
@@ -131,7 +136,7 @@ module coefficient_buffer
   logic    full_q;              // in_use is Blocks
   logic    accept, takes_block, done_taken_q;
   logic    split_q;             // the second of a beat follows
-  logic    block_ends;          // the block at the head has left
+  logic    block_ends, drop;    // the block at the head has left; it is not wanted
 
   assign in_use              = taken_q - head_q;
   assign coefficient_ready_o = !full_q && !done_taken_q && !split_q;
@@ -175,8 +180,8 @@ module coefficient_buffer
       {valid_q, valid_q2, valid_q3, valid_q4, valid_q5} <= '0;
     end else begin
       if (takes_block) taken_q <= taken_q + 1'b1;
-      if (takes_block && !block_ends) full_q <= in_use == number_t'(Blocks - 1);
-      else if (block_ends && !takes_block) full_q <= 1'b0;
+      if (takes_block && !(block_ends || drop)) full_q <= in_use == number_t'(Blocks - 1);
+      else if ((block_ends || drop) && !takes_block) full_q <= 1'b0;
       if (accept && coefficient_i.done) done_taken_q <= 1'b1;
       else if (done_valid_o && done_ready_i) done_taken_q <= 1'b0;
       {valid_q, valid_q2, valid_q3, valid_q4, valid_q5} <=
@@ -295,10 +300,12 @@ module coefficient_buffer
   logic [7:0]       mask_q2, mask_q3;
   logic [7:0][15:0] data_q2, data_q3;
 
-  assign block_o       = whole_q && !reading_q && room_i;
+  assign block_o       = whole_q && !reading_q && room_i && wanted_i;
+  assign drop          = whole_q && !reading_q && !wanted_i;
+  assign next_o        = block_o || drop;
   assign reading       = block_o || reading_q;
   assign block_ends    = reading_q && x_q == 3'd7;
-  assign head_d        = head_q + number_t'(block_ends);
+  assign head_d        = head_q + number_t'(block_ends || drop);
   assign done_valid_o  = done_q && head_q == written_q;
   assign done_status_o = status_q;
 
