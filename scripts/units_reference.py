@@ -66,7 +66,7 @@ UNITS = (
         "decode",
         "JPEG to RGB",
         "128-bit words in; a frame and its pixels out",
-        "a Huffman symbol, two clocks for a long code; two pixels",
+        "a Huffman symbol, two clocks for a long code; four pixels",
         "the headers at a byte a clock, the first MCU row, then about 60",
     ),
     Unit(
@@ -82,7 +82,7 @@ UNITS = (
         "resize",
         "bilinear, shorter side to a length",
         PIXELS,
-        "two source pixels or two output pixels",
+        "four source pixels or two output pixels",
         "20 of a row after the source row that it needs",
     ),
     Unit("crop", "crop", "a window", PIXELS, "two source pixels", "1 of a frame, 3 or 4 of a beat"),
