@@ -399,7 +399,8 @@ module marker_machine
       state_d       = trailer ? StFileStatus : StHeaders;
       token_valid_o = 1'b0;
     end
-    if (stop_i && scanned_q && state_q.code != StIdle.code && state_q.code != StFileStatus.code) begin
+    if (stop_i && scanned_q && state_q.code != StIdle.code &&
+        state_q.code != StFileStatus.code) begin
       state_d       = StFileStatus;
       token_valid_o = 1'b0;
     end

@@ -149,24 +149,19 @@ module band_decoder
     for (int unsigned byte_at = 0; byte_at <= 4; byte_at++) begin
       if (bits_q[5:3] == 3'(byte_at)) entering[54-8*byte_at-:23] |= by_bits;
     end
-    entering_on  = use_bit ? entering[WindowBits+5-:WindowBits] : entering[WindowBits+6-:WindowBits];
+    entering_on  = use_bit ? entering[WindowBits+5-:WindowBits]
+                           : entering[WindowBits+6-:WindowBits];
     behind_on    = use_bit ? behind << 1 : behind;
     bits_more    = bits_q + (token_i.two ? 7'd16 : 7'd8);
     bits_more_on = bits_q + (token_i.two ? 7'd15 : 7'd7);
   end
 
-  // `restarted` takes effect a clock later here, in StBlock, where nothing looks at the window; and
-  // nothing enters it in that clock.
-  logic restarted_q;
-  always_ff @(posedge clk_i) restarted_q <= restarted;
-
   always_ff @(posedge clk_i) begin
-    room_q <= bits_q <= (take_data ? 7'(WindowBits - 32) : 7'(WindowBits - 16)) && !restarted;
-    if (state_q[StIdle] || restarted_q) begin
+    room_q <= bits_q <= (take_data ? 7'(WindowBits - 32) : 7'(WindowBits - 16));
+    if (state_q[StIdle] || restarted) begin
       window_q   <= '0;
       bits_q     <= '0;
       some_bit_q <= 1'b0;
-      if (restarted_q) room_q <= 1'b1;
     end else if (state_q[StRead]) begin
       window_q   <= behind_code;
       bits_q     <= bits_q - 7'(length);
@@ -521,6 +516,10 @@ module band_decoder
       blocked_q <= run_q >= zeros_q;
     end
   end
+
+  // `restarted` acts a clock later on what is not looked at before, in StBlock: short paths.
+  logic restarted_q;
+  always_ff @(posedge clk_i) restarted_q <= restarted;
 
   // ---- The band of the block ----
   always_ff @(posedge clk_i) begin

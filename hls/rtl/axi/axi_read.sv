@@ -72,7 +72,7 @@ module axi_read #(
   logic [BurstBits:0]   size_q;
   logic                 sized_q;
   logic                 issue, asked;  // a burst's address is shown; memory takes it
-  logic [CountBits-1:0] free_q;    // words of the FIFO that nobody has a claim on, or had a clock ago
+  logic [CountBits-1:0] free_q;    // words of the FIFO that nobody has a claim on
   logic                 room_q;    // for the longest burst
   // verilator lint_off PROCASSINIT
   // Words of bursts that memory took, not yet here: no reset makes them come sooner.

@@ -36,7 +36,7 @@ END_BEAT: Final = 2  # after the last block, when the parser has already seen EO
 CUT_END_BEAT: Final = 35  # if the rest of the file is not wanted: the parser is stopped, the tokens' queue emptied
 
 # workspace_read.sv, coefficient_send.sv: from a word's coming to the clock before its first coefficient
-TO_SEND: Final = 3
+TO_SEND: Final = 5
 
 # coefficient_buffer.sv, transform.sv
 BLOCKS: Final = 512  # blocks that can wait in front of the transform
