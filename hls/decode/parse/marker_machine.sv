@@ -158,7 +158,8 @@ module marker_machine
   assign scanned_o          = scanned_q;
   assign restart_interval_o = restart_interval_q;
   assign check_o            = state_q.code == StScanCheck.code;
-  assign progression_o      = (state_q.code == StScanCheck.code && several_i) || state_q.code == StFileEnd.code;
+  assign progression_o      = (state_q.code == StScanCheck.code && several_i) ||
+                              state_q.code == StFileEnd.code;
   assign needed_known_o     = needed_known_q;
   assign status_o           = status_q;
   assign file_end_o         = file_end_q;
@@ -383,7 +384,8 @@ module marker_machine
     // Whatever the byte was for, the file is too short; but first comes what was wrong before it.
     if (wants && ended_i) begin
       fail    = 1'b1;
-      failure = state_q.code == StSoi0.code || state_q.code == StSoi1.code ? StatusNotJpeg : StatusTruncated;
+      failure = state_q.code == StSoi0.code || state_q.code == StSoi1.code ? StatusNotJpeg
+                                                                            : StatusTruncated;
     end
     if (frame_unfit_i) begin
       fail    = 1'b1;
