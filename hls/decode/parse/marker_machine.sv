@@ -105,9 +105,11 @@ module marker_machine
   localparam state_t StScan        = {TurnScan, 3'b000, 5'd7};
   localparam state_t StScanCheck   = {7'd0, 3'b000, 5'd8};
   localparam state_t StFileEnd     = {7'd0, 3'b000, 5'd9};
-  localparam state_t StProgression = {7'd0, 3'b000, 5'd10};  // of several scans: whether this one goes on from those before
+  // Of several scans: whether this one goes on from those before.
+  localparam state_t StProgression = {7'd0, 3'b000, 5'd10};
   localparam state_t StScanStatus  = {7'd0, 3'b000, 5'd11};
-  localparam state_t StStandard    = {TurnStandard, 3'b000, 5'd12};  // tables of the standard, in place of those that the file lacks
+  // Tables of the standard, in place of those that the file lacks.
+  localparam state_t StStandard    = {TurnStandard, 3'b000, 5'd12};
   localparam state_t StHeaders     = {7'd0, 3'b000, 5'd13};  // tells what the headers say
   localparam state_t StData        = {TurnData, 3'b010, 5'd14};  // entropy-coded data
   localparam state_t StDataStatus  = {7'd0, 3'b000, 5'd15};  // tokens at its end,
