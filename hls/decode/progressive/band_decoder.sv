@@ -444,8 +444,8 @@ module band_decoder
   assign use_bit    = correct || dc_bit;
   assign use_symbol = state_q[StTake];
 
-  // At most one of these. What a coefficient becomes does not wait for whether it changes: a word is
-  // loaded only outside of StWork, or when the one before it is done.
+  // At most one of these. What a coefficient becomes does not wait for whether it changes: a word
+  // is loaded only outside of StWork, or when the one before it is done.
   logic fresh;
   assign fresh = !work || word_done;
   always_ff @(posedge clk_i) begin
