@@ -113,11 +113,11 @@ class _Graph:
 class Timing:
     """The longest paths of a module: the slowest into each of some signals, slowest first.
 
-    `most_luts` is the largest number of LUTs on any path. `fast_ps` and `slow_ps` are the greatest delays of any path,
+    `max_luts` is the largest number of LUTs on any path. `fast_ps` and `slow_ps` are the greatest delays of any path,
     at either end of the estimate."""
 
     paths: list[Path]
-    most_luts: int
+    max_luts: int
     fast_ps: int
     slow_ps: int
 

@@ -83,7 +83,7 @@ def synthesise(top: str, sources: list[str], log: Path, say: Any) -> dict[str, A
     return {
         "resources": count_cells(final),
         "longest_paths": [asdict(path) for path in timing.paths],
-        "most_luts_on_a_path": timing.most_luts,
+        "most_luts_on_a_path": timing.max_luts,
         "path_ps": {"fast": timing.fast_ps, "slow": timing.slow_ps},
         "abc9_delay_ps": _abc9_delay(text),
         "memories": memories,

@@ -105,10 +105,11 @@ module f_axi_read #(
                                                u.left_q <= total_q && asked_q <= asked));
       h_owed: assert (!live_q || (given_q + (u.owes_q ? u.owed_q : '0) == total_q &&
                                   u.owed_q <= total_q && (!u.owes_q || u.owed_q != '0)));
-      h_given: assert (!(live_q && !error_o) || (29'(flying) + 29'(shown) + 29'(held) == asked - given_q &&
-                                                given_q <= asked));
-      h_free: assert (!(live_q && !error_o) ||
-                      32'(u.free_q) + 32'(u.popped_q) + 32'(shown) + 32'(flying) + 32'(held) == Depth);
+      h_given: assert (!(live_q && !error_o) || given_q <= asked);
+      h_all: assert (!(live_q && !error_o) ||
+                     29'(flying) + 29'(shown) + 29'(held) == asked - given_q);
+      h_free: assert (!(live_q && !error_o) || 32'(u.free_q) + 32'(u.popped_q) + 32'(shown) +
+                                               32'(flying) + 32'(held) == Depth);
       h_free_in_error: assert (!u.sized_q || 32'(u.free_q) + 32'(shown) + 32'(flying) <= Depth);
       h_flying: assert (32'(shown) + 32'(flying) <= Depth);
       h_room: assert (!(u.sized_q && u.room_q && !arvalid_o) || 32'(u.free_q) >= BurstWords);

@@ -23,10 +23,10 @@ module f_block_fifo #(
   logic             valid_o, ready_o;
   logic [Bits:0]    count_o;
   logic             past_q = 1'b0;
-  logic [2:0]       behind;  // words in the registers behind the memory
+  logic [2:0]       behind;  // words behind the memory
 
   block_fifo #(.Width(Width), .Depth(Depth)) u (.*);
-  assign behind = 3'(valid_o) + 3'(u.spare_valid_q) + 3'(u.output_valid_q) + 3'(u.read_valid_q);
+  assign behind = u.u_queue.count_o + 3'(u.output_valid_q) + 3'(u.read_valid_q);
   stream_checker #(.Width(Width), .Depth(Depth + 4), .Room(Depth), .Latency(3)) u_check (
     .clk_i, .rst_ni(rst_ni && !clear_i), .mark_i,
     .in_i (data_i), .in_valid_i (valid_i), .in_ready_i (ready_o),
@@ -36,13 +36,14 @@ module f_block_fifo #(
 
   // Where the followed word lies.
   logic [Bits-1:0] place;
-  logic            in_spare, in_output, in_read, in_memory;
-  assign place     = Bits'(u.head_q) + Bits'(u_check.ahead_q) - Bits'(behind);
-  assign in_spare  = u.spare_valid_q && u_check.ahead_q == CountBits'(1);
-  assign in_output = u.output_valid_q &&
-                     u_check.ahead_q == CountBits'(valid_o) + CountBits'(u.spare_valid_q);
-  assign in_read   = u.read_valid_q && u_check.ahead_q == CountBits'(behind - 3'd1);
-  assign in_memory = u_check.ahead_q >= CountBits'(behind);
+  logic [1:0]      queue_place;
+  logic            in_queue, in_output, in_read, in_memory;
+  assign place       = Bits'(u.head_q) + Bits'(u_check.ahead_q) - Bits'(behind);
+  assign queue_place = u.u_queue.head_q + 2'(u_check.ahead_q);
+  assign in_queue    = u_check.ahead_q < CountBits'(u.u_queue.count_o);
+  assign in_output   = u.output_valid_q && u_check.ahead_q == CountBits'(u.u_queue.count_o);
+  assign in_read     = u.read_valid_q && u_check.ahead_q == CountBits'(behind - 3'd1);
+  assign in_memory   = u_check.ahead_q >= CountBits'(behind);
 
   always_ff @(posedge clk_i) past_q <= 1'b1;
   always_comb begin
@@ -51,8 +52,13 @@ module f_block_fifo #(
       a_count_of_memory: assert (32'(count_o) <= Depth);
       h_pointers: assert (u.tail_q == u.head_q + Bits'(count_o));
       h_flags: assert (u.some_q == (count_o != '0) && ready_o == (32'(count_o) != Depth));
-      h_spare_follows: assert (!u.spare_valid_q || valid_o);
-      h_in_spare: assert (!(u_check.follows_q && in_spare) || u.spare_q == u_check.word_q);
+      h_claims: assert (u.claims_q == behind && behind <= 3'd4 &&
+                        u.claimable_q == (behind != 3'd4));
+      h_queue: assert (u.u_queue.tail_q == u.u_queue.head_q + 2'(u.u_queue.count_o) &&
+                       u.u_queue.valid_o == (u.u_queue.count_o != '0) &&
+                       u.u_queue.ready_o == (u.u_queue.count_o != 3'd4));
+      h_in_queue: assert (!(u_check.follows_q && in_queue) ||
+                          u.u_queue.memory[queue_place] == u_check.word_q);
       h_in_output: assert (!(u_check.follows_q && in_output) || u.output_q == u_check.word_q);
       h_in_read: assert (!(u_check.follows_q && in_read) || u.read_q == u_check.word_q);
       h_in_memory: assert (!(u_check.follows_q && in_memory) || u.memory[place] == u_check.word_q);

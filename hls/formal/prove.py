@@ -181,7 +181,7 @@ MUTANTS = (
     ),
     Mutant(
         *("block_fifo", "reads over a word that waits", "a_order", BLOCK),
-        *("some_q && (!read_valid_q || pass)", "some_q"),
+        *("some_q && claimable_q", "some_q"),
     ),
     Mutant(
         *("block_fifo", "takes a word when full", "a_count_of_memory", BLOCK),

@@ -3,9 +3,9 @@
 // Interface   ready/valid on both sides; the oldest word is shown (first-word fall-through).
 //             `clear_i` empties it; what arrives in the same clock is lost.
 // Throughput  one word a clock in and out. Latency four clocks: the memory's read register, its
-//             output register without logic between them, and the word shown.
-// Memory      block RAM; its two registers and two more behind them hold four words, so Depth + 4
-//             fit in all. `ready_i` reaches only the last two.
+//             output register without logic between them, and a queue of four words.
+// Memory      block RAM, and distributed RAM for the queue, which moves a pointer where `ready_i`
+//             is and no word; Depth + 4 words fit in all.
 module block_fifo #(
   parameter int unsigned Width = 128,
   parameter int unsigned Depth = 512  // a power of two
@@ -22,7 +22,7 @@ module block_fifo #(
   output logic             valid_o,
   input  logic             ready_i,
 
-  // Words in the memory, without those in the registers behind it.
+  // Words in the memory, without those behind it.
   output logic [$clog2(Depth):0] count_o
 );
 
@@ -35,17 +35,15 @@ module block_fifo #(
   (* ram_style = "block" *) logic [Width-1:0] memory[Depth];
   logic [AddressWidth-1:0] head_q, tail_q;  // next to leave the memory, next free
   logic                    some_q;          // the memory has a word
-  logic                    write, read;
-  // The oldest word is in data_o, the next one in spare_q, then output_q, and read_q.
-  logic [Width-1:0]        read_q, output_q, spare_q;
-  logic                    read_valid_q, output_valid_q, spare_valid_q;
-  logic                    pass;            // output_q is free for the next word
-  logic                    shift;           // data_o is
+  logic                    write, read, pop;
+  logic [Width-1:0]        read_q, output_q;
+  logic                    read_valid_q, output_valid_q;
+  logic [2:0]              claims_q;        // words behind the memory
+  logic                    claimable_q;     // they are fewer than four
 
   assign write = valid_i && ready_o;
-  assign pass  = !output_valid_q || !spare_valid_q;
-  assign read  = some_q && (!read_valid_q || pass);
-  assign shift = !valid_o || ready_i;
+  assign read  = some_q && claimable_q;
+  assign pop   = valid_o && ready_i;
 
   always_ff @(posedge clk_i) begin
     if (write) memory[tail_q] <= data_i;
@@ -53,13 +51,23 @@ module block_fifo #(
 
   always_ff @(posedge clk_i) begin
     if (read) read_q <= memory[head_q];
-    if (pass) output_q <= read_q;
+    output_q <= read_q;
   end
 
-  always_ff @(posedge clk_i) begin
-    if (shift || !spare_valid_q) spare_q <= output_q;
-    if (shift) data_o <= spare_valid_q ? spare_q : output_q;
-  end
+  stream_fifo #(
+    .Width(Width),
+    .Depth(4)
+  ) u_queue (
+    .clk_i,
+    .rst_ni (rst_ni && !clear_i),
+    .data_i (output_q),
+    .valid_i(output_valid_q),
+    .ready_o(),
+    .data_o,
+    .valid_o,
+    .ready_i,
+    .count_o()
+  );
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni || clear_i) begin
@@ -70,8 +78,8 @@ module block_fifo #(
       ready_o        <= 1'b1;
       read_valid_q   <= 1'b0;
       output_valid_q <= 1'b0;
-      spare_valid_q  <= 1'b0;
-      valid_o        <= 1'b0;
+      claims_q       <= '0;
+      claimable_q    <= 1'b1;
     end else begin
       if (write) tail_q <= tail_q + 1'b1;
       if (read) head_q <= head_q + 1'b1;
@@ -81,12 +89,12 @@ module block_fifo #(
       else if (read) some_q <= count_o != (AddressWidth + 1)'(1);
       if (read) ready_o <= 1'b1;
       else if (write) ready_o <= count_o != (AddressWidth + 1)'(Depth - 1);
-      if (read) read_valid_q <= 1'b1;
-      else if (pass) read_valid_q <= 1'b0;
-      if (pass) output_valid_q <= read_valid_q;
-      else if (shift) output_valid_q <= 1'b0;
-      spare_valid_q <= shift ? spare_valid_q && output_valid_q : spare_valid_q || output_valid_q;
-      if (shift) valid_o <= spare_valid_q || output_valid_q;
+      read_valid_q   <= read;
+      output_valid_q <= read_valid_q;
+      if (read && !pop) claims_q <= claims_q + 1'b1;
+      else if (pop && !read) claims_q <= claims_q - 1'b1;
+      if (pop) claimable_q <= 1'b1;
+      else if (read) claimable_q <= claims_q != 3'd3;
     end
   end
 

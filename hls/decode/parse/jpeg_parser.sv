@@ -72,9 +72,10 @@ module jpeg_parser
 
   // ---- Bytes ----
   logic [7:0] byte0, byte1;
+  logic       byte0_ones, byte1_ones;
   logic       have_byte, single, ended;
   logic [4:0] left;
-  logic       take, take_two, take_rest, data_take, data_take_two;
+  logic       take, take_rest, data_take, data_take_two;
 
   byte_reader u_bytes (
     .clk_i, .rst_ni,
@@ -83,12 +84,14 @@ module jpeg_parser
     .word_i, .word_end_i, .word_bytes_i, .word_valid_i, .word_ready_o,
     .byte0_o    (byte0),
     .byte1_o    (byte1),
+    .byte0_ones_o(byte0_ones),
+    .byte1_ones_o(byte1_ones),
     .have_byte_o(have_byte),
     .single_o   (single),
     .left_o     (left),
     .ended_o    (ended),
     .take_i     (take || data_take),
-    .take_two_i (take_two || data_take_two),
+    .take_two_i (data_take_two),
     .take_rest_i(take_rest)
   );
 
@@ -129,7 +132,6 @@ module jpeg_parser
     .ended_i            (ended),
     .left_i             (left),
     .take_o             (take),
-    .take_two_o         (take_two),
     .take_rest_o        (take_rest),
     .turn_o             (turn),
     .begin_o            (segment_begins),
@@ -335,6 +337,8 @@ module jpeg_parser
     .turn_i       (turn.data),
     .byte0_i      (byte0),
     .byte1_i      (byte1),
+    .byte0_ones_i (byte0_ones),
+    .byte1_ones_i (byte1_ones),
     .have_byte_i  (have_byte),
     .single_i     (single),
     .ended_i      (ended),

@@ -149,24 +149,19 @@ module band_decoder
     for (int unsigned byte_at = 0; byte_at <= 4; byte_at++) begin
       if (bits_q[5:3] == 3'(byte_at)) entering[54-8*byte_at-:23] |= by_bits;
     end
-    entering_on  = use_bit ? entering[WindowBits+5-:WindowBits] : entering[WindowBits+6-:WindowBits];
+    entering_on  = use_bit ? entering[WindowBits+5-:WindowBits]
+                           : entering[WindowBits+6-:WindowBits];
     behind_on    = use_bit ? behind << 1 : behind;
     bits_more    = bits_q + (token_i.two ? 7'd16 : 7'd8);
     bits_more_on = bits_q + (token_i.two ? 7'd15 : 7'd7);
   end
 
-  // `restarted` takes effect a clock later here, in StBlock, where nothing looks at the window; and
-  // nothing enters it in that clock.
-  logic restarted_q;
-  always_ff @(posedge clk_i) restarted_q <= restarted;
-
   always_ff @(posedge clk_i) begin
-    room_q <= bits_q <= (take_data ? 7'(WindowBits - 32) : 7'(WindowBits - 16)) && !restarted;
-    if (state_q[StIdle] || restarted_q) begin
+    room_q <= bits_q <= (take_data ? 7'(WindowBits - 32) : 7'(WindowBits - 16));
+    if (state_q[StIdle] || restarted) begin
       window_q   <= '0;
       bits_q     <= '0;
       some_bit_q <= 1'b0;
-      if (restarted_q) room_q <= 1'b1;
     end else if (state_q[StRead]) begin
       window_q   <= behind_code;
       bits_q     <= bits_q - 7'(length);
@@ -449,12 +444,16 @@ module band_decoder
   assign use_bit    = correct || dc_bit;
   assign use_symbol = state_q[StTake];
 
-  // At most one of these.
+  // At most one of these. What a coefficient becomes does not wait for whether it changes: a word
+  // is loaded only outside of StWork, or when the one before it is done.
+  logic fresh;
+  assign fresh = !work || word_done;
   always_ff @(posedge clk_i) begin
     for (int unsigned i = 0; i < 8; i++) begin
-      if (place && at == 3'(i)) word_q[i] <= value_q << scan_i.low;
-      if (correct && window_q[WindowBits-1] && target_q[2:0] == 3'(i)) word_q[i] <= corrected;
-      if (load) word_q[i] <= new_word.value[i];
+      if (load || (place && at == 3'(i)) ||
+          (correct && window_q[WindowBits-1] && target_q[2:0] == 3'(i))) begin
+        word_q[i] <= fresh ? new_word.value[i] : fits_q ? value_q << scan_i.low : corrected;
+      end
     end
     if (dc_bit && window_q[WindowBits-1]) word_q[0] <= word_q[0] | plus_q;
     if (state_q[StPlaceDc]) word_q[0] <= predictor_q[component_q] << scan_i.low;
@@ -521,6 +520,10 @@ module band_decoder
       blocked_q <= run_q >= zeros_q;
     end
   end
+
+  // `restarted` acts a clock later on what is not looked at before, in StBlock: short paths.
+  logic restarted_q;
+  always_ff @(posedge clk_i) restarted_q <= restarted;
 
   // ---- The band of the block ----
   always_ff @(posedge clk_i) begin
@@ -590,7 +593,9 @@ module band_decoder
   assign rest_used = window_q[WindowBits-8:0] != '0 ||
                      (window_q[WindowBits-1-:7] & (7'h7F >> bits_q[2:0])) != '0;
 
-  assign restarted = state_q[StRestart] && bits_q < 7'd8 && token_valid_i &&
+  logic few_bits;                // less than a byte
+  assign few_bits  = bits_q[6:3] == '0;
+  assign restarted = state_q[StRestart] && few_bits && token_valid_i &&
                      token_i.kind == TokenRestart &&
                      token_i.data[2:0] == restart_number_q;
   assign begin_block = state_q[StBlock] && !placing_q && !pass_end_q && !interval_end_q &&
@@ -640,6 +645,8 @@ module band_decoder
     else state_q <= state_d;
   end
 
+  logic    no_restart_q;         // where RSTn should be there is another token
+  status_e no_restart_status_q;
   // Behind the last block padding of less than a byte may be left, bytes 0 and restart markers.
   logic data_used;
   assign data_used = token_valid_i && token_i.kind == TokenData &&
@@ -650,13 +657,16 @@ module band_decoder
     if (failed_q) status_o <= short_q ? stop_status : StatusCorruptHuffman;
     if (bit_missing) status_o <= stop_status;
     if (state_q == '0) status_o <= StatusCorruptHuffman;
-    if (state_q[StRestart] && token_valid_i && !restarted) begin
-      status_o <= bits_q < 7'd8 && token_i.kind == TokenScanEnd ? status_e'(token_i.data[7:0])
-                : StatusRestartMismatch;
-    end
     if (state_q[StRest] && status_o == StatusOk && (rest_used || data_used)) begin
       status_o <= StatusCorruptHuffman;
     end
+    if (no_restart_q) status_o <= no_restart_status_q;
+  end
+  // A clock late: the rest of the scan takes one at least.
+  always_ff @(posedge clk_i) begin
+    no_restart_q        <= state_q[StRestart] && token_valid_i && !restarted;
+    no_restart_status_q <= few_bits && token_i.kind == TokenScanEnd ? status_e'(token_i.data[7:0])
+                         : StatusRestartMismatch;
   end
   always_ff @(posedge clk_i) begin
     if (!rst_ni) done_o <= 1'b0;
@@ -674,6 +684,8 @@ module band_decoder
   end
 
 `ifndef SYNTHESIS
+  a_nothing_is_placed_in_a_done_word: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    place || correct |-> !word_done);
   a_window_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
     take_data |-> bits_q <= 7'(WindowBits - 16));
   a_window_holds: assert property (@(posedge clk_i) disable iff (!rst_ni)

@@ -8,7 +8,7 @@
 //             so that none crosses 4 KiB. A burst is issued when the FIFO has room for the longest,
 //             so `rready` never falls, and as many are under way as the FIFO holds.
 // Throughput  one word a clock when memory's latency is below Depth clocks. Latency memory's and
-//             five clocks.
+//             six clocks; four where the FIFO is LUT RAM.
 // Reset       may come with reads under way, and memory be reset with it or not: what still comes
 //             of them is dropped, and the unit is not idle before all has come, or nothing for
 //             QuietClocks clocks.
@@ -72,7 +72,7 @@ module axi_read #(
   logic [BurstBits:0]   size_q;
   logic                 sized_q;
   logic                 issue, asked;  // a burst's address is shown; memory takes it
-  logic [CountBits-1:0] free_q;    // words of the FIFO that nobody has a claim on, or had a clock ago
+  logic [CountBits-1:0] free_q;    // words of the FIFO that nobody has a claim on
   logic                 room_q;    // for the longest burst
   // verilator lint_off PROCASSINIT
   // Words of bursts that memory took, not yet here: no reset makes them come sooner.

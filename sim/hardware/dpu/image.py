@@ -43,7 +43,7 @@ QUEUED: Final = 25  # symbols and pairs that wait for the transform while the de
 END_BEAT: Final = 2
 
 # workspace_read.sv, coefficient_send.sv: from a word's coming to the clock before its first coefficient
-TO_SEND: Final = 3
+TO_SEND: Final = 5
 
 # coefficient_buffer.sv, transform.sv
 BLOCKS: Final = 512  # blocks that can wait in front of the transform
@@ -460,15 +460,15 @@ def normalize_cycles(width: int, height: int) -> int:
 # image_cu.sv, axi_read.sv: from the clock after the start to the first byte of the file, in addition to memory's
 # latency. The arguments are checked, the burst is sized and issued, and its first word goes through the FIFO into
 # decode.
-TO_FIRST_BYTE: Final = 9
+TO_FIRST_BYTE: Final = 11
 # table_load.sv: it takes an entry a clock, in bursts of 16 words, of which two fit the FIFO
 TABLE_BURSTS, TABLE_BURST_ENTRIES, TABLE_BURSTS_AHEAD = 12, 64, 2
 TABLE_BURST_WORDS: Final = 16
-TO_FIRST_ENTRY: Final = 6
+TO_FIRST_ENTRY: Final = 8
 # axi_read.sv, for the file
 FILE_BURST_WORDS, FILE_WORDS = 64, 512
 TO_WORD: Final = (
-    2  # from the clock in which a word comes, counted from the first byte's, to the clock in which it can be skipped
+    4  # from the clock in which a word comes, counted from the first byte's, to the clock in which it can be skipped
 )
 TO_NEXT_BURST: Final = 4  # from a burst's last entry to the next request
 FIFO: Final = 1  # frame_fifo.sv
@@ -478,7 +478,7 @@ TO_NORMALIZED: Final = 2
 STORE_WORDS: Final = 512 - 8  # the words of a plane, less those on their way
 STORE_WORD: Final = 16  # bytes
 BURST_WORDS: Final = 32
-TO_STORED: Final = 10  # from the last pixels to the first word of the bursts that they complete
+TO_STORED: Final = 12  # from the last pixels to the first word of the bursts that they complete
 # store.sv, image_cu.sv, record_write.sv: from the tensor's last word to the end, in addition to twice memory's latency
 TO_DONE: Final = 7
 

@@ -174,7 +174,7 @@ def module(cells, **names):
 def test_a_path_ends_at_registers_and_names_what_it_passes():
     cells = [register(9, 2), lut([2], 3), lut([3, 2], 4), register(4, 5), lut([5], 6), register(6, 7)]
     timing = netlist.longest_paths(module(cells, first_q=2, middle=3, second_q=5, third_q=7))
-    assert timing.most_luts == 2
+    assert timing.max_luts == 2
     assert [(path.start, path.end, path.luts, path.via) for path in timing.paths[:2]] == [
         ("first_q", "second_q", 2, ("middle",)),
         ("second_q", "third_q", 1, ()),

@@ -78,6 +78,15 @@ def test_the_units_that_are_routed_are_modules_of_the_rtl():
     assert set(routes.UNITS) <= {file.stem for file in rtl_sources(hls_folder())}
 
 
+def test_the_committed_figures_are_of_modules_of_the_rtl_and_of_their_worst_path():
+    """If this fails, run `headrace build --route ecp5 --json > docs/results/measured/routed.json`."""
+    rows = json.loads(MEASURED.read_text())["units"]
+    assert {row["unit"] for row in rows} <= {file.stem for file in rtl_sources(hls_folder())}
+    for row in rows:
+        assert row["error"] is None
+        assert row["worst_path"]["ns"] == pytest.approx(1e3 / row["mhz"], rel=0.02)
+
+
 # ---- The command
 
 
