@@ -11,10 +11,10 @@
 // Interface   `start_i` with `jpeg_bytes_i`, stable until `busy_o` falls; words of the file, byte 0
 //             in bits 7..0, of which it may leave some; byte_reader says how `word_end_i` ends a
 //             file of unknown length. Out come one frame_t and its beats, see headrace_pkg.sv.
-//             `busy_o` falls when all of that has left and no more words are wanted. `sized_o` rises
-//             when the frame header has been read, and stands until the next start; nothing is
-//             decoded before `window_valid_i`. The beats are those of the window, see render. What
-//             lies behind the last MCU row that they need is not looked at.
+//             `busy_o` falls when all of that has left and no more words are wanted. `sized_o`
+//             rises when the frame header has been read, and stands until the next start; nothing
+//             is decoded before `window_valid_i`. The beats are those of the window, see render.
+//             What lies behind the last MCU row that they need is not looked at.
 // Workspace   `workspace_bytes_i` from `workspace_i` on, which is 128-byte aligned, stable as
 //             `jpeg_bytes_i` is; with 0 bytes files of several scans are refused.
 //             `workspace_needed_o` says how many bytes the file needs, 0 for one of one scan, from

@@ -1,8 +1,9 @@
 // Byte reader: words of the file to single bytes.
 //
 // Interface   `start_i` with `jpeg_bytes_i`; then ceil(jpeg_bytes / 16) words, byte 0 in bits 7..0.
-//             A word with `word_end_i` is the last one all the same, and has `word_bytes_i` bytes, 0
-//             to 16: so a file may begin before its length is known, with `jpeg_bytes_i` all ones.
+//             A word with `word_end_i` is the last one all the same, and has `word_bytes_i` bytes,
+//             0 to 16: so a file may begin before its length is known, with `jpeg_bytes_i` all
+//             ones.
 //             It takes words while `busy_i`, up to two more than the bytes that were taken need.
 //             `byte0_o` is the file's next byte if `have_byte_o`, and `byte1_o` is the one after it
 //             if not `single_o`. The take inputs take bytes in this clock, if there are any.
