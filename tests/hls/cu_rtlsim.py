@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rtlsim import COVERAGE_FOLDER, coverage_file
 from units import CENTRED, CuResult
 
+from headrace.bitstreams.configurations import FULL
 from headrace.bitstreams.hw_emu.library import LIBRARY_FLAGS, build_library, driver_sources
 from headrace.bitstreams.kernel import KernelSpec, parse_kernels
 from headrace.bitstreams.sources import hls_folder
@@ -44,20 +45,22 @@ def library(kernel: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(model_file(kernel, coverage=COVERAGE_FOLDER is not None)))
 
 
-def sources(kernel: str) -> list[Path]:
-    return needed_files(kernel, rtl_sources())
+def sources(kernel: str, configuration: str = FULL) -> list[Path]:
+    return needed_files(kernel, rtl_sources(configuration=configuration))
 
 
-def model_file(kernel: str, *, coverage: bool) -> Path:
+def model_file(kernel: str, *, coverage: bool, configuration: str = FULL) -> Path:
     """Compiled when the RTL below the kernel or the driver has changed; kept by content in build/tests/. A container
     for hw_emu holds the same file, see containers.py."""
     key = (coverage, VERILATE_FLAGS, COMPILE_FLAGS, LIBRARY_FLAGS, spec(kernel), verilator_version())
     digest = hashlib.sha256(repr(key).encode())
-    update(digest, [*sources(kernel), *driver_sources()])
-    stem = f"libhw_emu_{kernel}{'_coverage' if coverage else ''}"
+    files = sources(kernel, configuration)
+    update(digest, [*files, *driver_sources()])
+    chosen = "" if configuration == FULL else f"_{configuration}"
+    stem = f"libhw_emu_{kernel}{chosen}{'_coverage' if coverage else ''}"
 
     def build(target: Path) -> None:
-        build_library(spec(kernel), sources(kernel), target, coverage=coverage)
+        build_library(spec(kernel), files, target, coverage=coverage)
 
     return built(stem, digest.hexdigest(), ".so", build)
 
@@ -126,6 +129,7 @@ def image_cu(
     wave: Path | None = None,
     workspace_bytes: int = 1 << 20,
     program: bytes = b"",
+    ring_entries: int = 0,
 ) -> RtlResult:
     """One run, as units.image_cu does it; see `run` for the settings."""
     words = np.zeros(3 * 256, np.uint32)
@@ -151,7 +155,7 @@ def image_cu(
         "crop_y": at[1],
         "workspace_bytes": workspace_bytes,
         "ring": 0,
-        "ring_entries": 0,
+        "ring_entries": ring_entries,
         "ring_first": 0,
         "polls": 0,
         "program_bytes": len(program),
