@@ -1,4 +1,6 @@
-"""Write the content of the flash memory for the example: python flash_content.py PHOTO.jpg FLASH.hex
+"""Write the content of the flash memory for the example.
+
+    python flash_content.py IMAGE.jpg FLASH.hex
 
 The flash has the length of the file, 4 bytes, and behind it the file. The output is a text of bytes for $readmemh.
 """
@@ -6,6 +8,6 @@ The flash has the length of the file, 4 bytes, and behind it the file. The outpu
 import sys
 from pathlib import Path
 
-PHOTO, FLASH = map(Path, sys.argv[1:])
-data = PHOTO.read_bytes()
-FLASH.write_text("".join(f"{byte:02x}\n" for byte in len(data).to_bytes(4, "little") + data))
+image, flash = map(Path, sys.argv[1:])
+data = image.read_bytes()
+flash.write_text("".join(f"{byte:02x}\n" for byte in len(data).to_bytes(4, "little") + data))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rtlsim import COVERAGE_FOLDER, coverage_file
 from units import CENTRED, CuResult
 
+from headrace.bitstreams.configurations import FULL
 from headrace.bitstreams.hw_emu.library import DRIVER, LIBRARY_FLAGS, driver_sources, kernel_objects
 from headrace.bitstreams.kernel import KernelSpec, parse_kernels
 from headrace.bitstreams.sources import hls_folder
@@ -52,33 +53,35 @@ def library(kernel: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(model_file(kernel, coverage=COVERAGE_FOLDER is not None)))
 
 
-def sources(kernel: str) -> list[Path]:
-    return needed_files(kernel, rtl_sources())
+def sources(kernel: str, configuration: str = FULL) -> list[Path]:
+    return needed_files(kernel, rtl_sources(configuration=configuration))
 
 
-def model_file(kernel: str, *, coverage: bool) -> Path:
+def model_file(kernel: str, *, coverage: bool, configuration: str = FULL) -> Path:
     """The library of hw_emu. A container for hw_emu holds the same file, see containers.py."""
-    return folder(kernel, coverage=coverage) / LIBRARY
+    return folder(kernel, coverage=coverage, configuration=configuration) / LIBRARY
 
 
 @cache
-def folder(kernel: str, *, coverage: bool) -> Path:
+def folder(kernel: str, *, coverage: bool, configuration: str = FULL) -> Path:
     """One model of the kernel, linked to a LIBRARY for hw_emu and, with the kernel's name, to a program for cocotb.
 
     They are kept by content in build/tests/, and compiled when the RTL below the kernel or the driver has changed."""
     key = (coverage, VERILATE_FLAGS, COMPILE_FLAGS, LIBRARY_FLAGS, FLAGS, spec(kernel), VERSIONS)
     digest = hashlib.sha256(repr(key).encode())
-    update(digest, [*sources(kernel), *driver_sources(), *SOURCES])
+    files = sources(kernel, configuration)
+    update(digest, [*files, *driver_sources(), *SOURCES])
+    chosen = "" if configuration == FULL else f"_{configuration}"
 
     def build(target: Path) -> None:
         objects = kernel_objects(
-            spec(kernel), sources(kernel), [MAIN], includes=INCLUDES, coverage=coverage, verilate_flags=FLAGS
+            spec(kernel), files, [MAIN], includes=INCLUDES, coverage=coverage, verilate_flags=FLAGS
         )
         with objects as made, whole(target) as folder:
             link_program(folder / kernel, [made[file] for file in made if file != DRIVER])
             link(folder / LIBRARY, [made[file] for file in made if file != MAIN], ["-shared"])
 
-    return built(f"cu_{kernel}{'_coverage' if coverage else ''}", digest.hexdigest(), "", build)
+    return built(f"cu_{kernel}{chosen}{'_coverage' if coverage else ''}", digest.hexdigest(), "", build)
 
 
 @cache
@@ -145,6 +148,7 @@ def image_cu(
     wave: Path | None = None,
     workspace_bytes: int = 1 << 20,
     program: bytes = b"",
+    ring_entries: int = 0,
 ) -> RtlResult:
     """One run, as units.image_cu does it; see `run` for the settings."""
     words = np.zeros(3 * 256, np.uint32)
@@ -170,7 +174,7 @@ def image_cu(
         "crop_y": at[1],
         "workspace_bytes": workspace_bytes,
         "ring": 0,
-        "ring_entries": 0,
+        "ring_entries": ring_entries,
         "ring_first": 0,
         "polls": 0,
         "program_bytes": len(program),
