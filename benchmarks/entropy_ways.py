@@ -1,11 +1,12 @@
-"""Gain of the image CU from other entropy decoders: two files in turn (C-slow), two symbols a clock (speculation).
+"""Gain of the image CU from other entropy decoders: wider or no tables of pairs, two files in turn (C-slow).
 
     .venv/bin/python -m benchmarks.entropy_ways [--images FOLDER] [--latency 120] [--json [FILE]]
 
-Clocks are those of the cycle model, for the photos cut to 500x375 at 4:2:0, resized to 256, cropped to 224x224. Two
-files in turn each have every second clock of the entropy decoder, and a request that is alone has no more than that.
-Speculation is taken at its best: two symbols in every clock, long codes without another. `none` is a decoder that takes
-no time, which shows what the rest of the unit allows.
+Clocks are those of the cycle model, for the photos cut to 500x375 at 4:2:0, resized to 256, cropped to 224x224: those
+of the entropy decoder by itself, for the whole file, and those of the CU. A decoder that takes two symbols by a look-up
+of so many bits has twice the table for each bit more, and a longer look-up. Two files in turn each have every second
+clock of the entropy decoder, and a request that is alone has no more than that. `two symbols in every clock` is what no
+decoder reaches. `none` is a decoder that takes no time, which shows what the rest of the unit allows.
 
 Levels are the shortest clock period that moving registers over logic can reach. Pan's algorithm in ABC computes them,
 with six-input look-up tables as the unit of delay. They are given for the decoder as it is, and with each register
@@ -16,33 +17,46 @@ import argparse
 import multiprocessing
 import os
 import re
-import statistics
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 
 from benchmarks.harness import Report, arguments, main, progress, table
 from benchmarks.image_cu import CUT, QUALITIES, cases, image_files
 from headrace.bitstreams.resources.synthesis import OPTIONS
 from headrace.bitstreams.verilate import needed_files, rtl_sources
-from headrace.sim.hardware.dpu.image import image_cu_cycles
+from headrace.sim.hardware.dpu.image import LONG_CODE, image_cu_cycles
 from headrace.sim.hardware.dpu.jpeg import JpegWork, read_jpeg_work
 
 UNIT = "entropy_decoder"
 SAMPLING = "4:2:0"
 
 
-def _symbols(work: JpegWork, of: Callable[[int], int], of_long: Callable[[int], int]) -> JpegWork:
-    return replace(work, symbols=tuple(map(of, work.symbols)), long_codes=tuple(map(of_long, work.long_codes)))
+def _times(work: JpegWork, factor: int) -> JpegWork:
+    """Return the work with each clock of the entropy decoder taken so many times."""
+    symbols, pairs, long_codes = (tuple(factor * n for n in of) for of in (work.symbols, work.pairs, work.long_codes))
+    return replace(work, symbols=symbols, pairs=pairs, long_codes=long_codes)
 
 
-WAYS: dict[str, Callable[[JpegWork], JpegWork]] = {
-    "as it is": lambda work: work,
-    "two files in turn, one alone": lambda work: _symbols(work, lambda n: 2 * n, lambda n: 2 * n),
-    "two symbols a clock": lambda work: _symbols(work, lambda n: -(-n // 2), lambda _: 0),
-    "none": lambda work: _symbols(work, lambda _: 0, lambda _: 0),
+def _halved(work: JpegWork) -> JpegWork:
+    none = (0,) * len(work.symbols)
+    return replace(work, symbols=tuple(-(-n // 2) for n in work.symbols), long_codes=none, pairs=none, splits=none)
+
+
+def entropy_clocks(work: JpegWork) -> int:
+    return sum(work.symbols) - sum(work.pairs) + LONG_CODE * sum(work.long_codes)
+
+
+# Of a file: the bits that tell two symbols, and what is done to the work.
+WAYS: dict[str, tuple[int, Callable[[JpegWork], JpegWork]]] = {
+    "one symbol a clock": (0, lambda work: work),
+    "two files in turn, one alone": (0, lambda work: _times(work, 2)),
+    **{f"pairs told by {bits} bits": (bits, lambda work: work) for bits in (6, 7, 8, 9, 10, 11)},
+    "two symbols in every clock": (0, _halved),
+    "none": (0, lambda work: _times(_halved(work), 0)),
 }
 
 # Two registers in a row. They have another name until all are done, so that none is doubled twice.
@@ -86,25 +100,35 @@ def shortest_period(copies: int) -> tuple[int, int]:
     )
 
 
-def run(options: argparse.Namespace) -> Report:
+def _per_pixel(clocks: list[int]) -> str:
     pixels = CUT[0] * CUT[1]
+    return f"{mean(clocks) / pixels:.3f} ({max(clocks) / pixels:.3f})"
+
+
+def run(options: argparse.Namespace) -> Report:
     clocks: dict[str, dict[int, list[int]]] = {way: {quality: [] for quality in QUALITIES} for way in WAYS}
+    alone: dict[str, dict[int, list[int]]] = {way: {quality: [] for quality in QUALITIES} for way in WAYS}
     for case in cases(image_files(options.images)):
         if case.size != "own" and case.sampling == SAMPLING:
-            work = read_jpeg_work(case.jpeg)
-            for way, of in WAYS.items():
-                clocks[way][case.quality].append(image_cu_cycles(of(work), latency=options.latency))
+            progress(f"{case.image} q{case.quality}")
+            for way, (bits, changed) in WAYS.items():
+                work = changed(read_jpeg_work(case.jpeg, pair_bits=bits))
+                alone[way][case.quality].append(entropy_clocks(work))
+                clocks[way][case.quality].append(image_cu_cycles(work, latency=options.latency))
     progress("levels")
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as processes:
         periods = dict(zip(("as it is", "every register doubled"), processes.map(shortest_period, (1, 2)), strict=True))
     by_way = [
-        " | ".join([way, *(f"{statistics.mean(of) / pixels:.3f} ({max(of) / pixels:.3f})" for of in each.values())])
+        " | ".join(
+            [way, *(f"{mean(of):,.0f}" for of in alone[way].values()), *(_per_pixel(of) for of in each.values())]
+        )
         for way, each in clocks.items()
     ]
     levels = [f"{name} | {levels} | {registers:,}" for name, (levels, registers) in periods.items()]
-    text = table(" | ".join(["clocks a pixel, mean (worst)", *(f"q{quality}" for quality in QUALITIES)]), by_way)
+    entropy, whole = ([f"{name}, q{quality}" for quality in QUALITIES] for name in ("entropy", "CU"))
+    text = table(" | ".join(["clocks; of the CU, a pixel: mean (worst)", *entropy, *whole]), by_way)
     text += f"\n\n{table(f'{UNIT}, registers moved | levels | registers', levels)}"
-    return Report({"latency": options.latency, "clocks": clocks, "periods": periods}, text)
+    return Report({"latency": options.latency, "entropy": alone, "clocks": clocks, "periods": periods}, text)
 
 
 if __name__ == "__main__":

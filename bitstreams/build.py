@@ -16,11 +16,14 @@ import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from headrace.bitstreams import build_metadata
+from headrace.bitstreams.configurations import FULL, Configuration, headers_of
+from headrace.bitstreams.configurations import configuration as configuration_of
 from headrace.bitstreams.errors import BuildError, WrongNumber
 from headrace.bitstreams.hw_emu.library import LIBRARY_FLAGS, build_library, driver_sources, pack
 from headrace.bitstreams.kernel import KernelSpec, kernels_of, parse_kernels, parse_xml
@@ -52,26 +55,54 @@ COMPILE_TIMEOUT_S = 600
 _log = logging.getLogger(__name__)
 
 
-def build_sw_emu(path: Path, image_cus: int = 4, mel_cus: int = 0, norm_cus: int = 0, card: str = DEFAULT) -> Xclbin:
+def build_sw_emu(
+    path: Path,
+    image_cus: int = 4,
+    mel_cus: int = 0,
+    norm_cus: int = 0,
+    card: str = DEFAULT,
+    configuration: str = FULL,
+) -> Xclbin:
     """Compile the C++ of the CUs and write the container to `path`, unless `path` already holds the same content.
 
     Args:
         image_cus, mel_cus, norm_cus: Units of each kind. Nothing is compiled for a kind with 0 units.
         card: Card whose memory the container describes.
+        configuration: Name of the image units' configuration.
 
     Raises:
         BuildError: A compiler fails or is missing, or the container cannot be written.
+        UsageError: There is no such configuration.
     """
-    return _build_own(path, units_cpp, include_folders(), Mode.SW_EMU, image_cus, mel_cus, norm_cus, card)
+    includes = include_folders(headers_of(configuration))
+    return _build_own(path, units_cpp, includes, Mode.SW_EMU, image_cus, mel_cus, norm_cus, card, configuration)
 
 
 def build_hw_emu(
-    path: Path, image_cus: int = 4, mel_cus: int = 0, norm_cus: int = 0, card: str = DEFAULT, trace: str = "vcd"
+    path: Path,
+    image_cus: int = 4,
+    mel_cus: int = 0,
+    norm_cus: int = 0,
+    card: str = DEFAULT,
+    configuration: str = FULL,
+    trace: str = "vcd",
 ) -> Xclbin:
     """Compile the RTL of the CUs and write the container, as `build_sw_emu`. `trace` is the format of traces.
 
     Raises BuildError, also without Verilator."""
-    return _build_own(path, _units_rtl, [], Mode.HW_EMU, image_cus, mel_cus, norm_cus, card, trace)
+    rtl = rtl_sources(configuration=configuration)
+    return _build_own(
+        path,
+        lambda kernel: needed_files(kernel, rtl),
+        [],
+        Mode.HW_EMU,
+        image_cus,
+        mel_cus,
+        norm_cus,
+        card,
+        configuration,
+        trace,
+    )
 
 
 def _build_own(
@@ -83,11 +114,12 @@ def _build_own(
     mel_cus: int,
     norm_cus: int,
     card: str,
+    configuration: str,
     trace: str = "vcd",
 ) -> Xclbin:
     xmls, cus = own_kernels(image_cus, mel_cus, norm_cus)
     needed = list(dict.fromkeys(file for name in cus for file in sources(name)))
-    return build_kernels(path, needed, includes, xmls, cus, mode, card, trace)
+    return build_kernels(path, needed, includes, xmls, cus, mode, card, configuration_of(configuration), trace)
 
 
 def own_kernels(image_cus: int, mel_cus: int, norm_cus: int) -> tuple[list[bytes], dict[str, int]]:
@@ -109,10 +141,6 @@ def units_cpp(kernel: str) -> list[Path]:
     return [file for folder in folders for file in sorted((hls_folder() / folder).glob("*.cpp"))]
 
 
-def _units_rtl(kernel: str) -> list[Path]:
-    return needed_files(kernel, rtl_sources())
-
-
 def build_kernels(
     path: Path,
     sources: Sequence[Path],
@@ -121,6 +149,7 @@ def build_kernels(
     cus: Mapping[str, int],
     mode: Mode = Mode.SW_EMU,
     card: str = DEFAULT,
+    configuration: Configuration | None = None,
     trace: str = "vcd",
 ) -> Xclbin:
     """Build a container of any kernels and write it to `path`, unless `path` already holds the same content.
@@ -130,6 +159,7 @@ def build_kernels(
             (`hw_emu`).
         kernel_xmls: The kernel.xml files.
         cus: Compute units of each kernel, by name.
+        configuration: Configuration of our own image units, which the container then names.
         trace: The format of traces of `hw_emu`, one of those of `verilate`.
 
     Raises:
@@ -149,6 +179,7 @@ def build_kernels(
         "source_sha256": _hash_sources([*sources, *(driver_sources() if hardware else [])], includes, kernel_xmls),
         "headrace": _own_version(),
         "clock_mhz": CLOCK_MHZ,
+        **({"configuration": asdict(configuration)} if configuration else {}),
     }
     try:
         present = read_xclbin(path)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from headrace.batching.errors import UsageError
 from headrace.bitstreams.build import build_hw_emu, build_sw_emu
+from headrace.bitstreams.configurations import FULL
 from headrace.bitstreams.platforms import DEFAULT
 from headrace.bitstreams.xclbin import Xclbin
 
@@ -19,6 +20,7 @@ def build(
     mel_cus: int = 1,
     norm_cus: int = 1,
     platform: str = DEFAULT,
+    configuration: str = FULL,
 ) -> Path:
     """Build a container for the DPU, unless its sources have not changed since it was built.
 
@@ -27,16 +29,24 @@ def build(
         target: "sw_emu" compiles the C++ of the units; "hw_emu" compiles their RTL, which is simulated by the clock.
         image_cus, mel_cus, norm_cus: How many compute units of each kind, 0 to 16.
         platform: The card, "u55c" for instance.
+        configuration: The configuration of the image units, "full" or "small".
 
     Returns the path. The first build takes about a minute. Raises UsageError."""
     if path is None:
-        path = cache_folder() / f"{target}-{image_cus}image-{mel_cus}mel-{norm_cus}norm.xclbin"
-    build_container(Path(path), target, image_cus, mel_cus, norm_cus, platform)
+        chosen = "" if configuration == FULL else f"-{configuration}"
+        path = cache_folder() / f"{target}-{image_cus}image-{mel_cus}mel-{norm_cus}norm{chosen}.xclbin"
+    build_container(Path(path), target, image_cus, mel_cus, norm_cus, platform, configuration)
     return Path(path)
 
 
 def build_container(
-    path: Path, target: str, image_cus: int, mel_cus: int, norm_cus: int, platform: str = DEFAULT
+    path: Path,
+    target: str,
+    image_cus: int,
+    mel_cus: int,
+    norm_cus: int,
+    platform: str = DEFAULT,
+    configuration: str = FULL,
 ) -> Xclbin:
     """Build a container at `path`, as `build` does, and return what is in it. Raises UsageError."""
     if target not in TARGETS:
@@ -44,7 +54,7 @@ def build_container(
     for name, count in (("image_cus", image_cus), ("mel_cus", mel_cus), ("norm_cus", norm_cus)):
         if not 0 <= count <= 16:
             raise UsageError(f"{name} {count}: give 0 to 16")
-    return TARGETS[target](path, image_cus, mel_cus, norm_cus, platform)
+    return TARGETS[target](path, image_cus, mel_cus, norm_cus, platform, configuration)
 
 
 def cache_folder() -> Path:

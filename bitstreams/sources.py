@@ -25,12 +25,14 @@ def place(path: Path) -> Path:
     return whole.relative_to(hls) if whole.is_relative_to(hls) else Path(path.parent.name) / path.name
 
 
-def include_folders() -> list[Path]:
+def include_folders(configuration: Path | None = None) -> list[Path]:
     """Return the include path of a g++ build, in order: our sources, our `hls_stream.h` shim, and Xilinx's ap_types
     from hls4ml.
 
-    Raises MissingExtra."""
+    `configuration` is the folder of another config.hpp, which then comes first. Raises MissingExtra."""
     if find_spec("hls4ml") is None:
         raise MissingExtra("the ap_types headers of hls4ml", "emulation")
     hls = hls_folder()
-    return [hls / "include", hls / "include" / "csim", hls, _package_folder("hls4ml") / "templates/vivado/ap_types"]
+    ours = [hls / "include", hls / "include" / "csim", hls]
+    vendor = _package_folder("hls4ml") / "templates/vivado/ap_types"
+    return [*([configuration] if configuration else []), *ours, vendor]

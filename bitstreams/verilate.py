@@ -11,12 +11,14 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from headrace.bitstreams.configurations import CONFIGURATIONS, FULL, PACKAGE, package_of
 from headrace.bitstreams.errors import BuildError, MissingExtra
 from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.whole_file import replacing
@@ -50,12 +52,12 @@ TRACES = {
     "vcd": (("--trace",), "verilated_vcd_c.cpp"),
     "saif": (("--trace-saif", "--trace-max-width", "4096"), "verilated_saif_c.cpp"),
 }
-COMPILE_FLAGS = ("-std=c++20", "-O2", "-fPIC", "-faligned-new", "-DVL_TIME_CONTEXT", "-w")
+COMPILE_FLAGS = ("-std=c++20", "-O2", "-fPIC", "-faligned-new", "-w")
 
 _log = logging.getLogger(__name__)
 
 
-def rtl_sources(folder: Path | None = None) -> list[Path]:
+def rtl_sources(folder: Path | None = None, configuration: str = FULL) -> list[Path]:
     """Return all SystemVerilog below hls/, packages first, and of these the ones that units share before the others.
 
     A tool that gets the whole list finds every module, and a package finds what it imports. Modules of hls/formal/ are
@@ -63,11 +65,18 @@ def rtl_sources(folder: Path | None = None) -> list[Path]:
 
     Args:
         folder: A copy of hls/, with units of your own for instance, in place of the installed one.
+        configuration: The name of the configuration, whose config_pkg.sv is in the list.
+
+    Raises:
+        UsageError: There is no such configuration.
     """
     root = hls_folder() if folder is None else folder
-    files = sorted(path for path in root.rglob("*.sv") if path.parent != root / "formal")
-    shared = root / "rtl"
-    return sorted(files, key=lambda path: (not path.stem.endswith("_pkg"), not path.is_relative_to(shared)))
+    own, shared = root / "rtl" / PACKAGE, root / "rtl"
+    elsewhere = (root / "formal", root / CONFIGURATIONS)
+    files = sorted(path for path in root.rglob("*.sv") if not any(map(path.is_relative_to, elsewhere)))
+    chosen = package_of(configuration, root)
+    files.sort(key=lambda path: (not path.stem.endswith("_pkg"), not path.is_relative_to(shared)))
+    return [chosen if path == own else path for path in files]
 
 
 def needed_files(top: str, files: Sequence[Path]) -> list[Path]:
@@ -131,6 +140,34 @@ def verilate(
     Raises:
         BuildError: A tool failed. The text holds its first messages. Warnings of Verilator count as errors.
     """
+    with compiled(
+        top,
+        sources,
+        drivers,
+        includes=includes,
+        trace=trace,
+        coverage=coverage,
+        compile_flags=compile_flags,
+        verilate_flags=verilate_flags,
+    ) as objects:
+        link(library, objects.values(), ["-shared"])
+
+
+@contextmanager
+def compiled(
+    top: str,
+    sources: Sequence[Path],
+    drivers: Sequence[Path],
+    *,
+    includes: Sequence[Path] = (),
+    trace: str | None = None,
+    coverage: bool = False,
+    compile_flags: Sequence[str] = (),
+    verilate_flags: Sequence[str] = (),
+) -> Iterator[dict[Path, Path]]:
+    """Yield the object file of each C++ file of the model and of Verilator's runtime, and of each driver.
+
+    They are there until the context ends. The arguments and errors are those of `verilate`."""
     root = verilator_folder()
     environment = {**os.environ, "VERILATOR_ROOT": str(root)}
     with tempfile.TemporaryDirectory(prefix="headrace-verilate-") as folder:
@@ -149,19 +186,24 @@ def verilate(
         compiler += [f"-DVM_TRACE={int(trace is not None)}", f"-DVM_COVERAGE={int(coverage)}"]
         compiler += [f"-DVM_TRACE_{name.upper()}={int(trace == name)}" for name in TRACES]
         compiler += [f"-I{path}" for path in (generated, root / "include", root / "include" / "vltstd", *includes)]
-        objects = [generated / f"{number}-{unit.stem}.o" for number, unit in enumerate(units)]
+        objects = {unit: generated / f"{number}-{unit.stem}.o" for number, unit in enumerate(units)}
 
-        def compile_one(unit: Path, target: Path) -> None:
+        def compile_one(unit: Path) -> None:
             # Relative paths, as the folder's name changes from build to build: ccache then recognises the files.
             near = [flag.replace(folder, ".") for flag in compiler]
             near += ["-O0"] * unit.stem.endswith("__Slow")  # this code runs once, and the optimiser would take minutes
             name = unit.name if unit.parent == generated else str(unit)
-            _run([*near, "-c", name, "-o", target.name], f"compiling {unit.name}", environment, generated)
+            _run([*near, "-c", name, "-o", objects[unit].name], f"compiling {unit.name}", environment, generated)
 
         with ThreadPoolExecutor(os.cpu_count()) as threads:
-            list(threads.map(compile_one, units, objects))
-        with replacing(library) as partial:  # builds may run at the same time
-            _run(["g++", "-shared", "-o", str(partial), *map(str, objects), "-pthread"], "linking", environment)
+            list(threads.map(compile_one, units))
+        yield objects
+
+
+def link(target: Path, objects: Iterable[Path], flags: Sequence[str] = ()) -> None:
+    """Link a shared library or a program. Builds of the same target may run at the same time. Raises BuildError."""
+    with replacing(target) as partial:
+        _run(["g++", "-o", str(partial), *map(str, objects), "-pthread", *flags], "linking", dict(os.environ))
 
 
 def _run(command: Sequence[str], what: str, environment: dict[str, str], folder: Path | None = None) -> str:

@@ -47,7 +47,7 @@ ORDER = {
             "plan_a_day",
             "check_models_on_a_gpu",
         ],
-        "Build hardware": ["wave", "add_a_unit", "xrt_programs"],
+        "Build hardware": ["wave", "add_a_unit", "small_boards", "xrt_programs"],
     },
     "reference": {
         "Software": [

@@ -131,7 +131,7 @@ def image_unit(style: str) -> str:
         COLUMNS,
         (
             ("parse", "headers, tables", "1 byte a clock"),
-            ("entropy decoder", "Huffman codes", "1 symbol a clock"),
+            ("entropy decoder", "Huffman codes", "2 symbols a clock"),
             ("transform", "inverse DCT", "8 clocks a block"),
             ("render", "upsample, RGB", "2 pixels a clock"),
         ),

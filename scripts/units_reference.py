@@ -5,10 +5,11 @@
 
 A table stands between the lines `<!-- table: NAME -->` and `<!-- end of table -->`. Areas come from
 sim/system/yosys_cells.csv (scripts/yosys_cells.py), clocks and errors from docs/results/measured/clocks.json
-(scripts/clock_figures.py), proofs from docs/results/measured/formal.json (make -C hls/formal), sampling factors from
-docs/results/measured/samplings.json (scripts/count_samplings.py), limits of a card from
-headrace.sim.system.limits, bounds from the tests that assert them, and all other texts from this file. With --check
-nothing is written, and the exit status is 1 if a page is not what would be written."""
+(scripts/clock_figures.py), routed clocks from docs/results/measured/routed.json (`headrace build --route ecp5 --json`),
+proofs from docs/results/measured/formal.json (make -C hls/formal), sampling factors from
+docs/results/measured/samplings.json (scripts/count_samplings.py), limits of a card from headrace.sim.system.limits,
+bounds from the tests that assert them, and all other texts from this file. With --check nothing is written, and the
+exit status is 1 if a page is not what would be written."""
 
 import argparse
 import ast
@@ -16,7 +17,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,7 +26,7 @@ from typing import Any
 from headrace.bitstreams.resources.report import CYCLES_PER_IMAGE, JPEG_BYTES, PREBA_TABLE_1, TARGET_IMAGES_PER_S
 from headrace.host.dpu.specs import RATES
 from headrace.sim.hardware.dpu.audio import taps_cycles
-from headrace.sim.system.card import CUS, DELAY, MASTERS, U55C, USABLE, estimated_mhz, reported_cells
+from headrace.sim.system.card import CUS, DELAY, MASTERS, PATH, U55C, USABLE, estimated_mhz, reported_cells
 from headrace.sim.system.limits import LAUNCHES_S, TENSOR_BYTES, Cu, cus_for, limits
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,13 +34,17 @@ PAGES = ("hls/README.md", "docs/reference/units.md", "docs/explanation/exactness
 CLOCKS = ROOT / "docs" / "results" / "measured" / "clocks.json"
 FORMAL = CLOCKS.with_name("formal.json")
 SAMPLINGS = CLOCKS.with_name("samplings.json")
+ROUTED = CLOCKS.with_name("routed.json")
 TESTS = ROOT / "tests"
 MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A unit. `folder` has its sources, and `module` is its top module in the RTL."""
+    """A unit. `folder` has its sources, and `module` is its top module in the RTL.
+
+    A unit without C++ (`in_cpp`) is a top around other units, and is for boards other than the card of the table of
+    areas."""
 
     folder: str
     module: str
@@ -47,6 +52,7 @@ class Unit:
     interface: str
     throughput: str
     latency: str
+    in_cpp: bool = True
 
     @property
     def name(self) -> str:
@@ -65,11 +71,20 @@ UNITS = (
         "that of decode, and a burst",
     ),
     Unit(
+        "image_stream",
+        "image_stream",
+        "JPEG files from a stream to pixels on a stream, on small boards",
+        "2 AXI4-Streams, AXI4-Lite",
+        "that of decode",
+        "that of decode",
+        in_cpp=False,
+    ),
+    Unit(
         "decode",
         "decode",
         "JPEG to RGB",
         "128-bit words in; a frame and its pixels out",
-        "a Huffman symbol, two clocks for a long code; two pixels",
+        "a Huffman symbol or two, three clocks for a long code; four pixels",
         "the headers at a byte a clock, the first MCU row, then about 60",
     ),
     Unit(
@@ -85,7 +100,7 @@ UNITS = (
         "resize",
         "bilinear, shorter side to a length",
         PIXELS,
-        "two source pixels or two output pixels",
+        "four source pixels or two output pixels",
         "20 of a row after the source row that it needs",
     ),
     Unit("crop", "crop", "a window", PIXELS, "two source pixels", "1 of a frame, 3 or 4 of a beat"),
@@ -191,20 +206,52 @@ def units() -> str:
 
 
 def area() -> str:
-    """Return the area and the longest path of each unit, as Yosys estimates them."""
+    """Return the area and the longest path of each unit, as Yosys and the published delays of cells estimate them."""
     cells = reported_cells()
     return markdown(
-        "unit | LUT | FF | DSP | BRAM36 | URAM | longest path, ns | clock that it supports, MHz | LUT of a U55C, %",
+        "unit | LUT | FF | DSP | BRAM36 | URAM | path estimate, ns | clock, MHz | LUTs and wires alone (abc9), ns"
+        " | LUT of a U55C, %",
         (
             [
                 f"`{u.name}`",
                 *(f"{cells[u.module][kind]:,g}" for kind in U55C),
+                *_path_range(cells[u.module]),
                 f"{cells[u.module][DELAY] / 1e3:.2f}",
-                f"{1e6 / cells[u.module][DELAY]:.0f}",
                 f"{100 * cells[u.module]['lut'] / U55C['lut']:.1f}",
             ]
             for u in UNITS
+            if u.in_cpp
         ),
+        right=1,
+    )
+
+
+def _path_range(cells: Mapping[str, float]) -> tuple[str, str]:
+    """Return the estimate of a path (ns) and of its clock (MHz), each from the lower end to the upper one."""
+    fast, slow = (cells[end] for end in PATH)
+    return f"{fast / 1e3:.1f} to {slow / 1e3:.1f}", f"{1e6 / slow:.0f} to {1e6 / fast:.0f}"
+
+
+def routed() -> str:
+    """Return clock, cells and worst path of each unit that was routed on an ECP5."""
+    report = json.loads(ROUTED.read_text())
+    rows = (
+        [
+            f"`{row['unit']}`",
+            f"{row['mhz']:.0f}",
+            *(f"{row['cells'][kind]:,}" for kind in ("lut4", "ff", "bram18", "mult18")),
+            f"{row['worst_path']['ns']:.1f}",
+            f"{row['worst_path']['clock_to_output_ns']:.1f}",
+            f"{row['worst_path']['logic_ns']:.1f}",
+            f"{row['worst_path']['wires_ns']:.1f}",
+            f"`{row['worst_path']['from']}` to `{row['worst_path']['to']}`",
+        ]
+        for row in report["units"]
+    )
+    return f"{report['device']}. {report['tool']}.\n\n" + markdown(
+        "module | MHz | LUT4 | FF | RAM of 18 kbit | multipliers | worst path, ns | of it clock to output | logic"
+        " | wires | from register to register",
+        rows,
         right=1,
     )
 
@@ -218,6 +265,8 @@ def sources() -> str:
 
 
 def _cpp(unit: Unit) -> str:
+    if not unit.in_cpp:
+        return ""
     name = Path(unit.folder).name
     return f"[{name}.hpp]({unit.folder}/{name}.hpp)"
 
@@ -545,6 +594,7 @@ TABLES: dict[str, Callable[[], str]] = {
     for table in (
         units,
         area,
+        routed,
         sources,
         image_clocks,
         image_summary,

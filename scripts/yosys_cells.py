@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from headrace.sim.system.card import DELAY, REPORT, U55C
+from headrace.sim.system.card import DELAY, PATH, REPORT, U55C
 
 MODULES = (
     *("decode", "progressive_decoder", "resize", "crop", "scaler", "normalize", "patches", "image_cu"),
@@ -24,10 +24,10 @@ def main() -> int:
         sys.exit(f"yosys_cells: the report has no cells of {', '.join(wrong)}; run the report again")
     with REPORT.open("w", newline="") as file:
         out = csv.writer(file, lineterminator="\n")
-        out.writerow(["module", *U55C, DELAY])
+        out.writerow(["module", *U55C, DELAY, *PATH])
         for name in MODULES:
-            cells = modules[name]["resources"]
-            out.writerow([name, *(f"{cells[kind]}" for kind in U55C), modules[name]["abc9_delay_ps"]])
+            cells, path = modules[name]["resources"], modules[name]["path_ps"]
+            out.writerow([name, *(f"{cells[kind]}" for kind in U55C), modules[name]["abc9_delay_ps"], *path.values()])
     print(f"yosys_cells: wrote {len(MODULES)} modules")
     return 0
 

@@ -1,13 +1,19 @@
 """Write FuseSoC cores, one for each unit. A core lists the unit's files and has targets `lint`, `sim` and one for each
-card."""
+card.
+
+hls/headrace.core is another one, for designs on small boards: image_stream in the configuration `small`.
+"""
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Final
 
 from headrace.bitstreams.platforms import platforms
 from headrace.bitstreams.sources import place
-from headrace.bitstreams.verilate import VERILATE_FLAGS, needed_files
+from headrace.bitstreams.verilate import VERILATE_FLAGS, needed_files, rtl_sources
+
+STREAM: Final = "image_stream"
 
 
 def units(sources: Sequence[Path]) -> list[str]:
@@ -17,30 +23,19 @@ def units(sources: Sequence[Path]) -> list[str]:
 
 def core(unit: str, sources: Sequence[Path], folder: str) -> str:
     """Return the text of a .core file (CAPI2) next to `folder`, which holds the sources as hls/ does."""
-    files = [
-        {f"{folder}/{place(path)}": {"is_include_file": True}} if path.suffix == ".svh" else f"{folder}/{place(path)}"
-        for path in needed_files(unit, sources)
-    ]
-    waivers = [flag for flag in VERILATE_FLAGS if flag.startswith("-W") and flag != "-Wno-fatal"]
-    lint = [*waivers, "--relative-includes", "--assert"]
+    lint = _lint_options()
     clock, reset = ("ap_clk", "ap_rst_n") if unit.endswith("_cu") else ("clk_i", "rst_ni")
     flags = (f"-DUNIT=V{unit}", f"-DCLOCK_PORT={clock}", f"-DRESET_PORT={reset}")
     description = {
         "name": f"headrace:unit:{unit}:0.1.0",
         "description": f"{unit} of Headrace's data-processing unit",
         "filesets": {
-            "rtl": {"files": files, "file_type": "systemVerilogSource"},
+            "rtl": _fileset(unit, sources, f"{folder}/"),
             "sim": {"files": ["scripts/sim_main.cpp"], "file_type": "cppSource"},
         },
         "targets": {
             "default": {"filesets": ["rtl"]},
-            "lint": {
-                "description": "Verilator's warnings, of which there are none",
-                "default_tool": "verilator",
-                "filesets": ["rtl"],
-                "toplevel": unit,
-                "tools": {"verilator": {"mode": "lint-only", "verilator_options": lint}},
-            },
+            "lint": _lint(unit),
             "sim": {
                 "description": "a Verilated model, assertions on, with a clock and nothing to do",
                 "default_tool": "verilator",
@@ -65,4 +60,40 @@ def core(unit: str, sources: Sequence[Path], folder: str) -> str:
             },
         },
     }
+    return _text(description)
+
+
+def stream_core() -> str:
+    """Return the text of hls/headrace.core: image_stream for designs of users, in the configuration `small`."""
+    description = {
+        "name": f"headrace:ip:{STREAM}:0.2.0",
+        "description": "JPEG files from an AXI4-Stream to pixels on another one",
+        "filesets": {"rtl": _fileset(STREAM, rtl_sources(configuration="small"), "")},
+        "targets": {"default": {"filesets": ["rtl"], "toplevel": STREAM}, "lint": _lint(STREAM)},
+    }
+    return _text(description)
+
+
+def _fileset(unit: str, sources: Sequence[Path], folder: str) -> dict[str, Any]:
+    names = [f"{folder}{place(path)}" for path in needed_files(unit, sources)]
+    files = [{name: {"is_include_file": True}} if name.endswith(".svh") else name for name in names]
+    return {"files": files, "file_type": "systemVerilogSource"}
+
+
+def _lint(unit: str) -> dict[str, Any]:
+    return {
+        "description": "Verilator's warnings, of which there are none",
+        "default_tool": "verilator",
+        "filesets": ["rtl"],
+        "toplevel": unit,
+        "tools": {"verilator": {"mode": "lint-only", "verilator_options": _lint_options()}},
+    }
+
+
+def _lint_options() -> list[str]:
+    waivers = [flag for flag in VERILATE_FLAGS if flag.startswith("-W") and flag != "-Wno-fatal"]
+    return [*waivers, "--relative-includes", "--assert"]
+
+
+def _text(description: dict[str, Any]) -> str:
     return "CAPI=2:\n" + json.dumps(description, indent=2) + "\n"  # YAML has JSON within it

@@ -15,6 +15,7 @@ from typing import Any
 
 from headrace.batching.errors import UsageError
 from headrace.bitstreams.build import own_kernels, units_cpp
+from headrace.bitstreams.configurations import FULL, headers_of
 from headrace.bitstreams.hw import check, cores
 from headrace.bitstreams.kernel import KernelSpec, parse_kernels
 from headrace.bitstreams.layout import connections, instances
@@ -76,6 +77,7 @@ class Design:
         cus: Units of each kernel, by name.
         clock_mhz: Clock that the link is asked for.
         slr: Dies of units, by name, that are not on their usual die.
+        configuration: Name of the image units' configuration.
     """
 
     card: Platform
@@ -84,14 +86,20 @@ class Design:
     cus: Mapping[str, int]
     clock_mhz: float = CLOCK_MHZ
     slr: Mapping[str, int] | None = None
+    configuration: str = FULL
 
 
 def own_design(
-    card: Platform, kernel: str, counts: tuple[int, int, int], clock_mhz: float, slr: Mapping[str, int]
+    card: Platform,
+    kernel: str,
+    counts: tuple[int, int, int],
+    clock_mhz: float,
+    slr: Mapping[str, int],
+    configuration: str = FULL,
 ) -> Design:
     """Return the design with so many image, mel and norm units. Raises WrongNumber."""
     xmls, cus = own_kernels(*counts)
-    return Design(card, kernel, tuple(xmls), cus, clock_mhz, slr)
+    return Design(card, kernel, tuple(xmls), cus, clock_mhz, slr, configuration)
 
 
 def write_folder(folder: Path, design: Design, sources: Sequence[Path] | None = None) -> None:
@@ -105,7 +113,7 @@ def write_folder(folder: Path, design: Design, sources: Sequence[Path] | None = 
     Raises:
         UsageError: The folder holds other files, or cannot be written.
     """
-    files = _files(design, rtl_sources() if sources is None else sources)
+    files = _files(design, rtl_sources(configuration=design.configuration) if sources is None else sources)
     _check_replaceable(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -181,6 +189,7 @@ def _files(design: Design, rtl: Sequence[Path]) -> dict[str, bytes]:
         "kernel": design.kernel,
         "kernels": dict(design.cus),
         "clock_mhz": design.clock_mhz,
+        "configuration": design.configuration,
         "card": asdict(design.card),
         "built": False,
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in sorted(texts.items())},
@@ -242,6 +251,12 @@ def _kernel_tcl(xml: bytes, files: Sequence[Path]) -> str:
     )
 
 
+def _include_folders(design: Design) -> list[str]:
+    """Return the include path of the C++ in the folder. Another config.hpp than the usual one comes first."""
+    chosen = headers_of(design.configuration)
+    return [*([_place(chosen)] if chosen else []), "src/include", "src"]
+
+
 def _config(design: Design, by_kernel: Mapping[str, Sequence[Path]]) -> str:
     lines = [
         f"KERNEL = {design.kernel}",
@@ -250,7 +265,7 @@ def _config(design: Design, by_kernel: Mapping[str, Sequence[Path]]) -> str:
         f"PART = {design.card.part}",
         f"VITIS_RELEASE = {design.card.vitis}",
         f"CLOCK_HZ = {round(design.clock_mhz * 1e6)}",
-        "INCLUDES = -Isrc/include -Isrc",
+        f"INCLUDES = {' '.join(f'-I{folder}' for folder in _include_folders(design))}",
         f"SOURCES = {' '.join(dict.fromkeys(_place(path) for files in by_kernel.values() for path in files))}",
         *(f"SOURCES_{name} = {' '.join(map(_place, files))}" for name, files in by_kernel.items()),
     ]

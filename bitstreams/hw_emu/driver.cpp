@@ -141,6 +141,7 @@ class Model {
 
     ~Model() {
         if (top_) top_->final();
+        forget();
     }
 
     void run(const hw_emu_options& options, const hw_emu_range* ranges, size_t range_count,
@@ -217,10 +218,17 @@ class Model {
         Model& model_;
     };
 
+    // Destroys the model. Scopes, which a model for VPI has, look for their context where the thread's pointer is.
+    void forget() {
+        if (!top_) return;
+        Verilated::threadContextp(context_.get());
+        top_.reset();
+    }
+
     void build() {
         reads_.clear();
         writes_.clear();
-        top_.reset();
+        forget();
         context_ = std::make_unique<VerilatedContext>();
         context_->randReset(2);
         context_->randSeed(static_cast<int>(seed_ % 0x7FFFFFFF) + 1);

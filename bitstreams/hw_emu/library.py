@@ -8,12 +8,14 @@ Every library can write waveforms, as that option makes it hardly slower (image_
 import io
 import zipfile
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from headrace.bitstreams.kernel import KernelSpec
-from headrace.bitstreams.verilate import verilate
+from headrace.bitstreams.verilate import compiled, link
 
 FOLDER = Path(__file__).parent
+DRIVER, MESSAGES = FOLDER / "driver.cpp", FOLDER / "messages.hpp"
 # A process may load several libraries, each with a copy of Verilator's runtime. They must not share symbols.
 LIBRARY_FLAGS = ("-fvisibility=hidden", "-fno-gnu-unique")
 METADATA = "kernels.xml"
@@ -29,25 +31,39 @@ def driver_sources() -> list[Path]:
     return sorted(path for path in FOLDER.iterdir() if path.suffix in (".cpp", ".hpp", ".h"))
 
 
-def build_library(
-    spec: KernelSpec, sources: Sequence[Path], library: Path, *, trace: str = "vcd", coverage: bool = False
-) -> None:
+def build_library(spec: KernelSpec, sources: Sequence[Path], library: Path, *, trace: str = "vcd") -> None:
     """Build `library` from the SystemVerilog of a kernel, whose top module has the kernel's name.
 
     A run writes its trace in the format `trace`, which is one of those of `verilate`. Raises BuildError."""
+    with kernel_objects(spec, sources, trace=trace) as objects:
+        link(library, objects.values(), ["-shared"])
+
+
+def kernel_objects(
+    spec: KernelSpec,
+    sources: Sequence[Path],
+    more: Sequence[Path] = (),
+    *,
+    includes: Sequence[Path] = (),
+    trace: str = "vcd",
+    coverage: bool = False,
+    verilate_flags: Sequence[str] = (),
+) -> AbstractContextManager[dict[Path, Path]]:
+    """Compile a kernel's model, the driver and `more` C++ files. See `verilate.compiled`."""
     ports = "".join(
         f"X({port.name.removeprefix('M_AXI_').lower()},{port.data_width})" for port in spec.ports if port.is_master
     )
-    flags = (*LIBRARY_FLAGS, "-include", str(FOLDER / "messages.hpp"))
+    flags = (*LIBRARY_FLAGS, "-include", str(MESSAGES))
     macros = (f"-DHW_EMU_TOP=V{spec.name}", f'-DHW_EMU_HEADER="V{spec.name}.h"', f"-DHW_EMU_PORTS(X)={ports}")
-    verilate(
+    return compiled(
         spec.name,
         sources,
-        [FOLDER / "driver.cpp"],
-        library,
+        [DRIVER, *more],
+        includes=includes,
         trace=trace,
         coverage=coverage,
         compile_flags=(*flags, *macros),
+        verilate_flags=verilate_flags,
     )
 
 

@@ -4,6 +4,10 @@ The netlist is one flat module of Yosys's `write_json`. Yosys's own `ltp -noff` 
 every output, so that a path enters an adder at its highest bit and leaves at its lowest. It does not know Xilinx's
 flip-flops either. This module connects only those pins that a signal passes within a clock.
 
+The delay of a path is an estimate with a fast and a slow end. It has the clock-to-output of the cell where the path
+starts, the cells and wires on it, and the setup of the cell where it ends (delays.py). A wire within a slice has no
+delay: from a LUT to a multiplexer or a carry chain, within a carry chain, and from these to a register's data.
+
 How cells count
 - LUT: each LUT1 to LUT6 counts one, although two small ones may share a place on the card. Each inverter counts one.
   LUT RAM and shift registers count the LUTs that they occupy (RAM32M16: 8, SRL16E: 1). A carry chain takes its sums
@@ -14,9 +18,12 @@ How cells count
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, NamedTuple
+
+from headrace.bitstreams.resources import delays
+from headrace.bitstreams.resources.delays import NONE, WIRE, Range, same
 
 # LUTs (all in SLICEM) of each distributed RAM and shift register: UG574, chapter 2, tables of RAM and SRL.
 MEMORY_LUTS = {
@@ -44,13 +51,33 @@ BLOCK_RAMS = {"RAMB36E2": 1.0, "RAMB18E2": 0.5}
 SYNCHRONOUS = (*FLIP_FLOPS, *BLOCK_RAMS, "URAM288")  # no path passes them within a clock
 MUXES = ("MUXF7", "MUXF8", "MUXF9")
 
-# Weight of each kind of step: roughly how many LUTs with their wires take as long. The weights only put paths in order;
-# the report has the counts.
-WEIGHTS = {"lut": 1.0, "lutram": 1.0, "inverter": 0.0, "carry": 0.5, "carry_on": 0.1, "mux": 0.3, "dsp": 4.0}
-START_WEIGHTS = {"RAMB36E2": 2.0, "RAMB18E2": 2.0, "URAM288": 3.0}  # clock to output without an output register
+CLOCKS: Final = ("C", "CLK", "CLKARDCLK", "CLKBWRCLK", "WCLK")
+IN_SLICE: Final = re.compile(r"LUT[1-6]|INV|CARRY4|MUXF[789]|RAM\d.*|SRL.*")  # cells whose output may stay in a slice
 
 Bit = int | str  # a bit of a connection; strings are constants
-Arc = tuple[int, str]  # the bit that an arc comes from, and its kind of step in WEIGHTS
+
+
+class Arc(NamedTuple):
+    """A way to a bit within a clock: from which bit, by which kind of cell, and the delay of wire and cell."""
+
+    source: int
+    kind: str  # lut, lutram, inverter, carry, carry_on, mux, dsp; clock: from the clock of a LUT RAM
+    delay: Range
+
+
+class Start(NamedTuple):
+    """The name of the cell or port that launches a bit, and its clock-to-output."""
+
+    name: str
+    delay: Range
+
+
+class End(NamedTuple):
+    """A bit that a register, memory or port takes, its name, and the delay of wire and setup."""
+
+    bit: int
+    name: str
+    delay: Range
 
 
 class LoopError(Exception):
@@ -70,15 +97,29 @@ class Path:
     carry_cells: int  # all CARRY4 on the path
     muxes: int  # MUXF7 to MUXF9
     dsps: int  # multipliers without a register inside
-    weight: float
+    fast_ps: int  # the two ends of the estimated delay
+    slow_ps: int
     via: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class _Graph:
     arcs: dict[int, list[Arc]] = field(default_factory=dict)  # the arcs that drive a bit within a clock
-    starts: dict[int, tuple[str, str]] = field(default_factory=dict)  # name and type of the cell that launches a bit
-    ends: list[tuple[int, str]] = field(default_factory=list)
+    starts: dict[int, Start] = field(default_factory=dict)
+    ends: list[End] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The longest paths of a module: the slowest into each of some signals, slowest first.
+
+    `max_luts` is the largest number of LUTs on any path. `fast_ps` and `slow_ps` are the greatest delays of any path,
+    at either end of the estimate."""
+
+    paths: list[Path]
+    max_luts: int
+    fast_ps: int
+    slow_ps: int
 
 
 def count_cells(module: Mapping[str, Any]) -> dict[str, float]:
@@ -148,94 +189,101 @@ def group_name(name: str) -> str:
     return re.sub(r"(\[\d+\])+.*$", "", name) if not name.startswith("$") else name
 
 
-def longest_paths(module: Mapping[str, Any], count: int = 8) -> tuple[list[Path], int]:
-    """Return the heaviest path into each of the `count` worst signals, heaviest first, and the largest number of LUTs
-    on a path.
-
-    Raises LoopError."""
+def longest_paths(module: Mapping[str, Any], count: int = 8) -> Timing:
+    """Return the slowest path into each of the `count` worst signals. Raises LoopError."""
     names = _names(module)
     graph = _graph(module, names)
-    weights, back = _heaviest(graph, WEIGHTS, START_WEIGHTS, names)
-    levels, _ = _heaviest(graph, {"lut": 1.0, "lutram": 1.0}, {}, names)
-    max_luts = max((levels[bit] for bit, _ in graph.ends if bit in levels), default=0.0)
+    slow, back = _latest(graph, lambda delay: delay.slow, names)
+    fast, _ = _latest(graph, lambda delay: delay.fast, names)
+    levels = _levels(graph, slow)
+    ends = [end for end in graph.ends if end.bit in slow]
     paths: list[Path] = []
     seen: set[str] = set()
-    for bit, end in sorted(graph.ends, key=lambda one: (-weights.get(one[0], 0.0), one[1])):
-        group = group_name(end.partition(" (")[0])
-        if group in seen or bit not in weights:
+    for end in sorted(ends, key=lambda end: (-slow[end.bit] - end.delay.slow, end.name)):
+        group = group_name(end.name.partition(" (")[0])
+        if group in seen:
             continue
         seen.add(group)
-        paths.append(_walk(bit, end, graph, weights, back, names))
+        paths.append(_walk(end, graph, back, names))
         if len(paths) == count:
             break
-    return paths, int(max_luts)
+    return Timing(
+        paths,
+        max((levels[end.bit] for end in ends), default=0),
+        max((fast[end.bit] + end.delay.fast for end in ends), default=0),
+        max((slow[end.bit] + end.delay.slow for end in ends), default=0),
+    )
 
 
-def _walk(
-    bit: int,
-    end: str,
-    graph: _Graph,
-    weights: Mapping[int, float],
-    back: Mapping[int, Arc],
-    names: Mapping[Bit, str],
-) -> Path:
+def _walk(end: End, graph: _Graph, back: Mapping[int, Arc], names: Mapping[Bit, str]) -> Path:
     kinds: Counter[str] = Counter()
     via: list[str] = []
-    weight, goal = weights[bit], bit
+    bit, delay = end.bit, end.delay
     while bit in back:
         name = names.get(bit, "$")
-        if bit != goal and not name.startswith("$"):
+        if bit != end.bit and not name.startswith("$"):
             via.append(name)
-        bit, kind = back[bit]
-        kinds[kind] += 1
-    start = graph.starts.get(bit, (names.get(bit, "?"), ""))[0]
+        arc = back[bit]
+        kinds[arc.kind] += 1
+        bit, delay = arc.source, delay.plus(arc.delay)
+    start = graph.starts.get(bit, Start(names.get(bit, "?"), NONE))
+    delay = delay.plus(start.delay)
     return Path(
-        start=start,
-        end=end,
+        start=start.name,
+        end=end.name,
         luts=kinds["lut"] + kinds["lutram"],
         carries=kinds["carry"],
         carry_cells=kinds["carry"] + kinds["carry_on"],
         muxes=kinds["mux"],
         dsps=kinds["dsp"],
-        weight=round(weight, 1),
+        fast_ps=delay.fast,
+        slow_ps=delay.slow,
         via=tuple(reversed(via)),
     )
 
 
-def _heaviest(
-    graph: _Graph,
-    step: Mapping[str, float],
-    start: Mapping[str, float],
-    names: Mapping[Bit, str],
-) -> tuple[dict[int, float], dict[int, Arc]]:
-    """Return the weight of the heaviest path to each bit, and the last step of that path."""
-    weights = {bit: start.get(kind, 0.0) for bit, (_, kind) in graph.starts.items()}
+def _latest(
+    graph: _Graph, side: Callable[[Range], int], names: Mapping[Bit, str]
+) -> tuple[dict[int, int], dict[int, Arc]]:
+    """Return when each bit has its value at one side of the delays, and the last step of the path that decides it.
+
+    The keys of the first result are in an order in which each bit comes after its sources. Raises LoopError."""
+    times = {bit: side(start.delay) for bit, start in graph.starts.items()}
     back: dict[int, Arc] = {}
     open_bits: set[int] = set()
-    for goal in (bit for bit, _ in graph.ends):
+    for goal in (end.bit for end in graph.ends):
         stack = [goal]
         while stack:
             bit = stack[-1]
-            if bit in weights:
+            if bit in times:
                 stack.pop()
                 continue
             arcs = graph.arcs.get(bit)
             if arcs is None:  # the bit has no driver
-                weights[bit] = 0.0
+                times[bit] = 0
                 continue
-            missing = [source for source, _ in arcs if source not in weights]
+            missing = [arc.source for arc in arcs if arc.source not in times]
             if not missing:
-                best = max(arcs, key=lambda arc: weights[arc[0]] + step.get(arc[1], 0.0), default=None)
+                best = max(arcs, key=lambda arc: times[arc.source] + side(arc.delay), default=None)
                 if best is not None:
                     back[bit] = best
-                weights[bit] = weights[best[0]] + step.get(best[1], 0.0) if best else 0.0
+                times[bit] = times[best.source] + side(best.delay) if best else 0
                 open_bits.discard(bit)
                 continue
-            if bit in open_bits:  # reached again before the weights of its sources were known
+            if bit in open_bits:  # reached again before the times of its sources were known
                 raise LoopError(f"combinational loop through {_on_loop(bit, graph, names)}")
             open_bits.add(bit)
             stack.extend(missing)
-    return weights, back
+    return times, back
+
+
+def _levels(graph: _Graph, order: Mapping[int, int]) -> dict[int, int]:
+    """Return the largest number of LUTs on a path to each bit. In `order`, each bit comes after its sources."""
+    levels: dict[int, int] = {}
+    for bit in order:
+        arcs = graph.arcs.get(bit, ()) if bit not in graph.starts else ()
+        levels[bit] = max((levels[arc.source] + (arc.kind in ("lut", "lutram")) for arc in arcs), default=0)
+    return levels
 
 
 def _on_loop(bit: int, graph: _Graph, names: Mapping[Bit, str]) -> str:
@@ -246,10 +294,10 @@ def _on_loop(bit: int, graph: _Graph, names: Mapping[Bit, str]) -> str:
         name = names.get(source, "$")
         if not name.startswith("$"):
             return name
-        for other, _ in graph.arcs.get(source, ()):
-            if other not in seen:
-                seen.add(other)
-                queue.append(other)
+        for arc in graph.arcs.get(source, ()):
+            if arc.source not in seen:
+                seen.add(arc.source)
+                queue.append(arc.source)
     return names.get(bit, str(bit))
 
 
@@ -289,42 +337,69 @@ def _cell_name(name: str) -> str:
 
 def _graph(module: Mapping[str, Any], names: Mapping[Bit, str]) -> _Graph:
     graph = _Graph()
+    in_slice = {
+        bit
+        for cell in module["cells"].values()
+        if IN_SLICE.fullmatch(cell["type"])
+        for pin, bits in cell["connections"].items()
+        if cell["port_directions"][pin] == "output"
+        for bit in bits
+    }
     for name, port in module["ports"].items():
         for index, bit in enumerate(port["bits"]):
             if isinstance(bit, int):
                 label = f"{name}[{index}]" if len(port["bits"]) > 1 else name
                 if port["direction"] == "input":
-                    graph.starts[bit] = (f"{label} (input)", "port")
+                    graph.starts[bit] = Start(f"{label} (input)", delays.clock_to_output("port"))
                 else:
-                    graph.ends.append((bit, f"{label} (output)"))
-    for name, cell in module["cells"].items():
-        _add_cell(graph, name, cell, names)
+                    graph.ends.append(End(bit, f"{label} (output)", NONE))
+    for number, (name, cell) in enumerate(module["cells"].items()):
+        _add_cell(graph, number, name, cell, names, in_slice)
     return graph
 
 
-def _add_cell(graph: _Graph, name: str, cell: Mapping[str, Any], names: Mapping[Bit, str]) -> None:
+def _add_cell(
+    graph: _Graph, number: int, name: str, cell: Mapping[str, Any], names: Mapping[Bit, str], in_slice: set[Bit]
+) -> None:
     kind, pins, directions = cell["type"], cell["connections"], cell["port_directions"]
     if kind == "$scopeinfo":
         return
-    arcs: dict[int, list[Arc]] = defaultdict(list)
-    for out, source, step in _steps(cell):
-        arcs[out]  # makes an entry: the bit has a driver, even if that is a constant
-        if isinstance(source, int):
-            arcs[out].append((source, step))
-    graph.arcs.update(arcs)
-    through = {source for sources in arcs.values() for source, _ in sources}
     if kind in FLIP_FLOPS:
         own = names.get(pins["Q"][0], f"${name}")
     else:
         own = _cell_name(name) if not name.startswith("$") else f"{kind} {name}"
+    start = Start(own, delays.clock_to_output(kind, registered=_output_registered(cell)))
+    arcs: dict[int, list[Arc]] = defaultdict(list)
+    for out, source, step, delay in _steps(cell, in_slice):
+        arcs[out]  # makes an entry: the bit has a driver, even if that is a constant
+        if isinstance(source, int):
+            arcs[out].append(Arc(source, step, delay))
+    through = {arc.source for ways in arcs.values() for arc in ways}
+    if kind in MEMORY_LUTS:  # what is written appears at the output, too
+        clock = -1 - number  # a bit of its own for the clock of this cell
+        graph.starts[clock] = start
+        for ways in arcs.values():
+            ways.append(Arc(clock, "clock", NONE))
+    graph.arcs.update(arcs)
     for pin, bits in pins.items():
         for bit in bits:
             if not isinstance(bit, int):
                 continue
             if directions[pin] == "output" and bit not in arcs:
-                graph.starts[bit] = (own, kind)
-            elif directions[pin] == "input" and bit not in through and pin not in ("C", "CLK", "CLKARDCLK", "WCLK"):
-                graph.ends.append((bit, _end_name(own, kind, pin)))
+                graph.starts[bit] = start
+            elif directions[pin] == "input" and bit not in through and pin not in CLOCKS:
+                wire = NONE if pin == "D" and bit in in_slice else WIRE
+                graph.ends.append(End(bit, _end_name(own, kind, pin), wire.plus(delays.setup(kind, pin))))
+
+
+def _output_registered(cell: Mapping[str, Any]) -> bool:
+    """Return whether a memory has its output register on. A memory of two read ports counts by the one without."""
+    values = [
+        cell["parameters"][name]
+        for name in ("DOA_REG", "DOB_REG", "OREG_A", "OREG_B")
+        if name in cell.get("parameters", {})
+    ]
+    return bool(values) and all(value == "TRUE" or value.endswith("1") for value in values)
 
 
 def _end_name(own: str, kind: str, pin: str) -> str:
@@ -334,13 +409,16 @@ def _end_name(own: str, kind: str, pin: str) -> str:
     return f"{own} ({kind} {pin})"
 
 
-def _steps(cell: Mapping[str, Any]) -> Iterator[tuple[int, Bit, str]]:
-    """Yield (output, input, kind of step) for each pair of pins of a cell that a signal passes within a clock."""
+Step = tuple[int, Bit, str, Range]  # output, input, kind of Arc, delay
+
+
+def _steps(cell: Mapping[str, Any], in_slice: set[Bit]) -> Iterator[Step]:
+    """Yield a step for each pair of pins of a cell that a signal passes within a clock."""
     kind, pins = cell["type"], cell["connections"]
     if kind in SYNCHRONOUS:
         return
     if kind == "CARRY4":
-        yield from _carry_steps(pins)
+        yield from _carry_steps(pins, in_slice)
         return
     if kind == "DSP48E2":
         yield from _dsp_steps(cell)
@@ -357,8 +435,21 @@ def _steps(cell: Mapping[str, Any]) -> Iterator[tuple[int, Bit, str]]:
             if kind in MEMORY_LUTS and not _reads(in_pin, out_pin):
                 continue
             for out in pins.get(out_pin, ()):
-                for source in pins.get(in_pin, ()):
-                    yield out, source, step
+                for index, source in enumerate(pins.get(in_pin, ())):
+                    yield out, source, step, _through(kind, in_pin, index)
+
+
+def _through(kind: str, pin: str, index: int) -> Range:
+    """Return the delay of a LUT, LUT RAM or multiplexer from bit `index` of an input, with the wire to it."""
+    if kind == "INV":  # becomes a part of the LUTs that follow
+        return NONE
+    if kind in MUXES:
+        return WIRE.plus(same(delays.MUX_SELECT[kind])) if pin == "S" else same(delays.MUX_DATA[kind])
+    if kind in MEMORY_LUTS:
+        digit = re.search(r"\d+$", pin)
+        address = int(digit[0]) if digit else index
+        return WIRE.plus(same(delays.LUT_PINS[min(address, 5)]))
+    return WIRE.plus(same(delays.lut(int(kind[-1]), int(pin[-1]))))
 
 
 def _reads(address: str, data: str) -> bool:
@@ -369,19 +460,22 @@ def _reads(address: str, data: str) -> bool:
     return address.startswith("DPRA") == (data == "DPO")
 
 
-def _carry_steps(pins: Mapping[str, list[Bit]]) -> Iterator[tuple[int, Bit, str]]:
-    for index in range(4):
-        for pin, data_up_to in (("O", index), ("CO", index + 1)):
-            out = pins[pin][index] if index < len(pins.get(pin, ())) else None
+def _carry_steps(pins: Mapping[str, list[Bit]], in_slice: set[Bit]) -> Iterator[Step]:
+    for pin, by_s, by_di in (
+        ("O", delays.CARRY_S_TO_O, delays.CARRY_DI_TO_O),
+        ("CO", delays.CARRY_S_TO_CO, delays.CARRY_DI_TO_CO),
+    ):
+        for index, out in enumerate(pins.get(pin, ())):
             if not isinstance(out, int):
                 continue
-            yield out, pins["CI"][0], "carry_on"
-            yield out, pins["CYINIT"][0], "carry"
-            for source in (*pins["S"][: index + 1], *pins["DI"][:data_up_to]):
-                yield out, source, "carry"
+            yield out, pins["CI"][0], "carry_on", same(delays.CARRY_CI[pin][index])
+            yield out, pins["CYINIT"][0], "carry", WIRE.plus(same(delays.CARRY_START[pin][index]))
+            for sources, times in ((pins["S"], by_s[index]), (pins["DI"], by_di[index])):
+                for source, delay in zip(sources, times, strict=False):
+                    yield out, source, "carry", same(delay) if source in in_slice else WIRE.plus(same(delay))
 
 
-def _dsp_steps(cell: Mapping[str, Any]) -> Iterator[tuple[int, Bit, str]]:
+def _dsp_steps(cell: Mapping[str, Any]) -> Iterator[Step]:
     pins, parameters = cell["connections"], cell["parameters"]
 
     def registered(name: str) -> bool:
@@ -397,5 +491,6 @@ def _dsp_steps(cell: Mapping[str, Any]) -> Iterator[tuple[int, Bit, str]]:
             continue
         for out in pins.get(out_pin, ()):
             for in_pin in open_pins:
+                delay = delays.DSP if in_pin in "AB" else delays.DSP_ADDER
                 for source in pins.get(in_pin, ()):
-                    yield out, source, "dsp"
+                    yield out, source, "dsp", WIRE.plus(delay)

@@ -2,8 +2,8 @@
 
 Yosys makes the estimate. It is not the vendor's tool: it places nothing, puts no two small LUTs in one place, and
 leaves the registers around an UltraScale+ multiplier outside it. So the numbers of LUTs and flip-flops are rather too
-high. A delay is abc9's estimate, with the 7-series timing that Yosys has and without multipliers. It is never a clock
-rate.
+high. The delay of a path is an estimate, a range from published delays of cells (delays.py). abc9's own delay, of
+LUTs and wires only, is in the report too. None of them is a clock rate.
 """
 
 import contextlib
@@ -19,13 +19,15 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from headrace.bitstreams.errors import BuildError, MissingExtra
-from headrace.bitstreams.resources import netlist, synthesis
+from headrace.bitstreams.resources import delays, netlist, synthesis
 from headrace.bitstreams.sources import place
 from headrace.bitstreams.verilate import instantiated, needed_files, rtl_sources
 from headrace.bitstreams.whole_file import replacing
@@ -61,6 +63,21 @@ UNITS = (*IMAGE_UNITS, *AUDIO_UNITS)
 OnStep = Callable[[str, int, int, str], None]  # unit, step, of how many, name of the step
 
 
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A program that runs in a process of its own and says in JSON lines how far it is, as synthesis.py does."""
+
+    name: str  # of its files in the cache
+    verb: str  # what a broken module does not
+    work: str
+    packages: tuple[str, ...]  # whose versions the result depends on
+    code: tuple[ModuleType, ...]  # on which it depends; the last one is run
+    steps: int
+
+
+SYNTHESIS = Tool("report", "synthesise", "synthesis", ("pyosys",), (delays, netlist, synthesis), synthesis.STEP_COUNT)
+
+
 def resource_report(
     cache: Path,
     *,
@@ -79,25 +96,11 @@ def resource_report(
     tops = [unit for unit in units if any(file.stem == unit for file in files)]
     parts = {part: top for top in reversed(tops) for part in parts_of(top, files) if part not in tops}
     names = [*tops, *parts]
-    children = _Children()
-
-    def one(name: str) -> dict[str, Any]:
-        try:
-            return measure(name, files, cache, on_step=on_step, children=children)
-        except BuildError as error:
-            return {"error": str(error)}
-
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        try:
-            measured = dict(zip(names, threads.map(one, names), strict=True))
-        except BaseException:  # Ctrl-C, for example: the threads end when their processes have ended
-            children.kill_all()
-            threads.shutdown(wait=False, cancel_futures=True)
-            raise
+    measured = measure_all(names, files, cache, on_step=on_step)
     cus = math.ceil(TARGET_IMAGES_PER_S * cycles_per_image / (CLOCK_MHZ * 1e6))
     ordered = [name for top in tops for name in (top, *(part for part in parts if parts[part] == top))]
     return {
-        "tool": f"Yosys {_version('pyosys')}, read_slang, synth_xilinx {synthesis.OPTIONS}",
+        "tool": f"Yosys {installed_version('pyosys')}, read_slang, synth_xilinx {synthesis.OPTIONS}",
         "card": {"name": "Alveo U55C", **U55C},
         "clock_mhz": CLOCK_MHZ,
         "cycles_per_image": cycles_per_image,
@@ -137,33 +140,59 @@ def parts_of(top: str, files: Sequence[Path]) -> list[str]:
     return list(dict.fromkeys(name for name in instantiated(top_file) if name in modules))
 
 
+def measure_all(
+    names: Sequence[str],
+    files: Sequence[Path],
+    cache: Path,
+    *,
+    tool: Tool = SYNTHESIS,
+    on_step: OnStep = lambda *_: None,
+) -> dict[str, dict[str, Any]]:
+    """Return the result of `measure` for each module, or {"error": text} where it failed. They run in parallel."""
+    children = _Children()
+
+    def one(name: str) -> dict[str, Any]:
+        try:
+            return measure(name, files, cache, tool=tool, on_step=on_step, children=children)
+        except BuildError as error:
+            return {"error": str(error)}
+
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        try:
+            return dict(zip(names, threads.map(one, names), strict=True))
+        except BaseException:  # Ctrl-C, for example: the threads end when their processes have ended
+            children.kill_all()
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
 def measure(
     name: str,
     files: Sequence[Path],
     cache: Path,
     *,
+    tool: Tool = SYNTHESIS,
     on_step: OnStep = lambda *_: None,
     children: "_Children | None" = None,
 ) -> dict[str, Any]:
-    """Return the synthesis result of module `name` from these files, from `cache` if it is there. Raises BuildError."""
+    """Return the tool's result for module `name` from these files, from `cache` if it is there. Raises BuildError."""
     files = needed_files(name, files)
-    own_code = [Path(str(module.__file__)) for module in (netlist, synthesis)]
-    digest = hashlib.sha256(f"{name} {_version('pyosys')}".encode())
-    for file in [*files, *own_code]:
+    digest = hashlib.sha256(" ".join([name, *map(installed_version, tool.packages)]).encode())
+    for file in [*files, *(Path(str(module.__file__)) for module in tool.code)]:
         digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
-    kept = cache / f"report-{name}-{digest.hexdigest()[:16]}.json"
+    kept = cache / f"{tool.name}-{name}-{digest.hexdigest()[:16]}.json"
     try:
         result: dict[str, Any] = json.loads(kept.read_text())
-        on_step(name, synthesis.STEP_COUNT, synthesis.STEP_COUNT, "from cache")
+        on_step(name, tool.steps, tool.steps, "from cache")
         return result
     except (OSError, ValueError):
         pass  # no result yet, or an incomplete file
-    with tempfile.TemporaryDirectory(prefix="headrace-report-") as folder:
-        result = _synthesise(name, files, Path(folder) / "yosys.log", children or _Children(), on_step)
-    on_step(name, synthesis.STEP_COUNT, synthesis.STEP_COUNT, "done")
+    with tempfile.TemporaryDirectory(prefix=f"headrace-{tool.name}-") as folder:
+        result = _run(name, files, Path(folder) / "tool.log", tool, children or _Children(), on_step)
+    on_step(name, tool.steps, tool.steps, "done")
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        for old in cache.glob(f"report-{name}-*.json"):
+        for old in cache.glob(f"{tool.name}-{name}-*.json"):
             old.unlink(missing_ok=True)
         with replacing(kept) as partial:
             partial.write_text(json.dumps(result))
@@ -206,8 +235,10 @@ class _Children:
                 self.kill(process)
 
 
-def _synthesise(name: str, files: Sequence[Path], log: Path, children: _Children, on_step: OnStep) -> dict[str, Any]:
-    process = children.start([sys.executable, "-m", synthesis.__name__, name, str(log), *map(str, files)])
+def _run(
+    name: str, files: Sequence[Path], log: Path, tool: Tool, children: _Children, on_step: OnStep
+) -> dict[str, Any]:
+    process = children.start([sys.executable, "-m", tool.code[-1].__name__, name, str(log), *map(str, files)])
     late = threading.Event()
 
     def stop() -> None:
@@ -232,11 +263,13 @@ def _synthesise(name: str, files: Sequence[Path], log: Path, children: _Children
             children.kill(process)
         process.wait()
     if late.is_set():
-        raise BuildError(f"{name}: synthesis took more than {TIME_LIMIT_S} s")
+        raise BuildError(f"{name}: {tool.work} took more than {TIME_LIMIT_S} s")
     if process.returncode < 0:
-        raise BuildError(f"{name}: synthesis was ended by signal {-process.returncode} (9: perhaps too little memory)")
+        raise BuildError(
+            f"{name}: {tool.work} was ended by signal {-process.returncode} (9: perhaps too little memory)"
+        )
     if result is None or process.returncode != 0:
-        raise BuildError(f"{name} does not synthesise:\n{_errors(log, complaint)}")
+        raise BuildError(f"{name} does not {tool.verb}:\n{_errors(log, complaint)}")
     return result
 
 
@@ -254,7 +287,8 @@ def _errors(log: Path, complaint: str) -> str:
     return "\n".join(shown[:20] or complaint.splitlines()[-5:] or lines[-5:])
 
 
-def _version(package: str) -> str:
+def installed_version(package: str) -> str:
+    """Return the version of a package, or "unknown" if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

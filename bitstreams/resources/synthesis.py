@@ -19,6 +19,7 @@ from typing import Any
 
 from headrace.bitstreams.resources.netlist import (
     LoopError,
+    Timing,
     count_cells,
     flip_flops_by_name,
     group_name,
@@ -74,15 +75,16 @@ def synthesise(top: str, sources: list[str], log: Path, say: Any) -> dict[str, A
     text = log.read_text(errors="replace")
     warnings = _warnings(text, final)
     try:
-        paths, max_luts = longest_paths(final)
+        timing = longest_paths(final)
     except LoopError as error:
-        paths, max_luts = [], 0
+        timing = Timing([], 0, 0, 0)
         warnings.append(str(error))
     memories = _memories(taken["map_dsp"], taken["map_memory"], final, text)
     return {
         "resources": count_cells(final),
-        "longest_paths": [asdict(path) for path in paths],
-        "most_luts_on_a_path": max_luts,
+        "longest_paths": [asdict(path) for path in timing.paths],
+        "most_luts_on_a_path": timing.max_luts,
+        "path_ps": {"fast": timing.fast_ps, "slow": timing.slow_ps},
         "abc9_delay_ps": _abc9_delay(text),
         "memories": memories,
         "soft_multipliers": _soft_multipliers(taken["coarse"]),

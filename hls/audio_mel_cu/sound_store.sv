@@ -158,7 +158,7 @@ module sound_store
 
   // ---- The pipeline: all of it moves, or stands while axi_write has no room ----
   // Values, then the bands' sums. 1: magnitude. 2, 3, 4: normalised to a float's mantissa; squared,
-  // the sums read. 5: packed; the sums written.
+  // the sums read in 3 and registered in 4. 5: packed; the sums written.
   logic        s0_valid, s1_valid_q, s2_valid_q, s3_valid_q, s4_valid_q, word_valid_q;
   logic [6:0]  band_q, s1_band_q, s2_band_q, s3_band_q, s4_band_q;
   logic        first_q, s1_first_q, s2_first_q, s3_first_q, s4_first_q;  // of its band
@@ -255,7 +255,7 @@ module sound_store
   logic [30:0]        s2_high_q;    // and times the upper ones
   logic [46:0]        s3_square_q, s4_square_q;
   logic signed [23:0] s2_value_q, s3_value_q, s4_value_q;
-  logic [101:0]       s4_sums_of_q;  // {squares, values}
+  logic [101:0]       s3_sums_of_q, s4_sums_of_q;  // {squares, values}
   logic [61:0]        squares;
   logic signed [39:0] total;
 
@@ -268,7 +268,8 @@ module sound_store
       s3_value_q  <= s2_value_q;
       s4_square_q <= s3_counts_q ? s3_square_q : '0;
       s4_value_q  <= s3_counts_q ? s3_value_q : '0;
-      s4_sums_of_q <= sums[s3_band_q];
+      s3_sums_of_q <= sums[s2_band_q];  // four places ahead at least is the same band
+      s4_sums_of_q <= s3_sums_of_q;
     end
   end
 

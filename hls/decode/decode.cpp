@@ -98,7 +98,7 @@ void entropy(hls::stream<TableWrite>& writes, hls::stream<Scan>& scans, hls::str
     scans_out.write(scan);
     workspace_needed = scan.workspace_bytes;
     unsigned status = scan.status;
-    if (status == STATUS_OK && scan.several) {
+    if (PROGRESSIVE && status == STATUS_OK && scan.several) {
         status = decode_scans(writes, scans, tokens, scan, wanted, tables, workspace_in, workspace_out, coefficients);
     } else if (status == STATUS_OK) {
         const Layout layout = layout_of(scan);

@@ -14,7 +14,7 @@
 //             16-bit DQT, tables defined again, any APPn. A file without DHT, as a frame of Motion JPEG, has the
 //             standard's Huffman tables 0 and 1, each where it is used and not defined. Skipped without a status:
 //             bytes before a marker that are none, FF 00 too, and bytes 0 between the last MCU and the marker behind.
-// Limits      8192 pixels wide, less for some factors (sampling_status in jpeg_parser.cpp); 65500 high, which is
+// Limits      MAX_WIDTH pixels wide, less for some factors (sampling_status in jpeg_parser.cpp); 65500 high, which is
 //             libjpeg's limit: beyond it OpenCV has no pixels either.
 // Throughput  Design targets, read off the loops; nobody has synthesised this. Per clock: one byte of the
 //             file, one Huffman symbol (two clocks for a code of more than 9 bits), a column and a row of a block

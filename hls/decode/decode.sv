@@ -9,27 +9,29 @@
 // in memory.
 //
 // Interface   `start_i` with `jpeg_bytes_i`, stable until `busy_o` falls; words of the file, byte 0
-//             in bits 7..0, of which it may leave some; out come one frame_t and its beats, see
+//             in bits 7..0, of which it may leave some; byte_reader says how `word_end_i` ends a
+//             file of unknown length. Out come one frame_t and its source beats, see
 //             headrace_pkg.sv. `busy_o` falls when all of that has left and no more words are
 //             wanted. `sized_o` rises when the frame header has been read, and stands until the
 //             next start; nothing is decoded before `window_valid_i`. The beats are those of the
 //             window, see render. What lies behind the last MCU row that they need is not looked
-//             at.
+//             at; blocks beside it are not transformed, see block_window.
 // Workspace   `workspace_bytes_i` from `workspace_i` on, which is 128-byte aligned, stable as
 //             `jpeg_bytes_i` is; with 0 bytes files of several scans are refused.
 //             `workspace_needed_o` says how many bytes the file needs, 0 for one of one scan, from
 //             before its frame until the next start. It is read and written over AXI4, whose
 //             readers and writers take data and answers as they come. Start only while
 //             `workspace_idle_o`: after a reset reads may be under way.
-// Throughput  one Huffman symbol a clock, two pixels a clock behind it; the row memories let the
-//             one run ahead of the other by as many MCU rows as fit, so that an image takes about
-//             the longer of the two.
+// Throughput  one Huffman symbol a clock or two, SourcePixels a clock behind it; the row memories
+//             let the one run ahead of the other by as many MCU rows as fit, so that an image takes
+//             about the longer of the two.
 // Latency     headers at one byte a clock, the first MCU row's symbols, then about 60 clocks to the
 //             first pixels.
 // Bad input   ends in one of the status codes 1 to 14, in a number of clocks bounded by the file's
 //             and the image's size.
 module decode
   import headrace_pkg::*;
+  import config_pkg::Progressive;
   import progressive_pkg::BlockBits;
 (
   input  logic           clk_i,
@@ -45,6 +47,8 @@ module decode
   output decode_events_t events_o,
 
   input  logic [127:0]   word_i,
+  input  logic           word_end_i,
+  input  logic [4:0]     word_bytes_i,
   input  logic           word_valid_i,
   output logic           word_ready_o,
 
@@ -58,7 +62,7 @@ module decode
   output logic           frame_valid_o,
   input  logic           frame_ready_i,
 
-  output beat_t          beat_o,
+  output source_beat_t   beat_o,
   output logic           beat_valid_o,
   input  logic           beat_ready_i,
 
@@ -115,7 +119,7 @@ module decode
     .header_o         (events_o.header),
     .sized_o,
     .stop_i           (stop),
-    .word_i, .word_valid_i, .word_ready_o,
+    .word_i, .word_end_i, .word_bytes_i, .word_valid_i, .word_ready_o,
     .quant_we_o       (quant_we),
     .quant_latch_o    (quant_latch),
     .quant_table_o    (quant_table),
@@ -196,9 +200,11 @@ module decode
     .ready_i(token_ready)
   );
 
-  logic entropy_symbol, entropy_waits, entropy_is_held, bands_symbol, bands_wait, bands_are_held;
+  logic entropy_symbol, entropy_second, entropy_waits, entropy_is_held;
+  logic bands_symbol, bands_wait, bands_are_held;
   always_ff @(posedge clk_i) begin
     events_o.symbol         <= entropy_symbol || bands_symbol;
+    events_o.second         <= entropy_second;
     events_o.wait_data      <= entropy_waits || bands_wait;
     events_o.wait_transform <= entropy_is_held || bands_are_held;
   end
@@ -221,61 +227,92 @@ module decode
     .stop_o             (stop),
     .busy_o             (entropy_busy),
     .symbol_o           (entropy_symbol),
+    .second_o           (entropy_second),
     .wait_data_o        (entropy_waits),
     .wait_transform_o   (entropy_is_held)
   );
 
   // ---- Files of several scans ----
-  logic reads_idle, arvalid, arready, rvalid;
+  logic reads_idle;
 
-  progressive_decoder u_bands (
-    .clk_i, .rst_ni,
-    .workspace_i,
-    .huffman_i          (huffman),
-    .huffman_valid_i    (huffman_valid && huffman_ready),
-    .huffman_ready_o    (bands_huffman_ready),
-    .mcus_i             (mcus),
-    .scan_i             (band),
-    .scan_valid_i       (scan_valid && scan_ready && to_bands_q),
-    .scan_ready_o       (bands_scan_ready),
-    .window_i, .window_valid_i,
-    .token_i            (token),
-    .token_valid_i      (token_valid),
-    .token_ready_o      (bands_token_ready),
-    .coefficient_o      (bands_coefficient),
-    .coefficient_valid_o(bands_coefficient_valid),
-    .coefficient_ready_i(coefficient_ready),
-    .busy_o             (bands_busy),
-    .symbol_o           (bands_symbol),
-    .wait_data_o        (bands_wait),
-    .wait_transform_o   (bands_are_held),
-    .araddr_o, .arlen_o,
-    .arsize_o           (),
-    .arburst_o          (),
-    .arvalid_o          (arvalid),
-    .arready_i          (arready),
-    .rdata_i, .rresp_i,
-    .rvalid_i           (rvalid),
-    .rready_o           (),
-    .awaddr_o, .awlen_o,
-    .awsize_o           (),
-    .awburst_o          (),
-    .awvalid_o, .awready_i,
-    .wdata_o, .wstrb_o, .wlast_o, .wvalid_o, .wready_i,
-    .bresp_i, .bvalid_i,
-    .bready_o           ()
-  );
+  if (Progressive) begin : gen_bands
+    logic arvalid, arready, rvalid;
 
-  axi_read_rest u_reads (
-    .clk_i, .rst_ni,
-    .idle_o   (reads_idle),
-    .arvalid_i(arvalid),
-    .arready_o(arready),
-    .rvalid_o (rvalid),
-    .arvalid_o, .arready_i, .rvalid_i, .rlast_i
-  );
+    progressive_decoder u_bands (
+      .clk_i, .rst_ni,
+      .workspace_i,
+      .huffman_i          (huffman),
+      .huffman_valid_i    (huffman_valid && huffman_ready),
+      .huffman_ready_o    (bands_huffman_ready),
+      .mcus_i             (mcus),
+      .scan_i             (band),
+      .scan_valid_i       (scan_valid && scan_ready && to_bands_q),
+      .scan_ready_o       (bands_scan_ready),
+      .window_i, .window_valid_i,
+      .token_i            (token),
+      .token_valid_i      (token_valid),
+      .token_ready_o      (bands_token_ready),
+      .coefficient_o      (bands_coefficient),
+      .coefficient_valid_o(bands_coefficient_valid),
+      .coefficient_ready_i(coefficient_ready),
+      .busy_o             (bands_busy),
+      .symbol_o           (bands_symbol),
+      .wait_data_o        (bands_wait),
+      .wait_transform_o   (bands_are_held),
+      .araddr_o, .arlen_o,
+      .arsize_o           (),
+      .arburst_o          (),
+      .arvalid_o          (arvalid),
+      .arready_i          (arready),
+      .rdata_i, .rresp_i,
+      .rvalid_i           (rvalid),
+      .rready_o           (),
+      .awaddr_o, .awlen_o,
+      .awsize_o           (),
+      .awburst_o          (),
+      .awvalid_o, .awready_i,
+      .wdata_o, .wstrb_o, .wlast_o, .wvalid_o, .wready_i,
+      .bresp_i, .bvalid_i,
+      .bready_o           ()
+    );
+
+    axi_read_rest u_reads (
+      .clk_i, .rst_ni,
+      .idle_o   (reads_idle),
+      .arvalid_i(arvalid),
+      .arready_o(arready),
+      .rvalid_o (rvalid),
+      .arvalid_o, .arready_i, .rvalid_i, .rlast_i
+    );
+  end else begin : gen_no_bands
+    assign reads_idle              = 1'b1;
+    assign bands_busy              = 1'b0;
+    assign bands_huffman_ready     = 1'b1;
+    assign bands_scan_ready        = 1'b0;
+    assign bands_token_ready       = 1'b0;
+    assign bands_coefficient       = '0;
+    assign bands_coefficient_valid = 1'b0;
+    assign bands_symbol            = 1'b0;
+    assign bands_wait              = 1'b0;
+    assign bands_are_held          = 1'b0;
+    assign {araddr_o, arlen_o, arvalid_o} = '0;
+    assign {awaddr_o, awlen_o, awvalid_o} = '0;
+    assign {wdata_o, wstrb_o, wlast_o, wvalid_o} = '0;
+  end
 
   assign workspace_idle_o = reads_idle && !bands_busy;
+
+  // ---- Pixels ----
+  logic next_block, block_wanted;
+
+  block_window u_window (
+    .clk_i, .rst_ni,
+    .scan_i      (scan.scan),
+    .scan_valid_i(scan_valid && scan_ready && for_render_q),
+    .window_i, .window_valid_i,
+    .next_i      (next_block),
+    .wanted_o    (block_wanted)
+  );
 
   transform u_transform (
     .clk_i, .rst_ni,
@@ -289,6 +326,8 @@ module decode
     .coefficient_i      (coefficient),
     .coefficient_valid_i(coefficient_valid),
     .coefficient_ready_o(coefficient_ready),
+    .wanted_i           (block_wanted),
+    .next_o             (next_block),
     .samples_o          (samples),
     .samples_valid_o    (samples_valid),
     .samples_ready_i    (samples_ready)

@@ -89,8 +89,8 @@ module f_axi_read #(
       a_queue_has_room: assert (!(u.gen_small.u_fifo.valid_i) || 32'(held) < Depth);
       if (Lawful) begin
         a_idle_owes_nothing: assert (!idle_o || owed == '0);
-        a_account: assert (u.stale_q || flying == owed + shown);
-        h_account: assert (8'(owed) + shown <= flying && owed <= Depth);
+        a_account: assert (u.stale_q || flying == owed);
+        h_account: assert (owed <= flying && owed <= Depth);
       end
       h_fifo: assert (32'(held) <= Depth &&
                       u.gen_small.u_fifo.valid_o == (held != '0) &&
@@ -105,11 +105,15 @@ module f_axi_read #(
                                                u.left_q <= total_q && asked_q <= asked));
       h_owed: assert (!live_q || (given_q + (u.owes_q ? u.owed_q : '0) == total_q &&
                                   u.owed_q <= total_q && (!u.owes_q || u.owed_q != '0)));
-      h_given: assert (!(live_q && !error_o) || (29'(flying) + 29'(held) == asked - given_q &&
-                                                given_q <= asked));
-      h_free: assert (!(live_q && !error_o) ||
-                      32'(u.free_q) + 32'(flying) + 32'(held) == Depth);
-      h_free_in_error: assert (!u.sized_q || 32'(u.free_q) + 32'(flying) <= Depth);
+      h_given: assert (!(live_q && !error_o) || given_q <= asked);
+      h_all: assert (!(live_q && !error_o) ||
+                     29'(flying) + 29'(shown) + 29'(held) == asked - given_q);
+      h_free: assert (!(live_q && !error_o) || 32'(u.free_q) + 32'(u.popped_q) + 32'(shown) +
+                                               32'(flying) + 32'(held) == Depth);
+      h_free_in_error: assert (!u.sized_q || 32'(u.free_q) + 32'(shown) + 32'(flying) <= Depth);
+      h_flying: assert (32'(shown) + 32'(flying) <= Depth);
+      h_room: assert (!(u.sized_q && u.room_q && !arvalid_o) || 32'(u.free_q) >= BurstWords);
+      h_flies: assert (u.flies_q == (u.flying_q != '0));
       h_carry: assert (!(u.carry_q && u.sized_q));
       h_next: assert (!live_q || (error_o && !u.sized_q) || (first_q[3:0] == '0 &&
                       {u.upper_q + 32'(u.carry_q), u.next_q} == first_q[63:4] + 60'(asked)));

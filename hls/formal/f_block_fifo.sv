@@ -1,7 +1,7 @@
-// The property of block_fifo: it is a queue of Depth + 1 words (stream_checker), which shows a word
-// two clocks after it came. `clear_i` may come at any time.
+// The property of block_fifo: it is a queue of Depth + 4 words (stream_checker), which shows a word
+// four clocks after it came. `clear_i` may come at any time.
 //
-// Depth 4 stands for all: head and tail only count, and nothing but their difference and the
+// Depth 4 stands for all: head and tail only count, and nothing but the number of words and the
 // equality of addresses is used.
 module f_block_fifo #(
   parameter int unsigned Width = 2,
@@ -16,33 +16,55 @@ module f_block_fifo #(
   input logic             ready_i
 );
 
-  localparam int unsigned Bits = $clog2(Depth);
+  localparam int unsigned Bits      = $clog2(Depth);
+  localparam int unsigned CountBits = $clog2(Depth + 5) + 1;
 
   logic [Width-1:0] data_o;
   logic             valid_o, ready_o;
   logic [Bits:0]    count_o;
   logic             past_q = 1'b0;
+  logic [2:0]       behind;  // words behind the memory
 
   block_fifo #(.Width(Width), .Depth(Depth)) u (.*);
-  stream_checker #(.Width(Width), .Depth(Depth + 1), .Room(Depth), .Latency(1)) u_check (
+  assign behind = u.u_queue.count_o + 3'(u.output_valid_q) + 3'(u.read_valid_q);
+  stream_checker #(.Width(Width), .Depth(Depth + 4), .Room(Depth), .Latency(3)) u_check (
     .clk_i, .rst_ni(rst_ni && !clear_i), .mark_i,
     .in_i (data_i), .in_valid_i (valid_i), .in_ready_i (ready_o),
     .out_i(data_o), .out_valid_i(valid_o), .out_ready_i(ready_i),
-    .inside_i(($clog2(Depth + 2) + 1)'(count_o) + ($clog2(Depth + 2) + 1)'(valid_o))
+    .inside_i(CountBits'(count_o) + CountBits'(behind))
   );
 
-  // Where the followed word lies: in the read register, or in the memory.
-  logic            shown;
+  // Where the followed word lies.
   logic [Bits-1:0] place;
-  assign shown = valid_o && u_check.ahead_q == '0;
-  assign place = Bits'(u.head_q) + Bits'(u_check.ahead_q) - Bits'(valid_o);
+  logic [1:0]      queue_place;
+  logic            in_queue, in_output, in_read, in_memory;
+  assign place       = Bits'(u.head_q) + Bits'(u_check.ahead_q) - Bits'(behind);
+  assign queue_place = u.u_queue.head_q + 2'(u_check.ahead_q);
+  assign in_queue    = u_check.ahead_q < CountBits'(u.u_queue.count_o);
+  assign in_output   = u.output_valid_q && u_check.ahead_q == CountBits'(u.u_queue.count_o);
+  assign in_read     = u.read_valid_q && u_check.ahead_q == CountBits'(behind - 3'd1);
+  assign in_memory   = u_check.ahead_q >= CountBits'(behind);
 
   always_ff @(posedge clk_i) past_q <= 1'b1;
   always_comb begin
     if (!past_q) m_first_clock_resets: assume (!rst_ni);
     if (past_q) begin
       a_count_of_memory: assert (32'(count_o) <= Depth);
-      h_followed: assert (!u_check.follows_q || shown || u.memory[place] == u_check.word_q);
+      h_pointers: assert (u.tail_q == u.head_q + Bits'(count_o));
+      h_flags: assert (u.some_q == (count_o != '0) && ready_o == (32'(count_o) != Depth));
+      h_claims: assert (u.claims_q == behind && behind <= 3'd4 &&
+                        u.claimable_q == (behind != 3'd4));
+      h_queue: assert (u.u_queue.tail_q == u.u_queue.head_q + 2'(u.u_queue.count_o) &&
+                       u.u_queue.valid_o == (u.u_queue.count_o != '0) &&
+                       u.u_queue.ready_o == (u.u_queue.count_o != 3'd4));
+      h_in_queue: assert (!(u_check.follows_q && in_queue) ||
+                          u.u_queue.memory[queue_place] == u_check.word_q);
+      h_in_output: assert (!(u_check.follows_q && in_output) || u.output_q == u_check.word_q);
+      h_in_read: assert (!(u_check.follows_q && in_read) || u.read_q == u_check.word_q);
+      h_in_memory: assert (!(u_check.follows_q && in_memory) || u.memory[place] == u_check.word_q);
+      h_comes: assert (u_check.waits_q == '0 || valid_o || u.output_valid_q ||
+                       (u_check.waits_q == 2'd1 && u.read_valid_q));
+      h_comes_next: assert (u_check.waits_q != 2'd3 || valid_o);
     end
   end
 

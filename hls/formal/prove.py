@@ -181,15 +181,15 @@ MUTANTS = (
     ),
     Mutant(
         *("block_fifo", "reads over a word that waits", "a_order", BLOCK),
-        *("head_q != tail_q && (!valid_o || ready_i)", "head_q != tail_q"),
+        *("some_q && claimable_q", "some_q"),
     ),
     Mutant(
         *("block_fifo", "takes a word when full", "a_count_of_memory", BLOCK),
-        *("assign write   = valid_i && ready_o", "assign write   = valid_i"),
+        *("assign write = valid_i && ready_o", "assign write = valid_i"),
     ),
     Mutant(
         *("block_fifo", "keeps the last word for ever", "a_shown_in_time", BLOCK),
-        *("assign read    = head_q != tail_q &&", "assign read    = head_q + 1'b1 != tail_q &&"),
+        *("if (write) some_q <= 1'b1;", "if (write) some_q <= some_q || count_o != '0;"),
     ),
     Mutant(
         *("beat_queue", "the last beat does not wait", "a_ok_is_passed", BEATS),
@@ -205,7 +205,7 @@ MUTANTS = (
     ),
     Mutant(
         *("axi_read", "bursts without room", "a_queue_has_room", READ),
-        *("free_q >= CountBits'(BurstWords)", "free_q != '0"),
+        *("room_q <= free_q >= CountBits'(BurstWords)", "room_q <= free_q != '0"),
     ),
     Mutant(
         *("axi_read", "the border is ignored", "a_within_4_kib", READ),
@@ -229,19 +229,19 @@ MUTANTS = (
     ),
     Mutant(
         *("axi_read", "idle with words under way", "a_idle_owes_nothing", READ),
-        *("!asks_q && flying_q == '0 && !arvalid_o", "!asks_q && !arvalid_o"),
+        *("!asks_q && !flies_q && !arvalid_o", "!asks_q && !arvalid_o"),
     ),
     Mutant(
-        *("axi_read", "a burst that a reset withdraws is waited for", "a_account", READ),
-        *("else if (flying_q == '0) stale_q <= 1'b0", "else stale_q <= 1'b0"),
+        *("axi_read", "a reset's late words belong to the next run", "a_account", READ),
+        *("else if (!flies_q) stale_q <= 1'b0", "else stale_q <= 1'b0"),
     ),
     Mutant(
         *("axi_read_any_beats", "a late word is counted", "a_never_wraps", READ),
-        *("rvalid_i && rready_o && flying_q != '0", "rvalid_i && rready_o"),
+        *("rvalid_i && rready_o && flies_q", "rvalid_i && rready_o"),
     ),
     Mutant(
-        *("axi_read_any_beats", "a withdrawn burst is counted below 0", "a_never_wraps", READ),
-        *("{1'b0, flying_q} > gone ? flying_q - CountBits'(gone) : '0", "flying_q - CountBits'(gone)"),
+        *("axi_read", "a burst that a reset withdraws is waited for", "a_account", READ),
+        *("assign asked  = arvalid_o && arready_i", "assign asked  = issue"),
     ),
     Mutant(
         *("axi_read_rest", "words from before a reset are passed on", "a_none_while_stale", READ_REST),

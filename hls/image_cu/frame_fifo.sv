@@ -1,13 +1,14 @@
 // Short FIFOs for the frame and the beats between two image units, and a note of the stream's end.
 //
-// Interface   ready/valid on both sides, see headrace_pkg.sv. `ended_o` rises when the last of a
-//             request has left: a frame with an error, or a beat with `last`; it stands until
-//             `clear_i`, which leaves the FIFOs as they are.
+// Interface   ready/valid on both sides, see headrace_pkg.sv; Beat is beat_t or source_beat_t.
+//             `ended_o` rises when the last of a request has left: a frame with an error, or a beat
+//             with `last`; it stands until `clear_i`, which leaves the FIFOs as they are.
 // Throughput  a beat a clock. Latency one clock.
 module frame_fifo
   import headrace_pkg::*;
 #(
-  parameter int unsigned Depth = 32  // beats; a power of two, up to 32 cost the same
+  parameter int unsigned Depth = 32,  // beats; a power of two, up to 32 cost the same
+  parameter type         Beat  = beat_t
 ) (
   input  logic   clk_i,
   input  logic   rst_ni,
@@ -17,14 +18,14 @@ module frame_fifo
   input  frame_t frame_i,
   input  logic   frame_valid_i,
   output logic   frame_ready_o,
-  input  beat_t  beat_i,
+  input  Beat    beat_i,
   input  logic   beat_valid_i,
   output logic   beat_ready_o,
 
   output frame_t frame_o,
   output logic   frame_valid_o,
   input  logic   frame_ready_i,
-  output beat_t  beat_o,
+  output Beat    beat_o,
   output logic   beat_valid_o,
   input  logic   beat_ready_i
 );
@@ -40,7 +41,7 @@ module frame_fifo
     .count_o()
   );
 
-  stream_fifo #(.Width($bits(beat_t)), .Depth(Depth)) u_beat (
+  stream_fifo #(.Width($bits(Beat)), .Depth(Depth)) u_beat (
     .clk_i, .rst_ni,
     .data_i (beat_i),
     .valid_i(beat_valid_i),

@@ -545,7 +545,7 @@ struct Request {
 Outcome request(const ap_uint<128>* jpeg, ap_uint<128>* tensor, const ap_uint<128>* tables, const ap_uint<128>* program,
                 const Workspace& workspace, const Request& asked) {
     Outcome outcome{STATUS_BAD_ARGUMENT, 0, 0, 0, 0, 0};
-    if (asked.stage > STAGE_PROGRAM || asked.format > FORMAT_INT8) return outcome;
+    if (asked.stage > (PROGRAMS ? STAGE_PROGRAM : STAGE_NORMALIZE) || asked.format > FORMAT_INT8) return outcome;
     // What does not fit 16 bits is beyond the limit of resize; 0 is what it refuses for being so.
     const Wanted wanted{asked.resize_short > 65535 ? 0 : asked.resize_short, asked.stage == STAGE_CROP || asked.stage == STAGE_NORMALIZE,
                         asked.crop};
@@ -695,7 +695,7 @@ extern "C" void image_cu(const ap_uint<128>* jpeg, uint32_t jpeg_bytes, ap_uint<
         const Request asked{jpeg_bytes, tensor_capacity, stage, format, resize_short,
                             {crop_width, crop_height, crop_x, crop_y}, program_bytes};
         outcome = request(jpeg, tensor, tables, program, space, asked);
-    } else if (ring_entries <= MOST_RING_ENTRIES && (ring_entries & (ring_entries - 1)) == 0) {
+    } else if (QUEUE && ring_entries <= MOST_RING_ENTRIES && (ring_entries & (ring_entries - 1)) == 0) {
         outcome = serve(jpeg, jpeg_bytes, tensor, tensor_capacity, tables, program, program_bytes, space, ring, ring_entries,
                         ring_first, polls, result);
         record = result + 2 * ring_entries;

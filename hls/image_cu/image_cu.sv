@@ -17,7 +17,8 @@
 //             128. A run takes its arguments when it starts, so that the host can already write
 //             those of the next; it begins after ap_continue. A run is one request or, with a ring,
 //             as many as the host puts there.
-// Throughput  that of decode: what is behind it takes two pixels a clock.
+// Throughput  that of decode. Resize takes its beats as they are; the scaler, and in stage 0 crop's
+//             place, two pixels a clock, as all that is behind them.
 // Latency     decode's and a burst of the store unit; the tables are loaded beside decode's header.
 // Bad input   ends in a status code, see docs/reference/registers.md. An unknown stage or format or
 //             an unaligned address: StatusBadArgument, nothing runs; the record is written unless
@@ -29,6 +30,8 @@ module image_cu
   import headrace_pkg::*;
   import cu_pkg::*;
   import image_cu_pkg::*;
+  import config_pkg::Programs;
+  import config_pkg::Queue;
 (
   input  logic         ap_clk,
   input  logic         ap_rst_n,
@@ -187,8 +190,11 @@ module image_cu
   assign counters.last_output  = counts.last_output;
   assign counters.wait_write   = counts.wait_write;
   // In the order of decode_events_t.
-  assign {counters.header, counters.symbols, counters.wait_data, counters.wait_transform,
-          counters.wait_rows, counters.wait_output} = event_counts;
+  logic [31:0] first_symbols, second_symbols, symbols_q;
+  assign {counters.header, first_symbols, second_symbols, counters.wait_data,
+          counters.wait_transform, counters.wait_rows, counters.wait_output} = event_counts;
+  assign counters.symbols = symbols_q;
+  always_ff @(posedge ap_clk) symbols_q <= first_symbols + second_symbols;
 
   // The units that read them, and write the last.
   logic jpeg_idle, tables_idle, program_idle, workspace_idle, image_idle;
@@ -198,30 +204,44 @@ module image_cu
   assign takes   = phase == CuWait && job_valid && !failed_q;
   assign ends    = phase == CuWait && (ring_over || failed_q) && record_idle && settled;
 
-  job_ring u_ring (
-    .clk_i      (clk),
-    .rst_ni     (rst_n),
-    .run_i      (ring_q),
-    .arguments_i(arguments_q),
-    .waiting_i  (phase == CuWait),
-    .idle_o     (ring_idle),
-    .job_o      (job),
-    .bad_o      (job_bad),
-    .number_o   (next_number),
-    .valid_o    (job_valid),
-    .ready_i    (takes),
-    .over_o     (ring_over),
-    .stopped_o  (ring_stopped),
-    .error_o    (ring_error),
-    .araddr_o   (araddr[RingReader]),
-    .arlen_o    (arlen[RingReader]),
-    .arvalid_o  (arvalid[RingReader]),
-    .arready_i  (arready[RingReader]),
-    .rdata_i    (m_axi_gmem0_rdata),
-    .rresp_i    (m_axi_gmem0_rresp),
-    .rlast_i    (m_axi_gmem0_rlast),
-    .rvalid_i   (rvalid[RingReader])
-  );
+  if (Queue) begin : gen_ring
+    job_ring u_ring (
+      .clk_i      (clk),
+      .rst_ni     (rst_n),
+      .run_i      (ring_q),
+      .arguments_i(arguments_q),
+      .waiting_i  (phase == CuWait),
+      .idle_o     (ring_idle),
+      .job_o      (job),
+      .bad_o      (job_bad),
+      .number_o   (next_number),
+      .valid_o    (job_valid),
+      .ready_i    (takes),
+      .over_o     (ring_over),
+      .stopped_o  (ring_stopped),
+      .error_o    (ring_error),
+      .araddr_o   (araddr[RingReader]),
+      .arlen_o    (arlen[RingReader]),
+      .arvalid_o  (arvalid[RingReader]),
+      .arready_i  (arready[RingReader]),
+      .rdata_i    (m_axi_gmem0_rdata),
+      .rresp_i    (m_axi_gmem0_rresp),
+      .rlast_i    (m_axi_gmem0_rlast),
+      .rvalid_i   (rvalid[RingReader])
+    );
+  end else begin : gen_no_ring
+    assign job                 = '0;
+    assign job_bad             = 1'b0;
+    assign next_number         = '0;
+    assign job_valid           = 1'b0;
+    assign ring_over           = 1'b1;
+    assign ring_stopped        = 1'b0;
+    assign ring_error          = 1'b0;
+    assign ring_idle           = 1'b1;
+    assign araddr[RingReader]  = '0;
+    assign arlen[RingReader]   = '0;
+    assign arvalid[RingReader] = 1'b0;
+  end
 
   always_ff @(posedge clk) begin
     if (!rst_n) begin
@@ -242,7 +262,8 @@ module image_cu
   end
 
   always_ff @(posedge clk) begin
-    ring_refused_q <= arguments_q.ring_entries > MaxRingEntries || arguments_q.ring[5:0] != '0 ||
+    ring_refused_q <= !Queue ||
+                      arguments_q.ring_entries > MaxRingEntries || arguments_q.ring[5:0] != '0 ||
                       (arguments_q.ring_entries[16:0] &
                        (arguments_q.ring_entries[16:0] - 1'b1)) != '0 ||
                       arguments_q.result[3:0] != '0;
@@ -272,7 +293,7 @@ module image_cu
   // The tables' address counts only where they are read, the workspace's only where there is one.
   logic planar_q, resizes_q, crops_q, program_q;
   assign refused = queue_q && !job_q ? ring_refused_q :
-                   (job_q && job_bad_q) || arguments_q.stage > 32'd4 ||
+                   (job_q && job_bad_q) || arguments_q.stage > (Programs ? 32'd4 : 32'd3) ||
                    arguments_q.format[31:2] != '0 || arguments_q.format[1:0] == 2'd3 ||
                    arguments_q.jpeg[3:0] != '0 ||
                    arguments_q.tensor[3:0] != '0 || arguments_q.result[3:0] != '0 ||
@@ -306,7 +327,7 @@ module image_cu
       arguments_q.program_at      <= job.program_at;
       arguments_q.program_bytes   <= job.program_bytes;
     end
-    program_q <= arguments_q.stage[2];
+    program_q <= Programs && arguments_q.stage[2];
     planar_q  <= arguments_q.stage[2:0] >= 3'd3;
     resizes_q <= !arguments_q.stage[2] && arguments_q.stage[1:0] >= 2'd1;
     crops_q   <= !arguments_q.stage[2] && arguments_q.stage[1:0] >= 2'd2;
@@ -389,7 +410,8 @@ module image_cu
   logic           decoded_frame_valid, decoded_frame_ready, resized_frame_valid,
                   resized_frame_ready;
   logic           cropped_frame_valid, cropped_frame_ready;
-  beat_t          decoded, resized, cropped;
+  source_beat_t   decoded;
+  beat_t          resized, cropped;
   logic [15:0]    source_width, source_height;
   logic           sized, window_known;
   window_t        source_window;
@@ -405,6 +427,8 @@ module image_cu
     .busy_o        (decode_busy),
     .events_o      (events),
     .word_i        (jpeg_word),
+    .word_end_i    (1'b0),
+    .word_bytes_i  ('0),
     .word_valid_i  (jpeg_valid),
     .word_ready_o  (jpeg_ready),
     .width_o       (source_width),
@@ -450,41 +474,63 @@ module image_cu
   logic   image_frame_valid, image_valid, image_error, program_refused, sink_start;
   logic   source_frame_free, source_free;
 
-  image_read u_image (
-    .clk_i        (clk),
-    .rst_ni       (rst_n),
-    .start_i      (sink_start && program_q && later_q),  // before a run, later_q is the last one's
-    .refuse_i     (program_refused),
-    .address_i    (image_q),
-    .pitch_i      (route.source_pitch),
-    .width_i      (route.source_width),
-    .height_i     (route.source_height),
-    .idle_o       (image_idle),
-    .error_o      (image_error),
-    .frame_o      (image_frame),
-    .frame_valid_o(image_frame_valid),
-    .frame_ready_i(source_frame_free),
-    .beat_o       (image),
-    .beat_valid_o (image_valid),
-    .beat_ready_i (source_free),
-    .araddr_o     (workspace_araddr[CoefficientReader-1:0]),
-    .arlen_o      (workspace_arlen[CoefficientReader-1:0]),
-    .arvalid_o    (workspace_arvalid[CoefficientReader-1:0]),
-    .arready_i    (workspace_arready[CoefficientReader-1:0]),
-    .rdata_i      (m_axi_gmem1_rdata),
-    .rresp_i      (m_axi_gmem1_rresp),
-    .rlast_i      (m_axi_gmem1_rlast),
-    .rvalid_i     (workspace_rvalid[CoefficientReader-1:0])
-  );
+  if (Programs) begin : gen_image
+    image_read u_image (
+      .clk_i        (clk),
+      .rst_ni       (rst_n),
+      // Before a run, later_q is that of the run before.
+      .start_i      (sink_start && program_q && later_q),
+      .refuse_i     (program_refused),
+      .address_i    (image_q),
+      .pitch_i      (route.source_pitch),
+      .width_i      (route.source_width),
+      .height_i     (route.source_height),
+      .idle_o       (image_idle),
+      .error_o      (image_error),
+      .frame_o      (image_frame),
+      .frame_valid_o(image_frame_valid),
+      .frame_ready_i(source_frame_free),
+      .beat_o       (image),
+      .beat_valid_o (image_valid),
+      .beat_ready_i (source_free),
+      .araddr_o     (workspace_araddr[CoefficientReader-1:0]),
+      .arlen_o      (workspace_arlen[CoefficientReader-1:0]),
+      .arvalid_o    (workspace_arvalid[CoefficientReader-1:0]),
+      .arready_i    (workspace_arready[CoefficientReader-1:0]),
+      .rdata_i      (m_axi_gmem1_rdata),
+      .rresp_i      (m_axi_gmem1_rresp),
+      .rlast_i      (m_axi_gmem1_rlast),
+      .rvalid_i     (workspace_rvalid[CoefficientReader-1:0])
+    );
+  end else begin : gen_no_image
+    assign image_idle                               = 1'b1;
+    assign image_error                              = 1'b0;
+    assign image_frame                              = '0;
+    assign image_frame_valid                        = 1'b0;
+    assign image                                    = '0;
+    assign image_valid                              = 1'b0;
+    assign workspace_araddr[CoefficientReader-1:0]  = '0;
+    assign workspace_arlen[CoefficientReader-1:0]   = '0;
+    assign workspace_arvalid[CoefficientReader-1:0] = '0;
+  end
 
-  frame_t source_frame;
-  beat_t  source;
-  logic   source_frame_valid, source_frame_ready, source_valid, source_ready, source_ended;
+  frame_t       source_frame;
+  source_beat_t source, wide_image;
+  logic         source_frame_valid, source_frame_ready, source_valid, source_ready, source_ended;
+
+  // Half of a beat, also within a row: only the scaler takes it, behind beat_split.
+  always_comb begin
+    wide_image            = '0;
+    wide_image.pixel[1:0] = image.pixel;
+    wide_image.keep[1:0]  = image.keep;
+    wide_image.last       = image.last;
+    wide_image.status     = image.status;
+  end
 
   assign decoded_frame_ready = source_frame_free && !later_q;
   assign decoded_ready       = source_free && !later_q;
 
-  frame_fifo u_source (
+  frame_fifo #(.Beat(source_beat_t)) u_source (
     .clk_i        (clk),
     .rst_ni       (rst_n),
     .clear_i      (pass_start),
@@ -492,7 +538,7 @@ module image_cu
     .frame_i      (later_q ? image_frame : decoded_frame),
     .frame_valid_i(later_q ? image_frame_valid : decoded_frame_valid),
     .frame_ready_o(source_frame_free),
-    .beat_i       (later_q ? image : decoded),
+    .beat_i       (later_q ? wide_image : decoded),
     .beat_valid_i (later_q ? image_valid : decoded_valid),
     .beat_ready_o (source_free),
     .frame_o      (source_frame),
@@ -503,9 +549,24 @@ module image_cu
     .beat_ready_i (source_ready)
   );
 
+  // For units that take two pixels a clock.
+  beat_t halved;
+  logic  halved_valid, halved_ready, split_ready;
+
+  beat_split u_halved (
+    .clk_i       (clk),
+    .rst_ni      (rst_n),
+    .beat_i      (source),
+    .beat_valid_i(source_valid && !resizes_q),
+    .beat_ready_o(split_ready),
+    .beat_o      (halved),
+    .beat_valid_o(halved_valid),
+    .beat_ready_i(halved_ready)
+  );
+
   // ---- A program: scaler in place of resize and crop ----
-  logic                   program_error, program_valid, program_ready, program_stop;
-  logic [127:0]           program_word, list;
+  logic                   program_error, program_stop;
+  logic [127:0]           list;
   logic                   list_valid, list_ready;
   logic                   loaded, loaded_q, to_patches, to_workspace;
   scaler_pkg::setup_t     setup;
@@ -515,51 +576,69 @@ module image_cu
   logic                   placed_frame_valid, placed_frame_ready, placed_valid, placed_ready;
   logic                   scaler_frame_ready, scaler_ready, scaler_idle;
 
-  axi_read #(.Depth(256)) u_program (
-    .clk_i       (clk),
-    .rst_ni      (rst_n),
-    .start_i     (unit_start && program_q),
-    .address_i   (arguments_q.program_at),
-    .words_i     ({1'b0, arguments_q.program_bytes[31:4]}),
-    .stop_i      (program_stop),
-    .idle_o      (program_idle),
-    .error_o     (program_error),
-    .word_o      (program_word),
-    .word_valid_o(program_valid),
-    .word_ready_i(program_ready),
-    .araddr_o    (araddr[ProgramReader]),
-    .arlen_o     (arlen[ProgramReader]),
-    .arsize_o    (),
-    .arburst_o   (),
-    .arvalid_o   (arvalid[ProgramReader]),
-    .arready_i   (arready[ProgramReader]),
-    .rdata_i     (m_axi_gmem0_rdata),
-    .rresp_i     (m_axi_gmem0_rresp),
-    .rlast_i     (m_axi_gmem0_rlast),
-    .rvalid_i    (rvalid[ProgramReader]),
-    .rready_o    ()
-  );
+  if (Programs) begin : gen_program
+    logic [127:0] program_word;
+    logic         program_valid, program_ready;
 
-  program_load u_program_load (
-    .clk_i            (clk),
-    .rst_ni           (rst_n),
-    .start_i          (unit_start),
-    .next_i           (next_pass),
-    .bytes_i          (arguments_q.program_bytes),
-    .tensor_capacity_i(arguments_q.tensor_capacity),
-    .workspace_bytes_i(arguments_q.workspace_bytes),
-    .loaded_o         (loaded),
-    .refused_o        (program_refused),
-    .setup_o          (setup),
-    .layout_o         (layout),
-    .route_o          (route),
-    .word_i           (program_word),
-    .word_valid_i     (program_valid),
-    .word_ready_o     (program_ready),
-    .list_o           (list),
-    .list_valid_o     (list_valid),
-    .list_ready_i     (list_ready)
-  );
+    axi_read #(.Depth(256)) u_program (
+      .clk_i       (clk),
+      .rst_ni      (rst_n),
+      .start_i     (unit_start && program_q),
+      .address_i   (arguments_q.program_at),
+      .words_i     ({1'b0, arguments_q.program_bytes[31:4]}),
+      .stop_i      (program_stop),
+      .idle_o      (program_idle),
+      .error_o     (program_error),
+      .word_o      (program_word),
+      .word_valid_o(program_valid),
+      .word_ready_i(program_ready),
+      .araddr_o    (araddr[ProgramReader]),
+      .arlen_o     (arlen[ProgramReader]),
+      .arsize_o    (),
+      .arburst_o   (),
+      .arvalid_o   (arvalid[ProgramReader]),
+      .arready_i   (arready[ProgramReader]),
+      .rdata_i     (m_axi_gmem0_rdata),
+      .rresp_i     (m_axi_gmem0_rresp),
+      .rlast_i     (m_axi_gmem0_rlast),
+      .rvalid_i    (rvalid[ProgramReader]),
+      .rready_o    ()
+    );
+
+    program_load u_program_load (
+      .clk_i            (clk),
+      .rst_ni           (rst_n),
+      .start_i          (unit_start),
+      .next_i           (next_pass),
+      .bytes_i          (arguments_q.program_bytes),
+      .tensor_capacity_i(arguments_q.tensor_capacity),
+      .workspace_bytes_i(arguments_q.workspace_bytes),
+      .loaded_o         (loaded),
+      .refused_o        (program_refused),
+      .setup_o          (setup),
+      .layout_o         (layout),
+      .route_o          (route),
+      .word_i           (program_word),
+      .word_valid_i     (program_valid),
+      .word_ready_o     (program_ready),
+      .list_o           (list),
+      .list_valid_o     (list_valid),
+      .list_ready_i     (list_ready)
+    );
+  end else begin : gen_no_program
+    assign program_idle           = 1'b1;
+    assign program_error          = 1'b0;
+    assign araddr[ProgramReader]  = '0;
+    assign arlen[ProgramReader]   = '0;
+    assign arvalid[ProgramReader] = 1'b0;
+    assign loaded                 = 1'b0;
+    assign program_refused        = 1'b0;
+    assign setup                  = '0;
+    assign layout                 = '0;
+    assign route                  = '0;
+    assign list                   = '0;
+    assign list_valid             = 1'b0;
+  end
 
   // The unit at the end starts when it is known which one it is.
   always_ff @(posedge clk) loaded_q <= loaded && !pass_start;
@@ -567,27 +646,38 @@ module image_cu
   assign to_workspace = program_q && kept;
   assign sink_start   = program_q ? phase == CuRun && loaded && !loaded_q : unit_start;
 
-  scaler u_scaler (
-    .clk_i        (clk),
-    .rst_ni       (rst_n),
-    .setup_i      (setup),
-    .idle_o       (scaler_idle),
-    .word_i       (list),
-    .word_valid_i (list_valid),
-    .word_ready_o (list_ready),
-    .frame_i      (source_frame),
-    .frame_valid_i(source_frame_valid && program_q && loaded_q),
-    .frame_ready_o(scaler_frame_ready),
-    .beat_i       (source),
-    .beat_valid_i (source_valid && program_q),
-    .beat_ready_o (scaler_ready),
-    .frame_o      (placed_frame),
-    .frame_valid_o(placed_frame_valid),
-    .frame_ready_i(placed_frame_ready),
-    .beat_o       (placed),
-    .beat_valid_o (placed_valid),
-    .beat_ready_i (placed_ready)
-  );
+  if (Programs) begin : gen_scaler
+    scaler u_scaler (
+      .clk_i        (clk),
+      .rst_ni       (rst_n),
+      .setup_i      (setup),
+      .idle_o       (scaler_idle),
+      .word_i       (list),
+      .word_valid_i (list_valid),
+      .word_ready_o (list_ready),
+      .frame_i      (source_frame),
+      .frame_valid_i(source_frame_valid && program_q && loaded_q),
+      .frame_ready_o(scaler_frame_ready),
+      .beat_i       (halved),
+      .beat_valid_i (halved_valid && program_q),
+      .beat_ready_o (scaler_ready),
+      .frame_o      (placed_frame),
+      .frame_valid_o(placed_frame_valid),
+      .frame_ready_i(placed_frame_ready),
+      .beat_o       (placed),
+      .beat_valid_o (placed_valid),
+      .beat_ready_i (placed_ready)
+    );
+  end else begin : gen_no_scaler
+    assign scaler_idle        = 1'b1;
+    assign list_ready         = 1'b0;
+    assign scaler_frame_ready = 1'b0;
+    assign scaler_ready       = 1'b0;
+    assign placed_frame       = '0;
+    assign placed_frame_valid = 1'b0;
+    assign placed             = '0;
+    assign placed_valid       = 1'b0;
+  end
 
   // ---- Resize ----
   logic resize_frame_ready, resize_ready, to_crop_frame_ready, to_crop_ready;
@@ -624,8 +714,8 @@ module image_cu
 
   assign source_frame_ready  = program_q ? scaler_frame_ready && loaded_q
                              : resizes_q ? resize_frame_ready : to_crop_frame_ready;
-  assign source_ready        = program_q ? scaler_ready
-                             : resizes_q ? resize_ready : to_crop_ready;
+  assign source_ready        = resizes_q ? resize_ready : split_ready;
+  assign halved_ready        = program_q ? scaler_ready : to_crop_ready;
   assign resized_frame_ready = to_crop_frame_ready && resizes_q;
   assign resized_ready       = to_crop_ready && resizes_q;
 
@@ -641,8 +731,8 @@ module image_cu
     .frame_i      (resizes_q ? resized_frame : source_frame),
     .frame_valid_i(resizes_q ? resized_frame_valid : source_frame_valid && !program_q),
     .frame_ready_o(to_crop_frame_ready),
-    .beat_i       (resizes_q ? resized : source),
-    .beat_valid_i (resizes_q ? resized_valid : source_valid && !program_q),
+    .beat_i       (resizes_q ? resized : halved),
+    .beat_valid_i (resizes_q ? resized_valid : halved_valid && !program_q),
     .beat_ready_o (to_crop_ready),
     .frame_o      (scaled_frame),
     .frame_valid_o(scaled_frame_valid),
@@ -815,32 +905,44 @@ module image_cu
   logic [127:0] patches_word;
   logic         patches_word_valid, patches_word_ready;
 
-  patches u_patches (
-    .clk_i          (clk),
-    .rst_ni         (rst_n),
-    .start_i        (sink_start && to_patches),
-    .layout_i       (layout),
-    .shift_i        (shift_q),
-    .capacity_i     (capacity),
-    .idle_o         (patches_idle),
-    .status_o       (patches_status),
-    .width_o        (patches_width),
-    .height_o       (patches_height),
-    .bytes_o        (patches_bytes),
-    .table_we_i     (table_we),
-    .table_channel_i(table_channel),
-    .table_index_i  (table_index),
-    .table_value_i  (table_value),
-    .frame_i        (window_frame),
-    .frame_valid_i  (window_frame_valid && to_patches),
-    .frame_ready_o  (patches_frame_ready),
-    .beat_i         (window),
-    .beat_valid_i   (window_valid && to_patches && tables_done),
-    .beat_ready_o   (patches_ready),
-    .word_o         (patches_word),
-    .word_valid_o   (patches_word_valid),
-    .word_ready_i   (patches_word_ready)
-  );
+  if (Programs) begin : gen_patches
+    patches u_patches (
+      .clk_i          (clk),
+      .rst_ni         (rst_n),
+      .start_i        (sink_start && to_patches),
+      .layout_i       (layout),
+      .shift_i        (shift_q),
+      .capacity_i     (capacity),
+      .idle_o         (patches_idle),
+      .status_o       (patches_status),
+      .width_o        (patches_width),
+      .height_o       (patches_height),
+      .bytes_o        (patches_bytes),
+      .table_we_i     (table_we),
+      .table_channel_i(table_channel),
+      .table_index_i  (table_index),
+      .table_value_i  (table_value),
+      .frame_i        (window_frame),
+      .frame_valid_i  (window_frame_valid && to_patches),
+      .frame_ready_o  (patches_frame_ready),
+      .beat_i         (window),
+      .beat_valid_i   (window_valid && to_patches && tables_done),
+      .beat_ready_o   (patches_ready),
+      .word_o         (patches_word),
+      .word_valid_o   (patches_word_valid),
+      .word_ready_i   (patches_word_ready)
+    );
+  end else begin : gen_no_patches
+    assign patches_idle        = 1'b1;
+    assign patches_status      = StatusOk;
+    assign patches_width       = '0;
+    assign patches_height      = '0;
+    assign patches_bytes       = '0;
+    assign patches_frame_ready = 1'b0;
+    assign patches_ready       = 1'b0;
+    assign patches_word        = '0;
+    assign patches_word_valid  = 1'b0;
+  end
 
   // ---- An image for later passes ----
   logic         keep_idle, keep_frame_ready;
@@ -849,24 +951,35 @@ module image_cu
   logic [127:0] keep_word;
   logic         keep_word_valid, word_ready, by_words;
 
-  image_keep u_keep (
-    .clk_i        (clk),
-    .rst_ni       (rst_n),
-    .start_i      (sink_start && to_workspace),
-    .idle_o       (keep_idle),
-    .status_o     (keep_status),
-    .width_o      (keep_width),
-    .height_o     (keep_height),
-    .frame_i      (window_frame),
-    .frame_valid_i(window_frame_valid && to_workspace),
-    .frame_ready_o(keep_frame_ready),
-    .beat_i       (window),
-    .beat_valid_i (window_valid && to_workspace),
-    .beat_ready_o (keep_ready),
-    .word_o       (keep_word),
-    .word_valid_o (keep_word_valid),
-    .word_ready_i (word_ready && to_workspace)
-  );
+  if (Programs) begin : gen_keep
+    image_keep u_keep (
+      .clk_i        (clk),
+      .rst_ni       (rst_n),
+      .start_i      (sink_start && to_workspace),
+      .idle_o       (keep_idle),
+      .status_o     (keep_status),
+      .width_o      (keep_width),
+      .height_o     (keep_height),
+      .frame_i      (window_frame),
+      .frame_valid_i(window_frame_valid && to_workspace),
+      .frame_ready_o(keep_frame_ready),
+      .beat_i       (window),
+      .beat_valid_i (window_valid && to_workspace),
+      .beat_ready_o (keep_ready),
+      .word_o       (keep_word),
+      .word_valid_o (keep_word_valid),
+      .word_ready_i (word_ready && to_workspace)
+    );
+  end else begin : gen_no_keep
+    assign keep_idle        = 1'b1;
+    assign keep_status      = StatusOk;
+    assign keep_width       = '0;
+    assign keep_height      = '0;
+    assign keep_frame_ready = 1'b0;
+    assign keep_ready       = 1'b0;
+    assign keep_word        = '0;
+    assign keep_word_valid  = 1'b0;
+  end
 
   assign by_words           = to_patches || to_workspace;
   assign patches_word_ready = word_ready && to_patches;
@@ -883,29 +996,36 @@ module image_cu
   } write_t;
   write_t by_tensor_write, by_store, tensor_write;
 
-  tensor_write u_words (
-    .clk_i       (clk),
-    .rst_ni      (rst_n),
-    .start_i     (sink_start && by_words),
-    .address_i   (sink_address),
-    .end_i       (to_workspace ? keep_idle : patches_idle),
-    .idle_o      (words_idle),
-    .bus_error_o (words_error),
-    .word_i      (to_workspace ? keep_word : patches_word),
-    .word_valid_i(to_workspace ? keep_word_valid : patches_word_valid),
-    .word_ready_o(word_ready),
-    .awaddr_o    (by_tensor_write.awaddr),
-    .awlen_o     (by_tensor_write.awlen),
-    .awvalid_o   (by_tensor_write.awvalid),
-    .awready_i   (awready[TensorWriter] && by_words),
-    .wdata_o     (by_tensor_write.wdata),
-    .wstrb_o     (by_tensor_write.wstrb),
-    .wlast_o     (by_tensor_write.wlast),
-    .wvalid_o    (by_tensor_write.wvalid),
-    .wready_i    (wready[TensorWriter] && by_words),
-    .bresp_i     (m_axi_gmem1_bresp),
-    .bvalid_i    (bvalid[TensorWriter] && by_words)
-  );
+  if (Programs) begin : gen_words
+    tensor_write u_words (
+      .clk_i       (clk),
+      .rst_ni      (rst_n),
+      .start_i     (sink_start && by_words),
+      .address_i   (sink_address),
+      .end_i       (to_workspace ? keep_idle : patches_idle),
+      .idle_o      (words_idle),
+      .bus_error_o (words_error),
+      .word_i      (to_workspace ? keep_word : patches_word),
+      .word_valid_i(to_workspace ? keep_word_valid : patches_word_valid),
+      .word_ready_o(word_ready),
+      .awaddr_o    (by_tensor_write.awaddr),
+      .awlen_o     (by_tensor_write.awlen),
+      .awvalid_o   (by_tensor_write.awvalid),
+      .awready_i   (awready[TensorWriter] && by_words),
+      .wdata_o     (by_tensor_write.wdata),
+      .wstrb_o     (by_tensor_write.wstrb),
+      .wlast_o     (by_tensor_write.wlast),
+      .wvalid_o    (by_tensor_write.wvalid),
+      .wready_i    (wready[TensorWriter] && by_words),
+      .bresp_i     (m_axi_gmem1_bresp),
+      .bvalid_i    (bvalid[TensorWriter] && by_words)
+    );
+  end else begin : gen_no_words
+    assign words_idle      = 1'b1;
+    assign words_error     = 1'b0;
+    assign word_ready      = 1'b0;
+    assign by_tensor_write = '0;
+  end
 
   assign tensor_write = by_words ? by_tensor_write : by_store;
   assign {awaddr[TensorWriter], awlen[TensorWriter], awvalid[TensorWriter], wdata[TensorWriter],

@@ -291,8 +291,10 @@ module store
         waiting_q[p] <= waiting_q[p] + CountBits'(push[p])
             - (issue && plane_q == 2'(p) ? CountBits'(size_q) : '0);
       end
-      // A round: sized in the first clock, then issued as soon as possible, or left.
-      if (!sized_q) sized_q <= 1'b1;
+      // A round: sized in the first clock, then issued as soon as possible, or left. Each frame
+      // begins with the same one, so that the same run takes the same clocks.
+      if (begin_planes) {plane_q, sized_q} <= '0;
+      else if (!sized_q) sized_q <= 1'b1;
       else if (issue || !due_q) begin
         sized_q <= 1'b0;
         plane_q <= plane_q == 2'd2 ? '0 : plane_q + 1'b1;

@@ -40,18 +40,20 @@ module norm_statistics
 
   // ---- Slots ----
   logic [2:0]              phase_q;
-  logic                    step;
+  logic                    step, step_q;  // the last of a slot: a register, as it goes far
   logic [SlotReciprocal:0] valid_q;
 
-  assign step         = phase_q == 3'(SlotClocks - 1);
+  assign step         = step_q;
   assign word_ready_o = step;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni || clear_i) begin
       phase_q <= '0;
+      step_q  <= 1'b0;
       valid_q <= '0;
     end else begin
       phase_q <= step ? '0 : phase_q + 1'b1;
+      step_q  <= phase_q == 3'(SlotClocks - 2);
       if (step) valid_q <= {valid_q[SlotReciprocal-1:SlotSums], word_valid_i};
     end
   end

@@ -10,9 +10,9 @@
 //             these are made of. It is known, and `crop_o`, when `window_valid_o` rises, some 340
 //             clocks after the size and one for each row, or two columns, up to the last that is
 //             wanted, and stays until `sized_i` falls. A frame without an error comes after that.
-// Throughput  two pixels a clock in and out, whichever are more, and of the output also those to
-//             the left of the crop: going down it is never held back (rows that no output row needs
-//             are dropped as they come), going up the input waits.
+// Throughput  SourcePixels a clock in and two out, whichever takes longer. Rows that no output row
+//             needs are dropped as they come. With two pixels in, the input is never held back on
+//             the way down; with four, not where both sides shrink to 0.7 or less.
 // Latency     of a frame as soon as the window is known, of a row about 20 clocks behind the last
 //             source pixel that it needs. The last beat waits for the input's last, whose status it
 //             carries.
@@ -43,7 +43,7 @@ module resize
   input  frame_t      frame_i,
   input  logic        frame_valid_i,
   output logic        frame_ready_o,
-  input  beat_t       beat_i,
+  input  source_beat_t beat_i,
   input  logic        beat_valid_i,
   output logic        beat_ready_o,
 
@@ -238,7 +238,7 @@ module resize
 
   // ---- Input into the ring ----
   logic        taking_q, room_q;
-  pair_t       in_word_q, first_word_q, last_word_q;
+  number_t     in_word_q, first_word_q, last_word_q;
   logic [15:0] in_row_q;     // rows taken in
   logic [15:0] rows_left_q;  // rows to come
   logic [15:0] base_q;       // rows before it are not needed any more
@@ -263,7 +263,7 @@ module resize
       room_q      <= 1'b1;
       in_row_q    <= window_q.first_row;
       rows_left_q <= end_row_q - window_q.first_row;
-      in_word_q   <= {window_q.first_word, 2'd0};
+      in_word_q   <= {window_q.first_word, {(3 - SourceLaneBits) {1'b0}}};
     end else begin
       if (accept && beat_i.last) begin
         taking_q <= 1'b0;
@@ -275,16 +275,16 @@ module resize
         in_row_q    <= in_row_q + 16'd1;
         rows_left_q <= rows_left_q - 16'd1;
       end
-      if (accept && in_image) in_word_q <= in_row_end ? first_word_q : in_word_q + pair_t'(1);
+      if (accept && in_image) in_word_q <= in_row_end ? first_word_q : in_word_q + number_t'(1);
     end
   end
 
   always_ff @(posedge clk_i) begin
     if (state_q == StIdle) begin
-      first_word_q <= {window_q.first_word, 2'd0};
+      first_word_q <= {window_q.first_word, {(3 - SourceLaneBits) {1'b0}}};
       last_word_q  <= window_q.last_word < (WordBits+1)'((width_i - 16'd1) >> 3)
-                    ? {window_q.last_word[WordBits-1:0], 2'd3}
-                      : pair_t'((width_i - 16'd1) >> 1);
+                    ? {window_q.last_word[WordBits-1:0], {(3 - SourceLaneBits) {1'b1}}}
+                      : number_t'((width_i - 16'd1) >> SourceLaneBits);
     end
     if (accept && beat_i.last) begin
       end_status_q <= beat_i.status;
@@ -297,11 +297,11 @@ module resize
   logic                  row_valid_q, row_last_q;
   logic [15:0]           row_first_q, row_needs_q;
   logic [7:0]            row_weight_q;
-  pair_t                 out_word_q;
+  number_t               out_word_q;
   logic                  read, read_end, word_room_q;
   logic                  present;
   logic [1:0]            tag;
-  logic [1:0][2:0][15:0] blended, word;
+  word_t                 blended, word;
   logic                  blended_valid, word_last, word_final, word_valid, word_ready;
   logic [DepthBits-1:0]  words;
 
@@ -354,7 +354,7 @@ module resize
       word_room_q <= 1'b0;
       base_q      <= window_q.first_row;
     end else begin
-      if (read) out_word_q <= read_end ? first_word_q : out_word_q + pair_t'(1);
+      if (read) out_word_q <= read_end ? first_word_q : out_word_q + number_t'(1);
       if (row_take && row_last_q) rows_read_q <= 1'b1;
       word_room_q <= words < DepthBits'(Depth / 2);
       if (row_valid_q && !rows_read_q) base_q <= row_first_q;
@@ -382,7 +382,7 @@ module resize
   );
 
   stream_fifo #(
-    .Width(98),
+    .Width($bits(blended) + 2),
     .Depth(Depth)
   ) u_words (
     .clk_i,

@@ -1,16 +1,17 @@
-// Horizontal interpolation: rows of the source's width in, rows of the output's width out, two
-// pixels a clock each.
+// Horizontal interpolation: rows of the source's width in, a word a clock, rows of the output's
+// width out, two pixels a clock.
 //
 // Reference   blend() in resize.cpp: (left * 256 + weight * (right - left)) >> 16 of Q8.8 values
 //             that already carry the half that rounds.
-// Interface   words of two pixels and three channels of 16 bits, `last_i` with the last one of a
+// Interface   words of SourcePixels and three channels of 16 bits, `last_i` with the last one of a
 //             row, `final_i` with all those of the last row; taps from resize_taps. Beats without
 //             back-pressure: `room_i` says that there is space for what is inside (Latency) and one
 //             more.
-// Throughput  a window of four source pixels; in a clock up to two outputs that lie in it, and one
-//             new word if the next ones do not. So a row takes the greater of its words and its
-//             beats, and rows follow each other without a gap. Going down, the two outputs of a
-//             beat may come from words far apart: the first one waits.
+// Throughput  a window of two words; in a clock up to two outputs that lie in it, and one new word
+//             if the next ones do not. So a row takes the greater of its words and its beats, words
+//             besides that come before the first output or behind the last, and rows follow each
+//             other without a gap. Going down, the two outputs of a beat may come from words far
+//             apart: the first one waits.
 // Latency     five clocks from the word that completes a beat.
 module resize_columns
   import headrace_pkg::*;
@@ -19,13 +20,13 @@ module resize_columns
   input  logic                  clk_i,
   input  logic                  rst_ni,
 
-  input  logic [1:0][2:0][15:0] word_i,  // [pixel][channel: 0 red]
+  input  word_t                 word_i,
   input  logic                  last_i,
   input  logic                  final_i,
   input  logic                  word_valid_i,
   output logic                  word_ready_o,
 
-  input  pair_t                 first_word_i,  // of a row, that comes
+  input  number_t               first_word_i,  // of a row, that comes
   input  logic [1:0][ColumnBits-1:0] first_i,
   input  logic [1:0][7:0]       weight_i,
   input  logic                  both_i,
@@ -41,8 +42,8 @@ module resize_columns
 );
 
   // ---- The window: two words, the number of the younger one in its row, and which row it is ----
-  logic [1:0][2:0][15:0] old_q, new_q;
-  pair_t                 number_q;
+  word_t                 old_q, new_q;
+  number_t               number_q;
   logic                  row_q, row_last_q, final_q;
   logic                  load;
 
@@ -65,7 +66,7 @@ module resize_columns
     end else if (load) begin
       row_q      <= row_q ^ row_last_q;
       row_last_q <= last_i;
-      number_q   <= row_last_q ? first_word_i : number_q + pair_t'(1);
+      number_q   <= row_last_q ? first_word_i : number_q + number_t'(1);
     end
   end
 
@@ -79,16 +80,23 @@ module resize_columns
   logic [1:0] covered;  // both pixels are in the window
   logic       next_covered, fire0, fire1;
 
+  // The word of a column.
+  function automatic number_t word_of(logic [ColumnBits-1:0] column);
+    return column[ColumnBits-1:SourceLaneBits];
+  endfunction
+
+  // Up to that word, nothing is wanted of the one behind it.
+  function automatic logic reached(number_t word, logic [ColumnBits-1:0] first, logic [7:0] weight);
+    return word > word_of(first) || (word == word_of(first) &&
+           !(first[SourceLaneBits-1:0] == '1 && weight != '0));
+  endfunction
+
   always_comb begin
     for (int lane = 0; lane < 2; lane++) begin
-      in_old[lane]  = number_q > first_q[lane][ColumnBits-1:1];
-      covered[lane] = tap_row_q == row_q &&
-                      (in_old[lane] || (number_q == first_q[lane][ColumnBits-1:1] &&
-                      !(first_q[lane][0] && weight_q[lane] != '0)));
+      in_old[lane]  = number_q > word_of(first_q[lane]);
+      covered[lane] = tap_row_q == row_q && reached(number_q, first_q[lane], weight_q[lane]);
     end
-    next_covered = next_row_q == row_q && (number_q > first_i[1][ColumnBits-1:1] ||
-                   (number_q == first_i[1][ColumnBits-1:1] &&
-                    !(first_i[1][0] && weight_i[1] != '0)));
+    next_covered = next_row_q == row_q && reached(number_q, first_i[1], weight_i[1]);
   end
 
   assign fire0       = room_i && tap_valid_q && covered[0] && !first_done_q;
@@ -139,20 +147,18 @@ module resize_columns
 
   pixel_t [1:0] blended;
 
+  // Behind the younger word there is its last pixel once more, for right ones that have no weight.
+  logic [2*SourcePixels:0][2:0][15:0] window;
+  assign window = {new_q[SourcePixels-1], new_q, old_q};
+
   for (genvar lane = 0; lane < 2; lane++) begin : gen_lane
-    logic [2:0][15:0] left_d, right_d, left_1, right_1, left_2, left_3;
-    logic [7:0]       weight_1, weight_2;
-    always_comb begin
-      unique case ({in_old[lane], first_q[lane][0]})
-        2'b10:   {left_d, right_d} = {old_q[0], old_q[1]};
-        2'b11:   {left_d, right_d} = {old_q[1], new_q[0]};
-        2'b00:   {left_d, right_d} = {new_q[0], new_q[1]};
-        default: {left_d, right_d} = {new_q[1], new_q[1]};  // the right one has no weight
-      endcase
-    end
+    logic [2:0][15:0]        left_1, right_1, left_2, left_3;
+    logic [7:0]              weight_1, weight_2;
+    logic [SourceLaneBits:0] at;
+    assign at = {!in_old[lane], first_q[lane][SourceLaneBits-1:0]};
     always_ff @(posedge clk_i) begin
-      left_1   <= left_d;
-      right_1  <= right_d;
+      left_1   <= window[at];
+      right_1  <= window[(SourceLaneBits+2)'(at) + (SourceLaneBits+2)'(1)];
       weight_1 <= weight_q[lane];
       left_2   <= left_1;
       weight_2 <= weight_1;
@@ -184,11 +190,9 @@ module resize_columns
 
 `ifndef SYNTHESIS
   a_first_lane_in_window: assert property (@(posedge clk_i) disable iff (!rst_ni)
-    fire0 |-> first_q[0][ColumnBits-1:1] == number_q ||
-              first_q[0][ColumnBits-1:1] + pair_t'(1) == number_q);
+    fire0 |-> word_of(first_q[0]) == number_q || word_of(first_q[0]) + number_t'(1) == number_q);
   a_second_lane_in_window: assert property (@(posedge clk_i) disable iff (!rst_ni)
-    fire1 |-> first_q[1][ColumnBits-1:1] == number_q ||
-              first_q[1][ColumnBits-1:1] + pair_t'(1) == number_q);
+    fire1 |-> word_of(first_q[1]) == number_q || word_of(first_q[1]) + number_t'(1) == number_q);
   a_first_lane_not_missed: assert property (@(posedge clk_i) disable iff (!rst_ni)
     fire1 |-> fire0 || first_done_q);
 `endif

@@ -2,13 +2,19 @@
 package resize_pkg;
 
   import headrace_pkg::ColumnBits;
+  import headrace_pkg::SourceLaneBits;
+  import headrace_pkg::SourcePixels;
 
-  // The number of two pixels in a row of the source.
-  typedef logic [ColumnBits-2:0] pair_t;
+  // The number of a beat in a row of the source. Words in the ring of rows have a beat's pixels.
+  localparam int unsigned NumberBits = ColumnBits - SourceLaneBits;
+  typedef logic [NumberBits-1:0] number_t;
+
+  // Such a word with two rows blended, [pixel][channel: 0 red].
+  typedef logic [SourcePixels-1:0][2:0][15:0] word_t;
 
   // A row with a column beyond half of MaxWidth takes the places of two in the ring of rows.
-  function automatic logic wide_rows(pair_t last);
-    return last[ColumnBits-2];
+  function automatic logic wide_rows(number_t last);
+    return last[NumberBits-1];
   endfunction
 
   // How the source position goes along one axis, from output pixel to output pixel, in steps of

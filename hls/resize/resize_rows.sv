@@ -1,15 +1,15 @@
 // Row memory and vertical interpolation: a ring of four source rows, of which two are read
 // together. If rows are wide, see resize_pkg, it is a ring of two.
 //
-// Interface   words of two pixels are written at `write_row_i` (modulo 4) and `write_word_i`. Rows
-//             are wide if `wide_i`, which stays. `read_i` asks for word `read_word_i` of rows
+// Interface   words of SourcePixels are written at `write_row_i` (modulo 4) and `write_word_i`.
+//             Rows are wide if `wide_i`, which stays. `read_i` asks for word `read_word_i` of rows
 //             `read_row_i` and the next, blended with weight 256 - weight, weight; the result comes
 //             out with `valid_o` after Latency clocks, with `tag_i` as it was.
 // Arithmetic  Q8.8, exact; plus 128, the half that the horizontal step's rounding to integers
 //             wants.
 // Throughput  a word in and a word out a clock.
-// Memory      two UltraRAMs, even and odd rows, each with two rows or a wide one. A row of one
-//             parity and the next of the other lie in both.
+// Memory      even and odd rows, each with two rows or a wide one: an UltraRAM each, two with words
+//             of four pixels. A row of one parity and the next of the other lie in both.
 module resize_rows
   import headrace_pkg::*;
   import resize_pkg::*;
@@ -23,16 +23,16 @@ module resize_rows
 
   input  logic                  write_i,
   input  logic [1:0]            write_row_i,
-  input  pair_t                 write_word_i,
-  input  pixel_t [1:0]          write_pixel_i,
+  input  number_t               write_word_i,
+  input  source_pixels_t        write_pixel_i,
 
   input  logic                  read_i,
   input  logic [1:0]            read_row_i,
-  input  pair_t                 read_word_i,
+  input  number_t               read_word_i,
   input  logic [7:0]            weight_i,
   input  logic [TagBits-1:0]    tag_i,
 
-  output logic [1:0][2:0][15:0] word_o,  // [pixel][channel: 0 red]
+  output word_t                 word_o,
   output logic [TagBits-1:0]    tag_o,
   output logic                  valid_o
 );
@@ -40,14 +40,14 @@ module resize_rows
   localparam int unsigned Latency = 6;
 
   // ---- Memory ----
-  (* ram_style = "ultra" *) logic [47:0] even[MaxWidth/2];
-  (* ram_style = "ultra" *) logic [47:0] odd[MaxWidth/2];
-  logic [47:0] even_1, even_2, odd_1, odd_2;
-  pair_t       write_at, even_at, odd_at;
+  (* ram_style = "ultra" *) source_pixels_t even[MaxWidth/SourcePixels];
+  (* ram_style = "ultra" *) source_pixels_t odd[MaxWidth/SourcePixels];
+  source_pixels_t even_1, even_2, odd_1, odd_2;
+  number_t        write_at, even_at, odd_at;
 
   // Row r lies in slot r[1] of its bank: the upper half, which only a wide row reaches otherwise.
-  function automatic pair_t place(logic slot, pair_t word);
-    return {slot && !wide_i || word[ColumnBits-2], word[ColumnBits-3:0]};
+  function automatic number_t place(logic slot, number_t word);
+    return {slot && !wide_i || word[NumberBits-1], word[NumberBits-2:0]};
   endfunction
   assign write_at = place(write_row_i[1], write_word_i);
   assign odd_at   = place(read_row_i[1], read_word_i);
@@ -67,7 +67,7 @@ module resize_rows
   logic [Latency:1][TagBits-1:0] tag_q;
   logic [4:1][7:0]               weight_q;
   logic [2:1]                    swap_q;
-  logic [5:0][7:0]               upper_3, upper_4, upper_5, lower_3;  // bytes as in pixel_t [1:0]
+  logic [3*SourcePixels-1:0][7:0] upper_3, upper_4, upper_5, lower_3;  // bytes as in pixel_t
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) valid_q <= '0;
@@ -86,7 +86,7 @@ module resize_rows
     upper_5  <= upper_4;
   end
 
-  for (genvar i = 0; i < 6; i++) begin : gen_byte
+  for (genvar i = 0; i < 3 * SourcePixels; i++) begin : gen_byte
     logic signed [8:0]  difference_4;
     logic signed [17:0] product_5;
     logic        [15:0] sum_6;

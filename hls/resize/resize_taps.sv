@@ -15,8 +15,8 @@
 //             taps of the pixels that are wanted, Lanes at a time, again and again. `last_o` with
 //             the last ones; where their number is odd, the second lane repeats the first and
 //             `both_o` is low.
-// Throughput  Lanes taps a clock; those before the first that is wanted take
-//             their clocks. Latency about nine clocks after reset.
+// Throughput  Lanes taps a clock. Latency about nine clocks after reset, and once those of the taps
+//             before the first that is wanted.
 module resize_taps
   import resize_pkg::*;
 #(
@@ -78,11 +78,14 @@ module resize_taps
   logic                     go_q;
   logic [15:0]              left_q;   // pixels from the current one to the end
   logic [15:0]              before_q; // pixels to the first that is wanted
-  logic                     at_end;
+  logic [15:0]              wanted_q; // pixels from there to the end
+  logic                     known_q;  // the first one's position is kept, for the next time
+  logic                     at_end, keep;
   logic [Stages:1]          valid_q, last_q, both_q;
   logic [$clog2(Depth):0]   count;
 
   assign at_end = left_q <= 16'(Lanes);
+  assign keep   = go_q && before_q == '0 && !known_q;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
@@ -90,16 +93,18 @@ module resize_taps
       valid_q  <= '0;
       left_q   <= end_i;
       before_q <= begin_i;
+      known_q  <= 1'b0;
     end else begin
       go_q    <= count < ($clog2(Depth) + 1)'(Depth / 2);
       valid_q <= {valid_q[Stages-1:1], go_q && before_q == '0};
-      if (go_q) left_q <= at_end ? end_i : left_q - 16'(Lanes);
-      if (go_q && at_end) before_q <= begin_i;
-      else if (go_q && before_q != '0) before_q <= before_q - 16'(Lanes);
+      if (go_q) left_q <= !at_end ? left_q - 16'(Lanes) : known_q ? wanted_q : left_q;
+      if (go_q && before_q != '0) before_q <= before_q - 16'(Lanes);
+      if (keep) known_q <= 1'b1;
     end
   end
 
   always_ff @(posedge clk_i) begin
+    if (keep) wanted_q <= left_q;
     last_q <= {last_q[Stages-1:1], at_end};
     both_q <= {both_q[Stages-1:1], left_q != 16'd1};
   end
@@ -123,16 +128,30 @@ module resize_taps
     logic [24:0] quotient_q;
     logic        carry_q;
     logic [33:0] error_q;  // (2 * x + 1) * error
+    logic [15:0] kept_remainder_q;
+    logic [24:0] kept_quotient_q;
+    logic        kept_carry_q;
+    logic [33:0] kept_error_q;
     logic [16:0] sum, less;
     assign sum  = 17'(remainder_q) + 17'(step_remainder_q);
     assign less = 17'(remainder_q) - 17'(step_less_q);  // sum less out; bit 16: below 0
 
     always_ff @(posedge clk_i) begin
-      if (!rst_ni || (go_q && at_end)) begin
+      if (keep) begin
+        {kept_remainder_q, kept_quotient_q, kept_carry_q, kept_error_q} <=
+            {remainder_q, quotient_q, carry_q, error_q};
+      end
+      if (!rst_ni) begin
         remainder_q <= start_remainder;
         quotient_q  <= start_quotient;
         carry_q     <= start_carry;
         error_q     <= 34'(start_error);
+      end else if (go_q && at_end) begin
+        // Where the first one is also the last, it stays.
+        if (known_q) begin
+          {remainder_q, quotient_q, carry_q, error_q} <=
+              {kept_remainder_q, kept_quotient_q, kept_carry_q, kept_error_q};
+        end
       end else if (go_q) begin
         remainder_q <= less[16] ? sum[15:0] : less[15:0];
         quotient_q  <= quotient_q + step_quotient_q + 25'(carry_q);

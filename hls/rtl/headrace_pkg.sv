@@ -7,7 +7,9 @@
 // `keep` is 2'b01 in the last beat of a row of odd width. An upstream error in mid-image ends the
 // beats early: a beat with keep = 0, last = 1 and the status, which every unit passes on. Before
 // its first beat a unit that finds an error sends a frame with that status and no beats, and drains
-// its input. So every unit ends on `last` and on nothing else, whatever the input was.
+// its input. So every unit ends on `last` and on nothing else, whatever the input was. From render
+// to resize beats have config_pkg::Pixels pixels: source_beat_t, else by the same contract. `keep`
+// is a mask of the left ones.
 package headrace_pkg;
 
   localparam int unsigned MaxWidth = config_pkg::MaxWidth;
@@ -69,6 +71,19 @@ package headrace_pkg;
     logic         last;   // ends the frame
     status_e      status; // StatusOk, or with `last` the error that ended the frame early
   } beat_t;  // 59 bits
+
+  // The same of a source image.
+  localparam int unsigned SourcePixels = config_pkg::Pixels;
+  localparam int unsigned SourceLaneBits = $clog2(SourcePixels);
+
+  typedef pixel_t [SourcePixels-1:0] source_pixels_t;
+
+  typedef struct packed {
+    source_pixels_t          pixel;
+    logic [SourcePixels-1:0] keep;
+    logic                    last;
+    status_e                 status;
+  } source_beat_t;  // 59 bits, or 109
 
   // The part of a source image that is wanted, in rows and in words of eight pixels of these; last
   // ones beyond the image: all to its end.
@@ -177,16 +192,17 @@ package headrace_pkg;
     logic [7:0] symbol;
   } huffman_entry_t;
 
-  // One Huffman symbol: the coefficient at `index` in zigzag order; those not sent are zero. Every
-  // block has one with `last`. The end beat has only `status` besides `done`.
+  // One coefficient of a block, or two; those not sent are zero. Every block has a beat with
+  // `last`. The end beat has only `status` besides `done`.
   typedef struct packed {
-    logic               done;    // of the image: no coefficient
-    status_e            status;
-    logic signed [15:0] value;   // before dequantisation
-    logic [5:0]         index;
-    logic [1:0]         quant;   // table number
-    logic               last;    // of its block
-  } coefficient_t;  // 34 bits
+    logic             done;    // of the image: no coefficient
+    status_e          status;
+    logic [1:0]       quant;   // table number
+    logic             last;    // of its block
+    logic             two;     // [1] counts as well
+    logic [1:0][15:0] value;   // signed, before dequantisation
+    logic [1:0][5:0]  index;   // in zigzag order
+  } coefficient_t;  // 57 bits
 
   // A row of a block, left to right. The end beat has only `status` besides `done`.
   typedef struct packed {
@@ -199,6 +215,7 @@ package headrace_pkg;
   typedef struct packed {
     logic header;          // the headers were being read
     logic symbol;          // a Huffman symbol was taken
+    logic second;          // and another one
     // The entropy decoder had too few bits of the file, or waited for a word of the workspace.
     logic wait_data;
     logic wait_transform;  // the entropy decoder waited for room in front of the transform

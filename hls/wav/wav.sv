@@ -94,7 +94,7 @@ module wav
   logic        is_pcm_q, mono_q, stereo_q, rate_known_q, block_2_q, block_4_q, bits_16_q;
   logic [2:0]  rate_q;
   logic        misfit_q, truncated_q, too_long_q;
-  logic [31:0] frames_q;
+  logic [31:0] frames_q, most_q;  // at the rate
   logic        some_q;       // it is not 0, from Limit on
   logic        last_taken;
 
@@ -181,6 +181,7 @@ module wav
 
   always_ff @(posedge clk_i) begin
     if (state_q == Fetch) four_q <= four;
+    most_q <= 32'(Most[rate_q]);  // the rate is known long before
     unique case (state_q)
       Idle:    left_q <= bytes_i;
       Fetch:   if (four_valid) left_q <= left_q - 32'd4;
@@ -254,7 +255,7 @@ module wav
         truncated_q <= size_q > left_q;
       end
       Limit: begin
-        too_long_q <= frames_q > 32'(Most[rate_q]);
+        too_long_q <= frames_q > most_q;
         some_q     <= frames_q != '0;
       end
       Samples: if (take && four_valid) begin

@@ -29,6 +29,7 @@ module wav_words (
   logic         full_q;  // word_q counts
   logic [2:0]   at_q;    // in word_q, or in the next word: of its eight halves
   logic [29:0]  pass_q;  // words still to be passed over
+  logic         passes_q;  // some
   logic [32:0]  skipped_to;
   logic [3:0]   taken_to;
   logic         used_up;
@@ -39,9 +40,9 @@ module wav_words (
   logic [8:0][15:0] half;
   assign half    = {word_i[15:0], word_q};
   assign four_o  = {half[4'(at_q) + 4'd1], half[4'(at_q)]};
-  assign valid_o = full_q && pass_q == '0 && (at_q != 3'd7 || two_i || word_valid_i);
+  assign valid_o = full_q && !passes_q && (at_q != 3'd7 || two_i || word_valid_i);
 
-  assign used_up      = full_q && (pass_q != '0 || (valid_o && take_i && taken_to[3]));
+  assign used_up      = full_q && (passes_q || (valid_o && take_i && taken_to[3]));
   assign word_ready_o = on_i && (!full_q || used_up);
 
   always_ff @(posedge clk_i) begin
@@ -50,21 +51,25 @@ module wav_words (
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni || start_i) begin
-      full_q <= 1'b0;
-      at_q   <= '0;
-      pass_q <= '0;
+      full_q   <= 1'b0;
+      at_q     <= '0;
+      pass_q   <= '0;
+      passes_q <= 1'b0;
     end else begin
       if (word_ready_o) full_q <= word_valid_i;
       else if (used_up) full_q <= 1'b0;
       if (skip_i) {pass_q, at_q} <= skipped_to;
       else if (valid_o && take_i) at_q <= taken_to[2:0];
-      else if (pass_q != '0 && full_q) pass_q <= pass_q - 30'd1;
+      else if (passes_q && full_q) pass_q <= pass_q - 30'd1;
+      if (skip_i) passes_q <= skipped_to[32:3] != '0;
+      else if (full_q && pass_q[29:1] == '0) passes_q <= 1'b0;
     end
   end
 
 `ifndef SYNTHESIS
   a_nothing_taken_while_skipping: assert property (@(posedge clk_i) disable iff (!rst_ni)
-    skip_i |-> !take_i && pass_q == '0);
+    skip_i |-> !take_i && !passes_q);
+  a_passes: assert property (@(posedge clk_i) disable iff (!rst_ni) passes_q == (pass_q != '0));
 `endif
 
 endmodule

@@ -1,10 +1,10 @@
-"""The command `headrace build`: build a container, list what is in one, or report the resources of the RTL units."""
+"""The command `headrace build`: build a container, list what is in one, or report on the RTL units."""
 
 import re
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -12,11 +12,15 @@ from rich.table import Table
 from headrace.batching import UsageError
 from headrace.bitstreams.cache import build as build_cached
 from headrace.bitstreams.cache import build_container, cache_folder
+from headrace.bitstreams.configurations import FULL, package_of
 from headrace.bitstreams.kernel import read_checked
 from headrace.bitstreams.platforms import DEFAULT, Platform, platform
 from headrace.bitstreams.xclbin import Xclbin, XclbinError
 from headrace.host.cli.console import out, show, show_json, tell, working
 from headrace.host.cli.options import Json, check_readable, check_writable, command
+
+if TYPE_CHECKING:
+    from headrace.bitstreams.hw.folder import Design
 
 
 class Target(StrEnum):
@@ -39,6 +43,12 @@ class KernelSource(StrEnum):
 
     RTL = "rtl"
     HLS = "hls"
+
+
+class RouteTarget(StrEnum):
+    """The devices that `--route` places and routes for."""
+
+    ECP5 = "ecp5"
 
 
 TARGET_HELP = "sw_emu runs the units' C++, compiled by g++. hw_emu runs their RTL by Verilator, clock by clock."
@@ -85,6 +95,10 @@ def build(
         Path | None, typer.Option("-o", "--output", help="The .xclbin file to write, or the folder with --target hw.")
     ] = None,
     card: Annotated[str, typer.Option("--platform", help="The card: u50, u55c, u250 or u280.")] = DEFAULT,
+    configuration: Annotated[
+        str,
+        typer.Option(help="What the image units take: full, or small (baseline files up to 2048 pixels wide)."),
+    ] = FULL,
     kernel: Annotated[
         KernelSource | None,
         typer.Option(help="Source of the kernels with --target hw: SystemVerilog (rtl) or C++ (hls) [rtl]."),
@@ -107,22 +121,38 @@ def build(
     cycles_per_image: Annotated[
         int | None, typer.Option(min=1, help="Clocks of an image for --report [those of a photo of 500x375 pixels].")
     ] = None,
+    route: Annotated[
+        RouteTarget | None,
+        typer.Option("--route", help="Place and route the RTL units, each alone, on a Lattice ECP5-85F by nextpnr."),
+    ] = None,
+    unit: Annotated[
+        list[str] | None,
+        typer.Option(help="A module of the RTL for --route. Give it once for each [those that fit the device]."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Build an .xclbin container or the folder for one, list what is in one, or report the resources of the RTL."""
+    """Build an .xclbin container or the folder for one, list what is in one, or report on the RTL units."""
     from headrace.bitstreams.build import describe
+    from headrace.bitstreams.hw.folder import CLOCK_MHZ, own_design
     from headrace.bitstreams.hw.run import implementation
 
-    if (info is not None) + (output is not None) + report != 1:
+    if (info is not None) + (output is not None) + report + (route is not None) != 1:
         raise UsageError(
-            "give -o FILE to build a container, --info FILE to list one, or --report for the resources of the RTL"
+            "give -o FILE to build a container, --info FILE to list one, --report for the resources of the RTL, or "
+            "--route ecp5 for its clock on a device"
         )
+    if unit and route is None:
+        raise UsageError("--unit is for --route ecp5: give this too, or leave out --unit")
     board = platform(card)
+    package_of(configuration)  # a name that is none ends the command before anything is done
     for option, given in (("--kernel", kernel), ("--slr", slr), ("--clock-mhz", clock_mhz), ("--run", run or None)):
         if given is not None and (target is not BuildTarget.HW or output is None):
             raise UsageError(f"{option} is for --target hw -o FOLDER: give these too, or leave out {option}")
     if report:
         _report(cycles_per_image, as_json)
+        return
+    if route is not None:
+        _route(unit or [], as_json)
         return
     if info is not None:
         check_readable("--info", info)
@@ -131,14 +161,21 @@ def build(
             description["implementation"] = found
     elif target is BuildTarget.HW:
         assert output is not None
-        counts = (image_cus, mel_cus, norm_cus)
-        _hardware(output, board, kernel or KernelSource.RTL, counts, clock_mhz, _dies(slr or []), run, as_json)
+        design = own_design(
+            board,
+            (kernel or KernelSource.RTL).value,
+            (image_cus, mel_cus, norm_cus),
+            clock_mhz or CLOCK_MHZ,
+            _dies(slr or []),
+            configuration,
+        )
+        _hardware(output, board, design, run, as_json)
         return
     else:
         assert output is not None
         check_writable("-o", output)
         with _building(Target(target.value), image_cus, mel_cus, norm_cus):
-            container = build_container(output, target.value, image_cus, mel_cus, norm_cus, card)
+            container = build_container(output, target.value, image_cus, mel_cus, norm_cus, card, configuration)
         description = describe(container)
         tell(f"wrote {output} ({output.stat().st_size / 1024:.0f} KiB)")
     if as_json:
@@ -158,33 +195,24 @@ def _dies(options: list[str]) -> dict[str, int]:
     return dies
 
 
-def _hardware(
-    folder: Path,
-    board: Platform,
-    kernel: KernelSource,
-    counts: tuple[int, int, int],
-    clock_mhz: float | None,
-    dies: dict[str, int],
-    run: bool,
-    as_json: bool,
-) -> None:
-    from headrace.bitstreams.hw.folder import CLOCK_MHZ, own_design, write_folder
+def _hardware(folder: Path, board: Platform, design: "Design", run: bool, as_json: bool) -> None:
+    from headrace.bitstreams.hw.folder import write_folder
     from headrace.bitstreams.hw.run import build_folder, check_tools
 
-    design = own_design(board, kernel.value, counts, clock_mhz or CLOCK_MHZ, dies)
     if run:
         check_tools(board)  # a missing tool ends the command before anything is written
     write_folder(folder, design)
-    tell(f"wrote {folder}: {kernel.value} for {board.name} at {design.clock_mhz:g} MHz; not built")
+    tell(f"wrote {folder}: {design.kernel} for {board.name} at {design.clock_mhz:g} MHz; not built")
     built = build_folder(folder, board, tell) if run else None
     if as_json:
         show_json(
             {
                 "folder": str(folder),
                 "platform": board.platform,
-                "kernel": kernel.value,
+                "kernel": design.kernel,
                 "kernels": dict(design.cus),
                 "clock_mhz": design.clock_mhz,
+                "configuration": design.configuration,
                 "built": run,
                 "implementation": built,
             }
@@ -217,8 +245,23 @@ def _report(cycles_per_image: int | None, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
+def _route(units: list[str], as_json: bool) -> None:
+    from headrace.host.cli.resource_report import print_routes, run_routes
+
+    routes = run_routes(cache_folder(), units)
+    if as_json:
+        show_json(routes)
+    else:
+        print_routes(routes)
+    if any(row["error"] for row in routes["units"]):
+        raise typer.Exit(1)
+
+
 def _print_container(description: dict[str, Any]) -> None:
     show(f"mode {description['mode']}, platform {description['platform']}, uuid {description['uuid']}")
+    if (chosen := description["build"].get("configuration")) is not None:
+        constants = ", ".join(f"{name} {value}" for name, value in chosen["constants"].items())
+        show(f"image units: configuration {chosen['name']}: {constants}")
     for kernel in description["kernels"]:
         table = Table(title=f"kernel {kernel['name']} ({kernel['control_protocol']})", title_justify="left")
         for heading in ("#", "argument", "type", "offset", "bytes", "port"):

@@ -1,7 +1,9 @@
-"""The report of `headrace build --report`: run the synthesis with progress, and print its tables."""
+"""The reports of `headrace build --report` and `--route`: run the tools with progress, and print tables."""
 
 import re
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,9 @@ from typing import Any
 from rich.table import Table
 
 from headrace.bitstreams.kernel import parse_kernels
-from headrace.bitstreams.resources.report import JPEG_BYTES, U55C, resource_report
+from headrace.bitstreams.resources.report import JPEG_BYTES, U55C, OnStep, resource_report
+from headrace.bitstreams.resources.routes import UNITS as ROUTED
+from headrace.bitstreams.resources.routes import route_report
 from headrace.bitstreams.sources import hls_folder
 from headrace.host.cli.console import err, out, progress, show, tell
 from headrace.sim.system.limits import LAUNCHES_S, OTHERS, TENSOR_BYTES, Cu, cus_for, limits
@@ -22,6 +26,14 @@ def run_report(cache: Path, cycles_per_image: int) -> dict[str, Any]:
     """Return the resource report. Units that changed since the last report are synthesised, with a progress bar each.
 
     `cache` is the folder of former results."""
+    with _steps("synthesising") as on_step:
+        report = resource_report(cache, cycles_per_image=cycles_per_image, on_step=on_step)
+    return report | {"card_limits": card_limits(report)}
+
+
+@contextmanager
+def _steps(doing: str) -> Iterator[OnStep]:
+    """Give a function that shows the progress of each unit."""
     with progress() as shown:
         bars: dict[str, Any] = {}
 
@@ -30,11 +42,38 @@ def run_report(cache: Path, cycles_per_image: int) -> dict[str, Any]:
             if unit not in bars:
                 bars[unit] = shown.add_task(text, total=of)
                 if not err.is_terminal:
-                    tell(f"synthesising {unit}" if step < of else text)
+                    tell(f"{doing} {unit}" if step < of else text)
             shown.update(bars[unit], completed=step, description=text)
 
-        report = resource_report(cache, cycles_per_image=cycles_per_image, on_step=on_step)
-    return report | {"card_limits": card_limits(report)}
+        yield on_step
+
+
+def run_routes(cache: Path, units: Sequence[str]) -> dict[str, Any]:
+    """Return the report of the routed units: those named, or all of UNITS if none is named."""
+    with _steps("routing") as on_step:
+        return route_report(cache, units=units or ROUTED, on_step=on_step)
+
+
+def print_routes(report: dict[str, Any]) -> None:
+    """Print clock, cells and worst path of each routed unit."""
+    rows = [row for row in report["units"] if row["error"] is None]
+    title = f"{report['device']}\nworst path: clock-to-output, its logic, its wires, ns"
+    kinds = {"lut4": "LUT4", "ff": "FF", "bram18": "RAM18", "mult18": "MULT18"}
+    table = _table(title, "unit", "MHz", *kinds.values(), "path", "LUTs", "from", "to")
+    for row in rows:
+        path = row["worst_path"]
+        if path is None:
+            table.add_row(row["unit"], "-", *(str(row["cells"][kind]) for kind in kinds), "-", "-", "-", "-")
+            continue
+        times = " + ".join(f"{path[part]:.1f}" for part in ("clock_to_output_ns", "logic_ns", "wires_ns"))
+        cells = (f"{row['cells'][kind]:,}" for kind in kinds)
+        table.add_row(row["unit"], f"{row['mhz']:g}", *cells, times, str(path["luts"]), path["from"], path["to"])
+    if rows:
+        out.print(table)
+    for row in report["units"]:
+        if row["error"] is not None:
+            show(row["error"])
+    show(f"placed and routed by {report['tool']}; no board ran it")
 
 
 def card_limits(report: dict[str, Any]) -> list[dict[str, Any]]:
@@ -158,16 +197,20 @@ def _limit(limit: dict[str, Any]) -> str:
 
 
 def _print_paths(rows: list[dict[str, Any]]) -> None:
-    title = "longest path between registers: its LUTs, adder chains (with their CARRY4), MUXF and multipliers"
-    table = _table(title, "unit", "LUT", "carry", "MUXF", "DSP", "max LUTs", "abc9's delay", "from", "to")
+    title = (
+        "longest path between registers: its LUTs, adder chains (with their CARRY4), MUXF and multipliers;\n"
+        "the estimate of its delay, from fast to slow cells, and abc9's of LUTs and wires alone"
+    )
+    table = _table(title, "unit", "LUT", "carry", "MUXF", "DSP", "max LUTs", "estimate, ns", "abc9", "from", "to")
     for row in rows:
         if not row["longest_paths"]:
             continue
         path = row["longest_paths"][0]
         carry = f"{path['carries']} ({path['carry_cells']})" if path["carries"] else "0"
-        delay = f"{row['abc9_delay_ps'] / 1e3:.1f} ns" if row["abc9_delay_ps"] else "-"
+        delay = f"{row['path_ps']['fast'] / 1e3:.1f} to {row['path_ps']['slow'] / 1e3:.1f}"
+        abc9 = f"{row['abc9_delay_ps'] / 1e3:.1f}" if row["abc9_delay_ps"] else "-"
         counts = (str(path["luts"]), carry, str(path["muxes"]), str(path["dsps"]), str(row["most_luts_on_a_path"]))
-        table.add_row(_name(row), *counts, delay, path["start"], path["end"])
+        table.add_row(_name(row), *counts, delay, abc9, path["start"], path["end"])
     out.print(table)
 
 

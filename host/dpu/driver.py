@@ -19,9 +19,10 @@ from typing import Any, Generic
 from numpy.typing import NDArray
 
 from headrace.batching import CorruptInput, UnsupportedInput, UsageError
+from headrace.bitstreams import build_metadata
 from headrace.bitstreams.kernel import KernelSpec, kernels_of, parse_kernels, read_checked
 from headrace.bitstreams.sources import hls_folder
-from headrace.bitstreams.xclbin import Mode
+from headrace.bitstreams.xclbin import Mode, Xclbin
 from headrace.host import xrt
 from headrace.host.dpu.fair_pool import UnitState
 from headrace.host.dpu.preprocessor import CpuPreprocessor, Fallback, Launch, Preprocessed, Spec
@@ -124,6 +125,8 @@ class Dpu(Generic[Spec]):
         for each in kernels_of(container):
             if each.name in names and (lacking := ", ".join(_lacking(each))):
                 raise UsageError(f"{xclbin}: {each.name} has no argument {lacking}; `headrace build` makes a newer one")
+        if kind is ImageCus and (left_out := _left_out(container, spec, launch)):
+            raise UsageError(f"{xclbin}: its image CUs were built without {left_out}")
         self.cus = tuple(name for instances in names.values() for name in instances)
         self._closing = closing = threading.Event()
         pyxrt = xrt.api_for(xclbin, api)
@@ -256,6 +259,21 @@ class Dpu(Generic[Spec]):
     async def _on_cpu(self, data: bytes, stage: ImageStage | AudioStage | None) -> Preprocessed:
         self._counters.on_cpu += 1
         return await self._cpu.process(data, stage)
+
+
+def _left_out(container: Xclbin, spec: object, launch: Launch) -> str:
+    """Return what the spec and the launch need and the container's configuration lacks, with what to do; "" if nothing.
+
+    A container of another tool does not say which configuration it has. There the CU answers BAD_ARGUMENT."""
+    configuration = build_metadata.unpack(container.build_metadata).get("configuration")
+    constants = configuration.get("constants") if isinstance(configuration, dict) else None
+    if not isinstance(constants, dict):
+        return ""
+    if isinstance(spec, ProcessorSpec) and not constants.get("programs", 1):
+        return "programs; image processors need a container of `headrace build --configuration full`"
+    if launch is Launch.QUEUE and not constants.get("queue", 1):
+        return "a queue; launch them by single starts, or build with `--configuration full`"
+    return ""
 
 
 def _finds_damage(status: Status, jpeg: bytes) -> bool:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from headrace.batching.errors import UsageError
 from headrace.sim.hardware.dpu.audio import HOP, NEMO, MelPlan, mel_cu_cycles, norm_cycles
-from headrace.sim.hardware.dpu.image import image_cu_cycles
+from headrace.sim.hardware.dpu.image import BEAT, PIXELS, STORE_WORD, image_cu_cycles
 from headrace.sim.hardware.dpu.jpeg import read_jpeg_work
 
 Values = NDArray[np.float64]
@@ -25,13 +25,13 @@ IMAGE_CU, MEL_CU, NORM_CU = UNITS = ("image cu", "mel cu", "norm cu")  # the ste
 TYPICAL_SIZE: Final = (500, 375)
 TYPICAL_PIXELS: Final = TYPICAL_SIZE[0] * TYPICAL_SIZE[1]
 TYPICAL_FILE_BYTES: Final = 110_000
-# The clocks of image_cu for an image of which only pixels and bytes are known. The units take two pixels a clock of
-# those that the crop needs (resized to 256, cropped to 224: 329 rows of 336 columns of TYPICAL_PIXELS, in whole blocks
-# and MCUs). If it is slower, they take one Huffman symbol a clock; photos have some 1.4 symbols a byte (long codes
-# count twice). Headers and the way through the units are added. The estimate was compared with `image_cu_cycles` for
-# eight photos of scikit-learn and scikit-image at 500x375, 4:2:0 and 4:4:4, quality 60 to 98. It is 21 % off at most,
-# where both limits are about equal, and 1 % too low on average. `image_of` returns the clocks of a file.
-PIXELS_A_CLOCK: Final = 2.0
+# The clocks of image_cu for an image of which only pixels and bytes are known. The units take PIXELS a clock of those
+# that the crop needs (resized to 256, cropped to 224: 329 rows of 336 columns of TYPICAL_PIXELS, in whole blocks and
+# MCUs), and write a word of the tensor in a clock. If it is slower, they take one Huffman symbol a clock; photos have
+# some 1.4 symbols a byte (long codes count twice). Headers and the way through the units are added. The estimate was
+# compared with `image_cu_cycles` for eight photos of scikit-learn and scikit-image at 500x375, 4:2:0 and 4:4:4, quality
+# 60 to 98. It is 21 % off at most, where two limits are about equal, and 4 % too low on average. `image_of` returns the
+# clocks of a file.
 NEEDED: Final = 329 * 336 / TYPICAL_PIXELS
 SYMBOLS_A_BYTE: Final = 1.4
 CLOCKS_PER_IMAGE: Final = 3000.0
@@ -86,13 +86,14 @@ def usual_file_bytes(pixels: Values) -> Values:
 
 
 def decode_clocks(pixels: float, file_bytes: float) -> float:
-    """Return the clocks of decode after the headers for a whole image, by pixels and bytes alone."""
-    return max(pixels / PIXELS_A_CLOCK, SYMBOLS_A_BYTE * file_bytes)
+    """Return the clocks of decode after the headers for a whole image with a program, by pixels and bytes alone."""
+    return max(pixels / BEAT, SYMBOLS_A_BYTE * file_bytes)
 
 
 def estimated_clocks(pixels: Values, file_bytes: Values) -> Values:
     """Return the clocks of image_cu, from start to done, for images of which only pixels and bytes are known."""
-    return np.maximum(NEEDED * pixels / PIXELS_A_CLOCK, SYMBOLS_A_BYTE * file_bytes) + CLOCKS_PER_IMAGE
+    units = np.maximum(NEEDED * pixels / PIXELS, IMAGE_TENSOR_BYTES / STORE_WORD)
+    return np.maximum(units, SYMBOLS_A_BYTE * file_bytes) + CLOCKS_PER_IMAGE
 
 
 Clocks = Mapping[str, Callable[[Values], Values]]

@@ -13,18 +13,20 @@ from headrace.sim.preprocessing import Preprocessor
 # the cells of the card, by data sheet DS978
 U55C: Final = {"lut": 1_303_680, "ff": 2_607_360, "dsp": 9_024, "bram36": 2_016, "uram": 960}
 # What `headrace build --report --json` says of each module. scripts/yosys_cells.py writes the file. LUTs and flip-flops
-# are rather too many (docs/reference/units.md). The delay is abc9's estimate of the longest path, and no timing of a
-# card.
+# are rather too many (docs/reference/units.md). DELAY is abc9's estimate of the LUTs and wires of the longest path.
+# PATH are the fast and the slow end of the estimate of the whole path, with clock-to-output and setup. None is a timing
+# of a card.
 REPORT: Final = Path(__file__).with_name("yosys_cells.csv")
 DELAY: Final = "delay_ps"
+PATH: Final = ("fast_ps", "slow_ps")
 
 
 @cache
 def reported_cells() -> Mapping[str, Mapping[str, float]]:
-    """Return the cells and the delay (ps) by module, from REPORT."""
+    """Return the cells and the delays (ps) by module, from REPORT."""
     with REPORT.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    return {row["module"]: {name: float(row[name]) for name in (*U55C, DELAY)} for row in rows}
+    return {row["module"]: {name: float(row[name]) for name in (*U55C, DELAY, *PATH)} for row in rows}
 
 
 _MODULES: Final = {"image cu": "image_cu", "mel cu": "audio_mel_cu", "norm cu": "audio_norm_cu"}

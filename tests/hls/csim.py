@@ -12,8 +12,9 @@ from pathlib import Path
 
 from builds import built
 from includes import update, with_includes
-from models import LIBRARIES, PROGRAMS
+from models import CONFIGURATION, LIBRARIES, PROGRAMS
 
+from headrace.bitstreams.configurations import FULL, headers_of
 from headrace.bitstreams.sources import include_folders
 
 # g++ knows no `#pragma HLS`, and takes the vendor's way of setting an ap_uint for a use before it is set.
@@ -30,23 +31,24 @@ def load(name: str) -> ctypes.CDLL:
 
 def library(name: str) -> Path:
     """The shared library of that name in models.LIBRARIES."""
-    return _build(f"lib{name}", ".so", LIBRARIES[name], ["-shared", "-fPIC"])
+    headers = headers_of(CONFIGURATION.get(name, FULL))
+    return _build(f"lib{name}", ".so", LIBRARIES[name], ["-shared", "-fPIC"], include_folders(headers))
 
 
 def program(name: str) -> Path:
     """The program of that name in models.PROGRAMS, under the address and UB sanitizers."""
-    return _build(f"sanitized_{name}", "", PROGRAMS[name], SANITIZE)
+    return _build(f"sanitized_{name}", "", PROGRAMS[name], SANITIZE, include_folders())
 
 
-def _build(stem: str, suffix: str, sources: list[Path], flags: list[str]) -> Path:
+def _build(stem: str, suffix: str, sources: list[Path], flags: list[str], folders: list[Path]) -> Path:
     compiler = [shutil.which("ccache"), "g++"] if shutil.which("ccache") else ["g++"]
     # The vendor's ap_types are system headers: their warnings are not ours to fix.
-    ours, vendor = include_folders()[:-1], include_folders()[-1]
+    *ours, vendor = folders
     includes = [flag for folder in ours for flag in ("-I", str(folder))] + ["-isystem", str(vendor)]
     command = [*compiler, *FLAGS, *flags, *includes]
 
     digest = hashlib.sha256(repr((FLAGS, flags, len(sources))).encode())
-    update(digest, with_includes(sources, include_folders()))  # in the order of the command
+    update(digest, with_includes(sources, folders))  # in the order of the command
 
     def compile(target: Path) -> None:
         partial = target.with_suffix(".partial")  # renamed when whole

@@ -9,20 +9,29 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from builds import built
+from builds import built, whole
+from cocotb_program import FLAGS, INCLUDES, MAIN, SOURCES, VERSIONS, link_program
 from includes import update
 from numpy.typing import NDArray
 from rtlsim import COVERAGE_FOLDER, coverage_file
 from units import CENTRED, CuResult
 
-from headrace.bitstreams.hw_emu.library import LIBRARY_FLAGS, build_library, driver_sources
+from headrace.bitstreams.configurations import FULL
+from headrace.bitstreams.hw_emu.library import DRIVER, LIBRARY_FLAGS, driver_sources, kernel_objects
 from headrace.bitstreams.kernel import KernelSpec, parse_kernels
 from headrace.bitstreams.sources import hls_folder
-from headrace.bitstreams.verilate import COMPILE_FLAGS, VERILATE_FLAGS, needed_files, rtl_sources, verilator_version
+from headrace.bitstreams.verilate import (
+    COMPILE_FLAGS,
+    VERILATE_FLAGS,
+    link,
+    needed_files,
+    rtl_sources,
+)
 from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.engine import MemoryRange
 from headrace.host.xrt.hw_emu import KernelModel, KernelRun, MemoryModel, register_writes
 
+LIBRARY = "hw_emu.so"
 MAX_CYCLES = 100_000_000
 BANK = 512 << 20  # device memory is reached in banks; each buffer here lies in one of its own
 STAGGER = 0xFF0  # and begins just before a 4 KiB border, where bursts must be split
@@ -44,22 +53,35 @@ def library(kernel: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(model_file(kernel, coverage=COVERAGE_FOLDER is not None)))
 
 
-def sources(kernel: str) -> list[Path]:
-    return needed_files(kernel, rtl_sources())
+def sources(kernel: str, configuration: str = FULL) -> list[Path]:
+    return needed_files(kernel, rtl_sources(configuration=configuration))
 
 
-def model_file(kernel: str, *, coverage: bool) -> Path:
-    """Compiled when the RTL below the kernel or the driver has changed; kept by content in build/tests/. A container
-    for hw_emu holds the same file, see containers.py."""
-    key = (coverage, VERILATE_FLAGS, COMPILE_FLAGS, LIBRARY_FLAGS, spec(kernel), verilator_version())
+def model_file(kernel: str, *, coverage: bool, configuration: str = FULL) -> Path:
+    """The library of hw_emu. A container for hw_emu holds the same file, see containers.py."""
+    return folder(kernel, coverage=coverage, configuration=configuration) / LIBRARY
+
+
+@cache
+def folder(kernel: str, *, coverage: bool, configuration: str = FULL) -> Path:
+    """One model of the kernel, linked to a LIBRARY for hw_emu and, with the kernel's name, to a program for cocotb.
+
+    They are kept by content in build/tests/, and compiled when the RTL below the kernel or the driver has changed."""
+    key = (coverage, VERILATE_FLAGS, COMPILE_FLAGS, LIBRARY_FLAGS, FLAGS, spec(kernel), VERSIONS)
     digest = hashlib.sha256(repr(key).encode())
-    update(digest, [*sources(kernel), *driver_sources()])
-    stem = f"libhw_emu_{kernel}{'_coverage' if coverage else ''}"
+    files = sources(kernel, configuration)
+    update(digest, [*files, *driver_sources(), *SOURCES])
+    chosen = "" if configuration == FULL else f"_{configuration}"
 
     def build(target: Path) -> None:
-        build_library(spec(kernel), sources(kernel), target, coverage=coverage)
+        objects = kernel_objects(
+            spec(kernel), files, [MAIN], includes=INCLUDES, coverage=coverage, verilate_flags=FLAGS
+        )
+        with objects as made, whole(target) as folder:
+            link_program(folder / kernel, [made[file] for file in made if file != DRIVER])
+            link(folder / LIBRARY, [made[file] for file in made if file != MAIN], ["-shared"])
 
-    return built(stem, digest.hexdigest(), ".so", build)
+    return built(f"cu_{kernel}{chosen}{'_coverage' if coverage else ''}", digest.hexdigest(), "", build)
 
 
 @cache
@@ -126,6 +148,7 @@ def image_cu(
     wave: Path | None = None,
     workspace_bytes: int = 1 << 20,
     program: bytes = b"",
+    ring_entries: int = 0,
 ) -> RtlResult:
     """One run, as units.image_cu does it; see `run` for the settings."""
     words = np.zeros(3 * 256, np.uint32)
@@ -151,7 +174,7 @@ def image_cu(
         "crop_y": at[1],
         "workspace_bytes": workspace_bytes,
         "ring": 0,
-        "ring_entries": 0,
+        "ring_entries": ring_entries,
         "ring_first": 0,
         "polls": 0,
         "program_bytes": len(program),

@@ -25,6 +25,7 @@ LIBRARIES: dict[str, list[Path]] = {
     "mel_normalize": [HLS / "mel_normalize/mel_normalize.cpp", HERE / "csim_mel_normalize.cpp"],
     "progressive": [*DECODE, HERE / "csim_progressive.cpp"],
     "resample": [HLS / "resample/resample.cpp", HERE / "csim_audio_resample.cpp"],
+    "small": [*EVERY_UNIT, HERE / "csim_units.cpp", HERE / "csim_decode.cpp"],
     "units": [*EVERY_UNIT, HERE / "csim_units.cpp"],
     "wav": [HLS / "wav/wav.cpp", HERE / "csim_audio_wav.cpp"],
 }
@@ -51,6 +52,7 @@ RTL: dict[str, Path] = {
         "crop": "rtl_units.cpp",
         "crop_window": "rtl_units.cpp",
         "decode": "rtl_decode.cpp",
+        "image_stream": "rtl_image_stream.cpp",
         "mel": "rtl_mel.cpp",
         "mel_normalize": "rtl_mel_normalize.cpp",
         "normalize": "rtl_units.cpp",
@@ -67,7 +69,11 @@ RTL: dict[str, Path] = {
     }.items()
 }
 
-# Compute units: each has a model behind hw_emu's driver, by cu_rtlsim.library, and a simulator for cocotb, by
-# protocol.simulator. The second is a program of its own: cocotb wants every signal reachable by name (VPI), and its
-# own main function, which would make the first several times slower.
+# The configuration of the libraries and modules that are not built as `full`.
+CONFIGURATION = {"image_stream": "small", "small": "small"}
+# Parameters of the modules that cocotb drives, other than their usual ones.
+PARAMETERS = {"image_stream": {"InputBits": 64}}
+
+# Compute units: each has one model, with hw_emu's driver and as a program for cocotb, see cu_rtlsim.folder.
 KERNELS = ("image_cu", "audio_mel_cu", "audio_norm_cu")
+STREAMS = ("image_stream",)  # tops without a driver of hw_emu: only cocotb runs them

@@ -1,35 +1,17 @@
-"""Builds a compute unit for cocotb and runs tests of it."""
+"""Runs cocotb's tests of a compute unit, by a program that is built once."""
 
-import hashlib
-import os
 import re
-import shutil
 from collections.abc import Collection, Sequence
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 
-import pytest
-from builds import BUILD, alone
+import cocotb_program
+import cu_rtlsim
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import get_runner
-from includes import update
+from models import KERNELS
 from rtlsim import COVERAGE_FOLDER, coverage_file
 
-from headrace.bitstreams.verilate import (
-    COVERAGE_FLAGS,
-    VERILATE_FLAGS,
-    needed_files,
-    rtl_sources,
-    verilator_folder,
-    verilator_version,
-)
-
 HERE = Path(__file__).parent
-# The runner chooses what Verilator makes; the warnings have their test where the models are built.
-FLAGS = [flag for flag in VERILATE_FLAGS if flag not in ("--cc", "-Wall")]
-if COVERAGE_FOLDER:
-    FLAGS += COVERAGE_FLAGS
 
 
 def tests(kernel: str) -> list[str]:
@@ -37,34 +19,11 @@ def tests(kernel: str) -> list[str]:
     return re.findall(r"^@cocotb\.test.*\nasync def (\w+)", (HERE / f"cocotb_{kernel}.py").read_text(), re.M)
 
 
-@cache
-def simulator(kernel: str) -> Path:
-    """The folder of the compiled simulator, kept by content in build/tests/."""
-    sources = needed_files(kernel, rtl_sources())
-    digest = hashlib.sha256(repr((FLAGS, verilator_version(), version("cocotb"))).encode())
-    update(digest, sources)
-    stem = f"cocotb_{kernel}_coverage-" if COVERAGE_FOLDER else f"cocotb_{kernel}-"
-    folder = BUILD / f"{stem}{digest.hexdigest()[:16]}"
-    with alone(f"cocotb_{kernel}"), pytest.MonkeyPatch.context() as environment:
-        if not (folder / kernel).exists():
-            for stale in BUILD.glob(f"{stem}*"):
-                shutil.rmtree(stale, ignore_errors=True)
-            # What the build's own commands read.
-            environment.setenv("PATH", f"{verilator_folder() / 'bin'}{os.pathsep}{os.environ['PATH']}")
-            environment.setenv("VERILATOR_ROOT", str(verilator_folder()))
-            # The package's makefile names the precompiled headers without telling g++ to include them.
-            environment.setenv("MAKEFLAGS", f"-j{os.cpu_count()} VK_PCH_I_FAST= VK_PCH_I_SLOW=")
-            if shutil.which("ccache"):
-                environment.setenv("OBJCACHE", "ccache")
-            get_runner("verilator").build(
-                sources=sources,
-                hdl_toplevel=kernel,
-                build_args=FLAGS,
-                build_dir=folder,
-                timescale=("1ns", "1ps"),
-                log_file=BUILD / f"cocotb_{kernel}.log",
-            )
-    return folder
+def simulator(top: str) -> Path:
+    """The folder of the program that runs cocotb's tests of a compute unit or of another top."""
+    coverage = COVERAGE_FOLDER is not None
+    build = cu_rtlsim.folder if top in KERNELS else cocotb_program.folder
+    return build(top, coverage=coverage)
 
 
 def shared_runs(kernel: str, count: int, without: Collection[str] = ()) -> list[list[str]]:

@@ -31,6 +31,7 @@ struct Counters {
     uint64_t symbols, header, wait_data, wait_transform, wait_rows, wait_output;
     uint64_t bytes;  // of RGB
     uint64_t workspace_needed, read_words, written_words;
+    uint64_t pairs;  // of symbols that were taken in a clock
 };
 
 }  // namespace
@@ -59,6 +60,7 @@ extern "C" int rtl_decode(const uint8_t* jpeg, uint32_t size, uint32_t seed, uin
     uint32_t window_in = seed == 0 ? 0 : random() % 1000;
 
     top.jpeg_bytes_i = size;
+    top.word_end_i = top.word_bytes_i = 0;
     top.workspace_i = Workspace::BASE;
     top.workspace_bytes_i = memory->workspace_bytes;
     top.arready_i = top.rvalid_i = top.awready_i = top.wready_i = top.bvalid_i = 0;
@@ -88,8 +90,9 @@ extern "C" int rtl_decode(const uint8_t* jpeg, uint32_t size, uint32_t seed, uin
         if (top.window_valid_i && (top.width_o == 0 || top.height_o == 0)) return BROKEN_CONTRACT;
 
         const uint32_t events = top.events_o;  // decode_events_t, first field on top
-        counters->header += events >> 5 & 1;
-        counters->symbols += events >> 4 & 1;
+        counters->header += events >> 6 & 1;
+        counters->symbols += (events >> 5 & 1) + (events >> 4 & 1);
+        counters->pairs += events >> 4 & 1;
         counters->wait_data += events >> 3 & 1;
         counters->wait_transform += events >> 2 & 1;
         counters->wait_rows += events >> 1 & 1;
@@ -112,11 +115,11 @@ extern "C" int rtl_decode(const uint8_t* jpeg, uint32_t size, uint32_t seed, uin
         if (top.beat_valid_o && top.beat_ready_i) {
             if (done) return BROKEN_CONTRACT;
             if (counters->first_beat == 0) counters->first_beat = counters->cycles;
-            const uint64_t beat = top.beat_o;
-            const unsigned keep = beat >> 9 & 3;
-            for (int lane = 0; lane < 2; lane++) {
-                if (!(keep >> lane & 1)) continue;
-                const uint32_t pixel = beat >> (11 + 24 * lane) & 0xFFFFFF;
+            const Beat beat = beat_at(top.beat_o);
+            constexpr unsigned lanes = lanes_of<decltype(top.beat_o)>;
+            for (unsigned lane = 0; lane < lanes; lane++) {
+                if (!(beat.keep >> lane & 1)) continue;
+                const uint32_t pixel = beat.pixel[lane];
                 counters->bytes += 3;
                 if (bytes + 3 <= capacity) {
                     out[bytes] = pixel >> 16;
@@ -126,13 +129,15 @@ extern "C" int rtl_decode(const uint8_t* jpeg, uint32_t size, uint32_t seed, uin
                 bytes += 3;
                 columns++;
             }
-            const bool last = beat >> 8 & 1;
-            status = beat & 0xFF;
-            if (keep == 2 || (keep == 0 && status == 0) || (status != 0 && (!last || keep != 0))) return BROKEN_CONTRACT;
-            // A row starts with a new beat; only its last one may have a single pixel.
-            if ((keep == 1 && columns != *width) || columns > *width) return BROKEN_CONTRACT;
+            const unsigned keep = beat.keep;
+            status = beat.status;
+            if ((keep & (keep + 1)) != 0 || (keep == 0 && status == 0)) return BROKEN_CONTRACT;
+            if (status != 0 && (!beat.last || keep != 0)) return BROKEN_CONTRACT;
+            // A row starts with a new beat; only its last one may have less pixels.
+            const bool full = keep + 1 == 1u << lanes || keep == 0;
+            if ((!full && columns != *width) || columns > *width) return BROKEN_CONTRACT;
             if (columns == *width) columns = 0;
-            done = last;
+            done = beat.last;
         }
         bench->edge();
     }

@@ -190,14 +190,14 @@ struct Progressive : Bench<Vprogressive_decoder> {
             }
             if (m.coefficient_valid_o && m.coefficient_ready_i) {
                 const uint64_t beat = m.coefficient_o;
-                done = beat >> 33 & 1;
-                status = beat >> 25 & 0xFF;
+                done = beat >> 56 & 1;
+                status = beat >> 48 & 0xFF;
                 if (!done) {
                     if (got == file.coefficients.size()) return TOO_MUCH;
                     const auto& expected = file.coefficients[got++];
                     const uint64_t value = static_cast<uint16_t>(expected.value);
                     const uint64_t quant = expected.quant - headrace::TABLES;
-                    if (beat != (value << 9 | uint64_t{expected.index} << 3 | quant << 1 | expected.last)) return DIFFERENT;
+                    if (beat != (quant << 46 | uint64_t{expected.last} << 45 | value << 12 | expected.index)) return DIFFERENT;
                 }
             }
             edge();

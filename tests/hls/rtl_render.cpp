@@ -1,4 +1,5 @@
 // Test bench of render.sv: samples of files through the model; every frame and beat against the C++.
+#include <algorithm>
 #include <cstring>
 
 #include "Vrender.h"
@@ -72,16 +73,17 @@ struct Render : Bench<Vrender> {
             if (model.beat_valid_o && model.beat_ready_i) {
                 if (got == 0) counts.first_beat = cycles - start;
                 if (got == image.pixels.size()) return TOO_MUCH;
-                const uint64_t beat = model.beat_o;
-                const auto& first = image.pixels[got];
-                const unsigned status = beat & 255, last = beat >> 8 & 1, keep = beat >> 9 & 3;
-                // Two pixels, or one at the end of a row of odd width, or none with an error.
-                const unsigned count = first.status != 0 ? 0 : got % width == width - 1 ? 1 : 2;
-                const auto& end = image.pixels[got + (count == 2)];
-                if (keep != (1u << count) - 1 || last != end.last || status != end.status) return DIFFERENT_BEAT;
+                const Beat beat = beat_at(model.beat_o);
+                // As many pixels as the row still has, or none with an error.
+                const unsigned left = std::min<size_t>(lanes_of<decltype(model.beat_o)>, width - got % width);
+                const unsigned count = image.pixels[got].status != 0 ? 0 : left;
+                const auto& end = image.pixels[got + count - (count != 0)];
+                if (beat.keep != (1u << count) - 1 || beat.last != end.last || beat.status != end.status) {
+                    return DIFFERENT_BEAT;
+                }
                 for (unsigned i = 0; i < count; i++) {
                     const auto& pixel = image.pixels[got + i];
-                    const uint32_t bits = beat >> (11 + 24 * i) & 0xFFFFFF;
+                    const uint32_t bits = beat.pixel[i];
                     if (bits != static_cast<uint32_t>(pixel.r << 16 | pixel.g << 8 | pixel.b)) {
                         return DIFFERENT_BEAT;
                     }

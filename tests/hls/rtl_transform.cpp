@@ -21,7 +21,16 @@ struct Transform : Bench<Vtransform> {
         Bench::reset();
     }
 
-    int image(const reference::Image& image, reference::Pauses& in, reference::Pauses& out) {
+    // Of each 2 * `run` blocks the first `run` are not wanted; with 0 all are.
+    int image(const reference::Image& image, reference::Pauses& in, reference::Pauses& out, uint32_t pairs = 0,
+              size_t run = 0) {
+        std::minstd_rand random(pairs + 1);
+        const auto two = [&](size_t at) {  // whether this coefficient and the next one come together
+            return at + 1 < image.coefficients.size() && !image.coefficients[at].last && !image.coefficients[at].end &&
+                   !image.coefficients[at + 1].end && random() % 100 < pairs;
+        };
+        size_t together = 1;
+        const auto unwanted = [run](size_t block) { return run != 0 && block / run % 2 == 0; };
         for (const auto& write : image.quant) {
             model.quant_we_i = 1;
             model.quant_table_i = write.table;
@@ -33,7 +42,7 @@ struct Transform : Bench<Vtransform> {
         }
         model.quant_we_i = 0;
 
-        size_t sent = 0, got = 0;
+        size_t sent = 0, got = 0, oldest = 0;  // block
         first_block = first_row = 0;
         bool offered = false;  // what was offered stays until it is taken
         const uint64_t bound = cycles + 1000 + 40 * (image.coefficients.size() + image.samples.size());
@@ -44,18 +53,26 @@ struct Transform : Bench<Vtransform> {
                 reset();
                 return OK;
             }
-            if (!offered) offered = sent < image.coefficients.size() && !in.next();
+            if (!offered) {
+                offered = sent < image.coefficients.size() && !in.next();
+                together = offered && two(sent) ? 2 : 1;
+            }
             model.coefficient_valid_i = offered;
-            if (offered) {
-                const auto& c = image.coefficients[sent];
+            if (offered) {  // coefficient_t, its last field below
+                const auto &c = image.coefficients[sent], &second = image.coefficients[sent + together - 1];
                 const uint64_t status = c.end ? static_cast<uint8_t>(c.value) : 0;
                 const uint64_t value = c.end ? 0 : static_cast<uint16_t>(c.value);
-                model.coefficient_i = uint64_t{c.end} << 33 | status << 25 | value << 9 | uint64_t{c.index} << 3 |
-                                      uint64_t{c.quant} << 1 | c.last;
+                const uint64_t high = uint64_t{static_cast<uint16_t>(second.value)} << 16;
+                model.coefficient_i = uint64_t{c.end} << 56 | status << 48 | uint64_t{c.quant} << 46 |
+                                      uint64_t{second.last} << 45 | uint64_t{together == 2} << 44 |
+                                      (high | value) << 12 | uint64_t{second.index} << 6 | c.index;
             }
             model.samples_ready_i = !out.next();
+            model.wanted_i = !unwanted(oldest);
             settle();
+            oldest += model.next_o;
             if (model.samples_valid_o && model.samples_ready_i) {
+                for (; got % 8 == 0 && !image.samples[got].end && unwanted(got / 8); got += 8) {}
                 if (got == 0) first_row = cycles;
                 const auto& expected = image.samples[got++];
                 const unsigned done = model.samples_o[0] >> 8 & 1, status = model.samples_o[0] & 255;
@@ -68,8 +85,8 @@ struct Transform : Bench<Vtransform> {
                 }
             }
             if (offered && model.coefficient_ready_o) {
-                if (image.coefficients[sent].last && first_block == 0) first_block = cycles;
-                sent++;
+                sent += together;
+                if (image.coefficients[sent - 1].last && first_block == 0) first_block = cycles;
                 offered = false;
             }
             edge();
@@ -95,12 +112,12 @@ Transform& ready() {
 
 }  // namespace
 
-// `files` one after the other through one model, each a little-endian 32-bit length and the bytes. Returns 0 if all
-// samples are equal. `cycles` and `latency`, from the last coefficient of the first block to its first row, are of the
+// `files` one after the other through one model, each a little-endian 32-bit length and the bytes. `pairs` per cent of
+// the coefficients come together with the next one of their block. Returns 0 if all samples are equal. `cycles` and `latency`, from the last coefficient of the first block to its first row, are of the
 // last file, without its table writes; so are `lengths`, the coefficients of each of its `blocks`, up to `capacity`.
 extern "C" int transform_files(const uint8_t* files, uint64_t size, uint32_t seed, uint32_t pause_in,
-                               uint32_t pause_out, uint64_t* cycles, uint64_t* latency, uint64_t* blocks,
-                               uint32_t* lengths, uint64_t capacity) {
+                               uint32_t pause_out, uint32_t pairs, uint64_t* cycles, uint64_t* latency,
+                               uint64_t* blocks, uint32_t* lengths, uint64_t capacity) {
     Transform& bench = ready();
     reference::Pauses in(seed + 1, pause_in), out(seed + 2, pause_out);
     for (uint64_t at = 0; at < size;) {
@@ -109,7 +126,7 @@ extern "C" int transform_files(const uint8_t* files, uint64_t size, uint32_t see
         const reference::Image image = reference::of_file(files + at + 4, length);
         at += 4 + length;
         const uint64_t start = bench.cycles + image.quant.size();
-        const int code = bench.image(image, in, out);
+        const int code = bench.image(image, in, out, pairs);
         if (code != OK) return code;
         *cycles = bench.cycles - start;
         *latency = bench.first_row - bench.first_block;
@@ -126,8 +143,9 @@ extern "C" int transform_files(const uint8_t* files, uint64_t size, uint32_t see
     return OK;
 }
 
-// Blocks of arbitrary coefficients and tables, so that everything that can overflow does.
-extern "C" int transform_random(uint32_t seed, uint32_t blocks, uint32_t pause_in, uint32_t pause_out) {
+// Blocks of arbitrary coefficients and tables, so that everything that can overflow does. Of the last ones only some are
+// wanted.
+extern "C" int transform_random(uint32_t seed, uint32_t blocks, uint32_t pause_in, uint32_t pause_out, uint32_t pairs) {
     Transform& bench = ready();
     reference::Pauses in(seed + 1, pause_in), out(seed + 2, pause_out);
     std::mt19937 random(seed);
@@ -160,7 +178,7 @@ extern "C" int transform_random(uint32_t seed, uint32_t blocks, uint32_t pause_i
         if (round % 2) image.coefficients.push_back({100, 20, 0, false, false});
         image.coefficients.push_back({static_cast<int16_t>(round), 0, 0, false, true});
         reference::transform(image);
-        const int code = bench.image(image, in, out);
+        const int code = bench.image(image, in, out, pairs, round < 2 ? 0 : random() % 40);
         if (code != OK) return code;
     }
     return OK;
@@ -173,9 +191,9 @@ extern "C" int transform_resets(const uint8_t* file, uint32_t size, uint32_t ste
     const reference::Image image = reference::of_file(file, size);
     for (uint32_t i = 1; i <= count; i++) {
         bench.reset_at = bench.cycles + uint64_t{i} * step;
-        int code = bench.image(image, in, out);
+        int code = bench.image(image, in, out, 50);
         bench.reset_at = UINT64_MAX;
-        if (code == OK) code = bench.image(image, in, out);
+        if (code == OK) code = bench.image(image, in, out, 50);
         if (code != OK) return code;
     }
     return OK;

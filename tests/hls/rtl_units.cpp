@@ -12,34 +12,32 @@
 
 namespace {
 
-// The beats of an image that ends after `given` pixels, or one more where they fill a beat by half in mid-row.
+// The beats of an image that ends after `given` pixels, or as many more as fill the last beat in mid-row.
 class Source {
     const uint8_t* image;
     uint64_t width, given, at = 0;
     uint32_t end_status;
     bool merged;
+    unsigned lanes;  // pixels in a beat
 
-    uint64_t pixel(uint64_t i) const {
-        return uint64_t(image[3 * i]) << 16 | uint64_t(image[3 * i + 1]) << 8 | image[3 * i + 2];
-    }
-    uint64_t size() const { return at % width + 1 == width ? 1 : 2; }
+    uint32_t pixel(uint64_t i) const { return image[3 * i] << 16 | image[3 * i + 1] << 8 | image[3 * i + 2]; }
+    uint64_t size() const { return std::min<uint64_t>(lanes, width - at % width); }
 
 public:
     bool done = false;
 
-    Source(const uint8_t* image, uint64_t width, uint64_t given, uint32_t end_status, bool merged)
-        : image(image), width(width), given(given), end_status(end_status), merged(merged) {}
+    Source(const uint8_t* image, uint64_t width, uint64_t given, uint32_t end_status, bool merged, unsigned lanes = 2)
+        : image(image), width(width), given(given), end_status(end_status), merged(merged), lanes(lanes) {}
 
-    // As beat_t: pixels, keep, last, status.
-    uint64_t beat() const {
-        if (at >= given) return uint64_t(1) << 8 | end_status;
+    Beat beat() const {
+        if (at >= given) return {.last = 1, .status = end_status};
         const bool last = at + size() >= given && (end_status == 0 || merged);
-        const uint64_t right = size() == 2 ? pixel(at + 1) : 0xA5A5A5;
-        return right << 35 | pixel(at) << 11 | (size() == 2 ? 3 : 1) << 9 | uint64_t(last) << 8 |
-               (last ? end_status : 0);
+        Beat beat{.keep = (1u << size()) - 1, .last = last, .status = last ? end_status : 0};
+        for (unsigned i = 0; i < lanes; i++) beat.pixel[i] = i < size() ? pixel(at + i) : 0xA5A5A5;
+        return beat;
     }
     void taken() {
-        if (beat() >> 8 & 1) done = true;
+        if (beat().last) done = true;
         else at += size();
     }
 };
@@ -116,7 +114,7 @@ int run(Bench<Model>& bench, uint32_t width, uint32_t height, uint32_t frame_sta
         if (!m.frame_valid_i) m.frame_valid_i = !frame_sent && frame_in();
         if (!m.beat_valid_i && frame_sent && !source.done && beat_in()) {
             m.beat_valid_i = 1;
-            m.beat_i = source.beat();
+            put_beat(m.beat_i, source.beat());
         }
         m.frame_ready_i = frame_out();
         m.beat_ready_i = beat_out();
@@ -131,12 +129,12 @@ int run(Bench<Model>& bench, uint32_t width, uint32_t height, uint32_t frame_sta
             numbers->cycles = now - first + 1;
         }
         if (m.beat_valid_o && m.beat_ready_i) {
-            const uint64_t beat = m.beat_o;
+            const Beat beat = beat_at(m.beat_o);
             const uint64_t before = sink.count;
-            const uint64_t pixels = sink.beat(beat >> 9 & 3, beat >> 8 & 1, beat & 0xFF);
+            const uint64_t pixels = sink.beat(beat.keep, beat.last, beat.status);
             if (3 * sink.count > capacity) sink.broken = true;
             for (uint64_t i = 0; i < pixels && !sink.broken; i++) {
-                const uint64_t value = beat >> (11 + 24 * i);
+                const uint32_t value = beat.pixel[i];
                 uint8_t* to = out + 3 * (before + i);
                 to[0] = value >> 16;
                 to[1] = value >> 8;
@@ -210,7 +208,8 @@ extern "C" int rtl_resize(const uint8_t* image, uint32_t width, uint32_t height,
         const uint8_t* row = image + 3 * (y * width + left);
         part.insert(part.end(), row, row + 3 * wide);
     }
-    const Source source(part.data(), wide, std::min<uint64_t>(given, part.size() / 3), end_status, seed & 1);
+    const Source source(part.data(), wide, std::min<uint64_t>(given, part.size() / 3), end_status, seed & 1,
+                        lanes_of<decltype(m.beat_i)>);
     return run(bench, width, height, frame_status, source, out, capacity, columns, out_width, out_height, seed,
                numbers);
 }
@@ -338,7 +337,7 @@ extern "C" int rtl_normalize(const uint8_t* image, uint32_t width, uint64_t give
     for (uint64_t now = 1; now < limit && !sink.done; now++) {
         if (!m.beat_valid_i && !source.done && in()) {
             m.beat_valid_i = 1;
-            m.beat_i = source.beat();
+            put_beat(m.beat_i, source.beat());
         }
         m.sample_ready_i = taken();
         bench.settle();
@@ -414,7 +413,7 @@ extern "C" int rtl_patches(const uint8_t* image, uint32_t width, uint32_t height
         if (!m.frame_valid_i) m.frame_valid_i = !frame_sent && frame_in();
         if (!m.beat_valid_i && frame_sent && !source.done && beat_in()) {
             m.beat_valid_i = 1;
-            m.beat_i = source.beat();
+            put_beat(m.beat_i, source.beat());
         }
         m.word_ready_i = word_out();
         bench.settle();

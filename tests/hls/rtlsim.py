@@ -8,12 +8,15 @@ import atexit
 import ctypes
 import hashlib
 import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
-from builds import built
+from builds import BUILD, built
 from includes import update, with_includes
-from models import RTL
+from models import CONFIGURATION, RTL
 
+from headrace.bitstreams.configurations import FULL
 from headrace.bitstreams.sources import include_folders
 from headrace.bitstreams.verilate import (
     COMPILE_FLAGS,
@@ -34,23 +37,40 @@ def coverage_file(name: str) -> Path:
     return Path(COVERAGE_FOLDER) / f"{name}-{os.getpid()}.dat"
 
 
-def load(top: str) -> ctypes.CDLL:
-    """The shared library of module `top` with its bench in models.RTL."""
-    library = ctypes.CDLL(str(model(top)))
+def load(top: str, **constants: int) -> ctypes.CDLL:
+    """The shared library of module `top` with its bench in models.RTL, built with other constants of config_pkg."""
+    library = ctypes.CDLL(str(model(top, **constants)))
     if COVERAGE_FOLDER:
         atexit.register(library.write_coverage, os.fsencode(coverage_file(top)))
     return library
 
 
-def model(top: str) -> Path:
+def configured(sources: Sequence[Path], constants: dict[str, int]) -> list[Path]:
+    """The sources with these constants in config_pkg.sv."""
+    (package,) = (file for file in sources if file.name == "config_pkg.sv")
+    text = package.read_text()
+    for name, value in constants.items():
+        text, count = re.subn(rf"(\b{name} *= )\d+;", rf"\g<1>{value};", text)
+        assert count == 1, f"config_pkg.sv has no {name}"
+    folder = BUILD / f"config_pkg-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    other = folder / package.name
+    other.write_text(text)
+    return [other if file == package else file for file in sources]
+
+
+def model(top: str, **constants: int) -> Path:
     """Compiled when the RTL at or below `top`, its bench or what that includes has changed."""
     coverage = COVERAGE_FOLDER is not None
-    sources = needed_files(top, rtl_sources())
+    sources = needed_files(top, rtl_sources(configuration=CONFIGURATION.get(top, FULL)))
+    if constants:
+        sources = configured(sources, constants)
     drivers = [RTL[top], *([HERE / "coverage.cpp"] if coverage else [])]
     key = (top, coverage, VERILATE_FLAGS, COMPILE_FLAGS, verilator_version())
     digest = hashlib.sha256(repr(key).encode())
     update(digest, [*sources, *with_includes(drivers, include_folders())])
-    stem = f"libV{top}_coverage" if coverage else f"libV{top}"
+    stem = "_".join([f"libV{top}", *(f"{name}{value}" for name, value in constants.items())])
+    stem += "_coverage" if coverage else ""
     return built(
         stem,
         digest.hexdigest(),

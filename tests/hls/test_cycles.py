@@ -3,6 +3,7 @@
 The fast selection has each sampling, quality, table and header at least once; the slow one crosses photos, samplings
 and qualities. Goals and models are about clocks, which do not depend on the machine."""
 
+import re
 from dataclasses import replace
 from functools import cache
 
@@ -16,11 +17,12 @@ from scan_script import MIXED, Scan, libjpeg_script, photo_image, random_script,
 from test_image_cu import PHOTOS as DEMO_PHOTOS
 
 from headrace.batching import UsageError
+from headrace.bitstreams.sources import hls_folder
 from headrace.host.demo.inputs.images import bundled_images
 from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.hw_emu import MemoryModel
 from headrace.sim.hardware.dpu.headers import header_cycles
-from headrace.sim.hardware.dpu.image import decode_cycles, image_cu_cycles
+from headrace.sim.hardware.dpu.image import BLOCK, PIXELS, decode_cycles, image_cu_cycles
 from headrace.sim.hardware.dpu.jpeg import SOF0, SOF2, JpegWork, read_jpeg_work
 from headrace.sim.hardware.dpu.jpeg_scans import STEP_SYMBOL
 
@@ -110,6 +112,11 @@ def check_cu(
     return done.counters
 
 
+def test_the_model_has_the_pixels_of_the_build():
+    (pixels,) = re.findall(r"Pixels\s*=\s*(\d+);", (hls_folder() / "rtl" / "config_pkg.sv").read_text())
+    assert int(pixels) == PIXELS
+
+
 SMALL_OUTPUT = {"short": 64, "crop": 56}  # where only the file matters: a tensor of 224x224 takes as long as its file
 
 
@@ -170,11 +177,11 @@ def test_clocks_with_optimised_tables_follow_the_models(sampling, quality):
 
 @pytest.mark.parametrize("sizes", [(1,), (500, 33), (65500,), (65531, 65532, 65533)])
 def test_clocks_with_segments_to_skip_follow_the_models(sizes):
-    """Large segments, such as Exif with a thumbnail, take a clock for 16 bytes."""
+    """Large segments, such as Exif with a thumbnail, take a clock for 16 bytes, and for each of the last 31."""
     file = jpegs.take_apart(encode(photo("rocket", 120, 90), 75, "4:2:0"))
     plain = header_cycles(read_jpeg_work(file.to_bytes()))
     jpeg = file.with_first(*(jpegs.Segment(jpegs.APP1, bytes(size)) for size in sizes)).to_bytes()
-    assert header_cycles(check_decode(jpeg)) - plain <= sum(size / 16 + 16 for size in sizes)
+    assert header_cycles(check_decode(jpeg)) - plain <= sum(size / 16 + 32 for size in sizes)
     check_cu(jpeg, **SMALL_OUTPUT)
 
 
@@ -497,10 +504,11 @@ def test_the_models_know_of_damaged_files_which_of_them_are_taken(count, seed):
 
 # ---- Goals: whole CU, memory that answers after 120 clocks, photos at 500x375 ----
 
-# Clocks, at most: some 3 % more than the slowest photo takes, and than the twelve take on average. The goals for
-# the mean at 4:2:0 are 0.33 at quality 75, and 0.37 at 90, which is not met (docs/reference/units.md).
-PER_PIXEL = {("4:2:0", 75): 0.36, ("4:2:0", 90): 0.51, ("4:4:4", 90): 0.65, ("4:2:2", 90): 0.545, ("gray", 95): 0.63}
-MEAN = {("4:2:0", 75): 0.33, ("4:2:0", 90): 0.39, ("4:4:4", 90): 0.485, ("4:2:2", 90): 0.41, ("gray", 95): 0.425}
+# Clocks, at most: some 3 % more than the slowest photo takes, and than the twelve take on average.
+PER_PIXEL = {("4:2:0", 75): 0.335, ("4:2:0", 90): 0.51, ("4:4:4", 90): 0.65, ("4:2:2", 90): 0.545, ("gray", 95): 0.63}
+MEAN = {("4:2:0", 75): 0.263, ("4:2:0", 90): 0.37, ("4:4:4", 90): 0.47, ("4:2:2", 90): 0.4, ("gray", 95): 0.415}
+TENSOR_WORDS = 3 * 224 * 224 * 4 // 16
+INT8 = 2
 
 
 @pytest.mark.quick(3)
@@ -512,13 +520,21 @@ MEAN = {("4:2:0", 75): 0.33, ("4:2:0", 90): 0.39, ("4:4:4", 90): 0.485, ("4:2:2"
         for sampling, quality in PER_PIXEL
     ],
 )
-def test_a_photo_takes_little_more_than_its_symbols_or_half_its_pixels(name, sampling, quality):
-    counters = check_cu(encode(photo(name), quality, sampling))
-    pixels = WIDTH * HEIGHT
-    assert counters["cycles"] <= 1.10 * max(counters["symbols"], pixels / 2) + 3000
-    assert counters["cycles"] <= PER_PIXEL[sampling, quality] * pixels
-    # What is behind decode never holds it back. The tensor's first word may wait a clock for its turn at the port.
-    assert counters["wait_output"] == 0 and counters["wait_write"] <= 1
+def test_a_photo_takes_little_more_than_its_symbols_blocks_or_words(name, sampling, quality):
+    jpeg = encode(photo(name), quality, sampling)
+    counters = check_cu(jpeg)
+    blocks = BLOCK * len(read_jpeg_work(jpeg).symbols)
+    assert counters["cycles"] <= 1.10 * max(counters["symbols"], blocks, TENSOR_WORDS) + 3000
+    assert counters["cycles"] <= PER_PIXEL[sampling, quality] * WIDTH * HEIGHT
+    # The tensor's first word may wait a clock for its turn at the port.
+    assert counters["wait_write"] <= 1
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "china" else SLOW) for name in PHOTOS])
+@pytest.mark.parametrize("sampling", ["4:2:0", "gray"])
+def test_what_comes_after_decode_never_holds_it_back_where_the_tensor_has_few_words(name, sampling):
+    assert check_cu(encode(photo(name), 30, sampling), format=INT8)["wait_output"] == 0
 
 
 @pytest.mark.quick(2)

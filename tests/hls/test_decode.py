@@ -146,6 +146,7 @@ class RtlCounters(ctypes.Structure):
             "workspace_needed",
             "read_words",
             "written_words",
+            "pairs",
         )
     )
 
@@ -731,11 +732,20 @@ def random_huffman_table(rng: np.random.Generator, symbols: list[int]) -> tuple[
     return bytes(lengths.count(n) for n in range(1, 17)) + bytes(order), codes
 
 
-def file_of_random_codes(rng: np.random.Generator, sampling: str) -> bytes:
-    """Random coefficients in random codes; the tables' numbers are random, too."""
-    width, height = int(rng.integers(1, 70)), int(rng.integers(1, 50))
+AC_SYMBOLS = [run << 4 | size for run in range(16) for size in range(1, 11)] + [0xF0]
+
+
+def file_of_random_codes(
+    rng: np.random.Generator,
+    sampling: str,
+    ac_symbols: list[int] = AC_SYMBOLS,
+    numbers: int = 4,
+    below: tuple[int, int] = (70, 50),
+) -> bytes:
+    """Random coefficients in random codes; the tables' numbers are random, too, below `numbers`, and the size. Each AC
+    table has some of these symbols, and end of block."""
+    width, height = int(rng.integers(1, below[0])), int(rng.integers(1, below[1]))
     frame = with_factors(sample("4:4:4", width, height), sampling)
-    ac_symbols = [run << 4 | size for run in range(16) for size in range(1, 11)] + [0xF0]
     tables, codes = [], {}
     for table_class in (0, 1):
         for number in range(4):
@@ -743,7 +753,7 @@ def file_of_random_codes(rng: np.random.Generator, sampling: str) -> bytes:
             packed, code = random_huffman_table(rng, some if table_class else list(range(12)))
             tables.append(Segment(DHT, bytes([table_class << 4 | number]) + packed))
             codes[table_class, number] = code
-    dc, ac = rng.integers(0, 4, (2, 3)).tolist()
+    dc, ac = rng.integers(0, numbers, (2, 3)).tolist()
     selectors = [value for i in range(3) for value in (i + 1, dc[i] << 4 | ac[i])]
     file = frame.without(DHT).with_first(*tables).edit(SOS, lambda payload: bytes([3, *selectors, 0, 63, 0]))
 

@@ -11,7 +11,7 @@ from units import RTLSIM, on_both
 
 from headrace.host.dpu.reference.image import resized_size
 from headrace.host.dpu.units.status import Status
-from headrace.sim.hardware.dpu.image import resize_cycles
+from headrace.sim.hardware.dpu.image import BEAT, PIXELS, resize_cycles
 
 RNG = np.random.default_rng(0)
 
@@ -228,11 +228,12 @@ def test_clocks_are_those_of_the_cycle_model(width, height, short):
 def test_a_crop_takes_the_clocks_of_its_own_part(short, crop):
     assert RTLSIM.resize(noise(500, 375), short, crop)[0] == Status.OK
     scale = 375 / short
-    beats, rows = ceil(crop[0] * scale / 2), ceil(crop[1] * scale)
-    assert 0 <= RTLSIM.clocks.cycles - beats * rows <= (8 + 1) * rows + 2 * beats + 50  # blocks are taken whole
+    beats, rows = ceil(crop[0] * scale / PIXELS), ceil(crop[1] * scale)
+    least = max(beats * rows, ceil(crop[0] / BEAT) * crop[1])
+    assert 0 <= RTLSIM.clocks.cycles - least <= (8 + 1) * rows + 2 * beats + 50  # blocks are taken whole
 
 
-@pytest.mark.parametrize("short", [100, 256, 374, 375])
-def test_input_is_never_held_back_on_the_way_down(short):
+@pytest.mark.parametrize("short", [100, 256, *([374, 375] if PIXELS == BEAT else [])])
+def test_input_is_never_held_back_where_the_output_has_fewer_beats(short):
     check(RTLSIM, noise(500, 375), short)
     assert RTLSIM.clocks.held == 0

@@ -31,8 +31,9 @@ class Timing:
     lengths: list[int]  # coefficients of each block
 
 
-def transform(files: list[bytes], seed: int = 1, pause_in: int = 0, pause_out: int = 0) -> Timing:
-    """The files one after the other; samples are compared with the C++ within."""
+def transform(files: list[bytes], seed: int = 1, pause_in: int = 0, pause_out: int = 0, pairs: int = 0) -> Timing:
+    """The files one after the other; samples are compared with the C++ within. `pairs`: per cent of the coefficients
+    that come together with the next one."""
     cycles, latency, blocks = (ctypes.c_uint64() for _ in range(3))
     lengths = np.zeros(100_000, np.uint32)
     data = records(files)
@@ -42,6 +43,7 @@ def transform(files: list[bytes], seed: int = 1, pause_in: int = 0, pause_out: i
         seed,
         pause_in,
         pause_out,
+        pairs,
         ctypes.byref(cycles),
         ctypes.byref(latency),
         ctypes.byref(blocks),
@@ -52,7 +54,7 @@ def transform(files: list[bytes], seed: int = 1, pause_in: int = 0, pause_out: i
     return Timing(cycles.value, latency.value, [int(n) for n in lengths[: blocks.value]])
 
 
-LATENCY = 37  # from a block's last coefficient to its first row
+LATENCY = 38  # from a block's last coefficient to its first row
 
 
 def files() -> list[bytes]:
@@ -65,15 +67,16 @@ def files() -> list[bytes]:
     return made
 
 
+@pytest.mark.parametrize("pairs", [0, 70])
 @pytest.mark.parametrize(("pause_in", "pause_out"), [(0, 0), (50, 0), (0, 50), (50, 50), (10, 80), (80, 10)])
-def test_samples_of_files_one_after_the_other_equal_the_cpp(pause_in, pause_out):
-    transform(files(), 7, pause_in, pause_out)
+def test_samples_of_files_one_after_the_other_equal_the_cpp(pause_in, pause_out, pairs):
+    transform(files(), 7, pause_in, pause_out, pairs)
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_arbitrary_coefficients_overflow_as_in_the_cpp(seed):
     pause = [0, 50][seed % 2]
-    assert library().transform_random(seed, 400, pause, [0, 70][seed // 2 % 2]) == 0
+    assert library().transform_random(seed, 400, pause, [0, 70][seed // 2 % 2], [0, 50, 100][seed % 3]) == 0
 
 
 def test_wide_quantisation_tables_overflow_as_in_the_cpp():
@@ -97,6 +100,14 @@ def test_clocks_follow_the_model(name, quality, sampling):
     assert timing.latency == LATENCY
     assert timing.cycles == pytest.approx(transform_cycles(timing.lengths), abs=4)
     assert timing.cycles < 1.05 * max(sum(timing.lengths), 500 * 375 / 2)
+
+
+def test_two_coefficients_take_a_clock_but_for_those_of_one_bank():
+    photo = cv2.imread(str(next(path for path in jpegs.bundled_images() if path.name == "rocket.jpg")))
+    jpeg = jpegs.encode(cv2.resize(photo, (200, 152)), 100, "4:4:4")
+    single, double = transform([jpeg]), transform([jpeg], pairs=100)
+    assert single.lengths == double.lengths
+    assert double.cycles < 0.65 * single.cycles
 
 
 def test_flat_blocks_take_eight_clocks_each():

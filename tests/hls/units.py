@@ -11,6 +11,7 @@ import pytest
 import rtlsim
 from numpy.typing import NDArray
 
+from headrace.bitstreams.configurations import FULL
 from headrace.host.dpu.processors import Size
 from headrace.host.dpu.units.status import Status
 
@@ -256,8 +257,12 @@ def image_cu(
     memory=4 << 20,
     workspace_bytes=1 << 20,
     program=b"",
+    ring_entries=0,
+    configuration=FULL,
 ) -> CuResult:
-    """One run on buffers as a device has them: 16-byte aligned, 0xA5 before. `capacity` defaults to `memory` bytes."""
+    """One run on buffers as a device has them: 16-byte aligned, 0xA5 before. `capacity` defaults to `memory` bytes.
+
+    `ring_entries`: for a configuration without a queue; there is no ring."""
     source = _aligned(len(jpeg), 0xEE)
     source[: len(jpeg)] = np.frombuffer(jpeg, np.uint8)
     tensor = _aligned(memory, 0xA5)
@@ -267,7 +272,7 @@ def image_cu(
     result, workspace = _aligned(32, 0xA5), _aligned(workspace_bytes + GUARD, 0xA5)
     code = _aligned(len(program), 0xEE)
     code[: len(program)] = np.frombuffer(program, np.uint8)
-    library().image_cu(
+    (library() if configuration == FULL else csim.load(configuration)).image_cu(
         source.ctypes.data_as(ctypes.c_void_p),
         ctypes.c_uint32(len(jpeg)),
         tensor.ctypes.data_as(ctypes.c_void_p),
@@ -278,7 +283,8 @@ def image_cu(
         workspace.ctypes.data_as(ctypes.c_void_p),
         ctypes.c_uint32(workspace_bytes),
         ctypes.c_void_p(),
-        *(ctypes.c_uint32(0) for _ in range(3)),  # no ring
+        ctypes.c_uint32(ring_entries),
+        *(ctypes.c_uint32(0) for _ in range(2)),
         code.ctypes.data_as(ctypes.c_void_p),
         ctypes.c_uint32(len(program)),
     )

@@ -63,7 +63,7 @@ def test_every_unit_has_its_sources_and_every_unit_of_hls_has_a_row():
     hls = hls_folder()
     for unit in SCRIPT["UNITS"]:
         assert (hls / unit.folder / f"{unit.module}.sv").is_file()
-        assert (hls / unit.folder / f"{Path(unit.folder).name}.hpp").is_file()
+        assert (hls / unit.folder / f"{Path(unit.folder).name}.hpp").is_file() == unit.in_cpp
     tops = {path.stem for path in hls.glob("*/*.sv") if path.stem == path.parent.name}
     assert tops <= {unit.module for unit in SCRIPT["UNITS"]}
 

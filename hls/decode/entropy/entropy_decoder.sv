@@ -1,26 +1,26 @@
-// Entropy-coded data to coefficients: one Huffman symbol, code and extra bits, every clock.
+// Entropy-coded data to coefficients: one Huffman symbol or two, codes and extra bits, every clock.
 //
 // Reference   T.81 F.2.2; the C++ (entropy in decode.cpp) check by check.
 // Interface   table writes before; then one entropy_scan_t, then tokens up to TokenFileEnd if its
 //             status is StatusOk. Out come the coefficients and a beat with `done` and the final
 //             status.
-// Throughput  one symbol a clock, also from block to block and from component to component; two
-//             clocks for a code of more than 7 bits (DC: 6), six for a restart marker. What follows
-//             a symbol in the stream is known only with its length, so the loop is look-up -> shift
-//             within a clock. Nothing else is in it: that a block ends is known with the symbol,
-//             errors and the end of an interval a clock later, when what was taken is dropped.
-//             Extra bits follow in three stages outside the loop.
-// Why so      The loop has 8 levels of look-up tables and 4.0 ns by abc9's estimate, which leaves
-//             out LUT RAM; short codes of 9 bits would need one more step of choosing. Of the codes
-//             of 12 photos 2.9 % are long at quality 75 and 4.1 % at 90. Two files in turn (C-slow)
-//             or two symbols a clock (speculation): benchmarks/entropy_ways.py measures what they
-//             would give.
+// Throughput  one symbol a clock, also from block to block and from component to component; two AC
+//             symbols where 8 bits tell them and the block has more than 16 coefficients to come
+//             (symbol_pairs, with config_pkg::Symbols = 2). Three clocks for a code of more than 8
+//             bits (DC, last coefficients of a block, tables 2 and 3: 6; with one symbol a clock:
+//             7), six for a restart marker. What follows a symbol in the stream is known only with
+//             its length, so the loop is look-up -> shift within a clock. Nothing else is in it:
+//             that a block ends is known with the symbol, errors and the end of an interval a clock
+//             later, when what was taken is dropped. Symbols and extra bits follow in stages
+//             outside the loop.
+// Why so      docs/notes/hardware.md; benchmarks/entropy_ways.py counts what other tables give.
 // Latency     5 clocks from the bits to the coefficient.
 // Bad input   the first error decides; what follows is read up to TokenFileEnd and dropped. So is
 //             what follows the last MCU row that the window needs, if that is not the image's:
 //             `stop_o` says that none of it is wanted.
 module entropy_decoder
   import headrace_pkg::*;
+  import entropy_pkg::*;
 (
   input  logic           clk_i,
   input  logic           rst_ni,
@@ -46,7 +46,8 @@ module entropy_decoder
 
   output logic           stop_o,           // no more tokens are wanted
   output logic           busy_o,
-  output logic           symbol_o,         // events for the performance counters
+  output logic           symbol_o,         // events for the performance counters: one or two
+  output logic           second_o,         // two
   output logic           wait_data_o,
   output logic           wait_transform_o
 );
@@ -61,8 +62,10 @@ module entropy_decoder
   // The first bit of count_q that says enough for a short code.
   localparam int unsigned Enough   = Top + Zero + 5;
   localparam int unsigned FifoDepth    = 32;
+  localparam bit          Pairs        = config_pkg::Symbols == 2;
   // Symbols between the window and the FIFO, and two more.
   localparam int unsigned InFlight     = 7;
+  localparam int unsigned Lanes        = config_pkg::Symbols;
 
   typedef enum logic [3:0] {
     StIdle    = 4'd0,
@@ -163,14 +166,26 @@ module entropy_decoder
   logic       issue;            // a symbol is taken
   logic       is_dc_q;          // it is a DC one
   logic           short_dc, short_ac, none_dc, none_ac;
+  logic           steps;        // what is taken is what symbol_pairs says
+  logic           usable;       // it has the table
+  step_t          step;
+  pair_t          pair;         // of the clock before
   // That the reserve moves by, behind whole bytes; three say that no symbol is taken.
   logic [1:0]     halves;
-  huffman_entry_t short_entry_dc, short_entry_ac, long_entry_dc, long_entry_ac, other_entry, entry;
+  huffman_entry_t short_entry_dc, short_entry_ac, long_entry_dc, long_entry_ac;
+  huffman_entry_t other_entry;  // of a single symbol
+  logic [4:0]     total;        // bits of what is taken
+  logic           ends;         // it says that the block ends
   logic       is_short;
-  logic       long_q;           // the code is a long one: looked up for the second clock
+  logic       seek_q, long_q;   // the code is a long one: its second clock, its third
   logic       load_dc, load_ac;
   logic       ready_dc, ready_ac;
   logic       enough, enough_long, room, room_q;
+
+  // For symbol_pairs.
+  logic           spreading, second_number;
+  logic [5:0]     second_place;
+  huffman_entry_t second_entry;
 
   huffman_table #(
     .ShortBits(6)
@@ -185,10 +200,14 @@ module entropy_decoder
     .short_o      (short_dc),
     .short_entry_o(short_entry_dc),
     .long_entry_o (long_entry_dc),
-    .none_o       (none_dc)
+    .none_o       (none_dc),
+    .spreading_o  (),
+    .second_number_i('0),
+    .second_place_i ('0),
+    .second_entry_o ()
   );
   huffman_table #(
-    .ShortBits(7)
+    .ShortBits(Pairs ? 6 : 7)
   ) u_ac (
     .clk_i, .rst_ni,
     .write_i      (huffman_i),
@@ -200,17 +219,43 @@ module entropy_decoder
     .short_o      (short_ac),
     .short_entry_o(short_entry_ac),
     .long_entry_o (long_entry_ac),
-    .none_o       (none_ac)
+    .none_o       (none_ac),
+    .spreading_o  (spreading),
+    .second_number_i({1'b0, second_number}),
+    .second_place_i (second_place),
+    .second_entry_o (second_entry)
   );
   assign huffman_ready_o = ready_ac && ready_dc;
 
-  // The top must stay full while there are data. A short code and its extra bits have at most 17,
-  // else they are an error.
-  assign is_short = is_dc_q ? short_dc : short_ac;
+  if (Pairs) begin : gen_pairs
+    symbol_pairs u_pairs (
+      .clk_i, .rst_ni,
+      .write_i       (huffman_i),
+      .write_valid_i (huffman_valid_i && huffman_i.ac),
+      .spreading_i   (spreading),
+      .short_number_o(second_number),
+      .short_place_o (second_place),
+      .short_entry_i (second_entry),
+      .load_i        (load_ac),
+      .number_i      (scan_q.ac[start_component_q]),
+      .window_i      (top_q[TopBits-1-:PairBits]),
+      .usable_o      (usable),
+      .step_o        (step),
+      .pair_o        (pair)
+    );
+  end else begin : gen_single
+    assign {second_number, second_place, usable, step, pair} = '0;
+  end
+
+  // The top must stay full while there are data. What is short has at most MaxTotal bits, else it
+  // is an error.
+  assign is_short = steps ? step.found : is_dc_q ? short_dc : short_ac;
   assign issue    = go_q && (long_q ? enough_long : is_short && enough);
 
-  assign other_entry = !long_q ? short_entry_dc : is_dc_q ? long_entry_dc : long_entry_ac;
-  assign entry       = is_dc_q || long_q ? other_entry : short_entry_ac;
+  assign other_entry = long_q  ? (is_dc_q ? long_entry_dc : long_entry_ac)
+                               : (is_dc_q ? short_entry_dc : short_entry_ac);
+  assign total       = steps ? step.total : other_entry.total;
+  assign ends        = steps ? step.ends : other_entry.ends;
 
   // Whether it will be is worked out for every length beside the look-up.
   // So many are in the window; long: if no symbol was taken in the clock before.
@@ -226,8 +271,8 @@ module entropy_decoder
                               : (count_q >> (Enough + n - 2)) != '0;
     end
     for (int unsigned n = 0; n <= 2; n++) begin
-      filled_by_8[n] = entry.total[4] ? (entry.total[3] ? filled[n+6] : filled[n+4])
-                                      : (entry.total[3] ? filled[n+2] : filled[n]);
+      filled_by_8[n] = total[4] ? (total[3] ? filled[n+6] : filled[n+4])
+                                      : (total[3] ? filled[n+2] : filled[n]);
     end
   end
   always_ff @(posedge clk_i) begin
@@ -239,31 +284,31 @@ module entropy_decoder
   // Shift by up to 31 in three steps of at most four choices, each one look-up table deep.
   logic [TopBits+6:0] by_8;
   logic [TopBits:0]   by_2;
-  assign by_8 = entry.total[4]
-              ? (entry.total[3] ? {top_q[7:0], next[31-:31]}  : {top_q[15:0], next[31-:23]})
-              : (entry.total[3] ? {top_q[23:0], next[31-:15]} : {top_q, next[31-:7]});
-  assign by_2 = entry.total[2] ? (entry.total[1] ? by_8[32-:33] : by_8[34-:33])
-                               : (entry.total[1] ? by_8[36-:33] : by_8[38-:33]);
+  assign by_8 = total[4]
+              ? (total[3] ? {top_q[7:0], next[31-:31]}  : {top_q[15:0], next[31-:23]})
+              : (total[3] ? {top_q[23:0], next[31-:15]} : {top_q, next[31-:7]});
+  assign by_2 = total[2] ? (total[1] ? by_8[32-:33] : by_8[34-:33])
+                               : (total[1] ? by_8[36-:33] : by_8[38-:33]);
 
   // The reserve moves with it by whole bytes, then by up to two halves more, where one may end
   // within the last two bits.
   logic [4*Reserve-1:0] reserve_by_8;
   logic [Whole+Zero:0]  count_by_8;
   logic [1:0]           offset;
-  logic                 ends;                // it ends
-  assign reserve_by_8 = entry.total[4] ? (entry.total[3] ? reserve_held << 24 : reserve_held << 16)
-                                       : (entry.total[3] ? reserve_held << 8 : reserve_held);
-  assign count_by_8   = entry.total[4] ? (entry.total[3] ? count_held >> 6 : count_held >> 4)
-                                       : (entry.total[3] ? count_held >> 2 : count_held);
+  logic                 half_ends;           // it ends
+  assign reserve_by_8 = total[4] ? (total[3] ? reserve_held << 24 : reserve_held << 16)
+                                       : (total[3] ? reserve_held << 8 : reserve_held);
+  assign count_by_8   = total[4] ? (total[3] ? count_held >> 6 : count_held >> 4)
+                                       : (total[3] ? count_held >> 2 : count_held);
   // An adder of two bits, written out so that it becomes no carry chain.
-  assign offset = {offset_q[1] ^ entry.total[1] ^ (offset_q[0] && entry.total[0]),
-                   offset_q[0] ^ entry.total[0]};
-  assign ends   = (offset_q[1] && entry.total[1]) ||
-                  (offset_q[0] && entry.total[0] && (offset_q[1] || entry.total[1]));
-  assign halves = !issue ? 2'd3 : {ends && entry.total[2], ends != entry.total[2]};
+  assign offset = {offset_q[1] ^ total[1] ^ (offset_q[0] && total[0]),
+                   offset_q[0] ^ total[0]};
+  assign half_ends = (offset_q[1] && total[1]) ||
+                     (offset_q[0] && total[0] && (offset_q[1] || total[1]));
+  assign halves = !issue ? 2'd3 : {half_ends && total[2], half_ends != total[2]};
 
   always_ff @(posedge clk_i) begin
-    top_q     <= !issue ? top_held : entry.total[0] ? by_2[31:0] : by_2[32:1];
+    top_q     <= !issue ? top_held : total[0] ? by_2[31:0] : by_2[32:1];
     reserve_q <= halves[1] ? (halves[0] ? reserve_held : reserve_by_8 << 8)
                : (halves[0] ? reserve_by_8 << 4 : reserve_by_8);
     count_q   <= halves[1] ? (halves[0] ? count_held : count_by_8 >> 2)
@@ -273,7 +318,10 @@ module entropy_decoder
   end
 
   typedef struct packed {
-    logic [7:0]         symbol;
+    logic               pair;    // symbol_pairs tells the symbols: what is here is of both
+    logic               bad;     // it says that they are an error
+    logic [3:0]         run;
+    logic [3:0]         size;    // of a single one
     logic [4:0]         total;
     logic               ends;
     logic               last;    // of its block
@@ -293,10 +341,14 @@ module entropy_decoder
   logic [6:0] k_q;              // index behind the symbols in front of the one in the second stage
   logic [6:0] k_run, k_next;    // of that one's coefficient; behind it
   logic       last;
-  assign k_run  = k_q + (s1_q.dc ? 7'd0 : 7'(s1_q.symbol[7:4]));
+  assign k_run  = k_q + 7'(s1_q.run);
   assign k_next = s1_valid_q ? k_run + 7'd1 : k_q;
-  assign last   = !is_dc_q &&
-                  (entry.ends || (k_next[5:4] == 2'b11 && entry.symbol[7:4] == ~k_next[3:0]));
+  // The block must go on behind the next 16 coefficients: without an adder, from what is known of
+  // the symbol in the second stage.
+  assign steps = usable && !is_dc_q && !long_q &&
+                 (!k_q[5] || (!k_q[4] && !k_q[3] && !s1_q.run[3]));
+  assign last   = !is_dc_q && (ends || (!steps && k_next[5:4] == 2'b11 &&
+                                        other_entry.symbol[7:4] == ~k_next[3:0]));
 
   always_ff @(posedge clk_i) begin
     if (state_q == StLoad) is_dc_q <= 1'b1;
@@ -304,8 +356,11 @@ module entropy_decoder
   end
 
   always_ff @(posedge clk_i) begin
-    if (!rst_ni) long_q <= 1'b0;
-    else long_q <= decoding && enough && !is_short && !issue;
+    if (!rst_ni) {seek_q, long_q} <= '0;
+    else begin
+      seek_q <= decoding && enough && !is_short && !issue && !long_q;
+      long_q <= decoding && (seek_q || long_q) && !issue;
+    end
   end
 
   // ---- Second stage: position, end of the block, errors ----
@@ -319,9 +374,12 @@ module entropy_decoder
 
   always_ff @(posedge clk_i) begin
     if (decoding) begin
-      s1_q.symbol <= entry.symbol;
-      s1_q.total  <= entry.total;
-      s1_q.ends   <= entry.ends;
+      s1_q.pair   <= steps;
+      s1_q.bad    <= steps && step.bad;
+      s1_q.run    <= steps ? step.run : other_entry.symbol[7:4];  // DC: 0
+      s1_q.size   <= steps ? 4'd0 : other_entry.symbol[3:0];
+      s1_q.total  <= total;
+      s1_q.ends   <= ends;
       s1_q.last   <= last;
       s1_q.none   <= long_q && (is_dc_q ? none_dc : none_ac);
       s1_q.dc     <= is_dc_q;
@@ -334,18 +392,10 @@ module entropy_decoder
   end
   assign s1_counts = s1_valid_q && decoding;
 
-  logic [5:0] k;                     // index of its coefficient, in zigzag order
   logic       mcu_done, interval_done, image_done;
   logic       lacks_code, lacks_bits;
   logic       error;
   status_e    error_status, stop_status;
-  logic [3:0] size;
-  logic [4:0] length;                // of the code
-
-  assign size   = s1_q.symbol[3:0];
-  assign length = s1_q.total - 5'(size);
-  // Every symbol becomes one coefficient: ZRL a zero 15 places on, EOB a zero in the last place.
-  assign k      = s1_q.ends ? 6'd63 : k_run[5:0];
   assign mcu_done      = s1_q.last && last_q;
   assign image_done    = mcu_done && across_left_q == '0 && down_left_q == '0;
   assign interval_done = mcu_done && scan_q.restart_interval != '0 && interval_left_q == '0;
@@ -358,7 +408,7 @@ module entropy_decoder
   assign short_of   = {count_q[Zero-2] || count_q[Zero-3], count_q[Zero-1] || count_q[Zero-3]};
   assign lacks_bits = count_q[Zero-1:0] != '0 || (count_q[Zero] && offset_q != '0);
   assign lacks_code = count_q[Zero-4:0] != '0 ||
-                      (count_q[Zero-:4] != '0 && size < {short_of, offset_q});
+                      (count_q[Zero-:4] != '0 && s1_q.size < {short_of, offset_q});
   always_comb begin
     error        = 1'b1;
     error_status = StatusCorruptHuffman;
@@ -366,7 +416,7 @@ module entropy_decoder
       if (s1_q.below_16) error_status = stop_status;
     end else if (lacks_code) begin
       error_status = stop_status;
-    end else if (size > (s1_q.dc ? 4'd11 : 4'd10)) begin
+    end else if (s1_q.bad || s1_q.size > (s1_q.dc ? 4'd11 : 4'd10)) begin
       // beyond what 8-bit samples need
     end else if (lacks_bits) begin
       error_status = stop_status;
@@ -441,41 +491,68 @@ module entropy_decoder
                      next != '0 || reserve_q[4*Reserve-TopBits-1:0] != '0);
   end
 
-  // ---- Third to fifth stage: extra bits, sign, prediction ----
+  // ---- Third to fifth stage: place, extra bits, sign, prediction ----
+  // A symbol becomes one coefficient: ZRL a zero 15 places on, EOB a zero in the last place. EOB
+  // behind another symbol needs none.
   typedef struct packed {
-    logic [5:0] k;
+    logic       ends;
     logic       last;
     logic       dc;
     logic       fresh;      // DC: the first of its component in a restart interval
     logic [1:0] component;
-    logic [3:0] size;
+    logic       two;        // symbols
   } place_t;
   place_t s2_q, s3_q, s4_q;
   logic   s2_valid_q, s3_valid_q, s4_valid_q;
-  logic [4:0]  s2_length_q;
-  logic [26:0] s2_window_q;
-  logic [10:0] s3_bits_q, s3_extra;
-  logic        s3_negative;
-  logic signed [15:0] s4_value_q, s4_sum;
-  logic [2:0][15:0]   predictor_q;
+  symbol_t [Lanes-1:0]      s2_symbol_q, s3_symbol_q;
+  logic [5:0]               s2_k_q, s3_k_q;       // behind the symbols before; of the first
+  logic [26:0]              s2_window_q;
+  logic [Lanes-1:0][10:0]   s3_bits_q;
+  logic [1:0][5:0]          s4_k_q;
+  logic [1:0][15:0]         s4_value_q;
+  logic [15:0]              s4_sum;
+  logic [2:0][15:0]         predictor_q;
 
-  // T.81 F.2.2.1, EXTEND: the first of the extra bits is the inverted sign.
-  assign s3_negative = !s3_bits_q[10] && s3_q.size != '0;
-  assign s3_extra = s3_bits_q >> (4'd11 - s3_q.size);
-  assign s4_sum   = !s4_q.dc || s4_q.fresh ? s4_value_q : s4_value_q + predictor_q[s4_q.component];
+  // T.81 F.2.2.1, EXTEND: the first of the extra bits is the inverted sign. Below zero, 2^size - 1
+  // is taken from it: ones in front, and one more.
+  function automatic logic [15:0] extend(logic [10:0] bits, logic [3:0] size);
+    logic        negative;
+    logic [10:0] extra;
+    negative = !bits[10] && size != '0;
+    extra    = bits >> (4'd11 - size);
+    return (16'(extra) | (negative ? 16'hFFFF << size : 16'd0)) + 16'(negative);
+  endfunction
+
+  assign s4_sum = !s4_q.dc || s4_q.fresh ? s4_value_q[0]
+                : s4_value_q[0] + predictor_q[s4_q.component];
 
   always_ff @(posedge clk_i) begin
-    s2_q <= '{k: k, last: s1_q.last, dc: s1_q.dc, fresh: fresh_q && fresh_interval_q,
-              component: component_q, size: size};
-    s2_length_q <= length;
-    s2_window_q <= s1_q.window[TopBits-1-:27];
-    s3_q        <= s2_q;
-    s3_bits_q   <= 11'((s2_window_q << s2_length_q) >> 16);
-    s4_q        <= s3_q;
-    // Below zero, 2^size - 1 is taken from it: ones in front, and one more.
-    s4_value_q  <= (16'(s3_extra) | (s3_negative ? 16'hFFFF << s3_q.size : 16'd0)) +
-                   16'(s3_negative);
+    s2_q <= '{ends: s1_q.ends, last: s1_q.last, dc: s1_q.dc, fresh: fresh_q && fresh_interval_q,
+              component: component_q, two: s1_q.pair && pair.two};
+    s2_k_q         <= k_q[5:0];
+    s2_symbol_q[0] <= s1_q.pair ? pair.first
+                    : '{length: s1_q.total - 5'(s1_q.size), run: s1_q.run, size: s1_q.size};
+    s2_window_q    <= s1_q.window[TopBits-1-:27];
+    s3_q           <= s2_q;
+    s3_symbol_q    <= s2_symbol_q;
+    s3_k_q         <= s2_q.ends && s2_symbol_q[0].size == '0 ? 6'd63
+                    : s2_k_q + 6'(s2_symbol_q[0].run);
+    s4_q           <= s3_q;
+    s4_k_q[0]      <= s3_k_q;
+    for (int unsigned i = 0; i < Lanes; i++) begin
+      s3_bits_q[i]  <= 11'((s2_window_q << s2_symbol_q[i].length) >> 16);
+      s4_value_q[i] <= extend(s3_bits_q[i], s3_symbol_q[i].size);
+    end
     if (s4_valid_q && s4_q.dc) predictor_q[s4_q.component] <= s4_sum;
+  end
+
+  if (Pairs) begin : gen_second
+    always_ff @(posedge clk_i) begin
+      s2_symbol_q[1] <= pair.second;
+      s4_k_q[1]      <= s3_k_q + 6'(s3_symbol_q[1].run) + 6'd1;
+    end
+  end else begin : gen_second
+    assign {s4_k_q[1], s4_value_q[1]} = '0;
   end
 
   always_ff @(posedge clk_i) begin
@@ -495,8 +572,10 @@ module entropy_decoder
   logic [$clog2(FifoDepth):0] fifo_count;
 
   assign end_beat = state_q == StEnd && !s1_valid_q && !s2_valid_q && !s3_valid_q && !s4_valid_q;
-  assign new_coefficient = '{done: end_beat, status: end_beat ? status_q : StatusOk, value: s4_sum,
-                             index: s4_q.k, quant: scan_q.quant[s4_q.component], last: s4_q.last};
+  assign new_coefficient = '{done: end_beat, status: end_beat ? status_q : StatusOk,
+                             quant: scan_q.quant[s4_q.component], last: s4_q.last,
+                             two: !end_beat && s4_q.two && !s4_q.ends,
+                             value: {s4_value_q[1], s4_sum}, index: s4_k_q};
   assign room = fifo_count <= 6'(FifoDepth - InFlight);
 
   stream_fifo #(
@@ -589,7 +668,8 @@ module entropy_decoder
 
   assign stop_o           = state_q == StRest && cut_q;
   assign busy_o           = state_q != StIdle;
-  assign symbol_o         = s1_counts;
+  assign symbol_o         = s2_valid_q;
+  assign second_o         = s2_valid_q && s2_q.two;
   assign wait_data_o      = decoding && !enough;
   assign wait_transform_o = decoding && enough && !room_q;
 

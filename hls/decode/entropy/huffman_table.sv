@@ -7,9 +7,9 @@
 //             that the next clock's look-ups use.
 // Throughput  one look-up a clock. Codes of up to ShortBits bits are found directly by the next
 //             ShortBits bits, within the clock; longer ones by comparison with the limits of all
-//             lengths at once, a clock later. What comes next in the stream depends on the length
-//             found here, so each gate of the short way limits the clock of the whole compute unit,
-//             and in photos only 2 to 4 % of the symbols go the long one.
+//             lengths at once, two clocks later. What comes next in the stream depends on the
+//             length found here, so each gate of the short way limits the clock of the whole
+//             compute unit, and in photos only 2 to 4 % of the symbols go the long one.
 // Memory      4 * 2^ShortBits short entries of 14 bits in distributed RAM and 1024 long ones in
 //             block RAM.
 module huffman_table
@@ -30,9 +30,15 @@ module huffman_table
   input  logic [15:0]    window_i,
   output logic           short_o,        // the code has at most ShortBits bits
   output huffman_entry_t short_entry_o,  // then this is it,
-  output huffman_entry_t long_entry_o,   // else this, of the window one clock ago
-  // Of the window one clock ago: no code of the table is at its top.
-  output logic           none_o
+  output huffman_entry_t long_entry_o,   // else this, of the window two clocks ago
+  // Of the window two clocks ago: no code of the table is at its top.
+  output logic           none_o,
+
+  // A second look-up among codes of up to 6 bits, if ShortBits is 6; complete unless spreading.
+  output logic           spreading_o,
+  input  logic [1:0]     second_number_i,
+  input  logic [5:0]     second_place_i,
+  output huffman_entry_t second_entry_o
 );
 
   localparam int unsigned GroupBits = 6;  // as many words as a LUT RAM has
@@ -108,6 +114,13 @@ module huffman_table
     assign short_entries[b] = memory[{number_q, window_i[15-:GroupBits]}];
   end
 
+  assign spreading_o = write_valid_q && is_short;
+  if (ShortBits == GroupBits) begin : gen_second
+    assign second_entry_o = gen_bank[0].memory[{second_number_i, second_place_i}];
+  end else begin : gen_second
+    assign second_entry_o = '0;
+  end
+
   // ---- Long codes ----
   // Limits and offsets of all tables, and those of the table in use.
   (* ram_style = "distributed" *) logic [ShortBits-1:0] short_limits[4];
@@ -152,12 +165,16 @@ module huffman_table
   end
 
   (* ram_style = "block" *) huffman_entry_t long_memory[1024];
+  huffman_entry_t long_entry_q;
+  logic           none_q;
   always_ff @(posedge clk_i) begin
     if (write_valid_q && write_q.symbol && !is_short) begin
       long_memory[{write_q.number, write_q.index}] <= new_entry;
     end
-    long_entry_o <= long_memory[{number_q, long_place}];
-    none_o       <= above[16];
+    long_entry_q <= long_memory[{number_q, long_place}];
+    long_entry_o <= long_entry_q;  // a register at the memory's output
+    none_q       <= above[16];
+    none_o       <= none_q;
   end
 
   assign short_o       = window_i[15-:ShortBits] < short_limit_q;

@@ -15,6 +15,8 @@ module entropy_data
   input  logic       turn_i,
   input  logic [7:0] byte0_i,
   input  logic [7:0] byte1_i,
+  input  logic       byte0_ones_i, // it is 0xFF
+  input  logic       byte1_ones_i,
   input  logic       have_byte_i,
   input  logic       single_i,     // there is no byte1_i
   input  logic       ended_i,      // there are no more bytes
@@ -34,7 +36,7 @@ module entropy_data
   logic room;
 
   assign room       = turn_i && token_ready_i;
-  assign take_two_o = room && !escaped_q && !single_i && byte0_i != 8'hFF && byte1_i != 8'hFF;
+  assign take_two_o = room && !escaped_q && !single_i && !byte0_ones_i && !byte1_ones_i;
   assign take_o     = room && !take_two_o;
   assign marker_o   = ended_i ? '0 : byte0_i;
 
@@ -47,13 +49,13 @@ module entropy_data
     if (turn_i && ended_i) begin
       over_o = 1'b1;
     end else if (turn_i && have_byte_i) begin
-      if (!escaped_q && byte0_i != 8'hFF) begin
+      if (!escaped_q && !byte0_ones_i) begin
         token_valid_o = 1'b1;
-        token_o.two   = !single_i && byte1_i != 8'hFF;
+        token_o.two   = !single_i && !byte1_ones_i;
       end else if (token_ready_i && !escaped_q) begin
         escaped_d = 1'b1;
         filled_d  = 1'b0;
-      end else if (token_ready_i && byte0_i == 8'hFF) begin
+      end else if (token_ready_i && byte0_ones_i) begin
         filled_d = 1'b1;
       end else if (byte0_i == '0 && !filled_q) begin
         token_valid_o      = 1'b1;

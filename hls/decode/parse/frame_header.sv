@@ -7,6 +7,7 @@
 //             after the segment's last byte.
 module frame_header
   import headrace_pkg::*;
+  import config_pkg::Samplings;
   import parse_pkg::*;
 (
   input  logic            clk_i,
@@ -28,6 +29,12 @@ module frame_header
   output logic [2:0][1:0] quant_o,       // table number by component
   output logic [2:0]      quant_wide_o   // the component's table number is above 3
 );
+
+  // Whether factors are of those taken, whatever the other components have.
+  function automatic logic known(logic [7:0] factors, logic chroma);
+    if (Samplings) return factors inside {8'h11, 8'h12, 8'h14, 8'h21, 8'h22, 8'h24, 8'h41, 8'h42};
+    return factors == 8'h11 || (!chroma && factors inside {8'h12, 8'h21, 8'h22});
+  endfunction
 
   typedef enum logic [1:0] {
     StSizes,      // precision, height, width, number of components
@@ -145,8 +152,7 @@ module frame_header
                 frame_d.chroma_h[component_q[1]] = byte_i[6:5];
                 frame_d.chroma_v[component_q[1]] = byte_i[2:1];
               end
-              match_d = match_q && byte_i inside {8'h11, 8'h12, 8'h14, 8'h21, 8'h22, 8'h24,
-                                                  8'h41, 8'h42};
+              match_d = match_q && known(byte_i, component_q != '0);
             end
             default: begin
               quant_d[component_q]      = byte_i[1:0];
@@ -173,6 +179,12 @@ module frame_header
     if (start_i) begin
       frame_d = '0;
       quant_d = '0;
+    end
+    if (!Samplings) begin  // constants, so that tools leave out what follows from others
+      frame_d.h_shift[1] = 1'b0;
+      frame_d.v_shift[1] = 1'b0;
+      frame_d.chroma_h   = '0;
+      frame_d.chroma_v   = '0;
     end
   end
 

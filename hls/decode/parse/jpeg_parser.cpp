@@ -117,6 +117,7 @@ unsigned sampling_status(const uint8_t factors[COMPONENTS], Scan& scan) {
 #pragma HLS UNROLL
         const unsigned h = factors[c] >> 4, v = factors[c] & 15;
         if ((h != 1 && h != 2 && h != 4) || (v != 1 && v != 2 && v != 4)) known = false;
+        if (!SAMPLINGS && (h > 2 || v > 2 || (c > 0 && h * v != 1))) known = false;
         blocks += h * v;
         scan.h[c] = h >> 1;  // 1, 2, 4 -> 0, 1, 2
         scan.v[c] = v >> 1;
@@ -535,7 +536,7 @@ void parse(WordStream& words, ap_uint<32> jpeg_bytes, uint32_t workspace_bytes, 
     file.bytes_left = jpeg_bytes.to_uint();
     file.words_left = file.bytes_left / 16 + (file.bytes_left % 16 != 0);
     Header header = {};
-    header.workspace_bytes = workspace_bytes;
+    header.workspace_bytes = PROGRESSIVE ? workspace_bytes : 0;
     for (int c = 0; c < COMPONENTS; c++) {
         for (int k = 0; k < 64; k++) header.lowest_bit[c][k] = UNSENT;
     }

@@ -22,6 +22,7 @@
 module jpeg_parser
   import headrace_pkg::*;
   import parse_pkg::*;
+  import config_pkg::Progressive;
   import progressive_pkg::BlockBits;
 (
   input  logic           clk_i,
@@ -38,6 +39,8 @@ module jpeg_parser
   input  logic           stop_i,    // no more of the file is wanted: only the tokens' end follows
 
   input  logic [127:0]   word_i,
+  input  logic           word_end_i,          // see byte_reader
+  input  logic [4:0]     word_bytes_i,
   input  logic           word_valid_i,
   output logic           word_ready_o,
 
@@ -65,27 +68,30 @@ module jpeg_parser
 );
 
   logic workspace_q;  // there is one
-  always_ff @(posedge clk_i) workspace_q <= workspace_bytes_i != '0;
+  always_ff @(posedge clk_i) workspace_q <= Progressive && workspace_bytes_i != '0;
 
   // ---- Bytes ----
   logic [7:0] byte0, byte1;
+  logic       byte0_ones, byte1_ones;
   logic       have_byte, single, ended;
   logic [4:0] left;
-  logic       take, take_two, take_rest, data_take, data_take_two;
+  logic       take, take_rest, data_take, data_take_two;
 
   byte_reader u_bytes (
     .clk_i, .rst_ni,
     .start_i, .jpeg_bytes_i,
     .busy_i     (busy_o),
-    .word_i, .word_valid_i, .word_ready_o,
+    .word_i, .word_end_i, .word_bytes_i, .word_valid_i, .word_ready_o,
     .byte0_o    (byte0),
     .byte1_o    (byte1),
+    .byte0_ones_o(byte0_ones),
+    .byte1_ones_o(byte1_ones),
     .have_byte_o(have_byte),
     .single_o   (single),
     .left_o     (left),
     .ended_o    (ended),
     .take_i     (take || data_take),
-    .take_two_i (take_two || data_take_two),
+    .take_two_i (data_take_two),
     .take_rest_i(take_rest)
   );
 
@@ -114,6 +120,7 @@ module jpeg_parser
   logic            jfif, adobe, rgb;
   logic [7:0]      adobe_transform;
   scan_header_t    header;
+  logic            several;
 
   marker_machine u_markers (
     .clk_i, .rst_ni,
@@ -125,7 +132,6 @@ module jpeg_parser
     .ended_i            (ended),
     .left_i             (left),
     .take_o             (take),
-    .take_two_o         (take_two),
     .take_rest_o        (take_rest),
     .turn_o             (turn),
     .begin_o            (segment_begins),
@@ -249,7 +255,7 @@ module jpeg_parser
     .quant_defined_i  (quant_defined),
     .huffman_defined_i(huffman_defined),
     .header_o         (header),
-    .several_o
+    .several_o        (several)
   );
 
   scan_check u_check (
@@ -268,37 +274,50 @@ module jpeg_parser
     .rgb_o            (rgb)
   );
 
-  progression u_progression (
-    .clk_i, .rst_ni,
-    .clear_i     (start_i || failed),
-    .start_i     (progression_start),
-    .file_end_i  (file_end),
-    .color_i     (frame.color),
-    .members_i   (header.members),
-    .band_first_i(header.first),
-    .band_last_i (header.last),
-    .high_i      (header.high),
-    .low_i       (header.low),
-    .done_o      (progression_done),
-    .sound_o     (sound),
-    .first_o     (quant_latch_o),
-    .component_o (sent_component),
-    .index_o     (sent_index)
-  );
-
-  // The first scan is that of a component, of which all coefficients are noted: time enough for the
-  // size.
   logic [31:0] workspace_needed;
 
-  workspace_size u_workspace (
-    .clk_i,
-    .start_i    (check && !scanned),
-    .scan_i     (scan_o.scan),
-    .workspace_bytes_i,
-    .mcus_o,
-    .needed_o   (workspace_needed),
-    .too_small_o(too_small)
-  );
+  if (Progressive) begin : gen_scans
+    progression u_progression (
+      .clk_i, .rst_ni,
+      .clear_i     (start_i || failed),
+      .start_i     (progression_start),
+      .file_end_i  (file_end),
+      .color_i     (frame.color),
+      .members_i   (header.members),
+      .band_first_i(header.first),
+      .band_last_i (header.last),
+      .high_i      (header.high),
+      .low_i       (header.low),
+      .done_o      (progression_done),
+      .sound_o     (sound),
+      .first_o     (quant_latch_o),
+      .component_o (sent_component),
+      .index_o     (sent_index)
+    );
+
+    // The first scan is that of a component, of which all coefficients are noted: time enough for
+    // the size.
+    workspace_size u_workspace (
+      .clk_i,
+      .start_i    (check && !scanned),
+      .scan_i     (scan_o.scan),
+      .workspace_bytes_i,
+      .mcus_o,
+      .needed_o   (workspace_needed),
+      .too_small_o(too_small)
+    );
+    assign several_o = several;
+  end else begin : gen_scan
+    assign progression_done = 1'b1;
+    assign sound            = 1'b1;
+    assign quant_latch_o    = 1'b0;
+    assign sent_component   = '0;
+    assign sent_index       = '0;
+    assign workspace_needed = '0;
+    assign too_small        = 1'b0;
+    assign mcus_o           = '0;
+    assign several_o        = 1'b0;
+  end
 
   assign workspace_needed_o = needed_known ? workspace_needed : '0;
 
@@ -318,6 +337,8 @@ module jpeg_parser
     .turn_i       (turn.data),
     .byte0_i      (byte0),
     .byte1_i      (byte1),
+    .byte0_ones_i (byte0_ones),
+    .byte1_ones_i (byte1_ones),
     .have_byte_i  (have_byte),
     .single_i     (single),
     .ended_i      (ended),

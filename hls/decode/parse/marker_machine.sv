@@ -7,8 +7,8 @@
 //             is offered with `scan_valid_o` once all codes are in the tables, and its data follow.
 //             Of several scans the next headers follow them, up to a scan with `file_end_o` or with
 //             a status other than StatusOk. The data of a single scan end in TokenFileEnd.
-// Throughput  a byte a clock, 16 where a segment is skipped (Exif and the like may be longer than
-//             the image).
+// Throughput  a byte a clock; where a segment is skipped 16, but for its last 32 (Exif and the like
+//             may be longer than the image).
 // Bad input   ends in a status. The machine looks for the file's end before each byte, and every
 //             state leaves on it. A failure acts a clock after it was found, to keep paths short;
 //             what is done in between is lost.
@@ -31,7 +31,6 @@ module marker_machine
   input  logic         ended_i,
   input  logic [4:0]   left_i,             // bytes that the word has left
   output logic         take_o,
-  output logic         take_two_o,
   output logic         take_rest_o,
 
   // Readers of segments.
@@ -78,39 +77,54 @@ module marker_machine
   input  logic         token_ready_i
 );
 
-  // The upper bit says that a byte is taken as soon as there is one, whatever it is: the shortest
-  // way from a state to the words.
-  typedef enum logic [5:0] {
-    StIdle = 6'd0,
-    StSegment,
-    StSkip,
-    StFrame,
-    StQuant,
-    StHuffman,
-    StApplication,
-    StScan,
-    StScanCheck,
-    StFileEnd,
-    StProgression,     // of several scans: whether this one goes on from those before
-    StScanStatus,
-    StStandard,        // tables of the standard, in place of those that the file lacks
-    StHeaders,         // tells what the headers say
-    StData,            // entropy-coded data
-    StDataStatus,      // tokens at its end,
-    StFileStatus,      // and at the file's
+  // A state is a number, and bits that stand for it where a path is long: whose turn it is; that a
+  // byte is taken as soon as there is one, whatever it is; that the byte is a marker; StSkip.
+  typedef struct packed {
+    turn_t      turn;
+    logic       takes;
+    logic       marks;
+    logic       skips;
+    logic [4:0] code;
+  } state_t;
 
-    StSoi0 = 6'd32,    // 0xFF, SOI, 0xFF
-    StSoi1,
-    StSoi2,
-    StMarker0,         // to 0xFF
-    StMarker,          // fill bytes and the marker
-    StLength0,
-    StLength1,
-    StRestart0,        // DRI
-    StRestart1
-  } state_e;
+  localparam turn_t TurnFrame       = 7'b1000000;
+  localparam turn_t TurnQuant       = 7'b0100000;
+  localparam turn_t TurnHuffman     = 7'b0010000;
+  localparam turn_t TurnStandard    = 7'b0001000;
+  localparam turn_t TurnApplication = 7'b0000100;
+  localparam turn_t TurnScan        = 7'b0000010;
+  localparam turn_t TurnData        = 7'b0000001;
 
-  state_e      state_d, state_q;
+  localparam state_t StIdle        = {7'd0, 3'b000, 5'd0};
+  localparam state_t StSegment     = {7'd0, 3'b000, 5'd1};
+  localparam state_t StSkip        = {7'd0, 3'b001, 5'd2};
+  localparam state_t StFrame       = {TurnFrame, 3'b000, 5'd3};
+  localparam state_t StQuant       = {TurnQuant, 3'b000, 5'd4};
+  localparam state_t StHuffman     = {TurnHuffman, 3'b000, 5'd5};
+  localparam state_t StApplication = {TurnApplication, 3'b000, 5'd6};
+  localparam state_t StScan        = {TurnScan, 3'b000, 5'd7};
+  localparam state_t StScanCheck   = {7'd0, 3'b000, 5'd8};
+  localparam state_t StFileEnd     = {7'd0, 3'b000, 5'd9};
+  // Of several scans: whether this one goes on from those before.
+  localparam state_t StProgression = {7'd0, 3'b000, 5'd10};
+  localparam state_t StScanStatus  = {7'd0, 3'b000, 5'd11};
+  // Tables of the standard, in place of those that the file lacks.
+  localparam state_t StStandard    = {TurnStandard, 3'b000, 5'd12};
+  localparam state_t StHeaders     = {7'd0, 3'b000, 5'd13};  // tells what the headers say
+  localparam state_t StData        = {TurnData, 3'b010, 5'd14};  // entropy-coded data
+  localparam state_t StDataStatus  = {7'd0, 3'b000, 5'd15};  // tokens at its end,
+  localparam state_t StFileStatus  = {7'd0, 3'b000, 5'd16};  // and at the file's
+  localparam state_t StSoi0        = {7'd0, 3'b100, 5'd17};  // 0xFF, SOI, 0xFF
+  localparam state_t StSoi1        = {7'd0, 3'b100, 5'd18};
+  localparam state_t StSoi2        = {7'd0, 3'b100, 5'd19};
+  localparam state_t StMarker0     = {7'd0, 3'b100, 5'd20};  // to 0xFF
+  localparam state_t StMarker      = {7'd0, 3'b110, 5'd21};  // fill bytes and the marker
+  localparam state_t StLength0     = {7'd0, 3'b100, 5'd22};
+  localparam state_t StLength1     = {7'd0, 3'b100, 5'd23};
+  localparam state_t StRestart0    = {7'd0, 3'b100, 5'd24};  // DRI
+  localparam state_t StRestart1    = {7'd0, 3'b100, 5'd25};
+
+  state_t      state_d, state_q;
   logic [7:0]  marker_d, marker_q;
   logic        parameterless_q, other_segment_q, frame_marker_q;  // what the marker is
   status_e     frame_type_q;
@@ -118,6 +132,7 @@ module marker_machine
   logic [15:0] length_q;
   logic        empty_q;
   logic        skipping_q, far_q;          // in StSkip for a clock; length_q was 32 or more then
+  logic        near_q, near;               // in StSkip, and the last rest of a word was taken
   logic [8:0]  skipped;                    // bytes
   logic        frame_seen_d, frame_seen_q;
   logic        progressive_d, progressive_q;
@@ -134,9 +149,9 @@ module marker_machine
   logic        next_segment;
   logic        wants;                      // a byte: without one the file is too short
 
-  assign busy_o             = state_q != StIdle;
+  assign busy_o             = state_q.code != StIdle.code;
   assign header_o           = busy_o && !scanned_q;
-  assign begin_o            = state_q == StLength1 && have_byte_i;
+  assign begin_o            = state_q.code == StLength1.code && have_byte_i;
   assign length_o           = length_q;
   assign empty_o            = empty_q;
   assign marker_o           = marker_q;
@@ -144,24 +159,14 @@ module marker_machine
   assign progressive_o      = progressive_q;
   assign scanned_o          = scanned_q;
   assign restart_interval_o = restart_interval_q;
-  assign check_o            = state_q == StScanCheck;
-  assign progression_o      = (state_q == StScanCheck && several_i) || state_q == StFileEnd;
+  assign check_o            = state_q.code == StScanCheck.code;
+  assign progression_o      = (state_q.code == StScanCheck.code && several_i) ||
+                              state_q.code == StFileEnd.code;
   assign needed_known_o     = needed_known_q;
   assign status_o           = status_q;
   assign file_end_o         = file_end_q;
   assign trailer            = scanned_q && !several_i;
-  assign turn_o             = '{frame: state_q == StFrame, quant: state_q == StQuant,
-                                huffman: state_q == StHuffman, standard: state_q == StStandard,
-                                application: state_q == StApplication, scan: state_q == StScan,
-                                data: state_q == StData};
-
-  // A comparison without a carry chain, which takes longer to enter than these few bits take.
-  function automatic logic at_least(logic [4:0] value, logic [4:0] limit);
-    logic reached;
-    reached = 1'b1;
-    for (int unsigned i = 0; i < 5; i++) reached = value[i] == limit[i] ? reached : value[i];
-    return reached;
-  endfunction
+  assign turn_o             = state_q.turn;
 
   function automatic logic parameterless(logic [7:0] marker);
     return marker == Tem || (marker >= Rst0 && marker <= Rst7);
@@ -185,7 +190,7 @@ module marker_machine
   always_comb begin
     state_d            = state_q;
     // Where there is no byte yet, another one follows before the marker counts.
-    marker_d           = state_q == StMarker || state_q == StData ? byte_i : marker_q;
+    marker_d           = state_q.marks ? byte_i : marker_q;
     high_d             = high_q;
     frame_seen_d       = frame_seen_q;
     progressive_d      = progressive_q;
@@ -195,11 +200,13 @@ module marker_machine
     restart_interval_d = restart_interval_q;
     status_d           = status_q;
 
-    wants        = state_q[5] || request_i.wants;
-    take_o       = state_q[5] || request_i.take;
-    take_two_o   = 1'b0;
-    take_rest_o  = 1'b0;
-    skipped      = '0;
+    // StSkip begins when it is known whether it is far: the rest of a word is then never too much.
+    // Near the end there is a byte a clock.
+    near         = state_q.skips && near_q;
+    take_rest_o  = state_q.skips && skipping_q && far_q;
+    wants        = state_q.takes || take_rest_o || (near && !empty_q) || request_i.wants;
+    take_o       = state_q.takes || (near && !empty_q) || request_i.take;
+    skipped      = take_rest_o ? 9'(left_i) : near && !empty_q ? 9'd1 : 9'd0;
     fail         = request_i.fail;
     failure      = StatusCorruptHeader;
     next_segment = 1'b0;
@@ -207,36 +214,36 @@ module marker_machine
     token_valid_o = 1'b0;
     token_o       = data_i;
 
-    unique case (state_q)
-      StIdle: ;
+    unique case (state_q.code)
+      StIdle.code: ;
 
-      StSoi0: if (have_byte_i) begin
+      StSoi0.code: if (have_byte_i) begin
         state_d = StSoi1;
         fail    = byte_i != 8'hFF;
         failure = StatusNotJpeg;
       end
-      StSoi1: if (have_byte_i) begin
+      StSoi1.code: if (have_byte_i) begin
         state_d = StSoi2;
         fail    = byte_i != Soi;
         failure = StatusNotJpeg;
       end
       // OpenCV knows a JPEG file by FF D8 FF; from there on it skips what libjpeg skips.
-      StSoi2: if (have_byte_i) begin
+      StSoi2.code: if (have_byte_i) begin
         state_d = StMarker;
         fail    = byte_i != 8'hFF;
       end
 
       // As libjpeg, which warns: whatever is no marker is skipped, FF 00 too.
-      StMarker0: if (have_byte_i) begin
+      StMarker0.code: if (have_byte_i) begin
         if (byte_i == 8'hFF) state_d = StMarker;
       end
-      StMarker: if (have_byte_i) begin
+      StMarker.code: if (have_byte_i) begin
         if (byte_i == '0) state_d = StMarker0;
         else if (byte_i != 8'hFF) state_d = StSegment;
       end
 
       // A frame type is judged before its segment, which may be missing.
-      StSegment: begin
+      StSegment.code: begin
         state_d = StLength0;
         if (parameterless_q) begin
           state_d = StMarker0;
@@ -267,11 +274,11 @@ module marker_machine
         end
       end
 
-      StLength0: if (have_byte_i) begin
+      StLength0.code: if (have_byte_i) begin
         high_d  = byte_i;
         state_d = StLength1;
       end
-      StLength1: if (have_byte_i) begin
+      StLength1.code: if (have_byte_i) begin
         if ({high_q, byte_i} < 16'd2) fail = 1'b1;
         else if (trailer) state_d = StSkip;
         else if (frame_marker_q) begin
@@ -294,41 +301,30 @@ module marker_machine
         end
       end
 
-      // Begins when it is known whether it is far; far_q is what it was before the bytes of a
-      // clock.
-      StSkip: if (!skipping_q) begin
-      end else if (!far_q && length_q[4:0] == '0) begin
-        next_segment = 1'b1;
-      end else begin
-        wants       = 1'b1;
-        take_rest_o = far_q || at_least(length_q[4:0], left_i);
-        take_o      = !take_rest_o && length_q[4:0] == 5'd1;
-        take_two_o  = !take_rest_o && !take_o;
-        skipped     = take_rest_o ? 9'(left_i) : take_o ? 9'd1 : 9'd2;
-      end
+      StSkip.code: next_segment = near && empty_q;
 
-      StFrame: begin
+      StFrame.code: begin
         next_segment = request_i.over;
         failure      = status_e'(request_i.failure);
       end
-      StQuant, StHuffman: next_segment = request_i.over;
-      StApplication:      if (request_i.over) state_d = StSkip;
-      StScan: begin
+      StQuant.code, StHuffman.code: next_segment = request_i.over;
+      StApplication.code:      if (request_i.over) state_d = StSkip;
+      StScan.code: begin
         failure = status_e'(request_i.failure);
         if (request_i.over) state_d = StScanCheck;
       end
 
-      StRestart0: if (have_byte_i) begin
+      StRestart0.code: if (have_byte_i) begin
         high_d  = byte_i;
         state_d = StRestart1;
       end
-      StRestart1: if (have_byte_i) begin
+      StRestart1.code: if (have_byte_i) begin
         restart_interval_d = {high_q, byte_i};
         next_segment       = length_q == 16'd2;
         fail               = length_q != 16'd2;
       end
 
-      StScanCheck: begin
+      StScanCheck.code: begin
         status_d = scan_missing_i ? StatusMissingTable : StatusOk;
         state_d  = several_i ? StProgression
                  : !standard_i || scan_missing_i ? StHeaders : StStandard;
@@ -336,12 +332,12 @@ module marker_machine
       end
 
       // ---- Several scans ----
-      StFileEnd: begin
+      StFileEnd.code: begin
         status_d = StatusOk;
         state_d  = StProgression;
       end
-      StProgression: if (progression_done_i) state_d = StScanStatus;
-      StScanStatus: begin
+      StProgression.code: if (progression_done_i) state_d = StScanStatus;
+      StScanStatus.code: begin
         state_d = !standard_i || file_end_q || status_q != StatusOk ? StHeaders : StStandard;
         if (!progression_sound_i) begin
           fail    = 1'b1;
@@ -355,16 +351,16 @@ module marker_machine
         end
       end
 
-      StStandard: if (request_i.over) state_d = StHeaders;
+      StStandard.code: if (request_i.over) state_d = StHeaders;
 
-      StHeaders: begin
+      StHeaders.code: begin
         if (scan_valid_o && scan_ready_i) begin
           scanned_d = 1'b1;
           state_d   = status_q == StatusOk && !file_end_q ? StData : StIdle;
         end
       end
 
-      StData: begin
+      StData.code: begin
         token_valid_o = data_valid_i;
         if (data_over_i) begin
           status_d = ended_i || data_marker_i == Eoi ? StatusTruncated : StatusCorruptHuffman;
@@ -372,14 +368,14 @@ module marker_machine
           state_d  = StDataStatus;
         end
       end
-      StDataStatus: begin
+      StDataStatus.code: begin
         token_valid_o = 1'b1;
         token_o       = '{kind: TokenScanEnd, two: 1'b0, data: {8'd0, status_q}};
         if (token_ready_i) begin
           state_d = high_q != '0 ? StSegment : several_i ? StHeaders : StFileStatus;
         end
       end
-      StFileStatus: begin
+      StFileStatus.code: begin
         token_valid_o = 1'b1;
         token_o       = '{kind: TokenFileEnd, two: 1'b0, data: {8'd0, status_q}};
         if (token_ready_i) state_d = StIdle;
@@ -390,7 +386,8 @@ module marker_machine
     // Whatever the byte was for, the file is too short; but first comes what was wrong before it.
     if (wants && ended_i) begin
       fail    = 1'b1;
-      failure = state_q == StSoi0 || state_q == StSoi1 ? StatusNotJpeg : StatusTruncated;
+      failure = state_q.code == StSoi0.code || state_q.code == StSoi1.code ? StatusNotJpeg
+                                                                            : StatusTruncated;
     end
     if (frame_unfit_i) begin
       fail    = 1'b1;
@@ -406,7 +403,8 @@ module marker_machine
       state_d       = trailer ? StFileStatus : StHeaders;
       token_valid_o = 1'b0;
     end
-    if (stop_i && scanned_q && state_q != StIdle && state_q != StFileStatus) begin
+    if (stop_i && scanned_q && state_q.code != StIdle.code &&
+        state_q.code != StFileStatus.code) begin
       state_d       = StFileStatus;
       token_valid_o = 1'b0;
     end
@@ -430,9 +428,9 @@ module marker_machine
     end else begin
       state_q <= state_d;
       fail_q  <= fail && !fail_q && !start_i && !tells_q;  // it has been told, or is about to be
-      tells_q <= fail_q || (tells_q && state_q == StHeaders);
+      tells_q <= fail_q || (tells_q && state_q.code == StHeaders.code);
       // When all codes are in the tables. A register, as both decoders and render wait for it.
-      scan_valid_o <= state_q == StHeaders && huffman_drained_i && !fail_q && !stop_i &&
+      scan_valid_o <= state_q.code == StHeaders.code && huffman_drained_i && !fail_q && !stop_i &&
                       !start_i && !(scan_valid_o && scan_ready_i);
     end
   end
@@ -448,8 +446,10 @@ module marker_machine
     length_q           <= begin_o ? {high_q, byte_i} - 16'd2
                                   : length_q - 16'(skipped | request_i.less);
     empty_q            <= begin_o ? {high_q, byte_i} == 16'd2
-                                  : length_q == '0 || (length_q == 16'd1 && request_i.less[0]);
-    skipping_q         <= state_q == StSkip;
+                                  : length_q == '0 || (length_q == 16'd1 &&
+                                                       (request_i.less[0] || near));
+    skipping_q         <= state_q.skips;
+    near_q             <= state_q.skips && length_q[15:5] == '0 && !(skipping_q && far_q);
     far_q              <= length_q[15:5] != '0;
     frame_seen_q       <= frame_seen_d;
     progressive_q      <= progressive_d;
@@ -462,7 +462,7 @@ module marker_machine
 
 `ifndef SYNTHESIS
   a_scan_in_its_state: assert property (@(posedge clk_i) disable iff (!rst_ni)
-      scan_valid_o |-> state_q == StHeaders && !fail_q);
+      scan_valid_o |-> state_q.code == StHeaders.code && !fail_q);
 `endif
 
 endmodule

@@ -117,7 +117,6 @@ module band_decoder
 
   // ---- The window: next bit on top, zeros below the last ----
   logic [WindowBits-1:0] window_q, behind_code, behind;
-  logic [WindowBits+6:0] filled;   // seven zeros more
   logic [22:0] by_bits;
   logic [6:0]  bits_q;          // negative in StTake: the data ended within the code
   logic        stopped;         // no more data before what token_i is
@@ -141,11 +140,20 @@ module band_decoder
   assign by_bits  = 23'(right({new_bits, 16'd0}, {2'd0, bits_q[2:0]}) >> 9);
   assign behind_code = left(length[4] ? window_q << 16 : window_q, length[3:0]);
   assign behind      = left(window_q, extra_q);
+  // What enters, and that and the window a bit further on.
+  logic [WindowBits+6:0] entering;
+  logic [WindowBits-1:0] entering_on, behind_on;
+  logic [6:0]            bits_more, bits_more_on;
   always_comb begin
-    filled = {behind, 7'd0};
+    entering = '0;
     for (int unsigned byte_at = 0; byte_at <= 4; byte_at++) begin
-      if (take_data && bits_q[5:3] == 3'(byte_at)) filled[54-8*byte_at-:23] |= by_bits;
+      if (bits_q[5:3] == 3'(byte_at)) entering[54-8*byte_at-:23] |= by_bits;
     end
+    entering_on  = use_bit ? entering[WindowBits+5-:WindowBits]
+                           : entering[WindowBits+6-:WindowBits];
+    behind_on    = use_bit ? behind << 1 : behind;
+    bits_more    = bits_q + (token_i.two ? 7'd16 : 7'd8);
+    bits_more_on = bits_q + (token_i.two ? 7'd15 : 7'd7);
   end
 
   always_ff @(posedge clk_i) begin
@@ -158,9 +166,13 @@ module band_decoder
       window_q   <= behind_code;
       bits_q     <= bits_q - 7'(length);
     end else begin
-      window_q   <= use_bit ? filled[WindowBits+5-:WindowBits] : filled[WindowBits+6-:WindowBits];
-      bits_q     <= bits_q + (take_data ? (token_i.two ? 7'd16 : 7'd8) : 7'd0) -
-                    {3'd0, extra_q[3:1], extra_q[0] || use_bit};
+      window_q   <= behind_on | (entering_on & {WindowBits{take_data}});
+      unique case ({take_data, use_bit})
+        2'b00: bits_q <= bits_q - 7'(extra_q);
+        2'b01: bits_q <= bits_q - 7'd1;
+        2'b10: bits_q <= bits_more;
+        2'b11: bits_q <= bits_more_on;
+      endcase
       some_bit_q <= take_data || (state_q[StTake] ? bits_q > 7'(extra_q)
                                                   : bits_q[6:1] != '0 || (bits_q[0] && !use_bit));
     end
@@ -170,7 +182,7 @@ module band_decoder
   logic       ac_q;             // the table of the next symbol
   logic [1:0] table_q;
   logic       none;
-  logic [7:0] symbol;
+  symbol_t    symbol;
 
   huffman_search u_search (
     .clk_i,
@@ -192,28 +204,28 @@ module band_decoder
     else looked_up_q <= (state_q[StWord] || state_q[StWork]) && enough && !use_bit;
   end
 
-  // In StRead: what the symbol is; in StTake it is acted upon.
-  logic [3:0]  size;
-  logic        end_of_band;
-  logic [3:0]  extra;
+  // In StRead: what the symbol is; in StTake it is acted upon. Between the memory of the symbols
+  // and these registers lies one LUT.
+  logic        no_extra;        // a run of EOBs is one, without bits behind it
+  logic        sequential_q;
   logic        none_q, wrong_q, end_q;
   logic [3:0]  run_symbol_q;
   logic        some_q;          // extra bits
   logic [4:0]  drop_q;          // what `ext` has more than these
   logic [15:0] ext;             // the bits behind the code
 
-  assign size        = symbol[3:0];
-  assign end_of_band = ac_q && size == '0 && symbol[7:4] != 4'd15;
-  assign extra       = !end_of_band ? size : scan_i.progressive ? symbol[7:4] : 4'd0;
+  assign no_extra = symbol.band_end && sequential_q;
 
   always_ff @(posedge clk_i) begin
+    sequential_q <= !scan_i.progressive;
     none_q       <= none;
-    some_q       <= size != '0;
-    drop_q       <= 5'd16 - 5'(extra);
-    run_symbol_q <= symbol[7:4];
-    extra_q      <= state_q[StRead] ? extra : '0;
-    end_q        <= end_of_band;
-    wrong_q      <= size > (!ac_q ? 4'd11 : refines_q ? 4'd1 : 4'd10);
+    some_q       <= symbol.some;
+    drop_q       <= symbol.drop;  // of no meaning where `no_extra`
+    run_symbol_q <= symbol.run;
+    // An AND, so that synthesis makes no reset of it: that is a long wire from the memory.
+    extra_q      <= symbol.extra & {4{state_q[StRead] && !no_extra}};
+    end_q        <= symbol.band_end;
+    wrong_q      <= !ac_q ? symbol.above_11 : refines_q ? symbol.above_1 : symbol.above_10;
   end
 
   logic    symbol_error;
@@ -248,7 +260,7 @@ module band_decoder
   logic        next_past_q;     // behind the band
   logic [2:0]  next_k_q, next_end_q;  // its first and last coefficient of the band
   logic [7:0]  next_mask_q;     // these and those between, if earlier scans may have sent them
-  logic        load, take, next_there;
+  logic        load, read, take, next_there;
 
   logic       wrap, next_end;   // it is the first of a block, the last of the band
   assign wrap       = state_q[StIdle] || next_last_q;
@@ -256,7 +268,7 @@ module band_decoder
   assign next_end   = wrap ? one_word_q : next_q + 3'd1 == end_word_q;
 
   always_ff @(posedge clk_i) begin
-    if (state_q[StIdle] || take) begin
+    if (state_q[StIdle] || read) begin
       next_q      <= next;
       next_last_q <= first_scan_q ? !wrap && next_q == 3'd6 : next_end;
       next_past_q <= !wrap && next_q >= end_word_q;
@@ -288,7 +300,9 @@ module band_decoder
   typedef struct packed {
     logic [7:0][15:0] value;
     logic             none_sent; // of the band
-    logic [7:0]       rest;      // of those sent, without the first
+    logic             no_second;
+    logic [3:0]       second;    // of those sent,
+    logic [7:0]       rest;      // and these without the first two
     logic [2:0]       number;
     logic             last;      // of its block
     logic             past;      // behind the band
@@ -300,22 +314,40 @@ module band_decoder
   next_word_t  waiting_q[2], new_word;
   logic [1:0]  there_q;         // of each
   logic        put_q, get_q;    // the place for the next one, that of the first one
-  logic [7:0]  next_sent;
-  logic [3:0]  next_target;
 
-  assign take         = !state_q[StIdle] && (first_scan_q || word_valid_i) && there_q != 2'b11;
+  // Before them stands one of which the first coefficient is known.
+  typedef struct packed {
+    logic [7:0][15:0] value;
+    logic [7:0]       rest;      // of those sent, without the first
+    logic             none_sent;
+    logic [3:0]       target;
+    logic [2:0]       number;
+    logic             last;
+    logic             past;
+    logic [2:0]       k;
+    logic [2:0]       end_k;
+  } first_word_t;
+  first_word_t first_q;
+  logic        first_there_q;
+  logic [7:0]  next_sent;
+
+  assign read         = !state_q[StIdle] && (first_scan_q || word_valid_i) &&
+                        (!first_there_q || there_q != 2'b11);
+  assign take         = first_there_q && there_q != 2'b11;
   assign next_sent    = word_i.some & next_mask_q;
-  assign next_target  = lowest(next_sent, 4'(next_end_q) + 4'd1);
-  assign word_ready_o = take && !first_scan_q;
+  assign word_ready_o = read && !first_scan_q;
   assign new_word     = waiting_q[get_q];
   assign next_there   = there_q != '0;
 
   always_ff @(posedge clk_i) begin
     if (state_q[StIdle]) begin
-      there_q <= '0;
-      put_q   <= 1'b0;
-      get_q   <= 1'b0;
+      first_there_q <= 1'b0;
+      there_q       <= '0;
+      put_q         <= 1'b0;
+      get_q         <= 1'b0;
     end else begin
+      if (read) first_there_q <= 1'b1;
+      else if (take) first_there_q <= 1'b0;
       for (int unsigned i = 0; i < 2; i++) begin
         if (take && put_q == 1'(i)) there_q[i] <= 1'b1;
         else if (load && get_q == 1'(i)) there_q[i] <= 1'b0;
@@ -323,19 +355,34 @@ module band_decoder
       put_q <= put_q ^ take;
       get_q <= get_q ^ load;
     end
+    if (read) begin
+      first_q <= '{
+        value:     first_scan_q ? '0 : word_i.value,
+        rest:      without_lowest(next_sent),
+        none_sent: next_sent == '0,
+        target:    lowest(next_sent, 4'(next_end_q) + 4'd1),
+        number:    next_q,
+        last:      next_last_q,
+        past:      next_past_q,
+        k:         next_k_q,
+        end_k:     next_end_q
+      };
+    end
     for (int unsigned i = 0; i < 2; i++) begin
       if (take && put_q == 1'(i)) begin
         waiting_q[i] <= '{
-          value:     first_scan_q ? '0 : word_i.value,
-          none_sent: next_sent == '0,
-          rest:      without_lowest(next_sent),
-          number:    next_q,
-          last:      next_last_q,
-          past:      next_past_q,
-          k:         next_k_q,
-          end_k:     next_end_q,
-          target:    next_target,
-          zeros:     next_target - 4'(next_k_q)
+          value:     first_q.value,
+          none_sent: first_q.none_sent,
+          no_second: first_q.rest == '0,
+          second:    lowest(first_q.rest, 4'(first_q.end_k) + 4'd1),
+          rest:      without_lowest(first_q.rest),
+          number:    first_q.number,
+          last:      first_q.last,
+          past:      first_q.past,
+          k:         first_q.k,
+          end_k:     first_q.end_k,
+          target:    first_q.target,
+          zeros:     first_q.target - 4'(first_q.k)
         };
       end
     end
@@ -397,12 +444,16 @@ module band_decoder
   assign use_bit    = correct || dc_bit;
   assign use_symbol = state_q[StTake];
 
-  // At most one of these.
+  // At most one of these. What a coefficient becomes does not wait for whether it changes: a word
+  // is loaded only outside of StWork, or when the one before it is done.
+  logic fresh;
+  assign fresh = !work || word_done;
   always_ff @(posedge clk_i) begin
     for (int unsigned i = 0; i < 8; i++) begin
-      if (place && at == 3'(i)) word_q[i] <= value_q << scan_i.low;
-      if (correct && window_q[WindowBits-1] && target_q[2:0] == 3'(i)) word_q[i] <= corrected;
-      if (load) word_q[i] <= new_word.value[i];
+      if (load || (place && at == 3'(i)) ||
+          (correct && window_q[WindowBits-1] && target_q[2:0] == 3'(i))) begin
+        word_q[i] <= fresh ? new_word.value[i] : fits_q ? value_q << scan_i.low : corrected;
+      end
     end
     if (dc_bit && window_q[WindowBits-1]) word_q[0] <= word_q[0] | plus_q;
     if (state_q[StPlaceDc]) word_q[0] <= predictor_q[component_q] << scan_i.low;
@@ -421,9 +472,9 @@ module band_decoder
       none_sent_q <= new_word.none_sent;
       target_q    <= new_word.target;
       was_q       <= new_word.value[new_word.target[2:0]];
-      no_second_q <= new_word.rest == '0;
-      second_q    <= lowest(new_word.rest, 4'(new_word.end_k) + 4'd1);
-      sent_q      <= without_lowest(new_word.rest);
+      no_second_q <= new_word.no_second;
+      second_q    <= new_word.second;
+      sent_q      <= new_word.rest;
       k_q         <= new_word.k;
       end_k_q     <= new_word.end_k;
       past_q      <= new_word.past;
@@ -470,6 +521,10 @@ module band_decoder
     end
   end
 
+  // `restarted` acts a clock later on what is not looked at before, in StBlock: short paths.
+  logic restarted_q;
+  always_ff @(posedge clk_i) restarted_q <= restarted;
+
   // ---- The band of the block ----
   always_ff @(posedge clk_i) begin
     if (state_q[StIdle]) begin
@@ -479,7 +534,7 @@ module band_decoder
       ac_q        <= scan_i.first != '0;
       table_q     <= scan_i.first != '0 ? scan_i.ac[block_i.component]
                    : scan_i.dc[block_i.component];
-      rest_q      <= eob_run_q[14:1] != '0;
+      rest_q      <= eob_run_q[14:1] != '0 && !restarted_q;
       placing_q   <= 1'b0;
     end else if (state_q[StPlaceDc]) begin
       ac_q        <= 1'b1;
@@ -494,7 +549,7 @@ module band_decoder
       if (correct || finish) run_q <= run_q - zeros_q;  // counts only while placing
     end
 
-    if (state_q[StIdle] || restarted) begin
+    if (state_q[StIdle] || restarted_q) begin
       eob_run_q   <= '0;
       predictor_q <= '0;
     end else begin
@@ -516,13 +571,12 @@ module band_decoder
     end else if (block_end) begin
       pass_end_q <= block_i.pass_last;
     end
-    if (state_q[StIdle] || restarted) begin
-      interval_left_q <= interval_q;
-      interval_end_q  <= 1'b0;
-    end else if (block_end && block_i.mcu_last) begin
-      interval_left_q <= interval_left_q - 1'b1;
-      interval_end_q  <= scan_i.restart_interval != '0 && interval_left_q == '0;
+    if (state_q[StIdle] || restarted) interval_end_q <= 1'b0;
+    else if (block_end && block_i.mcu_last) begin
+      interval_end_q <= scan_i.restart_interval != '0 && interval_left_q == '0;
     end
+    if (state_q[StIdle] || restarted_q) interval_left_q <= interval_q;
+    else if (block_end && block_i.mcu_last) interval_left_q <= interval_left_q - 1'b1;
     if (restarted) restart_number_q <= restart_number_q + 1'b1;
     if (block_end) written_o <= block_i.number;
   end
@@ -539,7 +593,9 @@ module band_decoder
   assign rest_used = window_q[WindowBits-8:0] != '0 ||
                      (window_q[WindowBits-1-:7] & (7'h7F >> bits_q[2:0])) != '0;
 
-  assign restarted = state_q[StRestart] && bits_q < 7'd8 && token_valid_i &&
+  logic few_bits;                // less than a byte
+  assign few_bits  = bits_q[6:3] == '0;
+  assign restarted = state_q[StRestart] && few_bits && token_valid_i &&
                      token_i.kind == TokenRestart &&
                      token_i.data[2:0] == restart_number_q;
   assign begin_block = state_q[StBlock] && !placing_q && !pass_end_q && !interval_end_q &&
@@ -589,6 +645,8 @@ module band_decoder
     else state_q <= state_d;
   end
 
+  logic    no_restart_q;         // where RSTn should be there is another token
+  status_e no_restart_status_q;
   // Behind the last block padding of less than a byte may be left, bytes 0 and restart markers.
   logic data_used;
   assign data_used = token_valid_i && token_i.kind == TokenData &&
@@ -599,13 +657,16 @@ module band_decoder
     if (failed_q) status_o <= short_q ? stop_status : StatusCorruptHuffman;
     if (bit_missing) status_o <= stop_status;
     if (state_q == '0) status_o <= StatusCorruptHuffman;
-    if (state_q[StRestart] && token_valid_i && !restarted) begin
-      status_o <= bits_q < 7'd8 && token_i.kind == TokenScanEnd ? status_e'(token_i.data[7:0])
-                : StatusRestartMismatch;
-    end
     if (state_q[StRest] && status_o == StatusOk && (rest_used || data_used)) begin
       status_o <= StatusCorruptHuffman;
     end
+    if (no_restart_q) status_o <= no_restart_status_q;
+  end
+  // A clock late: the rest of the scan takes one at least.
+  always_ff @(posedge clk_i) begin
+    no_restart_q        <= state_q[StRestart] && token_valid_i && !restarted;
+    no_restart_status_q <= few_bits && token_i.kind == TokenScanEnd ? status_e'(token_i.data[7:0])
+                         : StatusRestartMismatch;
   end
   always_ff @(posedge clk_i) begin
     if (!rst_ni) done_o <= 1'b0;
@@ -623,6 +684,8 @@ module band_decoder
   end
 
 `ifndef SYNTHESIS
+  a_nothing_is_placed_in_a_done_word: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    place || correct |-> !word_done);
   a_window_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
     take_data |-> bits_q <= 7'(WindowBits - 16));
   a_window_holds: assert property (@(posedge clk_i) disable iff (!rst_ni)

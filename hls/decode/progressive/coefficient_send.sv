@@ -47,8 +47,10 @@ module coefficient_send
   // The last place is sent in any case: it ends the block.
   assign some = !block_i.seen ? 8'h80 : word_i.some | {number_q == 3'd7, 7'd0};
   assign coefficient_valid_o = valid_q && word_q.some != '0;
-  assign coefficient_o = '{done: 1'b0, status: StatusOk, value: empty_q ? '0 : word_q.value[lowest],
-                           index: {base_q, lowest}, quant: component_q, last: end_q && !left_q};
+  assign coefficient_o = '{done: 1'b0, status: StatusOk, quant: component_q,
+                           last: end_q && !left_q, two: 1'b0,
+                           value: {16'd0, empty_q ? 16'd0 : word_q.value[lowest]},
+                           index: {6'd0, base_q, lowest}};
   // The word is gone with its last coefficient.
   assign go   = !valid_q || word_q.some == '0 || (!left_q && coefficient_ready_i);
   assign take = go && block_valid_i && (word_valid_i || !block_i.seen);

@@ -6,9 +6,10 @@
 //             the length and whether there is a code are known two clocks later, with the symbol.
 // Throughput  one look-up a clock. Unlike decode's huffman_table nothing here is in a loop of one
 //             clock, so short codes need no memory of their own.
-// Memory      2048 symbols in half a block RAM, limits and offsets in distributed RAM.
+// Memory      2048 symbols in a block RAM, limits and offsets in distributed RAM.
 module huffman_search
   import headrace_pkg::*;
+  import progressive_pkg::*;
 (
   input  logic           clk_i,
 
@@ -21,7 +22,7 @@ module huffman_search
 
   output logic [4:0]     length_o,
   output logic           none_o,   // no code of the table is at its top
-  output logic [7:0]     symbol_o
+  output symbol_t        symbol_o  // straight from the memory
 );
 
   logic [16:0]      above_q;       // [n]: the code is longer than n bits
@@ -58,10 +59,10 @@ module huffman_search
     end
   end
 
-  (* ram_style = "block" *) logic [7:0] symbols[2048];
+  (* ram_style = "block" *) symbol_t symbols[2048];
   always_ff @(posedge clk_i) begin
     if (write_valid_i && write_i.symbol) begin
-      symbols[{write_i.ac, write_i.number, write_i.index}] <= write_i.value;
+      symbols[{write_i.ac, write_i.number, write_i.index}] <= symbol_of(write_i.ac, write_i.value);
     end
     table_q  <= {ac_i, number_i};
     symbol_o <= symbols[{table_q, place}];

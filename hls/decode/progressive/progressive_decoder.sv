@@ -163,7 +163,8 @@ module progressive_decoder
   // ---- Blocks of the pass: their words are asked for ahead, and they wait for their turn ----
   logic   start, stop, clear, first_scan;
   logic   read_idle, read_error, write_idle, write_error;
-  block_t ahead, block;
+  block_t ahead, next_block, block;
+  logic   next_block_valid, next_block_ready;
   logic   ahead_valid, ahead_ready, room, reads, read_ready;
   logic   block_valid, block_ready;
   word_t  word;
@@ -217,10 +218,21 @@ module progressive_decoder
     .data_i (ahead),
     .valid_i(ahead_valid && ahead_ready),
     .ready_o(room),
+    .data_o (next_block),
+    .valid_o(next_block_valid),
+    .ready_i(next_block_ready),
+    .count_o()
+  );
+
+  stream_register #(.Width($bits(block_t))) u_block (
+    .clk_i,
+    .rst_ni (rst_ni && !stop),
+    .data_i (next_block),
+    .valid_i(next_block_valid),
+    .ready_o(next_block_ready),
     .data_o (block),
     .valid_o(block_valid),
-    .ready_i(block_ready),
-    .count_o()
+    .ready_i(block_ready)
   );
 
   // ---- The decoder, or the last pass ----

@@ -55,4 +55,30 @@ package progressive_pkg;
     logic [7:0][15:0] value;
   } word_t;
 
+  // A Huffman symbol as it stands in the memory of huffman_search, so that little has to be worked
+  // out behind its output.
+  typedef struct packed {
+    logic [3:0] run;
+    logic       some;      // its size is not 0
+    logic       band_end;  // of an AC table: EOB, or a run of them
+    logic [3:0] extra;     // bits behind the code: the size, or those of a run of EOBs
+    logic [4:0] drop;      // 16 less these
+    logic       above_1;   // the size
+    logic       above_10;
+    logic       above_11;
+  } symbol_t;
+
+  function automatic symbol_t symbol_of(logic ac, logic [7:0] value);
+    symbol_t symbol;
+    symbol.run      = value[7:4];
+    symbol.some     = value[3:0] != '0;
+    symbol.band_end = ac && value[3:0] == '0 && value[7:4] != 4'd15;
+    symbol.extra    = symbol.band_end ? value[7:4] : value[3:0];
+    symbol.drop     = 5'd16 - 5'(symbol.extra);
+    symbol.above_1  = value[3:0] > 4'd1;
+    symbol.above_10 = value[3:0] > 4'd10;
+    symbol.above_11 = value[3:0] > 4'd11;
+    return symbol;
+  endfunction
+
 endpackage

@@ -6,7 +6,7 @@
 //             is dropped, until `idle_o`.
 // Throughput  one word a clock when memory's latency is below Depth clocks and blocks have two
 //             words and more.
-// Latency     memory's and five clocks.
+// Latency     memory's and seven clocks.
 // Bad input   a word that memory answers with an error is given as it comes; `bus_error_o`, until
 //             cleared, says that one was taken. Errors in words that nobody took do not count.
 module workspace_read

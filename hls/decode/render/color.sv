@@ -1,10 +1,10 @@
-// YCbCr to RGB, two pixels a clock.
+// YCbCr to RGB, a source beat a clock.
 //
 // Reference   emit_row in decode.cpp, libjpeg's JFIF conversion: 1.402, 0.344136, 0.714136, 1.772
 //             in Q1.16 on Cb and Cr less 128; each channel is rounded once, half up, and clamped.
 // Interface   nothing stalls. With `rgb_i` the components are R, G, B already.
-// Throughput  two pixels a clock. Latency 6 clocks. 8 multipliers with a register before and two
-//             behind.
+// Throughput  SourcePixels a clock. Latency 6 clocks. Four multipliers a pixel, with a register
+//             before and two behind.
 module color
   import headrace_pkg::*;
   import render_pkg::*;
@@ -16,8 +16,8 @@ module color
   input  ycc_beat_t    beat_i,
   input  logic         beat_valid_i,
 
-  output pixel_t [1:0] pixel_o,
-  output logic [1:0]   keep_o,
+  output source_pixels_t          pixel_o,
+  output logic [SourcePixels-1:0] keep_o,
   output logic         last_o,
   output logic         valid_o
 );
@@ -54,7 +54,7 @@ module color
     return value[9] ? 8'd0 : value[8] ? 8'd255 : value[7:0];
   endfunction
 
-  for (genvar x = 0; x < 2; x++) begin : gen_pixel
+  for (genvar x = 0; x < SourcePixels; x++) begin : gen_pixel
     centred_t cb_q, cr_q;
     product_t red_m_q, green_cb_m_q, green_cr_m_q, blue_m_q;
     product_t red_p_q, green_cb_p_q, green_cr_p_q, blue_p_q;

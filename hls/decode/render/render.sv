@@ -7,10 +7,12 @@
 //             frame_t and its beats, see headrace_pkg.sv. Samples without a scan are those of an
 //             image with bad headers: an end beat only, which is answered by a frame with its
 //             status. The frame leaves with the first pixels. Samples come of the MCU rows up to
-//             the last that the window needs, beats are of it. At its left and right end chroma is
+//             the last that the window needs, and of their MCUs as block_window says; beats are of
+//             the window. At its left and right end chroma is
 //             that of the image's end: the columns there count only if they are.
-// Throughput  one row of a block a clock in, beside two pixels a clock out without a gap between
-//             words, rows or MCU rows.
+// Throughput  one row of a block a clock in, beside SourcePixels a clock out without a gap between
+//             words, rows or MCU rows. With four, a row takes two clocks for each of its words, and
+//             a group of rows that waits for an MCU row one more.
 // Latency     about 25 clocks from the last sample of the first MCU row to the first beat. The last
 //             MCU row is held back until the end beat has come without an error.
 // Memory      16 UltraRAM: 32768 words of luma, twice 16384 of chroma, in rings of rows with a
@@ -42,7 +44,7 @@ module render
   output logic     frame_valid_o,
   input  logic     frame_ready_i,
 
-  output beat_t    beat_o,
+  output source_beat_t beat_o,
   output logic     beat_valid_o,
   input  logic     beat_ready_i,
 
@@ -104,11 +106,13 @@ module render
     layout_q.first_row    <= window_i.first_row;
     layout_q.last_row     <= window_i.last_row >= bottom_row ? bottom_row : window_i.last_row;
     layout_q.bottom_row   <= bottom_row;
-    // The last word of the image may have less than four beats.
+    // The last word of the image may have less than eight pixels.
     layout_q.first_word   <= window_i.first_word;
     layout_q.last_word    <= to_right ? last_word : window_i.last_word[WordBits-1:0];
-    layout_q.last_beat    <= to_right ? last_column[2:1] : 2'd3;
-    layout_q.odd_width    <= to_right && scan_q.width[0];
+    layout_q.last_pixel   <= to_right ? last_column[2:0] : 3'd7;
+    layout_q.first_mcu    <= window_i.first_word >> scan_q.h_shift;
+    layout_q.end_mcu      <= (to_right ? last_word : window_i.last_word[WordBits-1:0]) >>
+                             scan_q.h_shift;
     layout_q.last_mcu     <= last_word >> scan_q.h_shift;
     layout_q.last_mcu_row <= last_mcu_line[15:3] >> scan_q.v_shift;
     layout_q.color        <= scan_q.color;
@@ -311,9 +315,9 @@ module render
   // ---- Pixels ----
   ycc_beat_t    ycc;
   logic         ycc_valid, pixels_valid, pixels_last, queue_ready;
-  pixel_t [1:0] pixels;
-  logic [1:0]   pixels_keep;
-  beat_t        beat;
+  source_pixels_t          pixels;
+  logic [SourcePixels-1:0] pixels_keep;
+  source_beat_t            beat;
 
   upsample u_upsample (
     .clk_i, .rst_ni,
@@ -340,13 +344,13 @@ module render
 
   assign beat = '{
     pixel:  pixels,
-    keep:   send_end ? 2'b00 : pixels_keep,
+    keep:   send_end ? '0 : pixels_keep,
     last:   send_end || pixels_last,
     status: send_end ? end_status : StatusOk
   };
 
   stream_fifo #(
-    .Width($bits(beat_t)),
+    .Width($bits(source_beat_t)),
     .Depth(QueueDepth)
   ) u_queue (
     .clk_i, .rst_ni,

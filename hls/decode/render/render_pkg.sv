@@ -1,10 +1,13 @@
 // What travels inside render.
 package render_pkg;
 
+  import headrace_pkg::MaxWidth;
   import headrace_pkg::WordBits;
+  import headrace_pkg::SourcePixels;
 
-  localparam int unsigned LumaWords   = 32768;  // of eight samples, in the row memories
-  localparam int unsigned ChromaWords = 16384;
+  // Of eight samples, in the row memories: 32 rows of luma, and twice 16 of chroma.
+  localparam int unsigned LumaWords   = 4 * MaxWidth;
+  localparam int unsigned ChromaWords = 2 * MaxWidth;
   localparam int unsigned LumaAddressWidth   = $clog2(LumaWords);
   localparam int unsigned ChromaAddressWidth = $clog2(ChromaWords);
   // Of as many MCU rows as ever fit.
@@ -18,9 +21,10 @@ package render_pkg;
     logic [15:0] bottom_row;      // of the image
     logic [WordBits-1:0] first_word;  // of a luma row, that is sent
     logic [WordBits-1:0] last_word;   // the same, as far as there are pixels in it
-    logic [1:0]  last_beat;       // of two pixels in that word
-    logic        odd_width;
-    logic [WordBits-1:0] last_mcu;    // of an MCU row
+    logic [2:0]  last_pixel;      // in that word
+    logic [WordBits-1:0] first_mcu;   // MCUs that come of an MCU row: from this one
+    logic [WordBits-1:0] end_mcu;     // to this one, and
+    logic [WordBits-1:0] last_mcu;    // the last of the row
     logic [12:0] last_mcu_row;    // that comes
     logic        color;
     logic        rgb;
@@ -47,11 +51,11 @@ package render_pkg;
     logic            odd_row;
   } row_words_t;
 
-  // Two pixels before colour conversion.
+  // A source beat before colour conversion.
   typedef struct packed {
-    logic [1:0][7:0] y, cb, cr;  // [0] is the left one
-    logic [1:0]      keep;
-    logic            last;       // of the image
+    logic [SourcePixels-1:0][7:0] y, cb, cr;  // [0] is the left one
+    logic [SourcePixels-1:0]      keep;
+    logic                         last;       // of the image
   } ycc_beat_t;
 
 endpackage

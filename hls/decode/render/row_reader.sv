@@ -6,9 +6,9 @@
 //             will be pixels. `finished_o`: the whole image has been read. `failed_o`: no more
 //             rows, because the image ended with an error; the rows before it have been read.
 //             `empty_o`: no words are under way.
-// Throughput  eight pixels in two clocks, as each chroma memory is read in two rows: twice what is
-//             sent, so that words wait for the pixel path and not the other way round. Rows of one
-//             or two pixels take two clocks, too.
+// Throughput  eight pixels in two clocks, as each chroma memory is read in two rows: so a row takes
+//             two clocks for each of its words, also where its last one has fewer pixels. With two
+//             pixels a clock behind it words wait for the pixel path, with four they just suffice.
 // Rows        before the first that is sent they pass in a clock.
 // Latency     7 clocks from a committed MCU row to the first word. With the triangle filter between
 //             rows, the last row of an MCU row needs the chroma row below and is read with the next

@@ -1,7 +1,7 @@
 // Puts the rows of blocks into the row memories, as long as there is a free MCU row.
 //
 // Reference   T.81 A.2.3, take_block in decode.cpp: an MCU has its luma blocks row by row, then
-//             those of Cb, then of Cr; gray luma only.
+//             those of Cb, then of Cr; gray luma only. Which MCUs come: see block_window.
 // Interface   `run_i` is high while an image with layout `layout_i` is in work; low it resets the
 //             positions. `release_i` gives an MCU row free. `committed_o` marks the clock in which
 //             the last word of an MCU row is written; `ended_o` follows all of them, with the
@@ -48,6 +48,7 @@ module row_writer
   component_e  component_q;
   logic [2:0]  block_q;      // of its component in the MCU
   logic [WordBits-1:0] mcu_q;
+  logic [WordBits-1:0] next_mcu_q;  // known as last_block_q is
   logic [12:0] mcu_row_q;
   logic        all_q;        // the last MCU row is complete
   logic        done_q;       // the end beat was taken
@@ -76,6 +77,9 @@ module row_writer
   assign commit         = take && row_ends;
 
   always_ff @(posedge clk_i) begin
+    next_mcu_q   <= mcu_q == layout_i.last_mcu ? layout_i.first_mcu
+                  : mcu_q == layout_i.end_mcu  ? layout_i.last_mcu
+                                               : mcu_q + 1'b1;
     last_block_q <= {(blocks_h[1] && blocks_v != '0) || (blocks_v[1] && blocks_h != '0),
                      blocks_h[1] || blocks_v[1] || (blocks_h[0] && blocks_v[0]),
                      blocks_h != '0 || blocks_v != '0};
@@ -86,7 +90,7 @@ module row_writer
       y_q         <= '0;
       component_q <= Luma;
       block_q     <= '0;
-      mcu_q       <= '0;
+      mcu_q       <= layout_i.first_mcu;
       mcu_row_q   <= '0;
       all_q       <= 1'b0;
       done_q      <= 1'b0;
@@ -106,7 +110,7 @@ module row_writer
         if (block_ends) block_q <= component_ends ? '0 : block_q + 1'b1;
         if (mcu_ends) component_q <= Luma;
         else if (component_ends) component_q <= component_q == Luma ? Cb : Cr;
-        if (mcu_ends) mcu_q <= row_ends ? '0 : mcu_q + 1'b1;
+        if (mcu_ends) mcu_q <= next_mcu_q;
         if (row_ends) mcu_row_q <= mcu_row_q + 1'b1;
         if (row_ends && mcu_row_q == layout_i.last_mcu_row) all_q <= 1'b1;
       end

@@ -4,18 +4,23 @@
 //             libjpeg-turbo's do.
 // Interface   quantisation tables are written, and latched, while no coefficients are on their way.
 //             `room_i` allows the next block; `block_o` marks the clock in which it is begun, and
-//             its eight columns follow one a clock. After the last block of an image comes the
-//             status, `done_valid_o`; until it has left, nothing is taken. `first_row_only_o`: no
-//             coefficient below the first row was other than zero before dequantisation.
-// Throughput  one coefficient a clock in, one column a clock out. Latency 9 clocks from a block's
-//             last coefficient to its first column.
-// Memory      512 blocks in two UltraRAM, as columns with write enables by row. Blocks with fewer
-//             than 8 coefficients come faster than they are transformed, and often many in a row
-//             (skies, chroma): the more of them fit, the less they hold up what comes behind. 4
-//             blocks cost up to 12 % of the clocks of a photo in 4:4:4, 64 5 %, 512 2 %. What was
-//             not sent is zero by a mask that goes with the block (block RAM), so that nothing
-//             needs to be cleared. The four tables, and those of the three components, are in half
-//             a block RAM.
+//             its eight columns follow one a clock. A block that is not `wanted_i` is dropped
+//             instead; a clock after `next_o`, `wanted_i` is of the next one. After the last block
+//             of an image comes the status, `done_valid_o`; until it has left, nothing is taken.
+//             `first_row_only_o`: no coefficient below the first row was other than zero before
+//             dequantisation.
+// Throughput  a beat a clock in, of one coefficient or two; two clocks for a beat whose two are
+//             both in even rows or both in odd ones. One column a clock out; a clock for a block
+//             that is dropped. Latency 10 clocks from a block's last coefficient to its first
+//             column.
+// Memory      512 blocks in two UltraRAM, one for the even rows and one for the odd ones, as
+//             columns with write enables by row. Neighbours in zigzag order are in both but at the
+//             border. Blocks with fewer than 8 beats come faster than they are transformed, and
+//             often many in a row (skies, chroma): the more of them fit, the less they hold up what
+//             comes behind. 4 blocks cost up to 12 % of the clocks of a photo in 4:4:4, 64 5 %, 512
+//             2 %. What was not sent is zero by a mask that goes with the block (block RAM), so
+//             that nothing needs to be cleared. The four tables, and those of the three components,
+//             are in half a block RAM for each of the two coefficients.
 // Bad input   a block that is cut off by the end beat is dropped.
 module coefficient_buffer
   import headrace_pkg::*;
@@ -37,6 +42,8 @@ module coefficient_buffer
 
   input  logic             room_i,
   output logic             block_o,
+  input  logic             wanted_i,       // the oldest block is
+  output logic             next_o,         // it is begun or dropped
 
   output logic [7:0][15:0] column_o,       // signed, [0] is the top
   output logic             first_row_only_o,
@@ -117,6 +124,7 @@ module coefficient_buffer
     endcase
   endfunction
 
+  localparam int unsigned Lanes        = config_pkg::Symbols;
   localparam int unsigned Blocks       = 512;
   localparam int unsigned AddressWidth = $clog2(Blocks);
   typedef logic [AddressWidth:0] number_t;  // of a block: one bit more than its address
@@ -127,39 +135,68 @@ module coefficient_buffer
   number_t in_use;
   logic    full_q;              // in_use is Blocks
   logic    accept, takes_block, done_taken_q;
-  logic    block_ends;          // the block at the head has left
+  logic    split_q;             // the second of a beat follows
+  logic    block_ends, drop;    // the block at the head has left; it is not wanted
 
   assign in_use              = taken_q - head_q;
-  assign coefficient_ready_o = !full_q && !done_taken_q;
+  assign coefficient_ready_o = !full_q && !done_taken_q && !split_q;
   assign accept              = coefficient_valid_i && coefficient_ready_o;
   assign takes_block         = accept && coefficient_i.last && !coefficient_i.done;
 
-  coefficient_t c_q, c_q2, c_q3, c_q4;
-  logic         valid_q, valid_q2, valid_q3, valid_q4;
+  coefficient_t c_q, c_q2, c_q3, c_q4, c_q5;
+  logic         valid_q, valid_q2, valid_q3, valid_q4, valid_q5;
+  logic         two, same_bank;
+  logic         last_q;
+
+  // Whether a coefficient is in an odd row, by its index.
+  function automatic logic odd_row(logic [5:0] index);
+    logic [5:0] place;
+    place = place_of(index);
+    return place[3];
+  endfunction
+  assign two       = Lanes == 2 && coefficient_i.two;
+  assign same_bank = two && odd_row(coefficient_i.index[0]) == odd_row(coefficient_i.index[1]);
+
+  // Two of one bank go on one by one.
+  always_ff @(posedge clk_i) begin
+    last_q <= coefficient_i.last;
+    if (split_q) begin
+      c_q.value[0] <= c_q.value[1];
+      c_q.index[0] <= c_q.index[1];
+      c_q.last     <= last_q;
+    end else begin
+      c_q      <= coefficient_i;
+      c_q.two  <= two && !same_bank;
+      c_q.last <= coefficient_i.last && !same_bank;
+    end
+  end
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       taken_q                                 <= '0;
       full_q                                  <= 1'b0;
       done_taken_q                            <= 1'b0;
-      {valid_q, valid_q2, valid_q3, valid_q4} <= '0;
+      split_q                                 <= 1'b0;
+      {valid_q, valid_q2, valid_q3, valid_q4, valid_q5} <= '0;
     end else begin
       if (takes_block) taken_q <= taken_q + 1'b1;
-      if (takes_block && !block_ends) full_q <= in_use == number_t'(Blocks - 1);
-      else if (block_ends && !takes_block) full_q <= 1'b0;
+      if (takes_block && !(block_ends || drop)) full_q <= in_use == number_t'(Blocks - 1);
+      else if ((block_ends || drop) && !takes_block) full_q <= 1'b0;
       if (accept && coefficient_i.done) done_taken_q <= 1'b1;
       else if (done_valid_o && done_ready_i) done_taken_q <= 1'b0;
-      {valid_q, valid_q2, valid_q3, valid_q4} <= {accept, valid_q, valid_q2, valid_q3};
+      {valid_q, valid_q2, valid_q3, valid_q4, valid_q5} <=
+          {accept || split_q, valid_q, valid_q2, valid_q3, valid_q4};
+      split_q <= accept && same_bank;
     end
   end
 
   // ---- Dequantisation ----
   // The tables of the file; behind them those of the components. A value is latched over what reads
   // for coefficients.
-  (* ram_style = "block" *) logic [15:0] quant[512];
   logic        quant_we_q, latch_q, latch_q2;
   logic [7:0]  quant_address_q, latched_q, latched_q2;
-  logic [15:0] quant_value_q, factor_q2;
+  logic [15:0] quant_value_q;
+  logic [Lanes-1:0][15:0] factor_q2, factor_q3;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) {latch_q, latch_q2} <= '0;
@@ -172,30 +209,35 @@ module coefficient_buffer
     latched_q       <= {quant_component_i, quant_index_i};
     latched_q2      <= latched_q;
     quant_value_q   <= quant_value_i;
-    if (quant_we_q || latch_q2) begin
-      quant[latch_q2 ? {1'b1, latched_q2} : {1'b0, quant_address_q}] <=
-          latch_q2 ? factor_q2 : quant_value_q;
-    end
-    factor_q2 <= quant[latch_q ? {1'b0, quant_address_q} : {by_component_i, c_q.quant, c_q.index}];
+    c_q2            <= c_q;
+    c_q3            <= c_q2;
+    c_q4            <= c_q3;
+    c_q5            <= c_q4;
   end
 
-  logic [15:0] product_q3, product_q4;
-  logic [5:0]  place_q2, place_q3, place_q4;   // row, column
-  logic        below_q2, below_q3, below_q4;   // not zero and not in the first row
+  logic [Lanes-1:0][15:0] product_q4, product_q5;
+  logic [Lanes-1:0][5:0]  place_q3, place_q4, place_q5;   // row, column
+  logic [Lanes-1:0]       below_q3, below_q4, below_q5;   // not zero and not in the first row
 
-  always_ff @(posedge clk_i) begin
-    c_q        <= coefficient_i;
-    c_q2       <= c_q;
-    c_q3       <= c_q2;
-    c_q4       <= c_q3;
-    place_q2   <= place_of(c_q.index);
-    product_q3 <= c_q2.value * factor_q2;  // keeps 16 bits
-    place_q3   <= place_q2;
-    below_q2   <= c_q.value != '0;
-    below_q3   <= below_q2 && place_q2[5:3] != '0;
-    product_q4 <= product_q3;
-    place_q4   <= place_q3;
-    below_q4   <= below_q3;
+  for (genvar i = 0; i < Lanes; i++) begin : gen_lane
+    (* ram_style = "block" *) logic [15:0] quant[512];
+    always_ff @(posedge clk_i) begin
+      if (quant_we_q || latch_q2) begin
+        quant[latch_q2 ? {1'b1, latched_q2} : {1'b0, quant_address_q}] <=
+            latch_q2 ? factor_q2[0] : quant_value_q;
+      end
+      factor_q2[i]  <= quant[latch_q ? {1'b0, quant_address_q}
+                                     : {by_component_i, c_q.quant, c_q.index[i]}];
+      factor_q3[i]  <= factor_q2[i];
+      place_q3[i]   <= place_of(c_q2.index[i]);
+      product_q4[i] <= c_q3.value[i] * factor_q3[i];  // keeps 16 bits
+      place_q4[i]   <= place_q3[i];
+      below_q3[i]   <= c_q2.value[i] != '0 && (i == 0 || c_q2.two);
+      below_q4[i]   <= below_q3[i] && place_q3[i][5:3] != '0;
+      product_q5[i] <= product_q4[i];
+      place_q5[i]   <= place_q4[i];
+      below_q5[i]   <= below_q4[i];
+    end
   end
 
   // ---- Writing ----
@@ -204,7 +246,6 @@ module coefficient_buffer
     logic [7:0][7:0] mask;  // [column][row]
   } block_t;
 
-  (* ram_style = "ultra" *) logic [7:0][15:0] columns[8 * Blocks];  // [row]
   (* ram_style = "block" *) block_t blocks[Blocks];
   logic [7:0][7:0] mask_q, mask_d;
   logic            below_any_q, below_any_d;
@@ -214,18 +255,12 @@ module coefficient_buffer
 
   always_comb begin
     mask_d = mask_q;
-    mask_d[place_q4[2:0]][place_q4[5:3]] = 1'b1;
-    below_any_d = below_any_q || below_q4;
-    block_we    = valid_q4 && c_q4.last && !c_q4.done;
-    new_block   = '{first_row_only: !below_any_d, mask: mask_d};
-  end
-
-  always_ff @(posedge clk_i) begin
-    for (int unsigned y = 0; y < 8; y++) begin
-      if (valid_q4 && place_q4[5:3] == 3'(y)) begin
-        columns[{written_q[AddressWidth-1:0], place_q4[2:0]}][y] <= product_q4;
-      end
+    for (int unsigned i = 0; i < Lanes; i++) begin
+      if (i == 0 || c_q5.two) mask_d[place_q5[i][2:0]][place_q5[i][5:3]] = 1'b1;
     end
+    below_any_d = below_any_q || below_q5 != '0;
+    block_we    = valid_q5 && c_q5.last && !c_q5.done;
+    new_block   = '{first_row_only: !below_any_d, mask: mask_d};
   end
 
   always_ff @(posedge clk_i) begin
@@ -240,20 +275,20 @@ module coefficient_buffer
       done_q      <= 1'b0;
     end else begin
       if (block_we) written_q <= written_q + 1'b1;
-      if (block_we || (valid_q4 && c_q4.done)) begin
+      if (block_we || (valid_q5 && c_q5.done)) begin
         mask_q      <= '0;
         below_any_q <= 1'b0;
-      end else if (valid_q4) begin
+      end else if (valid_q5) begin
         mask_q      <= mask_d;
         below_any_q <= below_any_d;
       end
-      if (valid_q4 && c_q4.done) done_q <= 1'b1;
+      if (valid_q5 && c_q5.done) done_q <= 1'b1;
       else if (done_ready_i && done_valid_o) done_q <= 1'b0;
     end
   end
 
   always_ff @(posedge clk_i) begin
-    if (valid_q4 && c_q4.done) status_q <= c_q4.status;
+    if (valid_q5 && c_q5.done) status_q <= c_q5.status;
   end
 
   // ---- Reading: the mask a clock ahead, then eight columns ----
@@ -265,10 +300,12 @@ module coefficient_buffer
   logic [7:0]       mask_q2, mask_q3;
   logic [7:0][15:0] data_q2, data_q3;
 
-  assign block_o       = whole_q && !reading_q && room_i;
+  assign block_o       = whole_q && !reading_q && room_i && wanted_i;
+  assign drop          = whole_q && !reading_q && !wanted_i;
+  assign next_o        = block_o || drop;
   assign reading       = block_o || reading_q;
   assign block_ends    = reading_q && x_q == 3'd7;
-  assign head_d        = head_q + number_t'(block_ends);
+  assign head_d        = head_q + number_t'(block_ends || drop);
   assign done_valid_o  = done_q && head_q == written_q;
   assign done_status_o = status_q;
 
@@ -293,9 +330,39 @@ module coefficient_buffer
     end
   end
 
+  for (genvar b = 0; b < 2; b++) begin : gen_bank  // even and odd rows
+    (* ram_style = "ultra" *) logic [3:0][15:0] columns[8 * Blocks];
+    logic        we;
+    logic [5:0]  place;
+    logic [15:0] product;
+    always_comb begin
+      we      = valid_q5 && place_q5[0][3] == 1'(b);
+      place   = place_q5[0];
+      product = product_q5[0];
+      for (int unsigned i = 1; i < Lanes; i++) begin
+        if (c_q5.two && place_q5[i][3] == 1'(b)) begin
+          we      = valid_q5;
+          place   = place_q5[i];
+          product = product_q5[i];
+        end
+      end
+    end
+    always_ff @(posedge clk_i) begin
+      for (int unsigned y = 0; y < 4; y++) begin
+        if (we && place[5:4] == 2'(y)) begin
+          columns[{written_q[AddressWidth-1:0], place[2:0]}][y] <= product;
+        end
+      end
+    end
+    logic [3:0][15:0] data;
+    always_ff @(posedge clk_i) data <= columns[{head_q[AddressWidth-1:0], x_q}];
+    for (genvar i = 0; i < 4; i++) begin : gen_row
+      assign data_q2[2*i+b] = data[i];
+    end
+  end
+
   always_ff @(posedge clk_i) begin
     block_q <= blocks[head_d[AddressWidth-1:0]];
-    data_q2 <= columns[{head_q[AddressWidth-1:0], x_q}];
     data_q3 <= data_q2;
     mask_q2 <= block_q.mask[x_q];
     mask_q3 <= mask_q2;

@@ -8,12 +8,13 @@
 // Interface   coefficient_t and samples_t of headrace_pkg.sv. The quantisation tables of an image
 //             are written before its first coefficient and after the end beat of the image before
 //             has left. With `by_component_i`, `quant` is the component, whose table is the one
-//             that was latched for it value by value.
-// Throughput  one coefficient a clock in; a row of a block a clock out, so a block takes 8 clocks
-//             or one for each of its coefficients, whichever is more: the columns of a block are
-//             transformed beside the rows of the one before. Up to 512 blocks may wait for their 8
-//             clocks.
-// Latency     37 clocks from the last coefficient of a block to its first row. The chain never
+//             that was latched for it value by value. Of a block that is not `wanted_i` no samples
+//             leave; `wanted_i` is of the oldest, a clock after `next_o` of the one behind it.
+// Throughput  a beat of one coefficient or two a clock in, see coefficient_buffer; a row of a block
+//             a clock out, so a block takes 8 clocks or one for each of its beats, whichever is
+//             more: the columns of a block are transformed beside the rows of the one before. Up to
+//             512 blocks may wait for their 8 clocks. One that is not wanted takes one.
+// Latency     38 clocks from the last coefficient of a block to its first row. The chain never
 //             stalls: a block enters it only if the queue at its end has room for all that is under
 //             way.
 // Bad input   every value is defined: products and some sums wrap in 16 bits, results saturate. A
@@ -36,6 +37,9 @@ module transform
   input  logic         coefficient_valid_i,
   output logic         coefficient_ready_o,
 
+  input  logic         wanted_i,
+  output logic         next_o,
+
   output samples_t     samples_o,
   output logic         samples_valid_o,
   input  logic         samples_ready_i
@@ -57,6 +61,7 @@ module transform
     .coefficient_i, .coefficient_valid_i, .coefficient_ready_o,
     .room_i          (room_q),
     .block_o         (block),
+    .wanted_i, .next_o,
     .column_o        (column),
     .first_row_only_o(first_row_only),
     .column_valid_o  (column_valid),

@@ -12,11 +12,11 @@
 
 #include "ap_int.h"
 #include "hls_stream.h"
+#include "headrace/config.hpp"
 #include "headrace/status.hpp"
 
 namespace headrace {
 
-constexpr unsigned MAX_WIDTH = 8192;  // source pixels in a row: sizes the line buffers
 constexpr unsigned CHANNELS = 3;
 constexpr unsigned BEAT = 8;          // pixels
 

@@ -19,7 +19,7 @@ enum StatusCode : unsigned {
     STATUS_PRECISION = 6,           // sample precision other than 8 bits
     STATUS_COMPONENTS = 7,          // a number of components other than 1 or 3
     STATUS_SAMPLING = 8,            // sampling factors outside the supported table
-    STATUS_TOO_LARGE = 9,           // wider than 8192 pixels, or no height in the frame header
+    STATUS_TOO_LARGE = 9,           // wider than MAX_WIDTH pixels, or no height in the frame header
     STATUS_CORRUPT_HEADER = 10,     // a marker segment, or a chunk of a WAV file, that contradicts itself or the standard
     STATUS_MISSING_TABLE = 11,      // a scan refers to a table that was never defined and is no standard one
     STATUS_CORRUPT_HUFFMAN = 12,    // entropy-coded data that no encoder writes

@@ -8,7 +8,7 @@
 //             so that none crosses 4 KiB. A burst is issued when the FIFO has room for the longest,
 //             so `rready` never falls, and as many are under way as the FIFO holds.
 // Throughput  one word a clock when memory's latency is below Depth clocks. Latency memory's and
-//             four clocks.
+//             six clocks; four where the FIFO is LUT RAM.
 // Reset       may come with reads under way, and memory be reset with it or not: what still comes
 //             of them is dropped, and the unit is not idle before all has come, or nothing for
 //             QuietClocks clocks.
@@ -71,22 +71,25 @@ module axi_read #(
   logic [BurstBits:0]   border;    // words up to where a burst must end
   logic [BurstBits:0]   size_q;
   logic                 sized_q;
-  logic                 issue;
+  logic                 issue, asked;  // a burst's address is shown; memory takes it
   logic [CountBits-1:0] free_q;    // words of the FIFO that nobody has a claim on
+  logic                 room_q;    // for the longest burst
   // verilator lint_off PROCASSINIT
-  // Words requested and not yet here: no reset makes them come sooner.
+  // Words of bursts that memory took, not yet here: no reset makes them come sooner.
   logic [CountBits-1:0] flying_q = '0;
+  logic                 flies_q = 1'b0;  // some
+  initial arvalid_o = 1'b0;              // so that memory takes no burst before the first reset
   // verilator lint_on PROCASSINIT
   logic                 stale_q;        // they were requested before a reset
   logic                 forget;         // and will not come: memory was reset, too
   logic [$clog2(QuietClocks)-1:0] quiet_q;
-  logic                 withdraw;
   logic                 take, pop;      // a word that was requested comes; one is given
-  logic [CountBits:0]   gone;           // in a reset: it came, or its burst is withdrawn
+  logic                 popped_q;
 
   assign border = (BurstBits + 1)'(BurstWords) - {1'b0, next_q[BurstBits-1:0]};
-  assign issue  = sized_q && !stop_i && !arvalid_o && free_q >= CountBits'(BurstWords);
-  assign take   = rvalid_i && rready_o && flying_q != '0;
+  assign issue  = sized_q && !stop_i && !arvalid_o && room_q;
+  assign asked  = arvalid_o && arready_i;
+  assign take   = rvalid_i && rready_o && flies_q;
 
   assign arsize_o  = 3'd4;
   assign arburst_o = 2'b01;
@@ -100,7 +103,9 @@ module axi_read #(
       sized_q   <= 1'b0;
       arvalid_o <= 1'b0;
       free_q    <= CountBits'(Depth);
+      popped_q  <= 1'b0;
     end else begin
+      popped_q <= pop && !start_i;
       if (start_i) begin
         left_q  <= words_i;
         asks_q  <= words_i != '0;
@@ -115,24 +120,26 @@ module axi_read #(
         if (issue) asks_q <= left_q != 29'(size_q);
         if (issue) sized_q <= 1'b0;
         else if (asks_q) sized_q <= 1'b1;
-        free_q <= free_q - (issue ? CountBits'(size_q) : '0) + CountBits'(pop);
+        free_q <= free_q - (issue ? CountBits'(size_q) : '0) + CountBits'(popped_q);
       end
       if (issue) arvalid_o <= 1'b1;
       else if (arready_i) arvalid_o <= 1'b0;
     end
   end
 
+  // A burst takes two clocks and more from one issue to the next, so that this is in time.
+  always_ff @(posedge clk_i) room_q <= free_q >= CountBits'(BurstWords);
+
   // Without a reset; 0 is what it begins with, by the configuration, whatever else does with which
-  // values. A burst that memory did not take before the reset is withdrawn.
-  assign withdraw = !rst_ni && flying_q != '0 && arvalid_o && !arready_i;
-  assign gone     = (CountBits + 1)'(take) + (withdraw ? (CountBits + 1)'(arlen_o) + 1'b1 : '0);
+  // values. A burst that memory did not take before the reset does not count.
   always_ff @(posedge clk_i) begin
-    if (!rst_ni) flying_q <= {1'b0, flying_q} > gone ? flying_q - CountBits'(gone) : '0;
-    else if (forget) flying_q <= '0;
-    else flying_q <= issue ? flying_q + CountBits'(size_q) - CountBits'(take)
-                   : flying_q - CountBits'(take);  // `issue` is late
+    if (forget) flying_q <= '0;
+    else flying_q <= flying_q + (asked ? CountBits'(arlen_o) + 1'b1 : '0) - CountBits'(take);
+    if (forget) flies_q <= 1'b0;
+    else if (asked) flies_q <= 1'b1;
+    else if (take) flies_q <= flying_q != CountBits'(1);
     if (!rst_ni) stale_q <= 1'b1;
-    else if (flying_q == '0) stale_q <= 1'b0;
+    else if (!flies_q) stale_q <= 1'b0;
     quiet_q <= !rst_ni || rvalid_i ? '0 : quiet_q + 1'b1;
   end
 
@@ -159,7 +166,7 @@ module axi_read #(
   assign word_o       = error_o || bad ? '0 : fifo_word;
   assign pop          = word_valid_o && word_ready_i;
   assign fifo_pop     = pop && !error_o;
-  assign idle_o       = !owes_q && !asks_q && flying_q == '0 && !arvalid_o;
+  assign idle_o       = !owes_q && !asks_q && !flies_q && !arvalid_o;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
@@ -214,13 +221,11 @@ module axi_read #(
   always_ff @(posedge clk_i) begin
     if (take) beat_q <= rlast_i ? '0 : beat_q + 1'b1;
     if (take && rlast_i) first_q <= first_q + 1'b1;
-    if (!rst_ni) begin
-      if (withdraw) free_burst_q <= free_burst_q - 1'b1;
-    end else if (forget) begin
+    if (forget) begin
       beat_q  <= '0;
       first_q <= free_burst_q;
-    end else if (issue) begin
-      burst_q[free_burst_q] <= CountBits'(size_q);
+    end else if (asked) begin
+      burst_q[free_burst_q] <= CountBits'(arlen_o) + 1'b1;
       free_burst_q          <= free_burst_q + 1'b1;
     end
   end
@@ -233,7 +238,7 @@ module axi_read #(
   a_ar_within_4_kib: assert property (@(posedge clk_i) disable iff (!rst_ni)
       arvalid_o |-> 13'(araddr_o[11:4]) + 13'(arlen_o) < 13'd256);
   a_r_was_requested: assert property (@(posedge clk_i) disable iff (!rst_ni)
-      rvalid_i |-> flying_q != '0);
+      rvalid_i |-> flies_q);
   a_rlast_where_asked: assert property (@(posedge clk_i) disable iff (!rst_ni)
       take |-> rlast_i == (beat_q + 1'b1 == burst_q[first_q]));
 `endif

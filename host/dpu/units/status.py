@@ -12,7 +12,7 @@ _REASONS = {
     6: "sample precision other than 8 bits",
     7: "a number of components other than 1 (gray) or 3",
     8: "unusual subsampling; the DPU takes factors of 1, 2 and 4, luma's the greatest, and no image too wide for them",
-    9: "wider than 8192 pixels, or too high or without a height in the frame header",
+    9: "wider than 8192 pixels (2048 in the configuration small), or too high or without a height in its header",
     10: "a marker segment, or a chunk, contradicts itself or the standard",
     11: "the scan refers to a quantisation or Huffman table that the file does not define",
     12: "the entropy-coded data is corrupt",

@@ -208,8 +208,8 @@ SLOTS: Final = 20
 # audio_norm_cu.sv, axi_read.sv. TO_STATISTICS: from the start to the first slot, in addition to memory's latency.
 # TO_VALUES: from the last band's slot to the first value, in addition to memory's latency; the value is asked for while
 # the last two words of statistics wait for theirs. TO_TILE: from a tile's last value to its first reading.
-TO_STATISTICS: Final = 11
-TO_VALUES: Final = -11
+TO_STATISTICS: Final = 13
+TO_VALUES: Final = -9
 VALUES_AFTER: Final = -2  # the values come after the last slot, at the earliest
 TO_TILE: Final = 3
 TILE_FRAMES: Final = 128
@@ -285,7 +285,7 @@ def norm_cycles(
 # audio_mel_cu.sv, axi_read.sv. TO_START: two states that judge arguments. TO_READ_WORD: from the start of a reader to
 # its first word, in addition to memory's latency.
 TO_START: Final = 2
-TO_READ_WORD: Final = 5
+TO_READ_WORD: Final = 7
 WAV_BETWEEN: Final = 32  # the greatest number of words of the file that memory gives before the last of the program
 TO_CHECK: Final = 1  # rate_check.sv
 QUEUE: Final = 16  # resample.sv: the samples that can wait for mel

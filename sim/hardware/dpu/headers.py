@@ -87,12 +87,13 @@ def headers_read(
 def _skip_cycles(size: int, at: int) -> int:
     """Return the clocks to skip bytes of the file.
 
-    One clock tells how many there are. The rest of a word of the file passes at once, and in the last word two bytes a
-    clock. One more clock tells that all have passed."""
-    clocks, left = 0, WORD - at % WORD
-    while size >= left:
-        size, left, clocks = size - left, WORD, clocks + 1
-    return 1 + clocks + (size + 1) // 2 + 1
+    One clock tells how many there are. The rest of a word of the file passes at once while two words were left a clock
+    ago, and one more clock ends that. Then a byte passes a clock. One more clock tells that all have passed."""
+    clocks, left, far = 1, WORD - at % WORD, size >= 2 * WORD
+    while far:
+        far = size >= 2 * WORD
+        size, left, clocks = size - left, WORD, clocks + (1 if far else 2)
+    return clocks + size + 1
 
 
 class TableWrites:

@@ -3,23 +3,28 @@
 The models follow the structure and are no fits. Each constant is a depth, the length of a pipeline or a count of states
 in the module that it names. Tests hold every function against the simulated hardware within 2 %.
 
-A file takes this way: headers pass at a byte a clock, Huffman symbols at one a clock, blocks through the transform in
-eight clocks each. Rows of blocks go into a ring of MCU rows, and pixels leave it two a clock. Rows of the resized image
-leave as soon as their source rows are there, and words of memory at one a clock. All units work at the same time. They
-wait for each other where a buffer is empty or full. So the model follows blocks, MCU rows and rows of pixels in their
-order. The clock in which an item is through a unit follows from three others. They are the clocks in which the item
-came, the item before was through, and the next unit had room. Clocks are numbered from the start. The clock of an item
-is the one in which its last part is taken.
+A file takes this way: headers pass at a byte a clock, Huffman symbols at one or two a clock, blocks through the
+transform in eight clocks each. Rows of blocks go into a ring of MCU rows, and PIXELS leave it in a clock. Rows of the
+resized image leave as soon as their source rows are there, and words of memory at one a clock. All units work at the
+same time. They wait for each other where a buffer is empty or full. So the model follows blocks, MCU rows and rows of
+pixels in their order. The clock in which an item is through a unit follows from three others. They are the clocks in
+which the item came, the item before was through, and the next unit had room. Clocks are numbered from the start. The
+clock of an item is the one in which its last part is taken.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from math import ceil
 from typing import Final
 
 from headrace.sim.hardware.dpu.headers import TableWrites, first_headers
-from headrace.sim.hardware.dpu.jpeg import Factors, JpegWork
+from headrace.sim.hardware.dpu.jpeg import MAX_WIDTH, Factors, JpegWork
 from headrace.sim.hardware.dpu.jpeg_scans import BLOCK_WORDS
 from headrace.sim.hardware.dpu.scans import TO_START, WorkspaceReads, scans_cycles
+
+# config_pkg.sv: pixels a clock from render into resize. After it, and into other units, streams carry BEAT.
+PIXELS: Final = 4
+BEAT: Final = 2
 
 # ---- decode ----
 
@@ -32,27 +37,30 @@ FIRST_SYMBOL: Final = 4
 # from the last symbol of an interval to the first of the next, in addition to a usual clock and the data
 RESTART: Final = 2
 TO_COEFFICIENT: Final = 5  # from a symbol to its coefficient at the transform
-END_BEAT: Final = 2  # after the last block, when the parser has already seen EOI
-CUT_END_BEAT: Final = 35  # if the rest of the file is not wanted: the parser is stopped, the tokens' queue emptied
+LONG_CODE: Final = 2  # the clocks that a long code takes besides that of its symbol
+QUEUED: Final = 25  # symbols and pairs that wait for the transform while the decoder goes on
+# after the last block: the parser has already seen EOI, or its tokens are dropped while blocks are transformed
+END_BEAT: Final = 2
 
 # workspace_read.sv, coefficient_send.sv: from a word's coming to the clock before its first coefficient
-TO_SEND: Final = 3
+TO_SEND: Final = 5
 
 # coefficient_buffer.sv, transform.sv
 BLOCKS: Final = 512  # blocks that can wait in front of the transform
 BLOCK: Final = 8  # clocks in the transform, one a column
-TO_TRANSFORM: Final = 6  # from a block's last coefficient to its first column
+TO_TRANSFORM: Final = 7  # from a block's last coefficient to its first column
 TO_SAMPLES: Final = 31  # from there to its first row
 QUEUED_BLOCKS: Final = 8  # a queue of 64 rows: blocks begun and not yet taken by render
 
 # render.sv, render_pkg.sv
-# The number of MCU rows of one MCU that fit in the memories of luma and chroma. It is halved for each doubling of the
-# MCUs across, and of the component's blocks in one.
-LUMA_RING_LOG2: Final = 12
-CHROMA_RING_LOG2: Final = 11
+# The memory of luma has this many rows of blocks of the widest image, that of each component of chroma half of them.
+LUMA_BLOCK_ROWS, CHROMA_BLOCK_ROWS = 4, 2
 TO_FRAME: Final = 4  # from the last word of the first MCU row to the frame
 TO_PIXELS: Final = 21  # from the last word of each MCU row to its first pixels
-LEAD: Final = 32  # the beats of the eight words that are read ahead of those sent
+READ: Final = 2  # row_reader.sv: clocks for a word of eight pixels
+TO_GROUP: Final = 1  # row_reader.sv: from the last word of an MCU row to the first of the next
+LEAD_WORDS: Final = 8  # words that are read ahead of those sent
+WORD: Final = 8  # pixels
 
 Size = tuple[int, int]  # width, height
 Range = range  # rows or columns of an image, or of the resized one
@@ -64,24 +72,28 @@ class _Transform:
     """Blocks on their way from their last coefficient to their last row of samples."""
 
     def __init__(self) -> None:
-        self._begun: list[int] = []
+        self._left: list[int] = []  # the clocks in which blocks left the buffer
         self._sent: list[int] = []
 
     def room(self) -> int:
         """Return the clock after which coefficients of the next block are taken."""
-        before = len(self._begun) - BLOCKS
-        return self._begun[before] + BLOCK - 1 if before >= 0 else 0
+        before = len(self._left) - BLOCKS
+        return self._left[before] if before >= 0 else 0
+
+    def drop(self, taken: int) -> None:
+        """Drop a block that is not wanted, in a clock."""
+        self._left.append(max(taken + TO_TRANSFORM, self._left[-1] + 1 if self._left else 0))
 
     def block(self, taken: int, free: int = 0) -> int:
         """Return the clock of the last row of samples of a block.
 
         `taken` is the clock of its last coefficient. Its samples are taken after `free`."""
-        begun, sent = taken + TO_TRANSFORM, 0
-        if self._begun:
-            begun, sent = max(begun, self._begun[-1] + BLOCK), self._sent[-1]
+        begun, sent = max(taken + TO_TRANSFORM, self._left[-1] + 1 if self._left else 0), 0
+        if self._sent:
+            sent = self._sent[-1]
         if len(self._sent) >= QUEUED_BLOCKS:
             begun = max(begun, self._sent[-QUEUED_BLOCKS] + 1)
-        self._begun.append(begun)
+        self._left.append(begun + BLOCK - 1)
         self._sent.append(max(begun + TO_SAMPLES - 1, sent, free) + BLOCK)
         return self._sent[-1]
 
@@ -104,13 +116,23 @@ class _Render:
     the next MCU row, and the first row of that one needs chroma of the MCU row before."""
 
     def __init__(
-        self, width: int, height: int, luma: Factors, chroma: Sequence[Factors], rows: Range, columns: Range, send: Send
+        self,
+        width: int,
+        height: int,
+        luma: Factors,
+        chroma: Sequence[Factors],
+        rows: Range,
+        columns: Range,
+        send: Send,
+        pixels: int,
+        max_width: int = MAX_WIDTH,
     ) -> None:
         h_factor, v_factor = luma
         across = -(-width // (8 * h_factor))
+        # MCU rows of one MCU. Half of them for each doubling of the MCUs across.
         fitting = [
-            (1 << LUMA_RING_LOG2) // (h_factor * v_factor),
-            *((1 << CHROMA_RING_LOG2) // (h * v) for h, v in chroma),
+            LUMA_BLOCK_ROWS * max_width // 8 // (h_factor * v_factor),
+            *(CHROMA_BLOCK_ROWS * max_width // 8 // (h * v) for h, v in chroma),
         ]
         self._places = min(fitting) >> (across - 1).bit_length()
         self._rows = 8 * v_factor
@@ -121,7 +143,10 @@ class _Render:
         self._held_back = 1 if 1 in halved or (2 in halved and width > 4) else 0
         # The triangle filter between rows may need the row below.
         self.mcu_rows = min(rows.stop - 1 + self._held_back, height - 1) // (8 * v_factor) + 1
-        self._lead = min(LEAD, beats_of(len(columns)))
+        self._lead = LEAD_WORDS * WORD // pixels
+        self._beats = beats_of(len(columns), pixels)
+        self._reads = READ * -(-len(columns) // WORD)  # the clocks for the words of a row
+        self._read = 0  # the clock after which words can be sent that are read next
         self._send = send
         self._next = 0  # the number of the next MCU row
         self._y = 0
@@ -140,27 +165,43 @@ class _Render:
         last = self._next == self.mcu_rows - 1
         end = self._window.stop if last else (self._next + 1) * self._rows - self._held_back
         clock = max(self.sent, written + TO_PIXELS - 1)
+        self._read = max(self._read + TO_GROUP, written + TO_PIXELS - 1)
+        freed = 0
         while self._y < end:
-            clock = self._send(clock) if self._y in self._window else clock + 1
+            if self._y in self._window:
+                self._read += self._reads
+                clock = max(self._send(clock), self._read)
+                freed = max(clock - min(self._lead, self._beats), self._read - self._lead)
+                self._read = max(self._read, clock - self._lead)
+            else:
+                self._read += 1
+                clock = max(clock, self._read)
+                freed = clock - min(self._lead, self._beats)
             if self._held_back and self._y % self._rows == 0 and self._y:
-                self._freed.append(clock - self._lead)
+                self._freed.append(freed)
             self._y += 1
         if not self._held_back:
-            self._freed.append(clock - self._lead)
+            self._freed.append(freed)
         self._next += 1
         self.sent = clock
         return clock
 
 
 def render_cycles(
-    width: int, height: int, h_factor: int, v_factor: int, components: int, chroma: Sequence[Factors] = ((1, 1), (1, 1))
+    width: int,
+    height: int,
+    h_factor: int,
+    v_factor: int,
+    components: int,
+    chroma: Sequence[Factors] = ((1, 1), (1, 1)),
+    pixels: int = PIXELS,
 ) -> int:
     """Return the clocks from the first row of a block to the last pixels, for samples and output that never pause.
 
-    MCU rows are written into the ring at a word a clock and read at two pixels a clock."""
-    render = _Render(
-        width, height, (h_factor, v_factor), chroma, range(height), range(width), lambda clock: clock + beats_of(width)
-    )
+    MCU rows are written into the ring at a word a clock and read at `pixels` a clock."""
+    whole = range(height), range(width)
+    beats = beats_of(width, pixels)
+    render = _Render(width, height, (h_factor, v_factor), chroma, *whole, lambda clock: clock + beats, pixels)
     blocks = h_factor * v_factor + sum(h * v for h, v in chroma) if components == 3 else 1
     words = 8 * blocks * -(-width // (8 * h_factor))
     written = 0
@@ -170,20 +211,21 @@ def render_cycles(
     return render.sent + END_BEAT
 
 
-def decode_cycles(work: JpegWork, latency: int = 120) -> int:
+def decode_cycles(work: JpegWork, latency: int = 120, pixels: int = PIXELS) -> int:
     """Return the clocks from the start to the last beat; the words of the file are there and the pixels are taken.
 
-    `latency` is that of the workspace. In files of one scan, many symbols of many bits in a row cause clocks without
-    data. They are left out (less than 0.1 % in photos). The model is not meant for images below 32 x 32 pixels, where
-    single clocks count."""
+    `latency` is that of the workspace, `pixels` those of a beat. In files of one scan, many symbols of many bits in a
+    row cause clocks without data. They are left out (less than 0.1 % in photos). The model is not meant for images
+    below 32 x 32 pixels, where single clocks count."""
     return decode_rows(
         work,
         FIRST_BYTE,
         range(work.height),
         range(work.width),
         0,
-        lambda frame: lambda clock: clock + beats_of(work.width),
+        lambda frame: lambda clock: clock + beats_of(work.width, pixels),
         latency,
+        pixels=pixels,
     )
 
 
@@ -196,6 +238,7 @@ def decode_rows(
     begin: Callable[[int], Send],
     latency: int,
     arrival: Callable[[int], int] = lambda word: 0,
+    pixels: int = PIXELS,
 ) -> int:
     """Return the clock of the last pixels.
 
@@ -208,22 +251,39 @@ def decode_rows(
         begin: Receives the clock of the frame and returns the function that takes its rows.
         latency: The latency of the workspace.
         arrival: Returns the clock, from the first byte's, from which on a word of the file is there.
+        pixels: Pixels of a beat.
     """
-    pixels: list[Send] = []
+    sends: list[Send] = []
     luma = work.h_factor, work.v_factor
-    render = _Render(work.width, work.height, luma, work.chroma_factors, rows, columns, lambda clock: pixels[0](clock))
+    render = _Render(
+        work.width,
+        work.height,
+        luma,
+        work.chroma_factors,
+        rows,
+        columns,
+        lambda clock: sends[0](clock),
+        pixels,
+        work.max_width,
+    )
     transform = _Transform()
     blocks = _sent_blocks if work.scans else _decoded_blocks
     coefficients = blocks(work, first_byte, window, latency, arrival, transform)
-    cut = render.mcu_rows < work.mcus_down and not work.scans
+    mcu_width = 8 * work.h_factor
+    mcus = range(columns.start // mcu_width, -(-columns.stop // mcu_width))
     for row in range(render.mcu_rows):
         free = render.free()
         written = 0
-        for _ in range(work.mcus_across * work.blocks_per_mcu):
-            written = transform.block(next(coefficients), free)
-        last = 0 if row < render.mcu_rows - 1 else CUT_END_BEAT if cut else END_BEAT
+        for mcu in range(work.mcus_across):
+            wanted = mcu in mcus or mcu == work.mcus_across - 1  # block_window.sv
+            for _ in range(work.blocks_per_mcu):
+                if wanted:
+                    written = transform.block(next(coefficients), free)
+                else:
+                    transform.drop(next(coefficients))
+        last = END_BEAT if row == render.mcu_rows - 1 else 0
         if row == 0:
-            pixels.append(begin(written + last + TO_FRAME))
+            sends.append(begin(written + last + TO_FRAME))
         render.mcu_row(written + last)
     return render.sent
 
@@ -235,13 +295,17 @@ def _decoded_blocks(
     headers, sized = first_headers(work, TableWrites(), arrival)
     # The clock of the symbol before the first, if there were one.
     clock = first_byte + max(headers, sized + window - 1) - 1 + FIRST_SYMBOL + work.starts[0] - 1 + TO_COEFFICIENT
-    block = 0
+    block = stored = 0
     for mcu in range(work.mcus_across * work.mcus_down):
         if work.restart_interval and mcu and mcu % work.restart_interval == 0:
             clock += RESTART + work.starts[mcu // work.restart_interval]
         for _ in range(work.blocks_per_mcu):
-            clock = max(clock, transform.room()) + work.symbols[block] + work.long_codes[block]
-            yield clock
+            beats = work.symbols[block] - work.pairs[block]
+            stored = max(stored, clock, transform.room()) + beats + work.splits[block]
+            clock += beats + LONG_CODE * work.long_codes[block]
+            stored = max(stored, clock)
+            clock = max(clock, stored - QUEUED)
+            yield stored
             block += 1
 
 
@@ -268,7 +332,7 @@ SETUP: Final = 329  # from the size: three divisions an axis and one for the lon
 # a clock for each row, or two columns, up to the last that is wanted, until the source of a crop is known
 TO_WINDOW: Final = 14
 TO_READ: Final = 13  # from the frame, and a clock for each row above the window, to the first word read
-RING_ROWS: Final = 4  # two rows for images wider than 4096, which costs some 0.1 %
+RING_ROWS, WIDE_RING_ROWS, WIDE = 4, 2, 4096  # of images with more columns than that
 TAPS_AHEAD: Final = 16  # resize_taps.sv: it continues while its queue has fewer
 TO_RING: Final = 1  # from a word's arrival to its reading
 TO_RESIZED: Final = 13  # from a word read to its pixels, through resize_rows.sv, resize_columns.sv and two queues
@@ -278,19 +342,19 @@ TO_ROOM: Final = 2  # from the last word read of a row to room for another
 Window = Callable[[int, int], int]
 
 
-def beats_of(width: int) -> int:
-    """Return the beats of a row. Streams carry two pixels a beat, and a row starts with a new beat."""
-    return -(-width // 2)
+def beats_of(width: int, pixels: int = BEAT) -> int:
+    """Return the beats of a row, of so many pixels each. A row starts with a new beat."""
+    return -(-width // pixels)
 
 
-def _last_pixel_alone(width: int, out_width: int) -> bool:
-    """Return whether the last pixel of a row takes a clock of its own.
+def _row_cycles(width: int, out_width: int, columns: Range, come: Range, pixels: int) -> int:
+    """Return the clocks of a row of the resized image in resize_columns.sv, if all that it needs is there.
 
-    A row takes as long as its beats, or the source's. When an image is made smaller, an odd last pixel takes one more
-    clock if the two source pixels that complete it also complete the beat before."""
-    scale = width / out_width
-    words = [ceil((x + 0.5) * scale - 0.5) // 2 for x in (out_width - 2, out_width - 1)]
-    return out_width % 2 == 1 and 1 < out_width <= width and words[0] == words[1]
+    A row takes a clock for each beat of the source. A beat of the output takes a clock of its own if the source's beat
+    that completes it also completes the one before."""
+    of = _sources(width, out_width)
+    complete = [of[min(x + BEAT, columns.stop) - 1][1] // pixels for x in columns[::BEAT]]
+    return beats_of(len(come), pixels) + sum(one == other for one, other in pairwise(complete))
 
 
 def _sources(size: int, out_size: int) -> list[tuple[int, int]]:
@@ -317,18 +381,26 @@ class _Resize:
     When an image is made smaller, no source row waits. When it is made larger, source rows wait for a place."""
 
     def __init__(
-        self, frame: int, size: Size, out_size: Size, rows: Range, columns: Range, come: Range, send: Window
+        self,
+        frame: int,
+        size: Size,
+        out_size: Size,
+        rows: Range,
+        columns: Range,
+        come: Range,
+        send: Window,
+        pixels: int,
     ) -> None:
         """Begin at the clock `frame`. `rows` and `columns` of the resized image are wanted, and columns `come` of their
         source rows."""
         (width, height), (out_width, out_height) = size, out_size
         self._read = [frame + TO_READ + rows.start]  # the clocks of the output rows' last words, and one before
-        self._beats = beats_of(len(come))
-        alone = len(columns) == out_width and _last_pixel_alone(width, out_width)
-        self._row = self._beats + alone
-        self._taps = beats_of(columns.stop)  # taps left of the window need no data, and no room in their queue
-        self._wanted = self._taps - beats_of(columns.start)
-        self._tapped = frame + TO_READ  # the clock in which the last row's last tap came
+        self._beats = beats_of(len(come), pixels)
+        self._row = _row_cycles(width, out_width, columns, come, pixels)
+        self._wanted = beats_of(columns.stop) - beats_of(columns.start)
+        # The clock in which the last row's last tap came. Those left of the window come once.
+        self._tapped = frame + TO_READ + beats_of(columns.start)
+        self._places = WIDE_RING_ROWS if come.stop > WIDE else RING_ROWS
         self._of = _sources(height, out_height)[rows.start : rows.stop]
         self._send = send
         self._first = self._taken = self._of[0][0]  # the first source row, and the number taken so far
@@ -338,20 +410,20 @@ class _Resize:
     def take(self, clock: int) -> int:
         """Take a source row after `clock` and return the clock of its last beat, as a Send."""
         y = self._taken
-        while self._free < len(self._of) and self._of[self._free][0] <= y - RING_ROWS:
+        while self._free < len(self._of) and self._of[self._free][0] <= y - self._places:
             self._free += 1
-        if y >= self._first + RING_ROWS:
+        if y >= self._first + self._places:
             clock = max(clock, self._read[self._free] + TO_ROOM)
         end = clock + self._beats
         while len(self._read) <= len(self._of) and self._of[len(self._read) - 1][1] <= y:
             begun, read = self._read[-1], 0
             if self._of[len(self._read) - 1][1] == y:  # the row is read word by word as words come
                 begun, read = max(begun, clock + TO_RING), end + TO_RING
-            self._tapped += self._taps
+            self._tapped += self._wanted
             rows_ahead, rest = divmod(TAPS_AHEAD, self._wanted)
             if 0 < rows_ahead < len(self._read):  # that row gave the queue room
                 self._tapped = max(self._tapped, self._read[-rows_ahead] - rest)
-            read = max(begun + self._row, begun + self._wanted, self._tapped, read)
+            read = max(begun + self._row, self._tapped, read)
             if rows_ahead == 0:
                 self._tapped = max(self._tapped, read - rest)
             self._read.append(self._send(begun + TO_RESIZED, read + TO_RESIZED) - TO_RESIZED)
@@ -361,12 +433,12 @@ class _Resize:
         return end
 
 
-def resize_cycles(width: int, height: int, out_width: int, out_height: int) -> int:
+def resize_cycles(width: int, height: int, out_width: int, out_height: int, pixels: int = PIXELS) -> int:
     """Return the clocks from the frame to the last beat of the resized image.
 
     For images below 8 x 8, or with rows of one word, the formula is coarse."""
     whole = range(out_height), range(out_width), range(width)
-    resize = _Resize(0, (width, height), (out_width, out_height), *whole, lambda _, end: end)
+    resize = _Resize(0, (width, height), (out_width, out_height), *whole, lambda _, end: end, pixels)
     clock = 0
     for _ in range(height):
         clock = resize.take(clock)
@@ -388,15 +460,15 @@ def normalize_cycles(width: int, height: int) -> int:
 # image_cu.sv, axi_read.sv: from the clock after the start to the first byte of the file, in addition to memory's
 # latency. The arguments are checked, the burst is sized and issued, and its first word goes through the FIFO into
 # decode.
-TO_FIRST_BYTE: Final = 9
+TO_FIRST_BYTE: Final = 11
 # table_load.sv: it takes an entry a clock, in bursts of 16 words, of which two fit the FIFO
 TABLE_BURSTS, TABLE_BURST_ENTRIES, TABLE_BURSTS_AHEAD = 12, 64, 2
 TABLE_BURST_WORDS: Final = 16
-TO_FIRST_ENTRY: Final = 6
+TO_FIRST_ENTRY: Final = 8
 # axi_read.sv, for the file
 FILE_BURST_WORDS, FILE_WORDS = 64, 512
 TO_WORD: Final = (
-    2  # from the clock in which a word comes, counted from the first byte's, to the clock in which it can be skipped
+    4  # from the clock in which a word comes, counted from the first byte's, to the clock in which it can be skipped
 )
 TO_NEXT_BURST: Final = 4  # from a burst's last entry to the next request
 FIFO: Final = 1  # frame_fifo.sv
@@ -406,32 +478,50 @@ TO_NORMALIZED: Final = 2
 STORE_WORDS: Final = 512 - 8  # the words of a plane, less those on their way
 STORE_WORD: Final = 16  # bytes
 BURST_WORDS: Final = 32
-TO_STORED: Final = 10  # from the last pixels to the first word of the bursts that they complete
+TO_STORED: Final = 12  # from the last pixels to the first word of the bursts that they complete
 # store.sv, image_cu.sv, record_write.sv: from the tensor's last word to the end, in addition to twice memory's latency
 TO_DONE: Final = 7
 
 
 class Store:
-    """Rows of the window on their way into the FIFOs, and words of 16 bytes, one a clock, out of them."""
+    """Rows of the window on their way into the FIFOs, and words of 16 bytes, one a clock, out of them.
+
+    A plane's words leave in bursts that end where memory has a multiple of BURST_WORDS, each when all its words are
+    there."""
 
     def __init__(self, row_bytes: int, rows: int, planes: int, ready: int) -> None:
-        self._row_words = row_bytes / STORE_WORD
+        self._row_words = row_bytes / STORE_WORD / planes
         self._places = STORE_WORDS * planes
         self._ready = ready
-        self._written = 0.0
-        # Each plane's last burst, which ends where the plane does.
-        ends = [-(-row_bytes * rows * (plane + 1) // planes // STORE_WORD) for plane in range(planes)]
-        self._last_words = sum((end - 1) % BURST_WORDS + 1 for end in ends)
+        self._written = 0.0  # the clock of the last word
+        self._came = 0.0  # words of a plane
+        starts = [-(-row_bytes * rows * plane // planes // STORE_WORD) for plane in range(planes + 1)]
+        self._left = starts[-1]  # words of no burst yet
+        # Each plane's next burst: the words of the plane with its last one, and its own.
+        self._bursts = [(BURST_WORDS - start % BURST_WORDS,) * 2 for start in starts[:-1]]
 
     def row(self, begun: int, end: int) -> int:
         """Take a row and return the clock of its last beat, as a Window. Nothing is taken before the clock `ready`."""
         waits = max(0, self._ready - begun)
-        self._written = max(self._written, begun + waits) + self._row_words
-        return max(end + waits, ceil(self._written) - self._places)
+        begun, end, before = begun + waits, end + waits, self._came
+        self._came += self._row_words
+        kept = 0.0  # words in the FIFOs that wait for the rest of their burst
+        complete = []
+        for plane, (last, words) in enumerate(self._bursts):
+            while last <= self._came:
+                complete.append((last, words))
+                last, words = last + BURST_WORDS, BURST_WORDS
+            self._bursts[plane] = last, words
+            kept += self._came - last + words
+        for last, words in sorted(complete):
+            due = begun + (end - begun) * (last - before) / self._row_words + TO_STORED
+            self._written = max(self._written, due) + words
+            self._left -= words
+        return max(end, ceil(self._written + kept) - self._places)
 
     def end(self, last: int) -> int:
         """Return the clock of the last word; `last` is the clock of the last pixels."""
-        return max(last + TO_STORED + self._last_words, ceil(self._written))
+        return max(last + TO_STORED, ceil(self._written)) + self._left
 
 
 def file_arrival(word: int) -> int:
@@ -461,11 +551,13 @@ def image_cu_cycles(
     crop_height: int = 224,
     element_bytes: int = 4,
     latency: int = 120,
+    pixels: int = PIXELS,
 ) -> int:
     """Return the clocks from start to done of a run of the image CU, for a window in the middle and buffers at whole
     pages.
 
-    The arguments from `stage` to `element_bytes` are those of the image CU (docs/reference/registers.md). `latency` has
+    The arguments from `stage` to `element_bytes` are those of the image CU (docs/reference/registers.md). `pixels` is
+    that of the build: pixels a clock from render into resize. `latency` has
     the clocks from an address to its first word, and from the last word of a write to its confirmation. The words under
     way hide up to some 400 of them; a word a clock follows. The model is not meant for runs of less than 2,000 clocks:
     the turns of the store unit and of the tables are known to some 30 clocks only."""
@@ -496,11 +588,13 @@ def image_cu_cycles(
     def begin(frame: int) -> Send:
         if stage == 0:
             return lambda clock: store.row(clock, clock + beats_of(width))
-        resize.append(_Resize(frame + FIFO, size, (width, height), rows, columns, source_columns, store.row))
+        resize.append(_Resize(frame + FIFO, size, (width, height), rows, columns, source_columns, store.row, pixels))
         return lambda clock: resize[0].take(clock + FIFO) - FIFO
 
     arrival = file_arrival if stage == 3 else lambda word: 0
-    last = decode_rows(work, TO_FIRST_BYTE + latency, source_rows, source_columns, known, begin, latency, arrival)
+    last = decode_rows(
+        work, TO_FIRST_BYTE + latency, source_rows, source_columns, known, begin, latency, arrival, pixels
+    )
     if resize:
         last = resize[0].sent
     else:

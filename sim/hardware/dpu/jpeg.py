@@ -17,12 +17,20 @@ SOS, DQT, DRI = 0xDA, 0xDB, 0xDD
 APP0, APP15, COM, DNL, TEM = 0xE0, 0xEF, 0xFE, 0xDC, 0x01
 WORD: Final = 16  # the file comes in words of this many bytes
 END_OF_BLOCK: Final = 64  # an advance past every coefficient
-# From this many bits of a Huffman code on, the decoder takes a second clock (entropy_decoder.sv).
-LONG_DC_CODE: Final = 7
-LONG_AC_CODE: Final = 8
+# The decoder takes two AC symbols at once where this many bits tell them (entropy_pkg.sv). 0: it always takes one, as
+# config_pkg.sv may have it.
+PAIR_BITS: Final = 8
+# The bits of a Huffman code that the decoder finds within a clock (entropy_decoder.sv). SHORT_SINGLE_CODE: of AC, in a
+# decoder that takes one symbol at once.
+SHORT_CODE: Final = 6
+SHORT_SINGLE_CODE: Final = 7
+MAX_TOTAL: Final = 17  # bits that such codes take with their extra bits
+MAX_SIZE: Final = 10  # extra bits of an AC coefficient
+MAX_ADVANCE: Final = 16  # coefficients that two symbols advance at most
 FIRST_BYTES: Final = 7  # the bytes that the decoder waits for
 
-Entry = tuple[int, int, bool]
+Entry = tuple[int, int, int, int]  # bits of a code with its extra bits, coefficients that it advances, both bits alone
+Step = tuple[int, int, int, int]  # bits, coefficients, symbols taken at once, coefficients that the first one advances
 MAX_WIDTH: Final = 8192
 MAX_HEIGHT: Final = 65500
 MAX_MCU_BLOCKS: Final = 10  # T.81 B.2.3
@@ -73,9 +81,10 @@ class Scan:
 class JpegWork:
     """The work of a file.
 
-    For one sequential scan, `symbols` and `long_codes` count the symbols of each block in the file's order, and those
-    among them with long codes (LONG_DC_CODE or LONG_AC_CODE bits or more). `starts` are the clocks of the first
-    FIRST_BYTES of each restart interval: two bytes in one clock, but one next to 0xFF.
+    For one sequential scan, the file's order of blocks has four counts of each: its `symbols`, those whose code is too
+    long for a clock (`long_codes`), the `pairs` of symbols that the decoder takes at once, and the `splits`, pairs of
+    coefficients that the transform stores one by one, because both are in even rows or both in odd ones. `starts` are
+    the clocks of the first FIRST_BYTES of each restart interval: two bytes in one clock, but one next to 0xFF.
 
     Any other file has `scans`. Then `symbols` count, in the order of MCUs, what leaves of each block after the last
     scan. Each coefficient that is not zero counts one, and so do the last place and a word without any."""
@@ -89,9 +98,12 @@ class JpegWork:
     restart_interval: int  # MCUs, 0 for none
     symbols: tuple[int, ...]
     long_codes: tuple[int, ...]
+    pairs: tuple[int, ...]
+    splits: tuple[int, ...]
     starts: tuple[int, ...]
     chroma_factors: tuple[Factors, ...] = ((1, 1), (1, 1))
     scans: tuple[Scan, ...] = ()
+    max_width: int = MAX_WIDTH  # pixels of the widest image that the decoder takes: sizes its row memories
 
     @property
     def mcus_across(self) -> int:
@@ -110,55 +122,63 @@ def _blocks(*factors: Factors) -> int:
     return sum(h * v for h, v in factors)
 
 
-def read_jpeg_work(jpeg: bytes) -> JpegWork:
+def read_jpeg_work(jpeg: bytes, *, pair_bits: int = PAIR_BITS, max_width: int = MAX_WIDTH) -> JpegWork:
     """Return the work of a baseline or progressive file without errors, as the image CU takes it with a workspace.
 
+    `max_width` is that of the CU's configuration, in pixels.
+
     There may be garbage between segments. If a sequential scan uses one of the Huffman tables 0 and 1 that the file
-    does not have, the standard's table takes its place. Raises UsageError for any other file."""
+    does not have, the standard's table takes its place. Raises UsageError for any other file.
+
+    Args:
+        jpeg: The file.
+        pair_bits: The bits that tell a pair of symbols, 6 to 16; 0 for a decoder that takes one symbol at once.
+    """
     try:
-        return _read(jpeg)
+        return _read(jpeg, pair_bits, max_width)
     except (IndexError, KeyError, ValueError) as error:
         raise UsageError(f"not a valid baseline or progressive JPEG file: {error}") from error
 
 
-def _read(jpeg: bytes) -> JpegWork:
+def _read(jpeg: bytes, pair_bits: int, max_width: int) -> JpegWork:
     if jpeg[:3] != bytes([0xFF, SOI, 0xFF]):
         raise ValueError("no SOI marker, and another one, at the start")
     file = _File(jpeg)
     headers = file.headers()
     components = file.frame[5]
     height, width = int.from_bytes(file.frame[1:3], "big"), int.from_bytes(file.frame[3:5], "big")
-    if not (0 < width <= MAX_WIDTH and 0 < height <= MAX_HEIGHT):
+    if not (0 < width <= max_width and 0 < height <= MAX_HEIGHT):
         raise ValueError(f"{width} x {height} pixels, which the image CU does not take")
     factors = [(pair >> 4, pair & 15) for pair in file.frame[7::3]]
-    _check_sampling(factors, width)
+    _check_sampling(factors, width, max_width)
     if components == 1:
         factors = [(1, 1)]  # one block is an MCU, whatever its factors are
     h_factor, v_factor = factors[0]
     size = width, height, components, h_factor, v_factor
     if file.progressive or file.scan[0] < components:
-        return _read_several(file, headers, width, height, factors)
+        return _read_several(file, headers, width, height, factors, max_width)
     selectors = [file.scan[2 + 2 * component] for component in range(components)]
     order = [component for component, (h, v) in enumerate(factors) for _ in range(h * v)]
     blocks = [
-        (_look_up(*file.tables[selectors[c] >> 4], ac=False), _look_up(*file.tables[0x10 | selectors[c] & 15], ac=True))
-        for c in range(components)
+        _Tables(file.tables[selector >> 4], file.tables[0x10 | selector & 15], pair_bits if selector & 2 == 0 else 0)
+        for selector in selectors
     ]
     mcus = -(-width // (8 * h_factor)) * -(-height // (8 * v_factor))
     intervals = [_unstuffed(jpeg, *span) for span in file.intervals(mcus)]
-    symbols, long_codes = _count(intervals, [blocks[c] for c in order], mcus, file.restart_interval)
+    short = SHORT_CODE if pair_bits else SHORT_SINGLE_CODE
+    counts = _count(intervals, [blocks[c] for c in order], mcus, file.restart_interval, short)
     return JpegWork(
         *size,
         headers,
         file.restart_interval,
-        symbols,
-        long_codes,
+        *counts,
         tuple(map(_start, intervals)),
         tuple(factors[1:]) or ((1, 1), (1, 1)),
+        max_width=max_width,
     )
 
 
-def _check_sampling(factors: Sequence[Factors], width: int) -> None:
+def _check_sampling(factors: Sequence[Factors], width: int, max_width: int) -> None:
     """Check sampling factors as sampling_status in jpeg_parser.cpp does.
 
     A single component may have factors of 1 to 4. Of three components luma has the greatest, an MCU has at most ten
@@ -167,14 +187,16 @@ def _check_sampling(factors: Sequence[Factors], width: int) -> None:
     color = len(factors) > 1
     fits = not color or _blocks(*factors) <= MAX_MCU_BLOCKS
     for c, (h, v) in enumerate(factors):
-        wide = color and h == max_h and width * v > (1 if c else 2) * MAX_WIDTH
+        wide = color and h == max_h and width * v > (1 if c else 2) * max_width
         if {h, v} - ({1, 2, 4} if color else {1, 2, 3, 4}) or h > max_h or v > max_v or wide:
             fits = False
     if not fits:
         raise ValueError(f"sampling factors that the image CU does not take: {factors}")
 
 
-def _read_several(file: "_File", headers: Headers, width: int, height: int, factors: Sequence[Factors]) -> JpegWork:
+def _read_several(
+    file: "_File", headers: Headers, width: int, height: int, factors: Sequence[Factors], max_width: int
+) -> JpegWork:
     h_factor, v_factor = factors[0]
     blocks = -(-width // (8 * h_factor)) * -(-height // (8 * v_factor)) * _blocks(*factors)
     if blocks > 8 * len(file.jpeg):  # each block has a DC coefficient
@@ -206,8 +228,11 @@ def _read_several(file: "_File", headers: Headers, width: int, height: int, fact
         planes.end(),
         (),
         (),
+        (),
+        (),
         tuple(factors[1:]) or ((1, 1), (1, 1)),
         tuple(scans),
+        max_width,
     )
 
 
@@ -384,18 +409,48 @@ def _codes(counts: Sequence[int], symbols: bytes) -> list[tuple[int, int, int]]:
     return codes
 
 
-def _look_up(counts: Sequence[int], symbols: bytes, ac: bool) -> list[Entry]:
-    """Return an entry for each window of 16 bits.
+class _Tables:
+    """The look-ups of a component's blocks: entries for windows of 16 bits, and the AC table's steps."""
 
-    It has the bits of the code with its extra bits, the coefficients that the symbol advances, and whether the code is
-    a long one."""
+    def __init__(self, dc: Table, ac: Table, pair_bits: int) -> None:
+        self.dc = _look_up(*dc, ac=False)
+        self.ac = _look_up(*ac, ac=True)
+        self.pair_bits = pair_bits
+        self.steps = [_step(self.ac, window, pair_bits) for window in range(1 << pair_bits)] if pair_bits else []
+
+
+def _look_up(counts: Sequence[int], symbols: bytes, ac: bool) -> list[Entry]:
+    """Return an entry for each window of 16 bits that begins with a code."""
     entries: list[Entry] = []
-    long = LONG_AC_CODE if ac else LONG_DC_CODE
     for length, symbol, places in _codes(counts, symbols):
         run, size = symbol >> 4, symbol & 15
         advance = 1 if not ac else END_OF_BLOCK if size == 0 and run != 15 else run + 1
-        entries += [(length + size, advance, length >= long)] * places
+        entries += [(length + size, advance, length, size)] * places
     return entries
+
+
+def _step(entries: Sequence[Entry], window: int, pair_bits: int) -> Step | None:
+    """Return what the decoder takes at once where a window of `pair_bits` bits is next, as symbol_pairs.sv has it, or
+    None for a code that is too long."""
+    unknown = 16 - pair_bits  # bits behind the window
+    place = window << unknown
+    if place >= len(entries):
+        return None
+    bits, advance, code, size = entries[place]
+    if code > pair_bits or bits > MAX_TOTAL:
+        return None
+    following = place << bits & 0xFFFF
+    if 0 < size <= MAX_SIZE and bits < pair_bits and following < len(entries):
+        more, further, second_code, second_size = entries[following]
+        both = advance + (0 if further == END_OF_BLOCK else further)
+        if (
+            second_code <= min(SHORT_CODE, pair_bits - bits)
+            and (further == END_OF_BLOCK or 0 < second_size <= MAX_SIZE)
+            and bits + more <= MAX_TOTAL
+            and both <= MAX_ADVANCE
+        ):
+            return bits + more, max(both, further), 2, advance
+    return bits, advance, 1, advance
 
 
 def _start(data: bytes) -> int:
@@ -427,12 +482,21 @@ def _tokens(jpeg: bytes, begin: int, end: int) -> bytes:
     return bytes(tokens)
 
 
+def _odd_rows() -> list[bool]:
+    """Return for each coefficient in zigzag order whether its row in the block is odd."""
+    places = [(row, column) for row in range(8) for column in range(8)]
+    places.sort(key=lambda place: (sum(place), place[(sum(place) + 1) % 2]))
+    return [row % 2 == 1 for row, _ in places]
+
+
+ODD_ROW: Final = _odd_rows()
+
+
 def _count(
-    intervals: Sequence[bytes], blocks: Sequence[tuple[list[Entry], list[Entry]]], mcus: int, restart_interval: int
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the symbols and the long codes of each block."""
-    symbols: list[int] = []
-    long_codes: list[int] = []
+    intervals: Sequence[bytes], blocks: Sequence[_Tables], mcus: int, restart_interval: int, short_ac_code: int
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Return the symbols, the long codes, the pairs and the splits of each block."""
+    counts: list[tuple[int, int, int, int]] = []
     per_interval = restart_interval or mcus
     mcu = 0
     for data in intervals:
@@ -442,17 +506,32 @@ def _count(
             mcu += 1
             if bit > 8 * len(data):
                 raise ValueError("the data of a scan ends too early")
-            for dc, ac in blocks:
-                place, table, taken, long_taken = 0, dc, 0, 0
+            for tables in blocks:
+                place, before, symbols, long_codes, pairs, splits = 0, 0, 0, 0, 0, 0
+                table, short, unknown = tables.dc, SHORT_CODE, 16 - tables.pair_bits
                 while place < 64:
                     byte = bit >> 3
                     window = int.from_bytes(padded[byte : byte + 3], "big") >> (8 - (bit & 7)) & 0xFFFF
-                    used, advance, is_long = table[window]
+                    used, advance, code, _ = table[window]
+                    # The decoder knows how far the symbol before last has come, and whether the last one goes far.
+                    if place and tables.steps and (before < 32 or (before < 40 and place - before <= 8)):
+                        step = tables.steps[window >> unknown]
+                        if step is None:
+                            long_codes += 1
+                        else:
+                            used, advance, taken, first = step
+                            if taken == 2:
+                                symbols += 1
+                                pairs += 1
+                                if advance < END_OF_BLOCK:
+                                    splits += ODD_ROW[place + first - 1] == ODD_ROW[place + advance - 1]
+                    else:
+                        long_codes += code > short
                     bit += used
+                    before = place
                     place += advance
-                    taken += 1
-                    long_taken += is_long
-                    table = ac
-                symbols.append(taken)
-                long_codes.append(long_taken)
-    return tuple(symbols), tuple(long_codes)
+                    symbols += 1
+                    table, short = tables.ac, short_ac_code
+                counts.append((symbols, long_codes, pairs, splits))
+    symbols_of, long_codes_of, pairs_of, splits_of = zip(*counts, strict=True)
+    return symbols_of, long_codes_of, pairs_of, splits_of

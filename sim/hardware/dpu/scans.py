@@ -32,10 +32,10 @@ WAITING_TOKENS: Final = 34  # the tokens between parser and decoder
 # workspace_read.sv. TO_ADDRESS: from the start to the first address. TO_WORD: from the clock in which a word comes to
 # the decoder.
 TO_ADDRESS: Final = 2
-TO_WORD: Final = 4
+TO_WORD: Final = 7
 BLOCKS_AHEAD: Final = 64
 WORDS_AHEAD: Final = 512 - 16
-FIRST_WORD: Final = 3  # the first word of a scan that reads none, from the start
+FIRST_WORD: Final = 4  # the first word of a scan that reads none, from the start
 
 # axi_write.sv: a burst is sized and issued
 SIZED: Final = 2

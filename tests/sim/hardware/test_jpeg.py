@@ -63,17 +63,45 @@ def test_a_flat_block_has_two_symbols_and_none_is_long(sampling, restart):
 @pytest.mark.parametrize(
     ("row", "column", "symbols", "long_codes"),
     [
-        (0, 1, 3, 1),  # DC, the first coefficient (8 bits), end of block
+        (0, 1, 3, 0),  # DC, the first coefficient (8 bits), end of block
         (5, 0, 4, 2),  # the 20th: a run of 16 zeros (11 bits) and one of 3 before it (16 bits)
         (7, 7, 5, 4),  # the last: three runs of 16, one of 14, and no end of block
     ],
 )
 def test_a_block_of_one_wave_has_the_symbols_of_its_place(row, column, symbols, long_codes):
     """Code lengths: ITU-T T.81, table K.5, which OpenCV writes."""
-    work = read_jpeg_work(encode(np.hstack([wave(row, column), np.full((8, 8), 128, np.uint8), wave(row, column)])))
+    jpeg = encode(np.hstack([wave(row, column), np.full((8, 8), 128, np.uint8), wave(row, column)]))
+    work = read_jpeg_work(jpeg)
     assert work.symbols == (symbols, 2, symbols)
     assert work.long_codes == (long_codes, 0, long_codes)
+    assert work.pairs == work.splits == (0, 0, 0)
+    single = read_jpeg_work(jpeg, pair_bits=0)
+    assert single.symbols == work.symbols and single.long_codes[0] == long_codes + (column == 1)
     assert (work.components, work.blocks_per_mcu) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("coefficients", "symbols", "pairs", "splits"),
+    [
+        ({(0, 1): 1}, 3, 1, 0),  # with the end of block: 2 bits, an extra bit, 4 bits
+        ({(0, 1): 1, (1, 0): 1}, 4, 1, 0),  # the two coefficients, in an even and an odd row
+        ({(0, 1): 1, (1, 0): 1, (2, 0): 1}, 5, 2, 0),
+        ({(0, 1): 1, (2, 0): 1}, 4, 1, 1),  # both in even rows
+        ({(0, 1): 9, (1, 0): 9}, 4, 0, 0),  # 4 bits, 4 extra bits: no room for another code
+        ({(5, 0): 1, (6, 0): 1}, 5, 1, 0),  # a run of 16; 6 bits and an extra one; the last with the end of block
+    ],
+)
+def test_short_symbols_are_taken_in_pairs(coefficients, symbols, pairs, splits):
+    """Code lengths: ITU-T T.81, table K.5, which OpenCV writes. Coefficients have these rows and columns."""
+    plain = encode(FLAT[..., 0], 50)
+    steps = plain[plain.index(bytes([0xFF, DQT])) + 5 :][:64]  # of quantisation, in zigzag order
+    order = sorted(np.ndindex(8, 8), key=lambda place: (sum(place), place[(sum(place) + 1) % 2]))
+    block = np.zeros((8, 8))
+    for place, value in coefficients.items():
+        block[place] = value * steps[order.index(place)]
+    work = read_jpeg_work(encode(np.rint(cv2.idct(block) + 128).clip(0, 255).astype(np.uint8), 50))
+    assert (work.symbols, work.pairs, work.splits) == ((symbols,), (pairs,), (splits,))
+    assert read_jpeg_work(plain, pair_bits=0).pairs == (0,) * 45
 
 
 def test_segments_and_tables_are_in_the_files_order():
