@@ -80,7 +80,7 @@ module f_axi_read_live #(
                               32'(given_late_q) + 32'd1 < Late);
     if (past_q) begin
       a_moves_in_time: assert (32'(still_q) < Bound);
-      h_late: assert (32'(given_late_q) < Late);
+      h_reader_late: assert (32'(given_late_q) < Late);
       // Something waits for as long as nothing moves, but for the clocks before it is there.
       h_waits: assert (idle_o || (stop_i && !stopped_q) || still_q <= 6'(u.sized_q) + 6'd1 ||
           (word_valid_o && still_q <= 6'd3 + 6'(given_late_q)) ||

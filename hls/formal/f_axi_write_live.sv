@@ -93,7 +93,7 @@ module f_axi_write_live #(
                               32'(source_late_q) + 32'd1 < Late);
     if (past_q) begin
       a_moves_in_time: assert (32'(still_q) < Bound);
-      h_late: assert (32'(source_late_q) < Late);
+      h_source_late: assert (32'(source_late_q) < Late);
       // Something waits for as long as nothing moves, but for the clocks before it is there.
       h_waits: assert (idle_o || still_q <= 6'(u.sized_q) + 6'd1 ||
           (wvalid_o && still_q <= 6'd3 + 6'(word_late)) ||
