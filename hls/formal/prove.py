@@ -157,6 +157,7 @@ PROOFS = (
     Proof("axi_write_live", cut=("u.gen_small.u_fifo.data_o",)),
     Proof("record_write"),
     Proof("job_ring", clocks=50, cut=tuple(f"u.u_read.{name}_o" for name in ("idle", "error", "word", "word_valid"))),
+    Proof("store_pack", cpu_s=60, slow=True),
     Proof("cu_shell", cut=("u.start", "u.next")),
     Proof("marker_states", any_state=True),
     Proof(
@@ -187,7 +188,7 @@ MARKER, ENTROPY = "decode/parse/marker_machine.sv", "decode/entropy/entropy_deco
 PROGRESSIVE = "decode/progressive/progressive_decoder.sv"
 WAV, RESAMPLE, MEL, FRAME_MEAN = "wav/wav.sv", "resample/resample.sv", "mel/mel.sv", "mel/frame_mean.sv"
 NORMALIZE, NORM_STATISTICS = "mel_normalize/mel_normalize.sv", "mel_normalize/norm_statistics.sv"
-RING = "image_cu/job_ring.sv"
+RING, PACK = "image_cu/job_ring.sv", "image_cu/store_pack.sv"
 MUTANTS = (
     Mutant(
         *("stream_fifo", "full one word too late", "a_full_takes_none", FIFO),
@@ -458,6 +459,18 @@ MUTANTS = (
         *("job_ring", "a job waits for the one that runs", "a_job_in_time", RING),
         *("if (idle_o && step_q != '0)", "if (idle_o && step_q != '0 && waiting_i)"),
         ("Late=2",),
+    ),
+    Mutant(
+        *("store_pack", "the flush leaves a half", "a_none_is_left", PACK),
+        *("|| (flush_q && low_strobe_q != '0)", ""),
+    ),
+    Mutant(
+        *("store_pack", "a plane begins in the lower half", "a_strobes_are_the_bytes", PACK),
+        *("high_q       <= offset_i[3]", "high_q       <= 1'b0"),
+    ),
+    Mutant(
+        *("store_pack", "bytes are not rotated", "a_followed_is_there", PACK),
+        *("data[3'(j) - fill_q]", "data[3'(j)]"),
     ),
     Mutant(
         *("cu_shell", "done before memory has the record", "a_done_is_recorded", SHELL),
