@@ -1,6 +1,6 @@
-// The properties of axi_control: AXI4-Lite's rules, an answer for each access within two clocks, a
-// start that stays until the unit takes it, and arguments that are what the host wrote last, byte
-// by byte.
+// The properties of axi_control: AXI4-Lite's rules, each access is taken and answered within two
+// clocks, a start that stays until the unit takes it, and arguments that are what the host wrote
+// last, byte by byte.
 //
 // One argument, output and counter stand for more: the registers are a loop.
 module f_axi_control (
@@ -36,6 +36,7 @@ module f_axi_control (
   logic [1:0]  addresses_q, words_q, reads_q;
   logic        b_waits_q, r_waits_q, start_waits_q, asked_q;
   logic [1:0]  late_write_q, late_read_q;
+  logic [1:0]  late_address_q, late_ask_q;  // not taken, though the host takes its answers
   logic [31:0] rdata_q, argument_q;
   logic [11:0] address_q;  // of the write under way, as the host sent it
   logic [31:0] data_q;
@@ -66,12 +67,17 @@ module f_axi_control (
       reads_q      <= '0;
       late_write_q <= '0;
       late_read_q  <= '0;
+      late_address_q <= '0;
+      late_ask_q   <= '0;
     end else begin
       addresses_q  <= addresses_q + 2'(awvalid_i && awready_o) - 2'(answered);
       words_q      <= words_q + 2'(wvalid_i && wready_o) - 2'(answered);
       reads_q      <= reads_q + 2'(arvalid_i && arready_o) - 2'(given);
       late_write_q <= addresses_q != '0 && words_q != '0 && !bvalid_o ? late_write_q + 1'b1 : '0;
       late_read_q  <= reads_q != '0 && !rvalid_o ? late_read_q + 1'b1 : '0;
+      late_address_q <= awvalid_i && !awready_o && !wready_o && (bready_i || !bvalid_o) ?
+                        late_address_q + 1'b1 : '0;
+      late_ask_q   <= arvalid_i && !arready_o && (rready_i || !rvalid_o) ? late_ask_q + 1'b1 : '0;
     end
   end
 
@@ -84,6 +90,8 @@ module f_axi_control (
       a_answer_has_a_read: assert (!rvalid_o || reads_q != '0);
       a_write_is_answered: assert (32'(late_write_q) < 2);
       a_read_is_answered: assert (32'(late_read_q) < 2);
+      a_write_is_taken: assert (32'(late_address_q) < 2);
+      a_read_is_taken: assert (32'(late_ask_q) < 2);
       a_start_stays: assert (!start_waits_q || !up_q || start_o);
       a_start_was_asked_for: assert (!(start_o && up_q) || start_waits_q || asked_q);
       a_start_follows_its_write: assert (!asked_q || start_o);

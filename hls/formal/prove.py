@@ -58,7 +58,8 @@ class Proof:
     """A proof: module `f_NAME`, or another `module` with `parameters` (`NAME=VALUE`).
 
     `cut` names signals within it that become free, such as a path of data that no property reads. `cpu_s` bounds each
-    run of ABC, and covers are looked for in `clocks` clocks."""
+    run of ABC, and covers are looked for in `clocks` clocks. With `any_state` registers
+    without a value at the start begin with any, though the optimiser could show that they never take it."""
 
     name: str
     cut: tuple[str, ...] = ()
@@ -67,6 +68,7 @@ class Proof:
     module: str = ""
     parameters: tuple[str, ...] = ()
     slow: bool = False
+    any_state: bool = False
 
     @property
     def top(self) -> str:
@@ -116,6 +118,11 @@ class Model:
     assumptions: tuple[str, ...]
 
 
+def cuts(names: str) -> tuple[str, ...]:
+    """Return the paths of signals of the unit of a proof."""
+    return tuple(f"u.{name}" for name in names.split())
+
+
 # All that the state machine of band_decoder reads.
 BAND_CUTS = (
     *(
@@ -144,8 +151,30 @@ PROOFS = (
     Proof("axi_write_share"),
     Proof("axi_write_share_any_answers", module="axi_write_share", parameters=("Lawful=0",)),
     Proof("axi_control"),
-    Proof("band_decoder", cut=tuple(f"u.{name}" for name in BAND_CUTS)),
+    Proof("band_decoder", cut=tuple(f"u.{name}" for name in BAND_CUTS), any_state=True),
     Proof("axi_write", cut=("u.gen_small.u_fifo.data_o",)),
+    Proof("axi_read_live", cut=("u.gen_small.u_fifo.data_o",)),
+    Proof("axi_write_live", cut=("u.gen_small.u_fifo.data_o",)),
+    Proof("record_write"),
+    Proof("job_ring", clocks=50, cut=tuple(f"u.u_read.{name}_o" for name in ("idle", "error", "word", "word_valid"))),
+    Proof("store_pack", cpu_s=60, slow=True),
+    Proof("cu_shell", cut=("u.start", "u.next")),
+    Proof("marker_states", any_state=True),
+    Proof(
+        "entropy_states",
+        cut=cuts("s1_valid_q s1_q error image_done interval_done restart file_end end_beat fifo_ready"),
+        any_state=True,
+    ),
+    Proof("progressive_states", cut=cuts("decoded sent read_idle write_idle written_valid status_q"), any_state=True),
+    Proof(
+        "wav_states",
+        cut=cuts("four_valid four_q left_q size_q rest_q beyond_q last_taken some_q status_q"),
+        any_state=True,
+    ),
+    Proof("resample_states", cut=cuts("count_done ended sound_q load_idle"), any_state=True),
+    Proof("mel_states", cut=cuts("value_valid_o value_last frames_left_q frames_idle sound_q none_q"), any_state=True),
+    Proof("frame_mean_states", cut=cuts("sum_q mean_o blocks_q"), any_state=True),
+    Proof("mel_normalize_states", cut=cuts("last_statistics last_value empty"), any_state=True),
 )
 
 FIFO, REGISTER, BLOCK, BEATS = "rtl/stream_fifo.sv", "rtl/stream_register.sv", "rtl/block_fifo.sv", "rtl/beat_queue.sv"
@@ -154,6 +183,12 @@ BAND = "decode/progressive/band_decoder.sv"
 READ, READ_SHARE = "rtl/axi/axi_read.sv", "rtl/axi/axi_read_share.sv"
 READ_REST = "rtl/axi/axi_read_rest.sv"
 WRITE, WRITE_SHARE = "rtl/axi/axi_write.sv", "rtl/axi/axi_write_share.sv"
+RECORD, SHELL = "rtl/axi/record_write.sv", "rtl/axi/cu_shell.sv"
+MARKER, ENTROPY = "decode/parse/marker_machine.sv", "decode/entropy/entropy_decoder.sv"
+PROGRESSIVE = "decode/progressive/progressive_decoder.sv"
+WAV, RESAMPLE, MEL, FRAME_MEAN = "wav/wav.sv", "resample/resample.sv", "mel/mel.sv", "mel/frame_mean.sv"
+NORMALIZE, NORM_STATISTICS = "mel_normalize/mel_normalize.sv", "mel_normalize/norm_statistics.sv"
+RING, PACK = "image_cu/job_ring.sv", "image_cu/store_pack.sv"
 MUTANTS = (
     Mutant(
         *("stream_fifo", "full one word too late", "a_full_takes_none", FIFO),
@@ -360,6 +395,151 @@ MUTANTS = (
         *("axi_write", "data without an address", "a_words_after_address", WRITE),
         *("if (issue) awvalid_o <= 1'b1;", "if (issue && !size_q[0]) awvalid_o <= 1'b1;"),
     ),
+    Mutant(
+        *("axi_control", "a write waits for a read", "a_write_is_answered", CONTROL),
+        *("(!bvalid_o || bready_i);\n\n  always_ff", "(!bvalid_o || bready_i) && !rvalid_o;\n\n  always_ff"),
+    ),
+    Mutant(
+        *("axi_control", "a read is taken while none is answered", "a_read_is_taken", CONTROL),
+        *("else if (read) raddr_full_q <= 1'b0;", "else if (read && !rvalid_o) raddr_full_q <= 1'b0;"),
+    ),
+    Mutant(
+        *("axi_read_live", "a word that left gives no room", "a_moves_in_time", READ),
+        *(" + CountBits'(pop);", ";"),
+    ),
+    Mutant(
+        *("axi_read_live", "what a reset lost is waited for", "a_moves_in_time", READ),
+        *("assign forget    = stale_q && quiet_q == '1", "assign forget    = 1'b0"),
+    ),
+    Mutant(
+        *("axi_write_live", "a burst waits for a word of the next", "a_moves_in_time", WRITE),
+        *("waiting_q >= (CountBits + 1)'(size_q)", "waiting_q > (CountBits + 1)'(size_q)"),
+    ),
+    Mutant(
+        *("axi_write_live", "an answer is not counted", "a_moves_in_time", WRITE),
+        *("+ OutstandingBits'(issue) - OutstandingBits'(answer)", "+ OutstandingBits'(issue)"),
+    ),
+    Mutant(
+        *("record_write", "the second address does not wait", "a_in_order", RECORD),
+        *("awvalid_o = addresses_q == 2'd2 || (addresses_q == 2'd1 && !hold)", "awvalid_o = addresses_q != '0"),
+    ),
+    Mutant(
+        *("record_write", "both words to one address", "a_addresses_follow", RECORD),
+        *("address_q <= address_q + 1'b1", "address_q <= address_q"),
+    ),
+    Mutant(
+        *("record_write", "an error is not told", "a_error_is_told", RECORD),
+        *("if (bvalid_i && bready_o && bresp_i[1])", "if (1'b0)"),
+    ),
+    Mutant(
+        *("record_write", "the second word waits for itself", "a_ends_in_time", RECORD),
+        *("ordered_q && answers_q == 2'd2", "ordered_q && answers_q != '0"),
+    ),
+    Mutant(
+        *("job_ring", "the number does not count", "a_whole_behind_its_number", RING),
+        *("right ? StFetch : last_look ? StOver : StPause", "StFetch"),
+    ),
+    Mutant(
+        *("job_ring", "the slot is asked for too early", "a_asks_for_the_slot", RING),
+        *("if (step_q == 7'd2) state_d = StAsk", "if (step_q == 7'd1) state_d = StAsk"),
+    ),
+    Mutant(
+        *("job_ring", "a range is not checked", "a_bad_if_and_only_if", RING),
+        *("tensor_end_q > {1'b0, given_q.tensor_capacity} ||", ""),
+    ),
+    Mutant(
+        *("job_ring", "a carry is lost", "a_bases_are_added", RING),
+        *("given_q.jpeg[63:32] + 32'(jpeg_carry_q)", "given_q.jpeg[63:32]"),
+    ),
+    Mutant(
+        *("job_ring", "looks have no end", "a_looks_count", RING),
+        *("left_q <= left_q - 1'b1", "left_q <= left_q"),
+    ),
+    Mutant(
+        *("job_ring", "a job waits for the one that runs", "a_job_in_time", RING),
+        *("if (idle_o && step_q != '0)", "if (idle_o && step_q != '0 && waiting_i)"),
+        ("Late=2",),
+    ),
+    Mutant(
+        *("store_pack", "the flush leaves a half", "a_none_is_left", PACK),
+        *("|| (flush_q && low_strobe_q != '0)", ""),
+    ),
+    Mutant(
+        *("store_pack", "a plane begins in the lower half", "a_strobes_are_the_bytes", PACK),
+        *("high_q       <= offset_i[3]", "high_q       <= 1'b0"),
+    ),
+    Mutant(
+        *("store_pack", "bytes are not rotated", "a_followed_is_there", PACK),
+        *("data[3'(j) - fill_q]", "data[3'(j)]"),
+    ),
+    Mutant(
+        *("cu_shell", "done before memory has the record", "a_done_is_recorded", SHELL),
+        *("CuRecord:  if (record_idle_o) phase_d", "CuRecord:  phase_d"),
+    ),
+    Mutant(
+        *("cu_shell", "a record to an address that is not aligned", "a_a_record_a_run", SHELL),
+        *("record_idle_o && !record_refused_q;", "record_idle_o;"),
+    ),
+    Mutant(
+        *("cu_shell", "a job does not wait for the record before", "a_phases_follow", SHELL),
+        *("else if (record_idle_o) phase_d = CuWait;", "else phase_d = CuWait;"),
+    ),
+    Mutant(
+        *("cu_shell", "the end of a record is missed", "a_moves_in_time", SHELL),
+        *("CuRecord:  if (record_idle_o) phase_d", "CuRecord:  if (record_idle_o && !refused_i) phase_d"),
+    ),
+    Mutant(
+        *("marker_states", "no state leaves on the file's end", "a_nearer_to_rest", MARKER),
+        *("wants        = state_q[5] || request_i.wants", "wants        = request_i.wants"),
+    ),
+    Mutant(
+        *("marker_states", "a failure is told for ever", "a_nearer_to_rest", MARKER),
+        *("fail && !fail_q && !start_i && !tells_q;", "fail || fail_q;"),
+    ),
+    Mutant(
+        *("entropy_states", "no state for codes that are none", "a_nearer_to_rest", ENTROPY),
+        *("default: state_d = StIdle;", "default: ;"),
+    ),
+    Mutant(
+        *("entropy_states", "the count of MCUs has no end", "a_nearer_to_rest", ENTROPY),
+        *("StCount: state_d = StLoad;", "StCount: ;"),
+    ),
+    Mutant(
+        *("progressive_states", "codes that are none begin a pass", "a_nearer_to_rest", PROGRESSIVE),
+        *("default:    state_d = StIdle;", "default:    state_d = StStart;"),
+    ),
+    Mutant(
+        *("progressive_states", "a pass is settled for ever", "a_nearer_to_rest", PROGRESSIVE),
+        *("StPass:     state_d = StStart;", "StPass:     state_d = StSettle;"),
+    ),
+    Mutant(
+        *("wav_states", "no state for codes that are none", "a_nearer_to_rest", WAV),
+        *("default: state_q <= Idle;", "default: ;"),
+    ),
+    Mutant(
+        *("wav_states", "chunks are not counted", "a_chunks_count", WAV),
+        *("chunks_q <= chunks_q + 7'd1", "chunks_q <= chunks_q"),
+    ),
+    Mutant(
+        *("resample_states", "a load has no end", "a_nearer_to_rest", RESAMPLE),
+        *("Load:    state_q <= Idle;", "Load:    ;"),
+    ),
+    Mutant(
+        *("mel_states", "no state for codes that are none", "a_nearer_to_rest", MEL),
+        *("default:  state_q <= StLoad;", "default:  ;"),
+    ),
+    Mutant(
+        *("frame_mean_states", "no state for codes that are none", "a_nearer_to_rest", FRAME_MEAN),
+        *("default:    state_q <= StWait;", "default:    ;"),
+    ),
+    Mutant(
+        *("mel_normalize_states", "the end leads back", "a_nearer_to_rest", NORMALIZE),
+        *("if (empty) state_q <= StIdle;", "if (empty) state_q <= StValues;"),
+    ),
+    Mutant(
+        *("mel_normalize_states", "a phase that is none stays", "a_slots_go_on", NORM_STATISTICS),
+        *("phase_q <= step ? '0 : phase_q + 1'b1;", "phase_q <= step ? '0 : &phase_q ? phase_q : phase_q + 1'b1;"),
+    ),
 )
 
 
@@ -409,14 +589,17 @@ def model(proof: Proof, hls: Path, kind: str, path: Path, parameters: Sequence[s
         "step": ("delete t:$cover", "setattr -unset init w:*", f"techmap -max_iter 1 -map {maps} t:$assert"),
         "covers": ("delete t:$assert", f"techmap -map {maps}"),
     }
+    free = ("async2sync", "formalff -clk2ff -ff2anyinit") if proof.any_state else ()
+    bound = ("formalff -anyinit2ff",) if proof.any_state else ()
     steps = [
         f"read_slang --top {proof.top}{given} {' '.join(map(str, files))}",
         *("proc", "flatten", *(f"cutpoint w:{name}" for name in proof.cut)),
         # What is undefined must be free before the optimiser sees it, which else takes the values that suit it.
-        *("setundef -anyseq -undriven", "opt -full", "chformal -lower", "async2sync", "delete t:$print", "memory_map"),
-        *kinds.get(kind, ("delete t:$cover", f"delete t:$assert c:*{kind} %d")),
-        *("opt -full", "setundef -anyseq -undriven", "opt_clean", "techmap", "opt -fast", "dffunmap", "simplemap"),
-        *("aigmap", "opt_clean", f"write_aiger -zinit -ywmap {names} {path}"),
+        *("setundef -anyseq -undriven", *free, "opt -full", "chformal -lower", "async2sync", "delete t:$print"),
+        *("memory_map", *kinds.get(kind, ("delete t:$cover", f"delete t:$assert c:*{kind} %d")), *free, "opt -full"),
+        *("setundef -anyseq -undriven", "opt_clean", "techmap", "opt -fast", *bound, "dffunmap", "simplemap"),
+        *("aigmap", "opt_clean"),
+        f"write_aiger -zinit -ywmap {names} {path}",
     ]
     _, ended = run([sys.executable, "-c", YOSYS, *steps], 300)
     if not ended:
