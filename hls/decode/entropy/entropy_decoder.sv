@@ -63,7 +63,7 @@ module entropy_decoder
   localparam int unsigned Enough   = Top + Zero + 5;
   localparam int unsigned FifoDepth    = 32;
   localparam bit          Pairs        = config_pkg::Symbols == 2;
-  // Symbols or pairs between the window and the FIFO, and two more.
+  // Symbols between the window and the FIFO, and two more.
   localparam int unsigned InFlight     = 7;
   localparam int unsigned Lanes        = config_pkg::Symbols;
 
@@ -163,7 +163,7 @@ module entropy_decoder
               : (offset_q[0] ? reserve_q[4*Reserve-2-:TopBits] : reserve_q[4*Reserve-1-:TopBits]);
 
   // ---- First stage: look up, shift ----
-  logic       issue;            // a symbol is taken, or two
+  logic       issue;            // a symbol is taken
   logic       is_dc_q;          // it is a DC one
   logic           short_dc, short_ac, none_dc, none_ac;
   logic           steps;        // what is taken is what symbol_pairs says
@@ -252,8 +252,8 @@ module entropy_decoder
   assign is_short = steps ? step.found : is_dc_q ? short_dc : short_ac;
   assign issue    = go_q && (long_q ? enough_long : is_short && enough);
 
-  assign other_entry = long_q ? (is_dc_q ? long_entry_dc : long_entry_ac)
-                              : (is_dc_q ? short_entry_dc : short_entry_ac);
+  assign other_entry = long_q  ? (is_dc_q ? long_entry_dc : long_entry_ac)
+                               : (is_dc_q ? short_entry_dc : short_entry_ac);
   assign total       = steps ? step.total : other_entry.total;
   assign ends        = steps ? step.ends : other_entry.ends;
 
@@ -272,7 +272,7 @@ module entropy_decoder
     end
     for (int unsigned n = 0; n <= 2; n++) begin
       filled_by_8[n] = total[4] ? (total[3] ? filled[n+6] : filled[n+4])
-                                : (total[3] ? filled[n+2] : filled[n]);
+                                      : (total[3] ? filled[n+2] : filled[n]);
     end
   end
   always_ff @(posedge clk_i) begin
@@ -288,7 +288,7 @@ module entropy_decoder
               ? (total[3] ? {top_q[7:0], next[31-:31]}  : {top_q[15:0], next[31-:23]})
               : (total[3] ? {top_q[23:0], next[31-:15]} : {top_q, next[31-:7]});
   assign by_2 = total[2] ? (total[1] ? by_8[32-:33] : by_8[34-:33])
-                         : (total[1] ? by_8[36-:33] : by_8[38-:33]);
+                               : (total[1] ? by_8[36-:33] : by_8[38-:33]);
 
   // The reserve moves with it by whole bytes, then by up to two halves more, where one may end
   // within the last two bits.
@@ -297,11 +297,12 @@ module entropy_decoder
   logic [1:0]           offset;
   logic                 half_ends;           // it ends
   assign reserve_by_8 = total[4] ? (total[3] ? reserve_held << 24 : reserve_held << 16)
-                                 : (total[3] ? reserve_held << 8 : reserve_held);
+                                       : (total[3] ? reserve_held << 8 : reserve_held);
   assign count_by_8   = total[4] ? (total[3] ? count_held >> 6 : count_held >> 4)
-                                 : (total[3] ? count_held >> 2 : count_held);
+                                       : (total[3] ? count_held >> 2 : count_held);
   // An adder of two bits, written out so that it becomes no carry chain.
-  assign offset = {offset_q[1] ^ total[1] ^ (offset_q[0] && total[0]), offset_q[0] ^ total[0]};
+  assign offset = {offset_q[1] ^ total[1] ^ (offset_q[0] && total[0]),
+                   offset_q[0] ^ total[0]};
   assign half_ends = (offset_q[1] && total[1]) ||
                      (offset_q[0] && total[0] && (offset_q[1] || total[1]));
   assign halves = !issue ? 2'd3 : {half_ends && total[2], half_ends != total[2]};

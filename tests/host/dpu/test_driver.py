@@ -586,7 +586,7 @@ def test_on_hw_emu_it_is_the_same_with_clocks_counted(hw_xclbin):
         done = await asyncio.gather(*(dpu.process(photo.jpeg) for photo in photos))
         for photo, one in zip(photos, done, strict=True):
             assert np.array_equal(one.tensor, preprocess(photo.jpeg, spec))
-            assert 0.25 < one.counters["cycles"] / one.source_pixels < 2
+            assert 0.1 < one.counters["cycles"] / one.source_pixels < 2
             assert 0 < one.counters["symbols"] < one.counters["cycles"]
         refused = await dpu.process(too_wide())
         assert refused.unit == "cpu" and refused.dpu_status == "TOO_LARGE" and refused.counters is None
