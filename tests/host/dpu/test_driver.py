@@ -587,7 +587,7 @@ def test_on_hw_emu_it_is_the_same_with_clocks_counted(hw_xclbin):
         for photo, one in zip(photos, done, strict=True):
             assert np.array_equal(one.tensor, preprocess(photo.jpeg, spec))
             assert 0.1 < one.counters["cycles"] / one.source_pixels < 2
-            assert 0 < one.counters["symbols"] < one.counters["cycles"]
+            assert 0 < one.counters["symbols"] < 2 * one.counters["cycles"]
         refused = await dpu.process(too_wide())
         assert refused.unit == "cpu" and refused.dpu_status == "TOO_LARGE" and refused.counters is None
         assert dpu.counters.done == 3 and not dpu.out_of_service
