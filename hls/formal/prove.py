@@ -153,13 +153,11 @@ PROOFS = (
     Proof("axi_control"),
     Proof("band_decoder", cut=tuple(f"u.{name}" for name in BAND_CUTS), any_state=True),
     Proof("axi_write", cut=("u.gen_small.u_fifo.data_o",)),
-    Proof("axi_read_live", cut=("u.gen_small.u_fifo.data_o",)),
     Proof("axi_write_live", cut=("u.gen_small.u_fifo.data_o",)),
     Proof("record_write"),
     Proof("job_ring", clocks=50, cut=tuple(f"u.u_read.{name}_o" for name in ("idle", "error", "word", "word_valid"))),
     Proof("store_pack", cpu_s=60, slow=True),
     Proof("cu_shell", cut=("u.start", "u.next")),
-    Proof("marker_states", any_state=True),
     Proof(
         "entropy_states",
         cut=cuts("s1_valid_q s1_q error image_done interval_done restart file_end end_beat fifo_ready"),
@@ -174,7 +172,6 @@ PROOFS = (
     Proof("resample_states", cut=cuts("count_done ended sound_q load_idle"), any_state=True),
     Proof("mel_states", cut=cuts("value_valid_o value_last frames_left_q frames_idle sound_q none_q"), any_state=True),
     Proof("frame_mean_states", cut=cuts("sum_q mean_o blocks_q"), any_state=True),
-    Proof("mel_normalize_states", cut=cuts("last_statistics last_value empty"), any_state=True),
 )
 
 FIFO, REGISTER, BLOCK, BEATS = "rtl/stream_fifo.sv", "rtl/stream_register.sv", "rtl/block_fifo.sv", "rtl/beat_queue.sv"
@@ -184,10 +181,9 @@ READ, READ_SHARE = "rtl/axi/axi_read.sv", "rtl/axi/axi_read_share.sv"
 READ_REST = "rtl/axi/axi_read_rest.sv"
 WRITE, WRITE_SHARE = "rtl/axi/axi_write.sv", "rtl/axi/axi_write_share.sv"
 RECORD, SHELL = "rtl/axi/record_write.sv", "rtl/axi/cu_shell.sv"
-MARKER, ENTROPY = "decode/parse/marker_machine.sv", "decode/entropy/entropy_decoder.sv"
+ENTROPY = "decode/entropy/entropy_decoder.sv"
 PROGRESSIVE = "decode/progressive/progressive_decoder.sv"
 WAV, RESAMPLE, MEL, FRAME_MEAN = "wav/wav.sv", "resample/resample.sv", "mel/mel.sv", "mel/frame_mean.sv"
-NORMALIZE, NORM_STATISTICS = "mel_normalize/mel_normalize.sv", "mel_normalize/norm_statistics.sv"
 RING, PACK = "image_cu/job_ring.sv", "image_cu/store_pack.sv"
 MUTANTS = (
     Mutant(
@@ -404,14 +400,6 @@ MUTANTS = (
         *("else if (read) raddr_full_q <= 1'b0;", "else if (read && !rvalid_o) raddr_full_q <= 1'b0;"),
     ),
     Mutant(
-        *("axi_read_live", "a word that left gives no room", "a_moves_in_time", READ),
-        *(" + CountBits'(pop);", ";"),
-    ),
-    Mutant(
-        *("axi_read_live", "what a reset lost is waited for", "a_moves_in_time", READ),
-        *("assign forget    = stale_q && quiet_q == '1", "assign forget    = 1'b0"),
-    ),
-    Mutant(
         *("axi_write_live", "a burst waits for a word of the next", "a_moves_in_time", WRITE),
         *("waiting_q >= (CountBits + 1)'(size_q)", "waiting_q > (CountBits + 1)'(size_q)"),
     ),
@@ -489,14 +477,6 @@ MUTANTS = (
         *("CuRecord:  if (record_idle_o) phase_d", "CuRecord:  if (record_idle_o && !refused_i) phase_d"),
     ),
     Mutant(
-        *("marker_states", "no state leaves on the file's end", "a_nearer_to_rest", MARKER),
-        *("wants        = state_q[5] || request_i.wants", "wants        = request_i.wants"),
-    ),
-    Mutant(
-        *("marker_states", "a failure is told for ever", "a_nearer_to_rest", MARKER),
-        *("fail && !fail_q && !start_i && !tells_q;", "fail || fail_q;"),
-    ),
-    Mutant(
         *("entropy_states", "no state for codes that are none", "a_nearer_to_rest", ENTROPY),
         *("default: state_d = StIdle;", "default: ;"),
     ),
@@ -531,14 +511,6 @@ MUTANTS = (
     Mutant(
         *("frame_mean_states", "no state for codes that are none", "a_nearer_to_rest", FRAME_MEAN),
         *("default:    state_q <= StWait;", "default:    ;"),
-    ),
-    Mutant(
-        *("mel_normalize_states", "the end leads back", "a_nearer_to_rest", NORMALIZE),
-        *("if (empty) state_q <= StIdle;", "if (empty) state_q <= StValues;"),
-    ),
-    Mutant(
-        *("mel_normalize_states", "a phase that is none stays", "a_slots_go_on", NORM_STATISTICS),
-        *("phase_q <= step ? '0 : phase_q + 1'b1;", "phase_q <= step ? '0 : &phase_q ? phase_q : phase_q + 1'b1;"),
     ),
 )
 
