@@ -3,13 +3,18 @@
 
     .venv/bin/python scripts/units_reference.py [--check]
 
-A table stands between the lines `<!-- table: NAME -->` and `<!-- end of table -->`. Areas come from
-sim/system/yosys_cells.csv (scripts/yosys_cells.py), clocks and errors from docs/results/measured/clocks.json
-(scripts/clock_figures.py), routed clocks from docs/results/measured/routed.json (`headrace build --route ecp5 --json`),
-proofs from docs/results/measured/formal.json (make -C hls/formal), sampling factors from
-docs/results/measured/samplings.json (scripts/count_samplings.py), limits of a card from headrace.sim.system.limits,
-bounds from the tests that assert them, and all other texts from this file. With --check nothing is written, and the
-exit status is 1 if a page is not what would be written."""
+A table stands between the lines `<!-- table: NAME -->` and `<!-- end of table -->`. Its figures come from one of these:
+
+    areas                sim/system/yosys_cells.csv (scripts/yosys_cells.py)
+    clocks and errors    docs/results/measured/clocks.json (scripts/clock_figures.py)
+    routed clocks        docs/results/measured/routed.json (`headrace build --route ecp5 --json`)
+    proofs               docs/results/measured/formal.json (make -C hls/formal)
+    sampling factors     docs/results/measured/samplings.json (scripts/count_samplings.py)
+    limits of a card     headrace.sim.system.limits
+    bounds               the tests that assert them
+
+All other texts come from this file. With --check nothing is written, and the exit status is 1 if a page is not what
+would be written."""
 
 import argparse
 import ast

@@ -1,4 +1,4 @@
-"""Delays of the cells of an UltraScale+ card (speed grade -2), in picoseconds, as a range.
+"""This module has the delays of the cells of an UltraScale+ card (speed grade -2) in picoseconds, each as a range.
 
 AMD publishes few delays of UltraScale+ cells. So each delay is a pair:
 

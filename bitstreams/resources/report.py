@@ -36,7 +36,7 @@ TIME_LIMIT_S = 1800
 CLOCK_MHZ = 300
 TARGET_IMAGES_PER_S = 8600
 # Clocks from start to start of an image of 500x375 pixels at 4:2:0, quality 90: the mean over the bundled photos, which
-# benchmarks/image_cu.py measures on the RTL (71,682 clocks to done and 88 of register accesses).
+# benchmarks/image_cu.py measures on the RTL (53,631 clocks to done and 97 of register accesses).
 CYCLES_PER_IMAGE = 53_730
 JPEG_BYTES = 45_160  # mean size of these files
 

@@ -135,7 +135,7 @@ def window_table(spec: AudioSpec) -> NDArray[np.uint32]:
 
 
 def filter_program(spec: AudioSpec) -> NDArray[np.uint64]:
-    """Return `filterbank(spec)` as the program that the mel unit runs for each frame, uint64 of shape (256, 2).
+    """Return `filterbank(spec)` as the program that the mel unit runs for each frame: uint64 of shape (256, 2).
 
     Its weights are 2^-`bank_shift` of the filterbank's. The program is little-endian in device memory, with zeros after
     the last step. A row is one step (one clock) of both lanes. With frames of 512 samples the first lane goes up from

@@ -79,7 +79,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class JpegWork:
-    """The work of a file.
+    """Hold the work that a file is for the decoder.
 
     For one sequential scan, the file's order of blocks has four counts of each: its `symbols`, those whose code is too
     long for a clock (`long_codes`), the `pairs` of symbols that the decoder takes at once, and the `splits`, pairs of
