@@ -37,13 +37,14 @@ SAMPLING = "4:2:0"
 
 def _times(work: JpegWork, factor: int) -> JpegWork:
     """Return the work with each clock of the entropy decoder taken so many times."""
-    symbols, pairs, long_codes = (tuple(factor * n for n in of) for of in (work.symbols, work.pairs, work.long_codes))
-    return replace(work, symbols=symbols, pairs=pairs, long_codes=long_codes)
+    names = ("symbols", "pairs", "long_codes", "long_singles")
+    return replace(work, **{name: tuple(factor * n for n in getattr(work, name)) for name in names})
 
 
 def _halved(work: JpegWork) -> JpegWork:
     none = (0,) * len(work.symbols)
-    return replace(work, symbols=tuple(-(-n // 2) for n in work.symbols), long_codes=none, pairs=none, splits=none)
+    symbols = tuple(-(-n // 2) for n in work.symbols)
+    return replace(work, symbols=symbols, long_codes=none, pairs=none, splits=none, long_singles=none, ac_tables=())
 
 
 def entropy_clocks(work: JpegWork) -> int:

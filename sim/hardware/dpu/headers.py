@@ -4,10 +4,24 @@ The model follows the modules of hls/decode/parse, progression.sv and huffman_ta
 file's first byte, whose own is 1.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Final
 
-from headrace.sim.hardware.dpu.jpeg import DHT, DQT, DRI, EOI, SOF0, SOF1, SOF2, SOS, WORD, Headers, JpegWork
+from headrace.sim.hardware.dpu.jpeg import (
+    DHT,
+    DQT,
+    DRI,
+    EOI,
+    PAIR_BITS,
+    SOF0,
+    SOF1,
+    SOF2,
+    SOS,
+    WORD,
+    CodeLengths,
+    Headers,
+    JpegWork,
+)
 from headrace.sim.hardware.dpu.jpeg_scans import GUESSED
 
 SOI_BYTES: Final = 2
@@ -21,6 +35,10 @@ STANDARD_BYTE: Final = 2  # the clocks of a byte in the standard's Huffman table
 PROGRESSION: Final = 5
 # huffman_table.sv: a short code of n bits is written to 2^(6 - n) groups of places.
 GROUP_BITS: Final = 6
+# symbol_pairs.sv: the AC tables that have pairs, the clocks to work out a table, and those of each of its short codes
+PAIR_TABLES: Final = range(0x10, 0x12)
+PAIR_TABLE: Final = 266
+PAIR_CODE: Final = 2
 
 
 def header_cycles(work: JpegWork) -> int:
@@ -79,7 +97,7 @@ def headers_read(
     if noted is not None:
         clock += PROGRESSION + noted
     if headers.standard_tables:  # the tables are written as if they stood here
-        size = sum(17 + sum(counts) for counts in headers.standard_tables)
+        size = sum(17 + sum(table.counts) for table in headers.standard_tables)
         clock = _tables_read(clock, writes, size, iter(headers.standard_tables), STANDARD_BYTE)
     return max(clock + 1, writes.written) + 1, sized  # the last two clocks notice that the tables are written
 
@@ -101,7 +119,10 @@ class TableWrites:
 
     def __init__(self) -> None:
         self.written = 0  # the clock before which the tables take nothing
+        # The clock from which on the decoder takes pairs of symbols of a table, by class and number.
+        self.paired: dict[int, int] = {}
         self._taken = (0, 0)  # the clocks in which the last but one and the last one went into a table
+        self._paired = 0
 
     def put(self, clock: int, spread: int = 1) -> int:
         """Return the clock, not before this one, in which a write can leave the parser. Its table is busy for `spread`
@@ -112,13 +133,24 @@ class TableWrites:
         self.written = taken + spread
         return clock
 
+    def short_codes_end(self, table: CodeLengths) -> None:
+        """Tell that the last short code of a table has left the parser. Tables are paired one after the other."""
+        if table.table in PAIR_TABLES:
+            begin = max(self.written, self._paired)
+            self._paired = begin + PAIR_TABLE + PAIR_CODE * sum(table.counts[:PAIR_BITS])
+            self.paired[table.table] = self._paired
 
-def _tables_read(clock: int, writes: TableWrites, size: int, tables: Iterator[Sequence[int]], byte: int = 1) -> int:
+
+def _tables_read(
+    clock: int, writes: TableWrites, size: int, tables: Iterator[CodeLengths], byte: int = 1
+) -> int:
     """Return the clock after a DHT segment.
 
     `byte` has the clocks of one byte. The clocks of the first symbol of a length pass while the length is looked up."""
     while size > 0:
-        counts = next(tables)
+        table = next(tables)
+        counts = table.counts
+        last_short = max((length for length in range(1, PAIR_BITS + 1) if counts[length - 1]), default=0)
         clock += 1  # class and number
         for _ in counts:
             clock = writes.put(clock + byte)
@@ -132,5 +164,7 @@ def _tables_read(clock: int, writes: TableWrites, size: int, tables: Iterator[Se
             for number in range(count):
                 clock = writes.put(clock + (byte if number else 1), 1 << max(0, GROUP_BITS - length))
             left -= count
+            if length == last_short:
+                writes.short_codes_end(table)
         clock += 1
     return clock + 1

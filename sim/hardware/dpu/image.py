@@ -292,17 +292,25 @@ def _decoded_blocks(
     work: JpegWork, first_byte: int, window: int, latency: int, arrival: Callable[[int], int], transform: _Transform
 ) -> Iterator[int]:
     """Yield the clock of each block's last coefficient, for a file in one scan."""
-    headers, sized = first_headers(work, TableWrites(), arrival)
+    writes = TableWrites()
+    headers, sized = first_headers(work, writes, arrival)
+    # The clock from which on the decoder takes pairs in the blocks of each component, as it has worked out their table.
+    paired = [first_byte - 1 + writes.paired.get(0x10 | table, 0) for table in work.ac_tables] or [0] * work.components
     # The clock of the symbol before the first, if there were one.
     clock = first_byte + max(headers, sized + window - 1) - 1 + FIRST_SYMBOL + work.starts[0] - 1 + TO_COEFFICIENT
+    factors = ((work.h_factor, work.v_factor), *work.chroma_factors)[: work.components]
+    components = [component for component, (h, v) in enumerate(factors) for _ in range(h * v)]
     block = stored = 0
     for mcu in range(work.mcus_across * work.mcus_down):
         if work.restart_interval and mcu and mcu % work.restart_interval == 0:
             clock += RESTART + work.starts[mcu // work.restart_interval]
-        for _ in range(work.blocks_per_mcu):
-            beats = work.symbols[block] - work.pairs[block]
-            stored = max(stored, clock, transform.room()) + beats + work.splits[block]
-            clock += beats + LONG_CODE * work.long_codes[block]
+        for component in components:
+            pairs, splits, long_codes = work.pairs[block], work.splits[block], work.long_codes[block]
+            if clock < paired[component]:
+                pairs, splits, long_codes = 0, 0, work.long_singles[block]
+            beats = work.symbols[block] - pairs
+            stored = max(stored, clock, transform.room()) + beats + splits
+            clock += beats + LONG_CODE * long_codes
             stored = max(stored, clock)
             clock = max(clock, stored - QUEUED)
             yield stored

@@ -6,7 +6,7 @@ files of several scans also which coefficients are not zero.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from headrace.batching import UsageError
 from headrace.sim.hardware.dpu.jpeg_scans import Code, Interval, Planes, ScanHeader
@@ -39,6 +39,18 @@ Factors = tuple[int, int]  # sampling factors of a component: its blocks across 
 Table = tuple[tuple[int, ...], bytes]  # the number of codes of 1 to 16 bits, and their symbols
 
 
+class CodeLengths(NamedTuple):
+    """The lengths of a Huffman table's codes.
+
+    Attributes:
+        table: Class and number as a DHT segment has them: 0x10 and above for AC.
+        counts: The number of codes of each length, 1 to 16.
+    """
+
+    table: int
+    counts: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Headers:
     """The headers in front of a scan's data, or of the file's end, from byte `begin` on.
@@ -46,16 +58,16 @@ class Headers:
     Attributes:
         begin: The first byte.
         segments: Pairs of a marker and the number of bytes after the length field.
-        code_lengths: The number of codes of each length, 1 to 16, for every Huffman table in the file's order.
+        code_lengths: Those of every Huffman table in the file's order.
         garbage: The number of bytes in front of each segment that belong to none, fill bytes included.
         standard_tables: The code lengths of the standard's tables that the scan uses and the file does not have.
     """
 
     begin: int
     segments: tuple[tuple[int, int], ...]
-    code_lengths: tuple[tuple[int, ...], ...]
+    code_lengths: tuple[CodeLengths, ...]
     garbage: tuple[int, ...]
-    standard_tables: tuple[tuple[int, ...], ...]
+    standard_tables: tuple[CodeLengths, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +93,12 @@ class Scan:
 class JpegWork:
     """Hold the work that a file is for the decoder.
 
-    For one sequential scan, the file's order of blocks has four counts of each: its `symbols`, those whose code is too
+    For one sequential scan, the file's order of blocks has five counts of each: its `symbols`, those whose code is too
     long for a clock (`long_codes`), the `pairs` of symbols that the decoder takes at once, and the `splits`, pairs of
-    coefficients that the transform stores one by one, because both are in even rows or both in odd ones. `starts` are
-    the clocks of the first FIRST_BYTES of each restart interval: two bytes in one clock, but one next to 0xFF.
+    coefficients that the transform stores one by one, because both are in even rows or both in odd ones. `long_singles`
+    are the long codes if all symbols come one by one. `starts` are the clocks of the first FIRST_BYTES of each restart
+    interval: two bytes in one clock, but one next to 0xFF. `ac_tables` are the numbers of the components' AC tables, or
+    empty if none has pairs.
 
     Any other file has `scans`. Then `symbols` count, in the order of MCUs, what leaves of each block after the last
     scan. Each coefficient that is not zero counts one, and so do the last place and a word without any."""
@@ -100,7 +114,9 @@ class JpegWork:
     long_codes: tuple[int, ...]
     pairs: tuple[int, ...]
     splits: tuple[int, ...]
+    long_singles: tuple[int, ...]
     starts: tuple[int, ...]
+    ac_tables: tuple[int, ...] = ()
     chroma_factors: tuple[Factors, ...] = ((1, 1), (1, 1))
     scans: tuple[Scan, ...] = ()
     max_width: int = MAX_WIDTH  # pixels of the widest image that the decoder takes: sizes its row memories
@@ -173,6 +189,7 @@ def _read(jpeg: bytes, pair_bits: int, max_width: int) -> JpegWork:
         file.restart_interval,
         *counts,
         tuple(map(_start, intervals)),
+        tuple(selector & 15 for selector in selectors) if pair_bits else (),
         tuple(factors[1:]) or ((1, 1), (1, 1)),
         max_width=max_width,
     )
@@ -230,6 +247,8 @@ def _read_several(
         (),
         (),
         (),
+        (),
+        (),
         tuple(factors[1:]) or ((1, 1), (1, 1)),
         tuple(scans),
         max_width,
@@ -255,7 +274,7 @@ class _File:
         begin = self._at
         segments: list[tuple[int, int]] = []
         garbage: list[int] = []
-        code_lengths: list[tuple[int, ...]] = []
+        code_lengths: list[CodeLengths] = []
         while not segments or segments[-1][0] not in (SOS, EOI):
             at = _marker(self.jpeg, self._at)
             garbage.append(at - self._at)
@@ -337,8 +356,9 @@ class _File:
             raise ValueError(f"a frame of {components} components of {payload[0]} bits in {len(payload)} bytes")
         self.frame, self.progressive = payload, progressive
 
-    def _define(self, payload: bytes) -> list[tuple[int, ...]]:
-        place, code_lengths = 0, []
+    def _define(self, payload: bytes) -> list[CodeLengths]:
+        place = 0
+        code_lengths: list[CodeLengths] = []
         while place < len(payload):
             counts = tuple(payload[place + 1 : place + 17])
             end = place + 17 + sum(counts)
@@ -349,7 +369,7 @@ class _File:
                 raise ValueError("a symbol above 15 in a Huffman table for DC coefficients")
             self.tables[payload[place]] = counts, symbols
             self._codes.pop(payload[place], None)
-            code_lengths.append(counts)
+            code_lengths.append(CodeLengths(payload[place], counts))
             place = end
         return code_lengths
 
@@ -363,7 +383,7 @@ class _File:
         if place > len(payload):
             raise ValueError("a quantisation table that goes beyond its segment")
 
-    def _standard(self, marker: int) -> tuple[tuple[int, ...], ...]:
+    def _standard(self, marker: int) -> tuple[CodeLengths, ...]:
         """Return the code lengths of the standard's tables that the scan uses and the file lacks. The file has them
         from there on."""
         if marker != SOS or self.progressive:
@@ -372,7 +392,7 @@ class _File:
         used = {selector >> 4 for selector in selectors} | {0x10 | selector & 15 for selector in selectors}
         lacking = sorted(used - self.tables.keys())
         self.tables |= {number: STANDARD_TABLES[number] for number in lacking}
-        return tuple(STANDARD_TABLES[number][0] for number in lacking)
+        return tuple(CodeLengths(number, STANDARD_TABLES[number][0]) for number in lacking)
 
     def _code(self, number: int) -> list[Code]:
         if number not in self._codes:
@@ -494,9 +514,9 @@ ODD_ROW: Final = _odd_rows()
 
 def _count(
     intervals: Sequence[bytes], blocks: Sequence[_Tables], mcus: int, restart_interval: int, short_ac_code: int
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Return the symbols, the long codes, the pairs and the splits of each block."""
-    counts: list[tuple[int, int, int, int]] = []
+) -> tuple[tuple[int, ...], ...]:
+    """Return the symbols, the long codes, the pairs, the splits and the long codes one by one, of each block."""
+    counts: list[tuple[int, int, int, int, int]] = []
     per_interval = restart_interval or mcus
     mcu = 0
     for data in intervals:
@@ -507,12 +527,13 @@ def _count(
             if bit > 8 * len(data):
                 raise ValueError("the data of a scan ends too early")
             for tables in blocks:
-                place, before, symbols, long_codes, pairs, splits = 0, 0, 0, 0, 0, 0
+                place, before, symbols, long_codes, pairs, splits, long_singles = 0, 0, 0, 0, 0, 0, 0
                 table, short, unknown = tables.dc, SHORT_CODE, 16 - tables.pair_bits
                 while place < 64:
                     byte = bit >> 3
                     window = int.from_bytes(padded[byte : byte + 3], "big") >> (8 - (bit & 7)) & 0xFFFF
                     used, advance, code, _ = table[window]
+                    long_singles += code > short  # the second code of a pair is never a long one
                     # The decoder knows how far the symbol before last has come, and whether the last one goes far.
                     if place and tables.steps and (before < 32 or (before < 40 and place - before <= 8)):
                         step = tables.steps[window >> unknown]
@@ -532,6 +553,5 @@ def _count(
                     place += advance
                     symbols += 1
                     table, short = tables.ac, short_ac_code
-                counts.append((symbols, long_codes, pairs, splits))
-    symbols_of, long_codes_of, pairs_of, splits_of = zip(*counts, strict=True)
-    return symbols_of, long_codes_of, pairs_of, splits_of
+                counts.append((symbols, long_codes, pairs, splits, long_singles))
+    return tuple(zip(*counts, strict=True))

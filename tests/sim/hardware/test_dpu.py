@@ -20,7 +20,7 @@ from headrace.sim.hardware.dpu.image import (
     resize_cycles,
     transform_cycles,
 )
-from headrace.sim.hardware.dpu.jpeg import DHT, DQT, SOF0, SOS, Headers, JpegWork
+from headrace.sim.hardware.dpu.jpeg import DHT, DQT, SOF0, SOS, CodeLengths, Headers, JpegWork
 
 # A table with one code of each length: what is short is written to 32, 16, 8 ... groups of places.
 LADDER = (1,) * 15 + (0,)
@@ -31,9 +31,9 @@ def photo(symbols: int, width: int = 512, height: int = 384, h_factor: int = 2, 
     mcus = -(-width // (8 * h_factor)) * -(-height // (8 * v_factor))
     blocks = mcus * (h_factor * v_factor + 2)
     segments = ((DQT, 130), (SOF0, 15), (DHT, 4 * 32), (SOS, 10))
-    headers = Headers(2, segments, (LADDER,) * 4, (0,) * 4, ())
+    headers = Headers(2, segments, tuple(CodeLengths(table, LADDER) for table in (0, 0x10, 1, 0x11)), (0,) * 4, ())
     none = (0,) * blocks
-    return JpegWork(width, height, 3, h_factor, v_factor, headers, 0, (symbols,) * blocks, none, none, none, (4,))
+    return JpegWork(width, height, 3, h_factor, v_factor, headers, 0, (symbols,) * blocks, none, none, none, none, (4,))
 
 
 def test_headers_take_a_clock_a_byte_and_what_the_states_between_add():
@@ -44,7 +44,7 @@ def test_headers_take_a_clock_a_byte_and_what_the_states_between_add():
     # of 7 bits leaves the parser a clock behind the one in which that of 5 bits goes into the table; the others do
     # not wait.
     table = 1 + 16 + 1 + (1 + 1) + (1 + 32 + 16 + 8 + 4 + 1) + (1 + 1) * 8 + 1
-    headers = Headers(2, ((DQT, 65), (SOF0, 9), (DHT, 32), (SOS, 6)), (LADDER,), (0,) * 4, ())
+    headers = Headers(2, ((DQT, 65), (SOF0, 9), (DHT, 32), (SOS, 6)), (CodeLengths(0x10, LADDER),), (0,) * 4, ())
     work = replace(photo(2, 8, 8, 1, 1), components=1, headers=headers)
     assert header_cycles(work) == 2 + (5 + 66) + (5 + 10) + (5 + table + 1) + (5 + 7) + 2
 

@@ -115,8 +115,8 @@ def test_segments_and_tables_are_in_the_files_order():
     assert jpeg.index(bytes([0xFF, SOS])) == 2 + sum(4 + size for _, size in work.headers.segments[:-1])
     assert work.headers.segments[1:] == read_jpeg_work(plain).headers.segments
     # T.81, table K.3 and the numbers of symbols of K.3 to K.6.
-    assert work.headers.code_lengths[0][:10] == (0, 1, 5, 1, 1, 1, 1, 1, 1, 0)
-    assert [sum(counts) for counts in work.headers.code_lengths] == [12, 162, 12, 162]
+    assert work.headers.code_lengths[0].counts[:10] == (0, 1, 5, 1, 1, 1, 1, 1, 1, 0)
+    assert [sum(table.counts) for table in work.headers.code_lengths] == [12, 162, 12, 162]
 
 
 def without_tables(jpeg: bytes) -> bytes:
