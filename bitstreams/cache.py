@@ -1,10 +1,10 @@
 """Containers for the DPU: built on demand, and kept in the user's cache folder."""
 
-import os
 from pathlib import Path
 
 from headrace.batching.errors import UsageError
 from headrace.bitstreams.build import build_hw_emu, build_sw_emu
+from headrace.bitstreams.cache_folder import cache_folder
 from headrace.bitstreams.configurations import FULL
 from headrace.bitstreams.platforms import DEFAULT
 from headrace.bitstreams.xclbin import Xclbin
@@ -55,8 +55,3 @@ def build_container(
         if not 0 <= count <= 16:
             raise UsageError(f"{name} {count}: give 0 to 16")
     return TARGETS[target](path, image_cus, mel_cus, norm_cus, platform, configuration)
-
-
-def cache_folder() -> Path:
-    """Return the folder in which Headrace keeps what it has built."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace"

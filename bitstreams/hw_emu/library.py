@@ -53,8 +53,6 @@ def kernel_objects(
     ports = "".join(
         f"X({port.name.removeprefix('M_AXI_').lower()},{port.data_width})" for port in spec.ports if port.is_master
     )
-    flags = (*LIBRARY_FLAGS, "-include", str(MESSAGES))
-    macros = (f"-DHW_EMU_TOP=V{spec.name}", f'-DHW_EMU_HEADER="V{spec.name}.h"', f"-DHW_EMU_PORTS(X)={ports}")
     return compiled(
         spec.name,
         sources,
@@ -62,7 +60,8 @@ def kernel_objects(
         includes=includes,
         trace=trace,
         coverage=coverage,
-        compile_flags=(*flags, *macros),
+        compile_flags=(*LIBRARY_FLAGS, "-include", str(MESSAGES)),
+        macros=(f"HW_EMU_TOP=V{spec.name}", f'HW_EMU_HEADER="V{spec.name}.h"', f"HW_EMU_PORTS(X)={ports}"),
         verilate_flags=verilate_flags,
     )
 

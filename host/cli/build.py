@@ -11,7 +11,8 @@ from rich.table import Table
 
 from headrace.batching import UsageError
 from headrace.bitstreams.cache import build as build_cached
-from headrace.bitstreams.cache import build_container, cache_folder
+from headrace.bitstreams.cache import build_container
+from headrace.bitstreams.cache_folder import cache_folder
 from headrace.bitstreams.configurations import FULL, package_of
 from headrace.bitstreams.kernel import read_checked
 from headrace.bitstreams.platforms import DEFAULT, Platform, platform

@@ -45,7 +45,6 @@ def folder(top: str, *, coverage: bool) -> Path:
     update(digest, [*sources, *SOURCES])
 
     def build(target: Path) -> None:
-        macros = (f"-DHW_EMU_TOP=V{top}", f'-DHW_EMU_HEADER="V{top}.h"')
         made = compiled(
             top,
             sources,
@@ -53,7 +52,8 @@ def folder(top: str, *, coverage: bool) -> Path:
             includes=INCLUDES,
             trace="vcd",
             coverage=coverage,
-            compile_flags=(*macros, "-include", str(MESSAGES)),
+            compile_flags=("-include", str(MESSAGES)),
+            macros=(f"HW_EMU_TOP=V{top}", f'HW_EMU_HEADER="V{top}.h"'),
             verilate_flags=flags,
         )
         with made as objects, whole(target) as folder:

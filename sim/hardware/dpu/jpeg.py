@@ -35,6 +35,7 @@ MAX_WIDTH: Final = 8192
 MAX_HEIGHT: Final = 65500
 MAX_MCU_BLOCKS: Final = 10  # T.81 B.2.3
 
+Counts = tuple[int, ...]  # of each block, in the file's order
 Factors = tuple[int, int]  # sampling factors of a component: its blocks across and down an MCU
 Table = tuple[tuple[int, ...], bytes]  # the number of codes of 1 to 16 bits, and their symbols
 
@@ -514,7 +515,7 @@ ODD_ROW: Final = _odd_rows()
 
 def _count(
     intervals: Sequence[bytes], blocks: Sequence[_Tables], mcus: int, restart_interval: int, short_ac_code: int
-) -> tuple[tuple[int, ...], ...]:
+) -> tuple[Counts, Counts, Counts, Counts, Counts]:
     """Return the symbols, the long codes, the pairs, the splits and the long codes one by one, of each block."""
     counts: list[tuple[int, int, int, int, int]] = []
     per_interval = restart_interval or mcus
@@ -554,4 +555,5 @@ def _count(
                     symbols += 1
                     table, short = tables.ac, short_ac_code
                 counts.append((symbols, long_codes, pairs, splits, long_singles))
-    return tuple(zip(*counts, strict=True))
+    symbols_of, long_codes_of, pairs_of, splits_of, long_singles_of = zip(*counts, strict=True)
+    return symbols_of, long_codes_of, pairs_of, splits_of, long_singles_of

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from headrace.bitstreams.cache import cache_folder
+from headrace.bitstreams.cache_folder import cache_folder
 from headrace.bitstreams.kernel import parse_kernels
 from headrace.bitstreams.resources import report
 from headrace.bitstreams.sources import hls_folder
