@@ -1,7 +1,7 @@
 """Compiles HLS units and their test benches with g++ and keeps the result by content, see builds.py.
 
 The key is the hash of the sources, of all that they include and of the flags, so that a stale library cannot be
-loaded and an unchanged one costs nothing.
+loaded and an unchanged one costs nothing. A source that several libraries hold is compiled once.
 """
 
 import ctypes
@@ -9,6 +9,7 @@ import hashlib
 import shutil
 import subprocess
 from pathlib import Path
+from typing import NamedTuple
 
 from builds import built
 from includes import update, with_includes
@@ -22,6 +23,7 @@ QUIET = ["-Wno-unknown-pragmas", "-Wno-uninitialized", "-Wno-maybe-uninitialized
 FLAGS = ["-std=c++17", "-O2", "-Wall", *QUIET]
 # Without shift-base: the vendor's default constructor masks what happens to lie in memory, and by chance that is a
 # negative number shifted left. Its authors exempt the function for clang; C++20 defines such shifts.
+LIBRARY = ["-fPIC"]
 SANITIZE = ["-g1", "-fsanitize=address,undefined", "-fno-sanitize=shift-base", "-fno-sanitize-recover=all"]
 
 
@@ -31,32 +33,60 @@ def load(name: str) -> ctypes.CDLL:
 
 def library(name: str) -> Path:
     """The shared library of that name in models.LIBRARIES."""
-    headers = headers_of(CONFIGURATION.get(name, FULL))
-    return _build(f"lib{name}", ".so", LIBRARIES[name], ["-shared", "-fPIC"], include_folders(headers))
+    return _link(f"lib{name}", ".so", objects_of_library(name), ["-shared"])
 
 
 def program(name: str) -> Path:
     """The program of that name in models.PROGRAMS, under the address and UB sanitizers."""
-    return _build(f"sanitized_{name}", "", PROGRAMS[name], SANITIZE, include_folders())
+    return _link(f"sanitized_{name}", "", objects_of_program(name), SANITIZE)
 
 
-def _build(stem: str, suffix: str, sources: list[Path], flags: list[str], folders: list[Path]) -> Path:
+def objects_of_library(name: str) -> list["Object"]:
+    return [Object(source, "", CONFIGURATION.get(name, FULL)) for source in LIBRARIES[name]]
+
+
+def objects_of_program(name: str) -> list["Object"]:
+    return [Object(source, "sanitized") for source in PROGRAMS[name]]
+
+
+class Object(NamedTuple):
+    """A source to compile: for a library, or for a program that is sanitized."""
+
+    source: Path
+    sanitized: str
+    configuration: str = FULL
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.source.name, self.sanitized, self.configuration.replace(FULL, ""))))
+
+
+def compiled(wanted: Object) -> Path:
+    """The object file."""
     compiler = [shutil.which("ccache"), "g++"] if shutil.which("ccache") else ["g++"]
+    folders = include_folders(headers_of(wanted.configuration))
     # The vendor's ap_types are system headers: their warnings are not ours to fix.
     *ours, vendor = folders
     includes = [flag for folder in ours for flag in ("-I", str(folder))] + ["-isystem", str(vendor)]
-    command = [*compiler, *FLAGS, *flags, *includes]
+    flags = [*FLAGS, *(SANITIZE if wanted.sanitized else LIBRARY)]
+    digest = hashlib.sha256(repr(flags).encode())
+    update(digest, with_includes([wanted.source], folders))
+    return built(
+        str(wanted).replace(" ", "_"),
+        digest.hexdigest(),
+        ".o",
+        lambda target: _run([*compiler, *flags, *includes, "-c", str(wanted.source)], target),
+    )
 
-    digest = hashlib.sha256(repr((FLAGS, flags, len(sources))).encode())
-    update(digest, with_includes(sources, folders))  # in the order of the command
 
-    def compile(target: Path) -> None:
-        partial = target.with_suffix(".partial")  # renamed when whole
-        done = subprocess.run(
-            [*command, *map(str, sources), "-o", str(partial)], capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise RuntimeError(f"g++ failed on {stem}:\n{done.stderr}")
-        partial.replace(target)
+def _link(stem: str, suffix: str, wanted: list[Object], flags: list[str]) -> Path:
+    objects = [str(compiled(each)) for each in wanted]
+    digest = hashlib.sha256(repr((flags, objects)).encode())
+    return built(stem, digest.hexdigest(), suffix, lambda target: _run(["g++", *flags, *objects], target))
 
-    return built(stem, digest.hexdigest(), suffix, compile)
+
+def _run(command: list[str], target: Path) -> None:
+    partial = target.with_suffix(".partial")  # renamed when whole
+    done = subprocess.run([*command, "-o", str(partial)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"g++ failed on {target.name}:\n{done.stderr}")
+    partial.replace(target)

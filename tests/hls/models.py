@@ -11,7 +11,7 @@ from headrace.bitstreams.sources import hls_folder
 
 HERE = Path(__file__).parent
 HLS = hls_folder()
-EVERY_UNIT = sorted(HLS.rglob("*.cpp"))
+IMAGE_UNITS = units_cpp("image_cu")
 DECODE = sorted((HLS / "decode").rglob("*.cpp"))
 NORM_CU = [HLS / "mel_normalize/mel_normalize.cpp", HLS / "audio_norm_cu/audio_norm_cu.cpp"]
 
@@ -25,8 +25,8 @@ LIBRARIES: dict[str, list[Path]] = {
     "mel_normalize": [HLS / "mel_normalize/mel_normalize.cpp", HERE / "csim_mel_normalize.cpp"],
     "progressive": [*DECODE, HERE / "csim_progressive.cpp"],
     "resample": [HLS / "resample/resample.cpp", HERE / "csim_audio_resample.cpp"],
-    "small": [*EVERY_UNIT, HERE / "csim_units.cpp", HERE / "csim_decode.cpp"],
-    "units": [*EVERY_UNIT, HERE / "csim_units.cpp"],
+    "small": [*IMAGE_UNITS, HERE / "csim_units.cpp", HERE / "csim_decode.cpp"],
+    "units": [*IMAGE_UNITS, HERE / "csim_units.cpp"],
     "wav": [HLS / "wav/wav.cpp", HERE / "csim_audio_wav.cpp"],
 }
 
@@ -36,7 +36,7 @@ PROGRAMS: dict[str, list[Path]] = {
     "audio_mel_cu": [*units_cpp("audio_mel_cu"), HERE / "csim_audio_mel_cu.cpp"],
     "audio_norm_cu": [*NORM_CU, HERE / "csim_audio_norm_cu.cpp"],
     "decode": [*DECODE, HERE / "csim_decode.cpp"],
-    "image_cu": [*EVERY_UNIT, HERE / "csim_image_cu.cpp"],
+    "image_cu": [*IMAGE_UNITS, HERE / "csim_image_cu.cpp"],
     "mel_random": [HLS / "mel/mel.cpp", HERE / "csim_mel_random.cpp"],
     "progressive": [*DECODE, HERE / "csim_progressive.cpp"],
 }

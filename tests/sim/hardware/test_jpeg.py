@@ -137,7 +137,7 @@ def test_tables_that_the_file_lacks_are_those_of_the_standard_which_opencv_write
     assert (whole.headers.standard_tables, bare.headers.code_lengths) == ((), ())
     assert sorted(bare.headers.standard_tables) == sorted(whole.headers.code_lengths)
     gray = read_jpeg_work(without_tables(encode(noise[..., 0])))
-    assert [sum(counts) for counts in gray.headers.standard_tables] == [12, 162]
+    assert [sum(table.counts) for table in gray.headers.standard_tables] == [12, 162]
 
 
 def test_garbage_between_segments_is_skipped_and_counted():
