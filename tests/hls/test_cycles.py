@@ -485,8 +485,7 @@ def test_clocks_of_progressive_files_with_any_memory_latency_follow_the_model(la
     ("count", "seed"),
     [
         pytest.param(80, 45, id="80"),
-        pytest.param(2000, 41, marks=SLOW, id="2,000"),
-        *(pytest.param(6000, n, marks=SLOW, id=f"corpus {n}") for n in (42, 43)),
+        *(pytest.param(2000, n, marks=SLOW, id=f"corpus {n}") for n in range(41, 48)),
     ],
 )
 def test_the_models_know_of_damaged_files_which_of_them_are_taken(count, seed):
