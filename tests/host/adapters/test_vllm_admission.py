@@ -64,6 +64,7 @@ def by(policy, places=1, given=None, **settings):
     return AdmissionSettings(policy_settings(policy, given), places, **settings)
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("policy", ["serial", "graph", "work-conserving", "preba", "deferred", "earliest-deadline"])
 def test_answers_are_those_without_a_policy(folder, policy, stream):
