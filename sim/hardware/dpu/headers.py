@@ -141,9 +141,7 @@ class TableWrites:
             self.paired[table.table] = self._paired
 
 
-def _tables_read(
-    clock: int, writes: TableWrites, size: int, tables: Iterator[CodeLengths], byte: int = 1
-) -> int:
+def _tables_read(clock: int, writes: TableWrites, size: int, tables: Iterator[CodeLengths], byte: int = 1) -> int:
     """Return the clock after a DHT segment.
 
     `byte` has the clocks of one byte. The clocks of the first symbol of a length pass while the length is looked up."""
