@@ -78,6 +78,7 @@ SETTINGS = {
     "crop_y": CENTRED,
 }
 (SPEC,) = parse_kernels((hls_folder() / "image_cu" / "kernel.xml").read_bytes())
+WORD = {port.name.lower(): port.data_width // 8 for port in SPEC.ports}  # bytes
 REGISTERS = dict(SPEC.outputs) | dict(SPEC.counters)
 
 
@@ -305,7 +306,7 @@ def measure(cu: Cu, case: Case, latency: int) -> dict[str, Any]:
         "share_of_goal": cycles / (1.10 * max(values["symbols"], pixels / 2) + 3000),
         "model_cycles": model,
         "model_deviation": model / cycles - 1,
-        "memory_bytes": sum(16 * (port.read_beats + port.write_beats) for port in done.traffic.values()),
+        "memory_bytes": sum(WORD[name] * (port.read_beats + port.write_beats) for name, port in done.traffic.items()),
         "simulated_cycles": done.total_cycles,
         "wall_s": wall_s,
     }

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.bitstreams import build_metadata
-from headrace.bitstreams.configurations import FULL, Configuration, headers_of
+from headrace.bitstreams.configurations import FULL, Configuration, headers_of, kernel_xml
 from headrace.bitstreams.configurations import configuration as configuration_of
 from headrace.bitstreams.errors import BuildError, WrongNumber
 from headrace.bitstreams.hw_emu.library import LIBRARY_FLAGS, build_library, driver_sources, pack
@@ -117,18 +117,22 @@ def _build_own(
     configuration: str,
     trace: str = "vcd",
 ) -> Xclbin:
-    xmls, cus = own_kernels(image_cus, mel_cus, norm_cus)
+    xmls, cus = own_kernels(image_cus, mel_cus, norm_cus, configuration)
     needed = list(dict.fromkeys(file for name in cus for file in sources(name)))
     return build_kernels(path, needed, includes, xmls, cus, mode, card, configuration_of(configuration), trace)
 
 
-def own_kernels(image_cus: int, mel_cus: int, norm_cus: int) -> tuple[list[bytes], dict[str, int]]:
-    """Return the kernel.xml of each of our kernels that is asked for, and its number of units. Raises WrongNumber."""
+def own_kernels(
+    image_cus: int, mel_cus: int, norm_cus: int, configuration: str = FULL
+) -> tuple[list[bytes], dict[str, int]]:
+    """Return the kernel.xml of each of our kernels that is asked for, and its number of units.
+
+    Raises WrongNumber, and UsageError if there is no such configuration."""
     cus = {"image_cu": image_cus, "audio_mel_cu": mel_cus, "audio_norm_cu": norm_cus}
     if any(count < 0 for count in cus.values()):
         raise WrongNumber("the number of compute units of a kind is 0 or more")
     wanted = {name: count for name, count in cus.items() if count}
-    return [(hls_folder() / name / "kernel.xml").read_bytes() for name in wanted], wanted
+    return [kernel_xml(name, configuration) for name in wanted], wanted
 
 
 def units_cpp(kernel: str) -> list[Path]:

@@ -1,7 +1,8 @@
 """Find the configurations of the image units: named choices of the widest image and of what the units take.
 
 hls/rtl/config_pkg.sv is that of `full`. Each other one has a folder hls/configurations/NAME/ with a config_pkg.sv for
-the RTL and headrace/config.hpp for the C++. Both have the same constants.
+the RTL and headrace/config.hpp for the C++. Both have the same constants. The width of a port may be such a constant:
+kernel.xml has that of `full`.
 """
 
 import re
@@ -17,6 +18,8 @@ FULL: Final = "full"
 CONFIGURATIONS: Final = "configurations"
 PACKAGE: Final = "config_pkg.sv"
 _CONSTANT: Final = re.compile(r"^\s*localparam\s.*?\b(\w+)\s*=\s*(?:\d*'[bd])?(\d+);", re.MULTILINE)
+
+_WIDTH: Final = re.compile(r"<\?headrace-width (\w+) (\w+)\?>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,17 @@ def configuration(name: str) -> Configuration:
     """Return a configuration as its config_pkg.sv has it. Raises UsageError."""
     found = _CONSTANT.findall(package_of(name).read_text())
     return Configuration(name, {_snake(constant): int(value) for constant, value in found})
+
+
+def kernel_xml(kernel: str, name: str = FULL) -> bytes:
+    """Return the kernel.xml of one of our kernels, with the widths of its ports in a configuration.
+
+    Raises UsageError."""
+    text = (hls_folder() / kernel / "kernel.xml").read_text()
+    constants = configuration(name).constants
+    for port, constant in _WIDTH.findall(text):
+        text = re.sub(rf'(<port name="{port}"[^>]* dataWidth=")\d+', rf"\g<1>{8 * constants[constant]}", text)
+    return text.encode()
 
 
 def _folder(name: str, root: Path | None) -> Path | None:

@@ -142,7 +142,7 @@ def image_unit(style: str) -> str:
     for x, lines in zip(
         COLUMNS,
         (
-            ("store", "planes, 128-bit", "words"),
+            ("store", "planes, 256-bit", "words"),
             ("normalize", "256-entry tables", "2 pixels a clock"),
             ("crop", "a window", "2 pixels a clock"),
             ("resize", "bilinear", "2 pixels a clock"),

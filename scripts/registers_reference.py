@@ -63,7 +63,8 @@ CU without Headrace's driver, or to read its performance counters.
 `scripts/registers_reference.py` writes this page from the definitions in `hls/`. A test fails when they differ.
 
 A CU has an AXI4-Lite slave with 32-bit registers and two AXI4 masters of 128 bits. It reads through `gmem0` and
-writes through `gmem1`. Only the workspace of `image_cu` is read and written through the same master, `gmem1`.
+writes through `gmem1`. Only the workspace of `image_cu` is read and written through the same master, `gmem1`. That
+one has 256 bits. Where a buffer begins or ends within a word of 32 bytes, the CU leaves the other bytes as they are.
 `headrace build --info FILE` lists the arguments of a built container. [XRT programs](../how_to/xrt_programs.md) shows
 how XRT, PYNQ and C++ set them.
 

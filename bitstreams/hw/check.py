@@ -6,6 +6,7 @@ files as they are now and writes nothing there. This file has no imports of Head
 """
 
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -76,8 +77,9 @@ def read_kernel(xml: str) -> Kernel:
     return Kernel(name, vlnv, root.attrib["hwControlProtocol"], masters, slave, slave_range, args)
 
 
-def rtl_ports(module: str, text: str, macros: str) -> dict[str, tuple[str, int]]:
-    """Return direction and width of each port of a module, by name. Ports may come from macros."""
+def rtl_ports(module: str, text: str, macros: str, constants: str = "") -> dict[str, tuple[str, int]]:
+    """Return direction and width of each port of a module, by name. Ports may come from macros, and their widths from
+    the integers of a package, `constants`."""
     match = re.search(rf"^module {module}\b[^(]*\((?P<ports>.*?)\n\);", _uncommented(text), re.M | re.S)
     if match is None:
         return {}
@@ -91,6 +93,8 @@ def rtl_ports(module: str, text: str, macros: str) -> dict[str, tuple[str, int]]
             return body.replace("``", "").replace("\\\n", "\n")
 
         header = re.sub(rf"`{name}\(([^)]*)\)", expand, header)
+    for name, value in re.findall(r"\bint unsigned (\w+)\s*=\s*(\d+);", _uncommented(constants)):
+        header = re.sub(rf"\b{name}\b", value, header)
     ports = {}
     for direction, packed, name in re.findall(r"\b(input|output)\s+logic\s*(\[[^\]]*\])?\s*(\w+)", header):
         ports[name] = (direction, _width(packed))
@@ -105,8 +109,8 @@ def _width(packed: str) -> int:
     if not packed:
         return 1
     high, low = packed.strip("[]").split(":")
-    terms = [int(term) for term in re.findall(r"[+-]?\d+", high.replace(" ", ""))]
-    return sum(terms) - int(low) + 1
+    terms = re.findall(r"[+-]?[\d*]+", high.replace(" ", ""))
+    return sum(math.prod(map(int, term.split("*"))) for term in terms) - int(low) + 1
 
 
 def check_ports(kernel: Kernel, ports: dict[str, tuple[str, int]]) -> list[str]:
@@ -293,7 +297,8 @@ def check_folder(folder: Path) -> list[str]:
         if config["kernel"] == "rtl":
             source = next(folder.glob(f"src/*/{kernel.name}.sv"))
             macros = "\n".join(path.read_text() for path in sorted(folder.glob("src/**/*.svh")))
-            faults += check_ports(kernel, rtl_ports(kernel.name, source.read_text(), macros))
+            constants = "\n".join(path.read_text() for path in folder.glob("src/**/config_pkg.sv"))
+            faults += check_ports(kernel, rtl_ports(kernel.name, source.read_text(), macros, constants))
             faults += check_script(kernel, folder, config["card"]["part"])
         else:
             source = next(folder.glob(f"src/*/{kernel.name}.cpp"))

@@ -98,7 +98,7 @@ def own_design(
     configuration: str = FULL,
 ) -> Design:
     """Return the design with so many image, mel and norm units. Raises WrongNumber."""
-    xmls, cus = own_kernels(*counts)
+    xmls, cus = own_kernels(*counts, configuration)
     return Design(card, kernel, tuple(xmls), cus, clock_mhz, slr, configuration)
 
 

@@ -30,8 +30,8 @@ module audio_norm_cu
   output logic         interrupt,
 
   `AXI_CONTROL_PORTS(s_axi_control),
-  `AXI_READ_PORTS(m_axi_gmem0, 1),
-  `AXI_WRITE_PORTS(m_axi_gmem1, 1)
+  `AXI_READ_PORTS(m_axi_gmem0, 1, 16),
+  `AXI_WRITE_PORTS(m_axi_gmem1, 1, 16)
 );
 
   // ---- The shell: registers, the record, reads on one master and writes on the other ----

@@ -450,11 +450,11 @@ MUTANTS = (
     ),
     Mutant(
         *("store_pack", "the flush leaves a half", "a_none_is_left", PACK),
-        *("|| (flush_q && low_strobe_q != '0)", ""),
+        *("|| (flush_q && kept_strobe_q != '0)", ""),
     ),
     Mutant(
         *("store_pack", "a plane begins in the lower half", "a_strobes_are_the_bytes", PACK),
-        *("high_q       <= offset_i[3]", "high_q       <= 1'b0"),
+        *("next_q        <= offset_i[PlaceBits-1:3]", "next_q        <= '0"),
     ),
     Mutant(
         *("store_pack", "bytes are not rotated", "a_followed_is_there", PACK),

@@ -11,9 +11,9 @@
 //   gmem1 -> image_read: an image that an earlier pass of a program kept
 //
 // Reference   image_cu.hpp; registers: kernel.xml and image_cu_pkg.sv.
-// Interface   AXI4-Lite control with ap_ctrl_chain; two AXI4 masters of 128 bits, one for what is
-//             read, one for what is written and the workspace, of which only the channels in use
-//             exist. All addresses are 16-byte aligned, that of the workspace, if there is one, to
+// Interface   AXI4-Lite control with ap_ctrl_chain; two AXI4 masters, of which only the channels in
+//             use exist: 128 bits for what is read, WriteBytes for what is written and the
+//             workspace. All addresses are 16-byte aligned, the workspace's, if there is one, to
 //             128. A run takes its arguments when it starts, so that the host can already write
 //             those of the next; it begins after ap_continue. A run is one request or, with a ring,
 //             as many as the host puts there.
@@ -32,15 +32,16 @@ module image_cu
   import image_cu_pkg::*;
   import config_pkg::Programs;
   import config_pkg::Queue;
+  import config_pkg::WriteBytes;
 (
   input  logic         ap_clk,
   input  logic         ap_rst_n,
   output logic         interrupt,
 
   `AXI_CONTROL_PORTS(s_axi_control),
-  `AXI_READ_PORTS(m_axi_gmem0, 2),
-  `AXI_READ_PORTS(m_axi_gmem1, 2),
-  `AXI_WRITE_PORTS(m_axi_gmem1, 2)
+  `AXI_READ_PORTS(m_axi_gmem0, 2, 16),
+  `AXI_READ_PORTS(m_axi_gmem1, 2, WriteBytes),
+  `AXI_WRITE_PORTS(m_axi_gmem1, 2, WriteBytes)
 );
 
   localparam logic [28:0] TableWords = 29'd192;
@@ -61,8 +62,8 @@ module image_cu
   logic [Writers-1:0][63:0]  awaddr;
   logic [Writers-1:0][7:0]   awlen;
   logic [Writers-1:0]        awvalid, awready;
-  logic [Writers-1:0][127:0] wdata;
-  logic [Writers-1:0][15:0]  wstrb;
+  logic [Writers-1:0][8*WriteBytes-1:0] wdata;
+  logic [Writers-1:0][WriteBytes-1:0] wstrb;
   logic [Writers-1:0]        wlast, wvalid, wready, bvalid;
 
   logic           clk, rst_n;
@@ -105,6 +106,11 @@ module image_cu
   logic [WorkspaceReaders-1:0][63:0] workspace_araddr;
   logic [WorkspaceReaders-1:0][7:0]  workspace_arlen;
   logic [WorkspaceReaders-1:0]       workspace_arvalid, workspace_arready, workspace_rvalid;
+  logic [63:0]  shared_araddr;
+  logic [7:0]   shared_arlen;
+  logic         shared_arvalid, shared_arready;
+  logic [127:0] workspace_rdata;
+  logic         workspace_rlast, workspace_word_valid;
 
   axi_read_share #(.Readers(WorkspaceReaders)) u_workspace_read (
     .clk_i    (clk),
@@ -115,25 +121,47 @@ module image_cu
     .arready_o(workspace_arready),
     .rvalid_o (workspace_rvalid),
     .arid_o   (m_axi_gmem1_arid),
+    .araddr_o (shared_araddr),
+    .arlen_o  (shared_arlen),
+    .arvalid_o(shared_arvalid),
+    .arready_i(shared_arready),
+    .rid_i    (m_axi_gmem1_rid),
+    .rvalid_i (workspace_word_valid)
+  );
+
+  axi_read_upsize #(.Ids(WorkspaceReaders), .Bytes(WriteBytes)) u_workspace_upsize (
+    .clk_i    (clk),
+    .rst_ni   (rst_n),
+    .arid_i   (m_axi_gmem1_arid),
+    .araddr_i (shared_araddr),
+    .arlen_i  (shared_arlen),
+    .arvalid_i(shared_arvalid),
+    .arready_o(shared_arready),
+    .rdata_o  (workspace_rdata),
+    .rlast_o  (workspace_rlast),
+    .rvalid_o (workspace_word_valid),
     .araddr_o (m_axi_gmem1_araddr),
     .arlen_o  (m_axi_gmem1_arlen),
     .arvalid_o(m_axi_gmem1_arvalid),
     .arready_i(m_axi_gmem1_arready),
     .rid_i    (m_axi_gmem1_rid),
-    .rvalid_i (m_axi_gmem1_rvalid)
+    .rdata_i  (m_axi_gmem1_rdata),
+    .rlast_i  (m_axi_gmem1_rlast),
+    .rvalid_i (m_axi_gmem1_rvalid),
+    .rready_o (m_axi_gmem1_rready)
   );
 
-  assign m_axi_gmem1_arsize  = 3'd4;
+  assign m_axi_gmem1_arsize  = 3'($clog2(WriteBytes));
   assign m_axi_gmem1_arburst = 2'b01;
   assign m_axi_gmem1_arcache = AxiCache;
   assign m_axi_gmem1_arprot  = AxiProt;
-  assign m_axi_gmem1_rready  = 1'b1;
 
   cu_shell #(
     .Readers       (Readers),
     .Writers       (Writers),
     .ReadIdBits    (2),
     .WriteIdBits   (2),
+    .WriteBytes    (WriteBytes),
     .Events        ($bits(decode_events_t)),
     .ArgumentWords (ArgumentWords),
     .ArgumentOffset(ArgumentOffset),
@@ -402,8 +430,21 @@ module image_cu
     .rready_o    ()
   );
 
+  // What writers of 16-byte words send.
+  typedef struct packed {
+    logic [63:0]  awaddr;
+    logic [7:0]   awlen;
+    logic         awvalid;
+    logic [127:0] wdata;
+    logic [15:0]  wstrb;
+    logic         wlast;
+    logic         wvalid;
+  } write_t;
+
   // ---- Decode ----
   // Between units lie short FIFOs: source, scaled and window. A unit beyond `stage` is passed by.
+  write_t         by_decode;
+  logic           by_decode_awready, by_decode_wready;
   logic           decode_busy;
   logic [31:0]    workspace_needed;
   frame_t         decoded_frame, resized_frame, cropped_frame;
@@ -451,21 +492,44 @@ module image_cu
     .arlen_o       (workspace_arlen[CoefficientReader]),
     .arvalid_o     (workspace_arvalid[CoefficientReader]),
     .arready_i     (workspace_arready[CoefficientReader]),
-    .rdata_i       (m_axi_gmem1_rdata),
+    .rdata_i       (workspace_rdata),
     .rresp_i       (m_axi_gmem1_rresp),
-    .rlast_i       (m_axi_gmem1_rlast),
+    .rlast_i       (workspace_rlast),
     .rvalid_i      (workspace_rvalid[CoefficientReader]),
-    .awaddr_o      (awaddr[WorkspaceWriter]),
-    .awlen_o       (awlen[WorkspaceWriter]),
-    .awvalid_o     (awvalid[WorkspaceWriter]),
-    .awready_i     (awready[WorkspaceWriter]),
-    .wdata_o       (wdata[WorkspaceWriter]),
-    .wstrb_o       (wstrb[WorkspaceWriter]),
-    .wlast_o       (wlast[WorkspaceWriter]),
-    .wvalid_o      (wvalid[WorkspaceWriter]),
-    .wready_i      (wready[WorkspaceWriter]),
+    .awaddr_o      (by_decode.awaddr),
+    .awlen_o       (by_decode.awlen),
+    .awvalid_o     (by_decode.awvalid),
+    .awready_i     (by_decode_awready),
+    .wdata_o       (by_decode.wdata),
+    .wstrb_o       (by_decode.wstrb),
+    .wlast_o       (by_decode.wlast),
+    .wvalid_o      (by_decode.wvalid),
+    .wready_i      (by_decode_wready),
     .bresp_i       (m_axi_gmem1_bresp),
     .bvalid_i      (bvalid[WorkspaceWriter])
+  );
+
+  axi_write_upsize #(.Bytes(WriteBytes)) u_coefficient_upsize (
+    .clk_i    (clk),
+    .rst_ni   (rst_n),
+    .awaddr_i (by_decode.awaddr),
+    .awlen_i  (by_decode.awlen),
+    .awvalid_i(by_decode.awvalid),
+    .awready_o(by_decode_awready),
+    .wdata_i  (by_decode.wdata),
+    .wstrb_i  (by_decode.wstrb),
+    .wlast_i  (by_decode.wlast),
+    .wvalid_i (by_decode.wvalid),
+    .wready_o (by_decode_wready),
+    .awaddr_o (awaddr[WorkspaceWriter]),
+    .awlen_o  (awlen[WorkspaceWriter]),
+    .awvalid_o(awvalid[WorkspaceWriter]),
+    .awready_i(awready[WorkspaceWriter]),
+    .wdata_o  (wdata[WorkspaceWriter]),
+    .wstrb_o  (wstrb[WorkspaceWriter]),
+    .wlast_o  (wlast[WorkspaceWriter]),
+    .wvalid_o (wvalid[WorkspaceWriter]),
+    .wready_i (wready[WorkspaceWriter])
   );
 
   // ---- An image of an earlier pass ----
@@ -497,9 +561,9 @@ module image_cu
       .arlen_o      (workspace_arlen[CoefficientReader-1:0]),
       .arvalid_o    (workspace_arvalid[CoefficientReader-1:0]),
       .arready_i    (workspace_arready[CoefficientReader-1:0]),
-      .rdata_i      (m_axi_gmem1_rdata),
+      .rdata_i      (workspace_rdata),
       .rresp_i      (m_axi_gmem1_rresp),
-      .rlast_i      (m_axi_gmem1_rlast),
+      .rlast_i      (workspace_rlast),
       .rvalid_i     (workspace_rvalid[CoefficientReader-1:0])
     );
   end else begin : gen_no_image
@@ -986,17 +1050,20 @@ module image_cu
 
   // Of the two units that write results one is at rest.
   typedef struct packed {
-    logic [63:0]  awaddr;
-    logic [7:0]   awlen;
-    logic         awvalid;
-    logic [127:0] wdata;
-    logic [15:0]  wstrb;
-    logic         wlast;
-    logic         wvalid;
-  } write_t;
-  write_t by_tensor_write, by_store, tensor_write;
+    logic [63:0]             awaddr;
+    logic [7:0]              awlen;
+    logic                    awvalid;
+    logic [8*WriteBytes-1:0] wdata;
+    logic [WriteBytes-1:0]   wstrb;
+    logic                    wlast;
+    logic                    wvalid;
+  } wide_write_t;
+  wide_write_t by_tensor_write, by_store, tensor_write;
 
   if (Programs) begin : gen_words
+    write_t words;
+    logic   words_awready, words_wready;
+
     tensor_write u_words (
       .clk_i       (clk),
       .rst_ni      (rst_n),
@@ -1008,17 +1075,40 @@ module image_cu
       .word_i      (to_workspace ? keep_word : patches_word),
       .word_valid_i(to_workspace ? keep_word_valid : patches_word_valid),
       .word_ready_o(word_ready),
-      .awaddr_o    (by_tensor_write.awaddr),
-      .awlen_o     (by_tensor_write.awlen),
-      .awvalid_o   (by_tensor_write.awvalid),
-      .awready_i   (awready[TensorWriter] && by_words),
-      .wdata_o     (by_tensor_write.wdata),
-      .wstrb_o     (by_tensor_write.wstrb),
-      .wlast_o     (by_tensor_write.wlast),
-      .wvalid_o    (by_tensor_write.wvalid),
-      .wready_i    (wready[TensorWriter] && by_words),
+      .awaddr_o    (words.awaddr),
+      .awlen_o     (words.awlen),
+      .awvalid_o   (words.awvalid),
+      .awready_i   (words_awready),
+      .wdata_o     (words.wdata),
+      .wstrb_o     (words.wstrb),
+      .wlast_o     (words.wlast),
+      .wvalid_o    (words.wvalid),
+      .wready_i    (words_wready),
       .bresp_i     (m_axi_gmem1_bresp),
       .bvalid_i    (bvalid[TensorWriter] && by_words)
+    );
+
+    axi_write_upsize #(.Bytes(WriteBytes)) u_words_upsize (
+      .clk_i    (clk),
+      .rst_ni   (rst_n),
+      .awaddr_i (words.awaddr),
+      .awlen_i  (words.awlen),
+      .awvalid_i(words.awvalid),
+      .awready_o(words_awready),
+      .wdata_i  (words.wdata),
+      .wstrb_i  (words.wstrb),
+      .wlast_i  (words.wlast),
+      .wvalid_i (words.wvalid),
+      .wready_o (words_wready),
+      .awaddr_o (by_tensor_write.awaddr),
+      .awlen_o  (by_tensor_write.awlen),
+      .awvalid_o(by_tensor_write.awvalid),
+      .awready_i(awready[TensorWriter] && by_words),
+      .wdata_o  (by_tensor_write.wdata),
+      .wstrb_o  (by_tensor_write.wstrb),
+      .wlast_o  (by_tensor_write.wlast),
+      .wvalid_o (by_tensor_write.wvalid),
+      .wready_i (wready[TensorWriter] && by_words)
     );
   end else begin : gen_no_words
     assign words_idle      = 1'b1;
@@ -1037,7 +1127,7 @@ module image_cu
   logic [15:0] out_width, out_height;
   logic [63:0] bytes;
 
-  store u_store (
+  store #(.Bytes(WriteBytes)) u_store (
     .clk_i         (clk),
     .rst_ni        (rst_n),
     .start_i       (sink_start && to_store),

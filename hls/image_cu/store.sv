@@ -4,12 +4,12 @@
 //             bytes a sample.
 // Interface   `start_i` for a clock while `idle_o`, the settings stable until `idle_o` again; then
 //             one frame and, if its status is StatusOk, beats until `last`. After that `status_o`
-//             and the sizes stand until the next start. AXI4 writes of 128 bits; planes that do not
-//             begin or end with a word use write strobes, so exactly the output's bytes are
+//             and the sizes stand until the next start. AXI4 writes of words of Bytes; planes that
+//             do not begin or end with a word use write strobes, so exactly the output's bytes are
 //             written. `idle_o` comes after the last write response.
-// Throughput  two pixels a clock into the FIFOs, one word a clock out of them: three planes of
-//             float32 fill 1.5 words a clock, and 512 words a plane even that out over 18 rows of
-//             224 pixels.
+// Throughput  two pixels a clock into the FIFOs, one word a clock out of them. Three planes of
+//             float32 fill 24 bytes a clock: 0.75 of words of 32 bytes, or 1.5 of 16, and 8 KiB a
+//             plane even that out over 18 rows of 224 pixels.
 // Latency     a burst begins when BurstWords of a plane are there, or what the frame's end left.
 // Bad input   a frame with an error status, or beats that need more than `capacity_i` bytes:
 //             nothing is written, the samples are drained. An error in mid-frame: what came before
@@ -18,9 +18,10 @@
 module store
   import headrace_pkg::*;
 #(
-  parameter int unsigned BurstWords = 32,  // a power of two, at most 256: 4 KiB
+  parameter int unsigned Bytes      = 16,           // of a word, 16 or 32
+  parameter int unsigned BurstWords = 512 / Bytes,  // a power of two: at most 4 KiB
   // Words a plane waits in; a power of two, at least 2 BurstWords.
-  parameter int unsigned Depth      = 512
+  parameter int unsigned Depth      = 8192 / Bytes
 ) (
   input  logic         clk_i,
   input  logic         rst_ni,
@@ -52,8 +53,8 @@ module store
   output logic [1:0]   awburst_o,
   output logic         awvalid_o,
   input  logic         awready_i,
-  output logic [127:0] wdata_o,
-  output logic [15:0]  wstrb_o,
+  output logic [8*Bytes-1:0] wdata_o,
+  output logic [Bytes-1:0] wstrb_o,
   output logic         wlast_o,
   output logic         wvalid_o,
   input  logic         wready_i,
@@ -62,16 +63,17 @@ module store
   output logic         bready_o
 );
 
+  localparam int unsigned ByteBits  = $clog2(Bytes);
   localparam int unsigned BurstBits = $clog2(BurstWords);
   localparam int unsigned CountBits = $clog2(Depth) + 1;
-  // Words of a plane that may still be on the way to its FIFO when it is seen to be full: half a
-  // word from each of the five beats between the check and the FIFO, rounded up well.
+  // Words of a plane that may still be on the way to its FIFO when it is seen to be full: at most
+  // half a word from each of the five beats between the check and the FIFO, rounded up well.
   localparam int unsigned Margin = 8;
   localparam int unsigned OutstandingBits = 6;  // bursts that may wait for their response: 2^6 - 1
 
-  if (BurstWords != 1 << BurstBits || BurstWords > 256 ||
-      Depth < 2 * BurstWords) begin : gen_bad_parameters
-    $fatal(1, "%m: BurstWords must be a power of two, at most 256 and half of Depth");
+  if ((Bytes != 16 && Bytes != 32) || BurstWords != 1 << BurstBits ||
+      BurstWords * Bytes > 4096 || Depth < 2 * BurstWords) begin : gen_bad_parameters
+    $fatal(1, "%m: Bytes must be 16 or 32, BurstWords a power of two, up to half of Depth");
   end
 
   // ---- Sizes ----
@@ -184,22 +186,24 @@ module store
 
   // ---- Packing and one FIFO a plane ----
   logic [2:0]                push;            // a word enters a FIFO
-  logic [2:0][143:0]         pushed;          // {strobes, data}
+  logic [2:0][9*Bytes-1:0]   pushed;          // {strobes, data}
   logic [2:0]                fifo_valid, fifo_ready, roomy_q;
-  logic [2:0][143:0]         fifo_word;
+  logic [2:0][9*Bytes-1:0]   fifo_word;
   logic [2:0][CountBits-1:0] fifo_count;
 
   logic [2:0][31:0]          offset;  // of the planes' first bytes; exact where the output fits
+  logic [2:0][28:0]          first;   // these added to the address, in 16 bytes; [28]: carry
 
   for (genvar p = 0; p < 3; p++) begin : gen_plane
     assign offset[p] = p == 0 || !planar_i ? '0 : p == 1 ? plane_bytes_q[31:0]
                      : {plane_bytes_q[30:0], 1'b0};
+    assign first[p]  = {1'b0, address_i[31:4]} + {1'b0, offset[p][31:4]};
 
-    store_pack u_pack (
+    store_pack #(.Bytes(Bytes)) u_pack (
       .clk_i,
       .rst_ni,
       .begin_i (begin_planes),
-      .offset_i(offset[p][3:0]),
+      .offset_i(ByteBits'({first[p][0], offset[p][3:0]})),
       .data_i  (given_q[p]),
       .count_i (given_count_q[p]),
       .flush_i (flush),
@@ -207,7 +211,7 @@ module store
       .valid_o (push[p])
     );
 
-    block_fifo #(.Width(144), .Depth(Depth)) u_fifo (
+    block_fifo #(.Width(9 * Bytes), .Depth(Depth)) u_fifo (
       .clk_i,
       .rst_ni,
       .clear_i(1'b0),
@@ -233,7 +237,7 @@ module store
   // ---- Bursts: one plane is looked at in each round of two clocks, and has one if it is due ----
   // Addresses are counted in two parts, the upper a clock later, which a round's two clocks allow:
   // short carries.
-  logic [2:0][27:0]          next_q;     // word address of the plane's next burst
+  logic [2:0][31-ByteBits:0] next_q;     // word address of the plane's next burst
   logic [2:0][31:0]          upper_q;
   logic [2:0]                carry_q;    // from next_q, not yet in upper_q
   logic [2:0][CountBits-1:0] waiting_q;  // words in the FIFO that no burst has claimed yet
@@ -254,7 +258,7 @@ module store
   assign answer  = bvalid_i && bready_o;
   assign written = waiting_q == '0 && outstanding_q == '0 && !issue;
 
-  assign awsize_o  = 3'd4;
+  assign awsize_o  = 3'(ByteBits);
   assign awburst_o = 2'b01;
   assign bready_o  = 1'b1;
 
@@ -265,15 +269,15 @@ module store
       size_q <= size_q;
       due_q  <= due_q;
     end
-    if (issue) awaddr_o <= {upper_q[plane_q], next_q[plane_q], 4'b0};
+    if (issue) awaddr_o <= {upper_q[plane_q], next_q[plane_q], ByteBits'(0)};
     if (issue) awlen_o <= 8'(size_q - 1'b1);
     for (int unsigned p = 0; p < 3; p++) begin
       carry_q[p] <= 1'b0;
       upper_q[p] <= begin_planes ? address_i[63:32] : upper_q[p] + 32'(carry_q[p]);
       if (begin_planes) begin
-        {carry_q[p], next_q[p]} <= {1'b0, address_i[31:4]} + {1'b0, offset[p][31:4]};
+        {carry_q[p], next_q[p]} <= first[p][28:ByteBits-4];
       end else if (issue && plane_q == 2'(p)) begin
-        {carry_q[p], next_q[p]} <= {1'b0, next_q[p]} + 29'(size_q);
+        {carry_q[p], next_q[p]} <= {1'b0, next_q[p]} + (33 - ByteBits)'(size_q);
       end
     end
   end
@@ -314,7 +318,7 @@ module store
   logic [BurstBits:0] beat_q;  // words of the job that have left their FIFO
   logic               advance, last;
   logic               word_valid;
-  logic [143:0]       word;
+  logic [9*Bytes-1:0] word;
 
   stream_fifo #(.Width(2 + BurstBits + 1), .Depth(4)) u_jobs (
     .clk_i,
@@ -384,7 +388,7 @@ module store
   a_aw_holds: assert property (@(posedge clk_i) disable iff (!rst_ni)
       awvalid_o && !awready_i |=> awvalid_o && $stable(awaddr_o) && $stable(awlen_o));
   a_aw_within_4_kib: assert property (@(posedge clk_i) disable iff (!rst_ni)
-      awvalid_o |-> 13'(awaddr_o[11:4]) + 13'(awlen_o) < 13'd256);
+      awvalid_o |-> 13'(awaddr_o[11:ByteBits]) + 13'(awlen_o) < 13'(4096 / Bytes));
   a_w_holds: assert property (@(posedge clk_i) disable iff (!rst_ni)
       wvalid_o && !wready_i |=>
       wvalid_o && $stable(wdata_o) && $stable(wstrb_o) && $stable(wlast_o));

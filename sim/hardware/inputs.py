@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from headrace.batching.errors import UsageError
 from headrace.sim.hardware.dpu.audio import HOP, NEMO, MelPlan, mel_cu_cycles, norm_cycles
-from headrace.sim.hardware.dpu.image import BEAT, PIXELS, STORE_WORD, image_cu_cycles
+from headrace.sim.hardware.dpu.image import BEAT, PIXELS, WRITE_BYTES, image_cu_cycles
 from headrace.sim.hardware.dpu.jpeg import read_jpeg_work
 
 Values = NDArray[np.float64]
@@ -27,8 +27,9 @@ TYPICAL_PIXELS: Final = TYPICAL_SIZE[0] * TYPICAL_SIZE[1]
 TYPICAL_FILE_BYTES: Final = 110_000
 # The clocks of image_cu for an image of which only pixels and bytes are known. The units take PIXELS a clock of those
 # that the crop needs (resized to 256, cropped to 224: 329 rows of 336 columns of TYPICAL_PIXELS, in whole blocks and
-# MCUs), and write a word of the tensor in a clock. If it is slower, they take one Huffman symbol a clock; photos have
-# some 1.4 symbols a byte (long codes count twice). Headers and the way through the units are added. The estimate was
+# MCUs), and write BEAT pixels or WRITE_BYTES of the tensor in a clock. If it is slower, they take one Huffman symbol a
+# clock; photos have some 1.4 symbols a byte (long codes count twice). Headers and the way through the units are added.
+# The estimate was
 # compared with `image_cu_cycles` for eight photos of scikit-learn and scikit-image at 500x375, 4:2:0 and 4:4:4, quality
 # 60 to 98. It is 21 % off at most, where two limits are about equal, and 4 % too low on average. `image_of` returns the
 # clocks of a file.
@@ -36,7 +37,8 @@ NEEDED: Final = 329 * 336 / TYPICAL_PIXELS
 SYMBOLS_A_BYTE: Final = 1.4
 CLOCKS_PER_IMAGE: Final = 3000.0
 
-IMAGE_TENSOR_BYTES: Final = 3 * 224 * 224 * 4  # float32
+TENSOR_PIXEL_BYTES: Final = 3 * 4  # float32
+IMAGE_TENSOR_BYTES: Final = 224 * 224 * TENSOR_PIXEL_BYTES
 
 # LibriSpeech has 16-bit samples at 16 kHz, here in WAV files. NeMo has 80 mel bands each 10 ms.
 SAMPLE_RATE: Final = 16000
@@ -92,7 +94,8 @@ def decode_clocks(pixels: float, file_bytes: float) -> float:
 
 def estimated_clocks(pixels: Values, file_bytes: Values) -> Values:
     """Return the clocks of image_cu, from start to done, for images of which only pixels and bytes are known."""
-    units = np.maximum(NEEDED * pixels / PIXELS, IMAGE_TENSOR_BYTES / STORE_WORD)
+    out = IMAGE_TENSOR_BYTES / min(WRITE_BYTES, BEAT * TENSOR_PIXEL_BYTES)
+    units = np.maximum(NEEDED * pixels / PIXELS, out)
     return np.maximum(units, SYMBOLS_A_BYTE * file_bytes) + CLOCKS_PER_IMAGE
 
 

@@ -11,8 +11,16 @@ import pytest
 from headrace.batching import UsageError
 from headrace.bitstreams.build import build_hw_emu, build_sw_emu, describe
 from headrace.bitstreams.cache import build as build_cached
-from headrace.bitstreams.configurations import FULL, configuration, configuration_names, headers_of, package_of
+from headrace.bitstreams.configurations import (
+    FULL,
+    configuration,
+    configuration_names,
+    headers_of,
+    kernel_xml,
+    package_of,
+)
 from headrace.bitstreams.hw.folder import own_design, write_folder
+from headrace.bitstreams.kernel import parse_kernels
 from headrace.bitstreams.platforms import platform
 from headrace.bitstreams.sources import hls_folder, include_folders
 from headrace.bitstreams.verilate import needed_files, rtl_sources
@@ -49,6 +57,19 @@ def test_the_cpp_has_the_constants_of_the_rtl(name):
     constants = configuration(name).constants
     assert {each: constants[each] for each in values} == values
     assert set(values) >= {"max_width", "progressive", "samplings", "programs", "queue"}
+
+
+@pytest.mark.parametrize(("name", "bits"), [(FULL, 256), ("small", 128)])
+def test_the_port_that_image_cu_writes_has_the_width_of_the_configuration(name, bits):
+    (spec,) = parse_kernels(kernel_xml("image_cu", name))
+    assert {port.name: port.data_width for port in spec.ports if port.is_master} == {
+        "M_AXI_GMEM0": 128,
+        "M_AXI_GMEM1": bits,
+    }
+
+
+def test_kernel_xml_is_that_of_full():
+    assert kernel_xml("image_cu") == (hls_folder() / "image_cu" / "kernel.xml").read_bytes()
 
 
 @of_every_configuration

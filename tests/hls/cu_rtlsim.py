@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from rtlsim import COVERAGE_FOLDER, coverage_file
 from units import CENTRED, CuResult
 
-from headrace.bitstreams.configurations import FULL
+from headrace.bitstreams.configurations import FULL, kernel_xml
 from headrace.bitstreams.hw_emu.library import DRIVER, LIBRARY_FLAGS, driver_sources, kernel_objects
 from headrace.bitstreams.kernel import KernelSpec, parse_kernels
-from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.verilate import (
     COMPILE_FLAGS,
     VERILATE_FLAGS,
@@ -44,8 +43,8 @@ class RtlResult(CuResult):
 
 
 @cache
-def spec(kernel: str) -> KernelSpec:
-    return parse_kernels((hls_folder() / kernel / "kernel.xml").read_bytes())[0]
+def spec(kernel: str, configuration: str = FULL) -> KernelSpec:
+    return parse_kernels(kernel_xml(kernel, configuration))[0]
 
 
 @cache
@@ -67,7 +66,7 @@ def folder(kernel: str, *, coverage: bool, configuration: str = FULL) -> Path:
     """One model of the kernel, linked to a LIBRARY for hw_emu and, with the kernel's name, to a program for cocotb.
 
     They are kept by content in build/tests/, and compiled when the RTL below the kernel or the driver has changed."""
-    key = (coverage, VERILATE_FLAGS, COMPILE_FLAGS, LIBRARY_FLAGS, FLAGS, spec(kernel), VERSIONS)
+    key = (coverage, VERILATE_FLAGS, COMPILE_FLAGS, LIBRARY_FLAGS, FLAGS, spec(kernel, configuration), VERSIONS)
     digest = hashlib.sha256(repr(key).encode())
     files = sources(kernel, configuration)
     update(digest, [*files, *driver_sources(), *SOURCES])
@@ -75,7 +74,7 @@ def folder(kernel: str, *, coverage: bool, configuration: str = FULL) -> Path:
 
     def build(target: Path) -> None:
         objects = kernel_objects(
-            spec(kernel), files, [MAIN], includes=INCLUDES, coverage=coverage, verilate_flags=FLAGS
+            spec(kernel, configuration), files, [MAIN], includes=INCLUDES, coverage=coverage, verilate_flags=FLAGS
         )
         with objects as made, whole(target) as folder:
             link_program(folder / kernel, [made[file] for file in made if file != DRIVER])
@@ -107,25 +106,57 @@ def run(
     wave: Path | None = None,
 ) -> KernelRun:
     """One run, with the registers of outputs and counters. Each buffer, of whole words of 16 bytes, is all the memory
-    there is around it: any access beyond it is answered with an error, and so ends in BUS_ERROR.
+    there is around it: any access beyond it is answered with an error, and so ends in BUS_ERROR. Where words of its
+    port are wider, the rest of its first and last word is there and must stay.
 
     `behind`: how memory behaves; `stagger`: where in a page buffers begin; `high`: more bits of their addresses;
     `addresses` replaces some pointers."""
     base = {name: high + (number + 1) * BANK + stagger for number, name in enumerate(buffers)}
     if "workspace" in base:
         base["workspace"] = -(-base["workspace"] // 128) * 128
-    ranges = [MemoryRange(base[name], buffer.nbytes, buffer.ctypes.data) for name, buffer in buffers.items()]
     given = base | dict(scalars) | dict(addresses or {})
     index = {arg.name: arg for arg in spec(kernel).args}
+    width = {port.name: port.data_width // 8 for port in spec(kernel).ports}
+    rooms = [_Room(base[name], buffer, width[index[name].port]) for name, buffer in buffers.items()]
     outputs = list(spec(kernel).outputs.values())
-    return (model or shared_model(kernel)).run(
+    done = (model or shared_model(kernel)).run(
         register_writes(spec(kernel), {index[name].index: value for name, value in given.items()}),
-        ranges,
+        [room.range() for room in rooms],
         outputs + list(spec(kernel).counters.values()),
         memory=behind,
         max_cycles=max_cycles,
         wave=wave,
     )
+    for room in rooms:
+        room.fetch()
+    return done
+
+
+class _Room:
+    """A buffer with the rest of the words of its port around it."""
+
+    AROUND = 0x5A
+
+    def __init__(self, base: int, buffer: NDArray[np.uint8], word: int) -> None:
+        self._before, end = base % word, -(base + buffer.nbytes) % word
+        self._base, self._buffer = base - self._before, buffer
+        self._whole = buffer
+        if self._before or end:
+            self._whole = np.full(self._before + buffer.nbytes + end, self.AROUND, np.uint8)
+            self._inside()[:] = buffer
+
+    def range(self) -> MemoryRange:
+        return MemoryRange(self._base, self._whole.nbytes, self._whole.ctypes.data)
+
+    def fetch(self) -> None:
+        """Take over what the kernel wrote."""
+        if self._whole is not self._buffer:
+            self._buffer[:] = self._inside()
+            self._inside()[:] = self.AROUND
+            assert (self._whole == self.AROUND).all(), "the kernel wrote beside a buffer"
+
+    def _inside(self) -> NDArray[np.uint8]:
+        return self._whole[self._before : self._before + self._buffer.nbytes]
 
 
 def image_cu(

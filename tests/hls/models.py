@@ -47,8 +47,10 @@ RTL: dict[str, Path] = {
     for top, bench in {
         "axi_read": "rtl_axi.cpp",
         "axi_read_share": "rtl_axi_share.cpp",
+        "axi_read_upsize": "rtl_axi_read_upsize.cpp",
         "axi_write": "rtl_axi_write.cpp",
         "axi_write_share": "rtl_axi_write_share.cpp",
+        "axi_write_upsize": "rtl_axi_write_upsize.cpp",
         "crop": "rtl_units.cpp",
         "crop_window": "rtl_units.cpp",
         "decode": "rtl_decode.cpp",
@@ -68,6 +70,9 @@ RTL: dict[str, Path] = {
         "wav": "rtl_wav.cpp",
     }.items()
 }
+
+# Parameters with which tests also build a module, besides its usual ones.
+VARIANTS: dict[str, list[dict[str, int]]] = {"store": [{"Bytes": 32}]}
 
 # The configuration of the libraries and modules that are not built as `full`.
 CONFIGURATION = {"image_stream": "small", "small": "small"}

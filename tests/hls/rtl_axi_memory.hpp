@@ -22,15 +22,18 @@ Bench<Model>& lasting_bench() {
     return *bench;
 }
 
-/// Whole words, all of them on one page.
-inline bool lawful_burst(uint64_t address, unsigned beats, unsigned size, unsigned kind) {
-    const uint64_t last = address + beats * WORD_BYTES - 1;
-    return address % WORD_BYTES == 0 && address / PAGE_BYTES == last / PAGE_BYTES && size == 4 && kind == 1;
+/// Whole words of `bytes`, all of them on one page.
+inline bool lawful_burst(uint64_t address, unsigned beats, unsigned size, unsigned kind,
+                         uint64_t bytes = WORD_BYTES) {
+    const uint64_t last = address + beats * bytes - 1;
+    const bool whole = address % bytes == 0 && uint64_t{1} << size == bytes;
+    return whole && address / PAGE_BYTES == last / PAGE_BYTES && kind == 1;
 }
 
 /// `memory` lies at `base`. Writes beyond its `size` bytes end in SLVERR, responses come `latency` clocks after the last
-/// word. Words may come before their address.
+/// word. Words may come before their address. Their size is that of the model's `wdata_o`.
 class WriteMemory {
+    static constexpr uint64_t MAX_WORD_BYTES = 32;
     struct Burst {
         uint64_t address;
         unsigned beats;
@@ -39,8 +42,8 @@ class WriteMemory {
     };
     struct Word {
         bool last;
-        uint16_t strobe;
-        std::array<uint8_t, WORD_BYTES> data;
+        uint32_t strobe;
+        std::array<uint8_t, MAX_WORD_BYTES> data;
     };
 
     uint8_t* memory;
@@ -69,15 +72,16 @@ public:
     /// What is handed over in it. False: against the rules.
     template <class Model>
     bool take(const Model& m, uint64_t clock) {
+        constexpr uint64_t bytes = sizeof m.wdata_o;
         if (m.awvalid_o && m.awready_i) {
             const unsigned beats = m.awlen_o + 1;
-            if (!lawful_burst(m.awaddr_o, beats, m.awsize_o, m.awburst_o)) return false;
+            if (!lawful_burst(m.awaddr_o, beats, m.awsize_o, m.awburst_o, bytes)) return false;
             addressed.push_back({m.awaddr_o, beats});
             most_waiting = std::max(most_waiting, ++bursts - answered);
         }
         if (m.wvalid_o && m.wready_i) {
-            Word word{static_cast<bool>(m.wlast_o), static_cast<uint16_t>(m.wstrb_o), {}};
-            for (int i = 0; i < 4; i++) {
+            Word word{static_cast<bool>(m.wlast_o), m.wstrb_o, {}};
+            for (unsigned i = 0; i < bytes / 4; i++) {
                 const uint32_t part = m.wdata_o[i];
                 std::memcpy(word.data.data() + 4 * i, &part, 4);
             }
@@ -85,7 +89,7 @@ public:
         }
         for (; !words.empty() && !addressed.empty(); words.pop_front()) {
             if (words.front().last != (addressed.front().beats == 1)) return false;
-            write(words.front(), clock);
+            write(words.front(), bytes, clock);
         }
         if (m.bvalid_i && m.bready_o) {
             answers.pop_front();
@@ -102,15 +106,15 @@ public:
     }
 
 private:
-    void write(const Word& word, uint64_t clock) {
+    void write(const Word& word, uint64_t bytes, uint64_t clock) {
         Burst& burst = addressed.front();
-        for (unsigned i = 0; i < WORD_BYTES; i++) {
+        for (unsigned i = 0; i < bytes; i++) {
             const uint64_t at = burst.address + i;
             if (!(word.strobe >> i & 1)) continue;
             if (at < base || at >= base + size) burst.bad = true;
             else memory[at - base] = word.data[i];
         }
-        burst.address += WORD_BYTES;
+        burst.address += bytes;
         if (--burst.beats != 0) return;
         burst.due = clock + 1 + latency;
         answers.push_back(burst);

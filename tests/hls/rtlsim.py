@@ -9,8 +9,9 @@ import ctypes
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from builds import BUILD, built
 from includes import update, with_includes
@@ -28,6 +29,8 @@ from headrace.bitstreams.verilate import (
 )
 
 HERE = Path(__file__).parent
+NONE: Mapping[str, int] = MappingProxyType({})
+OWN_SYMBOLS = ("-fno-gnu-unique",)  # a process that loads two models of a module has two benches
 COVERAGE_FOLDER = os.environ.get("HEADRACE_RTL_COVERAGE")
 
 
@@ -37,9 +40,10 @@ def coverage_file(name: str) -> Path:
     return Path(COVERAGE_FOLDER) / f"{name}-{os.getpid()}.dat"
 
 
-def load(top: str, **constants: int) -> ctypes.CDLL:
-    """The shared library of module `top` with its bench in models.RTL, built with other constants of config_pkg."""
-    library = ctypes.CDLL(str(model(top, **constants)))
+def load(top: str, parameters: Mapping[str, int] = NONE, **constants: int) -> ctypes.CDLL:
+    """The shared library of module `top` with its bench in models.RTL, built with `parameters` of the module and with
+    other constants of config_pkg."""
+    library = ctypes.CDLL(str(model(top, parameters, **constants)))
     if COVERAGE_FOLDER:
         atexit.register(library.write_coverage, os.fsencode(coverage_file(top)))
     return library
@@ -59,21 +63,31 @@ def configured(sources: Sequence[Path], constants: dict[str, int]) -> list[Path]
     return [other if file == package else file for file in sources]
 
 
-def model(top: str, **constants: int) -> Path:
+def model(top: str, parameters: Mapping[str, int] = NONE, **constants: int) -> Path:
     """Compiled when the RTL at or below `top`, its bench or what that includes has changed."""
     coverage = COVERAGE_FOLDER is not None
     sources = needed_files(top, rtl_sources(configuration=CONFIGURATION.get(top, FULL)))
     if constants:
         sources = configured(sources, constants)
     drivers = [RTL[top], *([HERE / "coverage.cpp"] if coverage else [])]
-    key = (top, coverage, VERILATE_FLAGS, COMPILE_FLAGS, verilator_version())
+    flags = [f"-G{name}={value}" for name, value in parameters.items()]
+    key = (top, coverage, VERILATE_FLAGS, flags, COMPILE_FLAGS, verilator_version())
     digest = hashlib.sha256(repr(key).encode())
     update(digest, [*sources, *with_includes(drivers, include_folders())])
-    stem = "_".join([f"libV{top}", *(f"{name}{value}" for name, value in constants.items())])
+    stem = "_".join([f"libV{top}", *(f"{name}{value}" for name, value in {**parameters, **constants}.items())])
     stem += "_coverage" if coverage else ""
     return built(
         stem,
         digest.hexdigest(),
         ".so",
-        lambda target: verilate(top, sources, drivers, target, includes=include_folders(), coverage=coverage),
+        lambda target: verilate(
+            top,
+            sources,
+            drivers,
+            target,
+            includes=include_folders(),
+            coverage=coverage,
+            compile_flags=OWN_SYMBOLS if parameters else (),
+            verilate_flags=flags,
+        ),
     )

@@ -3,7 +3,6 @@
 The fast selection has each sampling, quality, table and header at least once; the slow one crosses photos, samplings
 and qualities. Goals and models are about clocks, which do not depend on the machine."""
 
-import re
 from dataclasses import replace
 from functools import cache
 
@@ -17,12 +16,12 @@ from scan_script import MIXED, Scan, libjpeg_script, photo_image, random_script,
 from test_image_cu import PHOTOS as DEMO_PHOTOS
 
 from headrace.batching import UsageError
-from headrace.bitstreams.sources import hls_folder
+from headrace.bitstreams.configurations import FULL, configuration
 from headrace.host.demo.inputs.images import bundled_images
 from headrace.host.dpu.units.status import Status
 from headrace.host.xrt.hw_emu import MemoryModel
 from headrace.sim.hardware.dpu.headers import header_cycles
-from headrace.sim.hardware.dpu.image import BLOCK, PIXELS, decode_cycles, image_cu_cycles
+from headrace.sim.hardware.dpu.image import BEAT, BLOCK, PIXELS, WRITE_BYTES, decode_cycles, image_cu_cycles
 from headrace.sim.hardware.dpu.jpeg import SOF0, SOF2, JpegWork, read_jpeg_work
 from headrace.sim.hardware.dpu.jpeg_scans import STEP_SYMBOL
 
@@ -112,9 +111,9 @@ def check_cu(
     return done.counters
 
 
-def test_the_model_has_the_pixels_of_the_build():
-    (pixels,) = re.findall(r"Pixels\s*=\s*(\d+);", (hls_folder() / "rtl" / "config_pkg.sv").read_text())
-    assert int(pixels) == PIXELS
+def test_the_model_has_the_widths_of_the_build():
+    constants = configuration(FULL).constants
+    assert (constants["pixels"], constants["write_bytes"]) == (PIXELS, WRITE_BYTES)
 
 
 SMALL_OUTPUT = {"short": 64, "crop": 56}  # where only the file matters: a tensor of 224x224 takes as long as its file
@@ -504,9 +503,9 @@ def test_the_models_know_of_damaged_files_which_of_them_are_taken(count, seed):
 # ---- Goals: whole CU, memory that answers after 120 clocks, photos at 500x375 ----
 
 # Clocks, at most: some 3 % more than the slowest photo takes, and than the twelve take on average.
-PER_PIXEL = {("4:2:0", 75): 0.335, ("4:2:0", 90): 0.51, ("4:4:4", 90): 0.65, ("4:2:2", 90): 0.545, ("gray", 95): 0.63}
-MEAN = {("4:2:0", 75): 0.263, ("4:2:0", 90): 0.37, ("4:4:4", 90): 0.47, ("4:2:2", 90): 0.4, ("gray", 95): 0.415}
-TENSOR_WORDS = 3 * 224 * 224 * 4 // 16
+PER_PIXEL = {("4:2:0", 75): 0.255, ("4:2:0", 90): 0.51, ("4:4:4", 90): 0.65, ("4:2:2", 90): 0.545, ("gray", 95): 0.63}
+MEAN = {("4:2:0", 75): 0.2, ("4:2:0", 90): 0.37, ("4:4:4", 90): 0.47, ("4:2:2", 90): 0.4, ("gray", 95): 0.415}
+TENSOR_CLOCKS = max(3 * 224 * 224 * 4 // WRITE_BYTES, 224 * 224 // BEAT)
 INT8 = 2
 
 
@@ -519,11 +518,11 @@ INT8 = 2
         for sampling, quality in PER_PIXEL
     ],
 )
-def test_a_photo_takes_little_more_than_its_symbols_blocks_or_words(name, sampling, quality):
+def test_a_photo_takes_little_more_than_its_symbols_blocks_or_tensor(name, sampling, quality):
     jpeg = encode(photo(name), quality, sampling)
     counters = check_cu(jpeg)
     blocks = BLOCK * len(read_jpeg_work(jpeg).symbols)
-    assert counters["cycles"] <= 1.10 * max(counters["symbols"], blocks, TENSOR_WORDS) + 3000
+    assert counters["cycles"] <= 1.10 * max(counters["symbols"], blocks, TENSOR_CLOCKS) + 3000
     assert counters["cycles"] <= PER_PIXEL[sampling, quality] * WIDTH * HEIGHT
     # The tensor's first word may wait a clock for its turn at the port.
     assert counters["wait_write"] <= 1

@@ -11,6 +11,7 @@ from headrace.host.dpu.units.status import Status
 
 BASE = 0x3_FFFF_F000  # the upper half of the address changes within the memory
 SIZE = 1 << 20
+UNIT = {"word_bytes": 16}
 WIDTHS = {"float32": 2, "float16": 1, "int8": 0}  # log2 of the bytes
 
 
@@ -40,8 +41,15 @@ class Outcome(ctypes.Structure):
 
 
 @cache
-def library() -> ctypes.CDLL:
-    return rtlsim.load("store")
+def library(word_bytes: int) -> ctypes.CDLL:
+    return rtlsim.load("store", {"Bytes": word_bytes} if word_bytes != 16 else {})
+
+
+@pytest.fixture(params=(16, 32), ids=lambda word: f"words of {word}", autouse=True)
+def word_bytes(request, monkeypatch) -> int:
+    """Bytes of a word of the unit that `store` runs."""
+    monkeypatch.setitem(UNIT, "word_bytes", request.param)
+    return request.param
 
 
 def store(
@@ -83,7 +91,7 @@ def store(
         eager,
     )
     outcome = Outcome()
-    fault = library().rtl_store(
+    fault = library(UNIT["word_bytes"]).rtl_store(
         ctypes.byref(settings),
         samples.ctypes.data_as(ctypes.c_void_p),
         memory.ctypes.data_as(ctypes.c_void_p),
@@ -146,12 +154,12 @@ def test_random_frames_and_memories_leave_nothing_behind(dtype):
 
 
 @pytest.mark.parametrize("latency", [100, 200])
-def test_a_cropped_row_is_taken_at_two_pixels_a_clock(latency):
+def test_a_cropped_row_is_taken_at_two_pixels_a_clock(latency, word_bytes):
     """18 rows of 224 float32 pixels without a pause: what the FIFOs are sized for, as the crop gives them in bursts."""
     samples = noise(18, 224)
     outcome = check(samples, True, 2, latency=latency, eager=True)
     assert outcome.taken_by <= 18 * 112 + 20
-    assert outcome.cycles <= 3 * 18 * 224 // 4 + 400 + latency
+    assert outcome.cycles <= clocks_for(18, word_bytes) + 400 + latency
 
 
 @pytest.mark.parametrize(("planar", "shift"), [(True, 1), (True, 0), (False, 0)])
@@ -160,9 +168,14 @@ def test_narrower_samples_are_always_taken_at_two_pixels_a_clock(planar, shift):
     assert outcome.taken_by <= 200 * 112 + 20
 
 
-def test_memory_gets_a_word_a_clock_when_the_samples_ask_for_more():
+def clocks_for(rows: int, word_bytes: int) -> int:
+    """Clocks for rows of 224 pixels of three float32: two pixels a clock in, a word a clock out."""
+    return max(rows * 224 // 2, 3 * 4 * rows * 224 // word_bytes)
+
+
+def test_memory_gets_a_word_a_clock_when_the_samples_ask_for_more(word_bytes):
     outcome = check(noise(224, 224), True, 2, latency=150, eager=True)
-    assert outcome.cycles <= 3 * 224 * 224 // 4 * 1.03 + 400
+    assert outcome.cycles <= clocks_for(224, word_bytes) * 1.03 + 400
 
 
 def test_no_more_bursts_wait_for_their_response_than_can_be_counted():

@@ -25,8 +25,8 @@
   output logic         port``_rvalid, \
   input  logic         port``_rready
 
-// The channels of an AXI4 master of 128 bits that reads, with ids of so many bits.
-`define AXI_READ_PORTS(port, id_bits) \
+// The channels of an AXI4 master that reads, with ids of so many bits and words of so many bytes.
+`define AXI_READ_PORTS(port, id_bits, bytes) \
   output logic [id_bits-1:0] port``_arid, \
   output logic [63:0]  port``_araddr, \
   output logic [7:0]   port``_arlen, \
@@ -37,14 +37,14 @@
   output logic         port``_arvalid, \
   input  logic         port``_arready, \
   input  logic [id_bits-1:0] port``_rid, \
-  input  logic [127:0] port``_rdata, \
+  input  logic [8*bytes-1:0] port``_rdata, \
   input  logic [1:0]   port``_rresp, \
   input  logic         port``_rlast, \
   input  logic         port``_rvalid, \
   output logic         port``_rready
 
 // And of one that writes.
-`define AXI_WRITE_PORTS(port, id_bits) \
+`define AXI_WRITE_PORTS(port, id_bits, bytes) \
   output logic [id_bits-1:0] port``_awid, \
   output logic [63:0]  port``_awaddr, \
   output logic [7:0]   port``_awlen, \
@@ -54,8 +54,8 @@
   output logic [2:0]   port``_awprot, \
   output logic         port``_awvalid, \
   input  logic         port``_awready, \
-  output logic [127:0] port``_wdata, \
-  output logic [15:0]  port``_wstrb, \
+  output logic [8*bytes-1:0] port``_wdata, \
+  output logic [bytes-1:0] port``_wstrb, \
   output logic         port``_wlast, \
   output logic         port``_wvalid, \
   input  logic         port``_wready, \

@@ -15,6 +15,7 @@
 // Bad input   a response that comes while none is owed reaches no writer.
 module axi_write_share #(
   parameter  int unsigned Writers = 3,
+  parameter  int unsigned Bytes = 16,  // of a word
   // A memory that was not reset does not pause for so long, 3.4 us at 300 MHz, in the middle of its
   // answers.
   parameter  int unsigned QuietClocks = 1024,
@@ -27,8 +28,8 @@ module axi_write_share #(
   input  logic [Writers-1:0][7:0]   awlen_i,
   input  logic [Writers-1:0]        awvalid_i,
   output logic [Writers-1:0]        awready_o,
-  input  logic [Writers-1:0][127:0] wdata_i,
-  input  logic [Writers-1:0][15:0]  wstrb_i,
+  input  logic [Writers-1:0][8*Bytes-1:0] wdata_i,
+  input  logic [Writers-1:0][Bytes-1:0] wstrb_i,
   input  logic [Writers-1:0]        wlast_i,
   input  logic [Writers-1:0]        wvalid_i,
   output logic [Writers-1:0]        wready_o,
@@ -39,8 +40,8 @@ module axi_write_share #(
   output logic [7:0]                awlen_o,
   output logic                      awvalid_o,
   input  logic                      awready_i,
-  output logic [127:0]              wdata_o,
-  output logic [15:0]               wstrb_o,
+  output logic [8*Bytes-1:0]        wdata_o,
+  output logic [Bytes-1:0]          wstrb_o,
   output logic                      wlast_o,
   output logic                      wvalid_o,
   input  logic                      wready_i,

@@ -24,6 +24,7 @@ module cu_shell
   parameter int unsigned Writers = 1,  // besides that of the record; the first writes the output
   parameter int unsigned ReadIdBits  = 1,
   parameter int unsigned WriteIdBits = 1,
+  parameter int unsigned WriteBytes = 16,  // of a word of gmem1, 16 or 32
   parameter int unsigned Events = 1,
   parameter int unsigned ArgumentWords = 1,
   parameter logic [ArgumentWords-1:0][11:0] ArgumentOffset = 12'h010,
@@ -35,8 +36,8 @@ module cu_shell
   input  logic                      ap_rst_n,
   output logic                      interrupt,
   `AXI_CONTROL_PORTS(s_axi_control),
-  `AXI_READ_PORTS(m_axi_gmem0, ReadIdBits),
-  `AXI_WRITE_PORTS(m_axi_gmem1, WriteIdBits),
+  `AXI_READ_PORTS(m_axi_gmem0, ReadIdBits, 16),
+  `AXI_WRITE_PORTS(m_axi_gmem1, WriteIdBits, WriteBytes),
 
   output logic                      rst_no,          // the reset registered once for all
 
@@ -80,8 +81,8 @@ module cu_shell
   input  logic [Writers-1:0][7:0]   awlen_i,
   input  logic [Writers-1:0]        awvalid_i,
   output logic [Writers-1:0]        awready_o,
-  input  logic [Writers-1:0][127:0] wdata_i,
-  input  logic [Writers-1:0][15:0]  wstrb_i,
+  input  logic [Writers-1:0][8*WriteBytes-1:0] wdata_i,
+  input  logic [Writers-1:0][WriteBytes-1:0] wstrb_i,
   input  logic [Writers-1:0]        wlast_i,
   input  logic [Writers-1:0]        wvalid_i,
   output logic [Writers-1:0]        wready_o,
@@ -134,8 +135,8 @@ module cu_shell
   logic [AllWriters-1:0][63:0]  awaddr;
   logic [AllWriters-1:0][7:0]   awlen;
   logic [AllWriters-1:0]        awvalid, awready;
-  logic [AllWriters-1:0][127:0] wdata;
-  logic [AllWriters-1:0][15:0]  wstrb;
+  logic [AllWriters-1:0][8*WriteBytes-1:0] wdata;
+  logic [AllWriters-1:0][WriteBytes-1:0] wstrb;
   logic [AllWriters-1:0]        wlast, wvalid, wready, bvalid;
 
   for (genvar i = 0; i < Writers; i++) begin : gen_writer
@@ -152,13 +153,13 @@ module cu_shell
     assign bvalid_o[i]    = bvalid[Place];
   end
 
-  assign m_axi_gmem1_awsize  = 3'd4;
+  assign m_axi_gmem1_awsize  = 3'($clog2(WriteBytes));
   assign m_axi_gmem1_awburst = 2'b01;
   assign m_axi_gmem1_awcache = AxiCache;
   assign m_axi_gmem1_awprot  = AxiProt;
   assign m_axi_gmem1_bready  = 1'b1;
 
-  axi_write_share #(.Writers(AllWriters)) u_writes (
+  axi_write_share #(.Writers(AllWriters), .Bytes(WriteBytes)) u_writes (
     .clk_i    (clk),
     .rst_ni   (rst_n),
     .awaddr_i (awaddr),
@@ -264,6 +265,12 @@ module cu_shell
     .arguments_o, .outputs_i, .counters_i
   );
 
+  logic [63:0]  record_awaddr;
+  logic [7:0]   record_awlen;
+  logic [127:0] record_wdata;
+  logic [15:0]  record_wstrb;
+  logic         record_awvalid, record_awready, record_wlast, record_wvalid, record_wready;
+
   record_write u_record (
     .clk_i      (clk),
     .rst_ni     (rst_n),
@@ -273,20 +280,43 @@ module cu_shell
     .record_i,
     .idle_o     (record_idle_o),
     .bus_error_o(record_error_o),
-    .awaddr_o   (awaddr[RecordWriter]),
-    .awlen_o    (awlen[RecordWriter]),
+    .awaddr_o   (record_awaddr),
+    .awlen_o    (record_awlen),
     .awsize_o   (),
     .awburst_o  (),
-    .awvalid_o  (awvalid[RecordWriter]),
-    .awready_i  (awready[RecordWriter]),
-    .wdata_o    (wdata[RecordWriter]),
-    .wstrb_o    (wstrb[RecordWriter]),
-    .wlast_o    (wlast[RecordWriter]),
-    .wvalid_o   (wvalid[RecordWriter]),
-    .wready_i   (wready[RecordWriter]),
+    .awvalid_o  (record_awvalid),
+    .awready_i  (record_awready),
+    .wdata_o    (record_wdata),
+    .wstrb_o    (record_wstrb),
+    .wlast_o    (record_wlast),
+    .wvalid_o   (record_wvalid),
+    .wready_i   (record_wready),
     .bresp_i    (m_axi_gmem1_bresp),
     .bvalid_i   (bvalid[RecordWriter]),
     .bready_o   ()
+  );
+
+  axi_write_upsize #(.Bytes(WriteBytes)) u_record_upsize (
+    .clk_i    (clk),
+    .rst_ni   (rst_n),
+    .awaddr_i (record_awaddr),
+    .awlen_i  (record_awlen),
+    .awvalid_i(record_awvalid),
+    .awready_o(record_awready),
+    .wdata_i  (record_wdata),
+    .wstrb_i  (record_wstrb),
+    .wlast_i  (record_wlast),
+    .wvalid_i (record_wvalid),
+    .wready_o (record_wready),
+    .awaddr_o (awaddr[RecordWriter]),
+    .awlen_o  (awlen[RecordWriter]),
+    .awvalid_o(awvalid[RecordWriter]),
+    .awready_i(awready[RecordWriter]),
+    .wdata_o  (wdata[RecordWriter]),
+    .wstrb_o  (wstrb[RecordWriter]),
+    .wlast_o  (wlast[RecordWriter]),
+    .wvalid_o (wvalid[RecordWriter]),
+    .wready_i (wready[RecordWriter])
   );
 
   cu_counters #(.Events(Events)) u_counters (

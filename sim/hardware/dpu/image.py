@@ -483,30 +483,32 @@ FIFO: Final = 1  # frame_fifo.sv
 TO_CROPPED: Final = 3  # crop.sv: the last beat, which waits for the end of the input
 TO_NORMALIZED: Final = 2
 # store.sv
-STORE_WORDS: Final = 512 - 8  # the words of a plane, less those on their way
-STORE_WORD: Final = 16  # bytes
-BURST_WORDS: Final = 32
+WRITE_BYTES: Final = 32  # config_pkg.sv: bytes of a word of memory
+STORE_BYTES: Final = 8192  # of a plane
+ON_THE_WAY: Final = 8  # words of a plane that may still come when it is seen to be full
+BURST_BYTES: Final = 512
 TO_STORED: Final = 12  # from the last pixels to the first word of the bursts that they complete
 # store.sv, image_cu.sv, record_write.sv: from the tensor's last word to the end, in addition to twice memory's latency
 TO_DONE: Final = 7
 
 
 class Store:
-    """Rows of the window on their way into the FIFOs, and words of 16 bytes, one a clock, out of them.
+    """Rows of the window on their way into the FIFOs, and words of `word` bytes, one a clock, out of them.
 
-    A plane's words leave in bursts that end where memory has a multiple of BURST_WORDS, each when all its words are
+    A plane's words leave in bursts that end where memory has a multiple of BURST_BYTES, each when all its words are
     there."""
 
-    def __init__(self, row_bytes: int, rows: int, planes: int, ready: int) -> None:
-        self._row_words = row_bytes / STORE_WORD / planes
-        self._places = STORE_WORDS * planes
+    def __init__(self, row_bytes: int, rows: int, planes: int, ready: int, word: int = WRITE_BYTES) -> None:
+        self._burst = BURST_BYTES // word  # words
+        self._row_words = row_bytes / word / planes
+        self._places = (STORE_BYTES // word - ON_THE_WAY) * planes
         self._ready = ready
         self._written = 0.0  # the clock of the last word
         self._came = 0.0  # words of a plane
-        starts = [-(-row_bytes * rows * plane // planes // STORE_WORD) for plane in range(planes + 1)]
+        starts = [-(-row_bytes * rows * plane // planes // word) for plane in range(planes + 1)]
         self._left = starts[-1]  # words of no burst yet
         # Each plane's next burst: the words of the plane with its last one, and its own.
-        self._bursts = [(BURST_WORDS - start % BURST_WORDS,) * 2 for start in starts[:-1]]
+        self._bursts = [(self._burst - start % self._burst,) * 2 for start in starts[:-1]]
 
     def row(self, begun: int, end: int) -> int:
         """Take a row and return the clock of its last beat, as a Window. Nothing is taken before the clock `ready`."""
@@ -518,7 +520,7 @@ class Store:
         for plane, (last, words) in enumerate(self._bursts):
             while last <= self._came:
                 complete.append((last, words))
-                last, words = last + BURST_WORDS, BURST_WORDS
+                last, words = last + self._burst, self._burst
             self._bursts[plane] = last, words
             kept += self._came - last + words
         for last, words in sorted(complete):
@@ -560,15 +562,16 @@ def image_cu_cycles(
     element_bytes: int = 4,
     latency: int = 120,
     pixels: int = PIXELS,
+    write_bytes: int = WRITE_BYTES,
 ) -> int:
     """Return the clocks from start to done of a run of the image CU, for a window in the middle and buffers at whole
     pages.
 
-    The arguments from `stage` to `element_bytes` are those of the image CU (docs/reference/registers.md). `pixels` is
-    that of the build: pixels a clock from render into resize. `latency` has
-    the clocks from an address to its first word, and from the last word of a write to its confirmation. The words under
-    way hide up to some 400 of them; a word a clock follows. The model is not meant for runs of less than 2,000 clocks:
-    the turns of the store unit and of the tables are known to some 30 clocks only."""
+    The arguments from `stage` to `element_bytes` are those of the image CU (docs/reference/registers.md). `pixels`
+    and `write_bytes` are those of the build: pixels a clock from render into resize, bytes a clock into memory.
+    `latency` has the clocks from an address to its first word, and from the last word of a write to its confirmation.
+    The words under way hide up to some 400 of them; a word a clock follows. The model is not meant for runs of less
+    than 2,000 clocks: the turns of the store unit and of the tables are known to some 30 clocks only."""
     size = width, height = work.width, work.height
     if stage >= 1:
         shorter = min(size)
@@ -590,7 +593,8 @@ def image_cu_cycles(
     known = _window_cycles(size, (width, height), taps) if stage >= 1 else 0
     tables = tables_loaded(latency) if stage == 3 else 0
     planes = 3 if stage == 3 else 1
-    store = Store(3 * window_width * (element_bytes if stage == 3 else 1), window_height, planes, tables)
+    row_bytes = 3 * window_width * (element_bytes if stage == 3 else 1)
+    store = Store(row_bytes, window_height, planes, tables, write_bytes)
     resize: list[_Resize] = []
 
     def begin(frame: int) -> Send:

@@ -19,7 +19,6 @@ from typing import Final, Protocol
 
 from headrace.sim.hardware.dpu.image import (
     FIFO,
-    STORE_WORD,
     TO_DONE,
     TO_FIRST_BYTE,
     TO_NEXT_BURST,
@@ -65,6 +64,7 @@ TO_ROOM: Final = 2  # patches_read.sv, patches_band.sv: from the last read of a 
 # patches.sv: StFlush and StPack, and tensor_write.sv: the last burst
 TO_LAST_WORD: Final = 24
 FILL_CLOCKS: Final = 2  # patches.sv: 16 bytes of zeros every other clock
+TENSOR_WORD: Final = 16  # bytes, of patches.sv, image_keep.sv and tensor_write.sv
 TENSOR_BURST_WORDS: Final = 32  # tensor_write.sv, which knows the last burst only when all words are there
 
 
@@ -168,10 +168,10 @@ class _Bands:
         words = -(-side // WORD_PIXELS) * across * height * merge
         rows = across * merge * height * (1 if layout.channels_last else 3 * layout.frames)
         values = 3 * width * height * merge * layout.frames * layout.value_bytes
-        self._read = max(rows * layout.row_reads(), -(-values // STORE_WORD))
+        self._read = max(rows * layout.row_reads(), -(-values // TENSOR_WORD))
         self._places = 2 if words <= BAND_WORDS // 2 else 1
         self._rows = height * merge
-        self._fill = -(-layout.fill_bytes // STORE_WORD) * FILL_CLOCKS
+        self._fill = -(-layout.fill_bytes // TENSOR_WORD) * FILL_CLOCKS
         self._ready = ready
         self._row = 0
         self._done: list[int] = []  # the clock of the last read of each band
@@ -198,7 +198,7 @@ def _sink(each: ScalerPass, tables: int) -> _Sink:
         case Planes(value_bytes):
             return Store(3 * width * value_bytes, height, 3, tables)
         case Workspace():
-            return Store(4 * width, height, 1, 0)
+            return Store(4 * width, height, 1, 0, TENSOR_WORD)
 
 
 def list_cycles(words: int, latency: int) -> int:
