@@ -44,8 +44,12 @@ VERILATE_FLAGS = (
 VERILATE_FLAGS += tuple(
     f"-Wno-{name}" for name in ("UNUSEDPARAM", "UNUSEDSIGNAL", "PINCONNECTEMPTY", "WIDTHEXPAND", "SYMRSVDWORD")
 )
-# Registers begin as zeros, so that their reset does not count as a toggle.
-COVERAGE_FLAGS = ("--coverage-line", "--coverage-toggle", "--x-assign", "0", "--x-initial", "0")
+# What a model counts. `covers`: how often each cover property held. `all`: also lines and toggles; registers begin as
+# zeros, so that their reset does not count as a toggle.
+COVERAGES = {
+    "covers": ("--coverage-user",),
+    "all": ("--coverage-user", "--coverage-line", "--coverage-toggle", "--x-assign", "0", "--x-initial", "0"),
+}
 # Formats of traces, with what each needs: flags of Verilator and its file of C++. SAIF has no waveform: it counts how
 # often each bit toggled, also of signals that VCD leaves out because they are wide.
 TRACES = {
@@ -128,14 +132,14 @@ def verilate(
     *,
     includes: Sequence[Path] = (),
     trace: str | None = None,
-    coverage: bool = False,
+    coverage: str | None = None,
     compile_flags: Sequence[str] = (),
     verilate_flags: Sequence[str] = (),
 ) -> None:
     """Build `library`, a shared library of module `top` and the C++ `drivers`, which include its header V<top>.h.
 
-    `trace`, a format of TRACES, adds waveforms or counts of toggles, and `coverage` adds line and toggle counters. Both
-    make the model slower.
+    `trace`, a format of TRACES, adds waveforms or counts of toggles. `coverage`, a name of COVERAGES, adds counters.
+    Waveforms and counters of lines and toggles make the model slower.
 
     Raises:
         BuildError: A tool failed. The text holds its first messages. Warnings of Verilator count as errors.
@@ -161,7 +165,7 @@ def compiled(
     *,
     includes: Sequence[Path] = (),
     trace: str | None = None,
-    coverage: bool = False,
+    coverage: str | None = None,
     compile_flags: Sequence[str] = (),
     verilate_flags: Sequence[str] = (),
 ) -> Iterator[dict[Path, Path]]:
@@ -175,15 +179,15 @@ def compiled(
         command = [str(root / "bin" / "verilator_bin"), *VERILATE_FLAGS, *verilate_flags]
         command += ["--top-module", top, "--prefix", f"V{top}", "-Mdir", folder]
         trace_flags, trace_source = TRACES[trace] if trace else ((), None)
-        command += [*trace_flags, *([*COVERAGE_FLAGS] * coverage)]
+        command += [*trace_flags, *(COVERAGES[coverage] if coverage else ())]
         messages = _run([*command, *map(str, sources)], f"verilator on {top}", environment)
         if "%Warning" in messages:
             raise BuildError(f"Verilator warns of {top}:\n{messages[:4000]}")
         runtime = ["verilated.cpp", "verilated_threads.cpp", "verilated_dpi.cpp"]
-        runtime += ([trace_source] if trace_source else []) + ["verilated_cov.cpp"] * coverage
+        runtime += ([trace_source] if trace_source else []) + (["verilated_cov.cpp"] if coverage else [])
         units = [*sorted(generated.glob("*.cpp")), *(root / "include" / name for name in runtime), *drivers]
         compiler = [*([ccache] if (ccache := shutil.which("ccache")) else []), "g++", *COMPILE_FLAGS, *compile_flags]
-        compiler += [f"-DVM_TRACE={int(trace is not None)}", f"-DVM_COVERAGE={int(coverage)}"]
+        compiler += [f"-DVM_TRACE={int(trace is not None)}", f"-DVM_COVERAGE={int(coverage is not None)}"]
         compiler += [f"-DVM_TRACE_{name.upper()}={int(trace == name)}" for name in TRACES]
         compiler += [f"-I{path}" for path in (generated, root / "include", root / "include" / "vltstd", *includes)]
         objects = {unit: generated / f"{number}-{unit.stem}.o" for number, unit in enumerate(units)}

@@ -31,6 +31,11 @@ def driver_sources() -> list[Path]:
     return sorted(path for path in FOLDER.iterdir() if path.suffix in (".cpp", ".hpp", ".h"))
 
 
+def model_flags(top: str) -> tuple[str, ...]:
+    """Return flags that tell C++ of the model of module `top`: its class, its header, and who takes its prints."""
+    return "-include", str(MESSAGES), f"-DHW_EMU_TOP=V{top}", f'-DHW_EMU_HEADER="V{top}.h"'
+
+
 def build_library(spec: KernelSpec, sources: Sequence[Path], library: Path, *, trace: str = "vcd") -> None:
     """Build `library` from the SystemVerilog of a kernel, whose top module has the kernel's name.
 
@@ -46,15 +51,13 @@ def kernel_objects(
     *,
     includes: Sequence[Path] = (),
     trace: str = "vcd",
-    coverage: bool = False,
+    coverage: str | None = None,
     verilate_flags: Sequence[str] = (),
 ) -> AbstractContextManager[dict[Path, Path]]:
     """Compile a kernel's model, the driver and `more` C++ files. See `verilate.compiled`."""
     ports = "".join(
         f"X({port.name.removeprefix('M_AXI_').lower()},{port.data_width})" for port in spec.ports if port.is_master
     )
-    flags = (*LIBRARY_FLAGS, "-include", str(MESSAGES))
-    macros = (f"-DHW_EMU_TOP=V{spec.name}", f'-DHW_EMU_HEADER="V{spec.name}.h"', f"-DHW_EMU_PORTS(X)={ports}")
     return compiled(
         spec.name,
         sources,
@@ -62,7 +65,7 @@ def kernel_objects(
         includes=includes,
         trace=trace,
         coverage=coverage,
-        compile_flags=(*flags, *macros),
+        compile_flags=(*LIBRARY_FLAGS, *model_flags(spec.name), f"-DHW_EMU_PORTS(X)={ports}"),
         verilate_flags=verilate_flags,
     )
 

@@ -10,9 +10,10 @@ from builds import built, whole
 from cocotb_tools.config import libs_dir, share_dir
 from includes import update
 from models import CONFIGURATION, PARAMETERS
+from rtlsim import coverage_of
 
 from headrace.bitstreams.configurations import FULL
-from headrace.bitstreams.hw_emu.library import MESSAGES
+from headrace.bitstreams.hw_emu.library import model_flags
 from headrace.bitstreams.verilate import (
     COMPILE_FLAGS,
     VERILATE_FLAGS,
@@ -37,15 +38,15 @@ def link_program(program: Path, objects: Sequence[Path]) -> None:
 
 
 @cache
-def folder(top: str, *, coverage: bool) -> Path:
+def folder(top: str) -> Path:
     """The folder of the program of a top that is no compute unit; it has the name of the top."""
     sources = needed_files(top, rtl_sources(configuration=CONFIGURATION.get(top, FULL)))
+    coverage = coverage_of(sources)
     flags = [*FLAGS, *(f"-G{name}={value}" for name, value in PARAMETERS.get(top, {}).items())]
     digest = hashlib.sha256(repr((coverage, VERILATE_FLAGS, COMPILE_FLAGS, flags, VERSIONS)).encode())
     update(digest, [*sources, *SOURCES])
 
     def build(target: Path) -> None:
-        macros = (f"-DHW_EMU_TOP=V{top}", f'-DHW_EMU_HEADER="V{top}.h"')
         made = compiled(
             top,
             sources,
@@ -53,10 +54,10 @@ def folder(top: str, *, coverage: bool) -> Path:
             includes=INCLUDES,
             trace="vcd",
             coverage=coverage,
-            compile_flags=(*macros, "-include", str(MESSAGES)),
+            compile_flags=model_flags(top),
             verilate_flags=flags,
         )
         with made as objects, whole(target) as folder:
             link_program(folder / top, list(objects.values()))
 
-    return built(f"cocotb_{top}{'_coverage' if coverage else ''}", digest.hexdigest(), "", build)
+    return built(f"cocotb_{top}{'_coverage' if coverage == 'all' else ''}", digest.hexdigest(), "", build)
