@@ -63,6 +63,7 @@ lint: imports
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check --quiet .
 	.venv/bin/python scripts/tidy_hls.py
+	.venv/bin/python scripts/lint_rtl.py
 	.venv/bin/python scripts/check_words.py
 	.venv/bin/python scripts/readability.py --check
 

@@ -46,8 +46,12 @@ VERILATE_FLAGS = (
 VERILATE_FLAGS += tuple(
     f"-Wno-{name}" for name in ("UNUSEDPARAM", "UNUSEDSIGNAL", "PINCONNECTEMPTY", "WIDTHEXPAND", "SYMRSVDWORD")
 )
-# Registers begin as zeros, so that their reset does not count as a toggle.
-COVERAGE_FLAGS = ("--coverage-line", "--coverage-toggle", "--x-assign", "0", "--x-initial", "0")
+# What a model counts. `covers`: how often each cover property held. `all`: also lines and toggles; registers begin as
+# zeros, so that their reset does not count as a toggle.
+COVERAGES = {
+    "covers": ("--coverage-user",),
+    "all": ("--coverage-user", "--coverage-line", "--coverage-toggle", "--x-assign", "0", "--x-initial", "0"),
+}
 # Formats of traces, with what each needs: flags of Verilator and its file of C++. SAIF has no waveform: it counts how
 # often each bit toggled, also of signals that VCD leaves out because they are wide.
 TRACES = {
@@ -132,14 +136,14 @@ def verilate(
     *,
     includes: Sequence[Path] = (),
     trace: str | None = None,
-    coverage: bool = False,
+    coverage: str | None = None,
     compile_flags: Sequence[str] = (),
     verilate_flags: Sequence[str] = (),
 ) -> None:
     """Build `library`, a shared library of module `top` and the C++ `drivers`, which include its header V<top>.h.
 
-    `trace`, a format of TRACES, adds waveforms or counts of toggles, and `coverage` adds line and toggle counters. Both
-    make the model slower.
+    `trace`, a format of TRACES, adds waveforms or counts of toggles. `coverage`, a name of COVERAGES, adds counters.
+    Waveforms and counters of lines and toggles make the model slower.
 
     Raises:
         BuildError: A tool failed. The text holds its first messages. Warnings of Verilator count as errors.
@@ -165,7 +169,7 @@ def compiled(
     *,
     includes: Sequence[Path] = (),
     trace: str | None = None,
-    coverage: bool = False,
+    coverage: str | None = None,
     compile_flags: Sequence[str] = (),
     macros: Sequence[str] = (),
     verilate_flags: Sequence[str] = (),
@@ -180,12 +184,12 @@ def compiled(
         generated = Path(folder)
         command = [str(root / "bin" / "verilator_bin"), *VERILATE_FLAGS, *verilate_flags]
         command += ["--top-module", top, "--prefix", f"V{top}", "-Mdir", folder]
-        command += [*(TRACES[trace][0] if trace else ()), *([*COVERAGE_FLAGS] * coverage)]
+        command += [*(TRACES[trace][0] if trace else ()), *(COVERAGES[coverage] if coverage else ())]
         messages = _run([*command, *map(str, sources)], f"verilator on {top}")
         if "%Warning" in messages:
             raise BuildError(f"Verilator warns of {top}:\n{messages[:4000]}")
         compiler = [*([ccache] if (ccache := shutil.which("ccache")) else []), "g++", *COMPILE_FLAGS, *compile_flags]
-        compiler += [f"-DVM_TRACE={int(trace is not None)}", f"-DVM_COVERAGE={int(coverage)}"]
+        compiler += [f"-DVM_TRACE={int(trace is not None)}", f"-DVM_COVERAGE={int(coverage is not None)}"]
         compiler += [f"-DVM_TRACE_{name.upper()}={int(trace == name)}" for name in TRACES]
         compiler += [f"-I{path}" for path in (root / "include", root / "include" / "vltstd")]
         own = [*compiler, *(f"-I{path}" for path in (".", *includes)), *(f"-D{macro}" for macro in macros)]
@@ -220,13 +224,13 @@ def _pieces(generated: Path) -> list[Path]:
     return [generated / name for name in pieces]
 
 
-def _runtime(spare: Path, compiler: Sequence[str], trace: str | None, coverage: bool) -> dict[Path, Path]:
+def _runtime(spare: Path, compiler: Sequence[str], trace: str | None, coverage: str | None) -> dict[Path, Path]:
     """Compile Verilator's own C++, which is the same for all models, or take what an earlier build compiled.
 
     The objects stay in the cache folder. If that cannot be written to, they are in the folder `spare`."""
     include = verilator_folder() / "include"
     names = ["verilated.cpp", "verilated_threads.cpp", "verilated_dpi.cpp"]
-    names += ([TRACES[trace][1]] if trace else []) + ["verilated_cov.cpp"] * coverage
+    names += ([TRACES[trace][1]] if trace else []) + (["verilated_cov.cpp"] if coverage else [])
     digest = hashlib.sha256(repr((compiler, verilator_version(), _run(["g++", "-v"], "g++ -v"))).encode())
     for flag in compiler:
         if (file := Path(flag)).is_absolute() and file.is_file():  # it is included before the first line

@@ -33,6 +33,8 @@ struct KernelError : std::runtime_error {
     throw KernelError(text);
 }
 
+inline constexpr uint8_t OKAY = 0, SLVERR = 2, DECERR = 3;
+
 // Reproducible coin flips (xorshift64*).
 class Stalls {
   public:
@@ -41,15 +43,36 @@ class Stalls {
         state_ = seed * 0x9E3779B97F4A7C15ull | 1;
     }
     bool operator()() {
-        if (threshold_ == 0) return false;
+        return threshold_ != 0 && (word() >> 32) < threshold_;
+    }
+    uint64_t word() {
         state_ ^= state_ >> 12;
         state_ ^= state_ << 25;
         state_ ^= state_ >> 27;
-        return (state_ * 0x2545F4914F6CDD1Dull >> 32) < threshold_;
+        return state_ * 0x2545F4914F6CDD1Dull;
     }
 
   private:
     uint64_t threshold_ = 0, state_ = 1;
+};
+
+// Answers of memory that are errors: those beyond the device's memory, and random ones.
+class Errors {
+  public:
+    void configure(double chance, uint64_t seed) { chance_.configure(chance, seed); }
+    // Of a beat or a write whose memory is `host`.
+    uint8_t answer(const uint8_t* host) {
+        if (!host) return DECERR;
+        if (!chance_()) return OKAY;
+        return chance_.word() >> 63 ? SLVERR : DECERR;
+    }
+    // What a beat with an error brings.
+    void scramble(uint8_t* data, unsigned bytes) {
+        for (unsigned i = 0; i < bytes; i++) data[i] = static_cast<uint8_t>(chance_.word() >> 56);
+    }
+
+  private:
+    Stalls chance_;
 };
 
 // Data beats for each clock, as a fraction, with at most one beat saved up.
@@ -111,7 +134,6 @@ struct Burst {
 };
 
 inline constexpr uint32_t RING = 64;
-inline constexpr uint8_t OKAY = 0, DECERR = 3;
 // Xilinx's interconnect requires this of every master (AMBA AXI, A4.4 and A4.7; UG1037): normal memory, modifiable and
 // bufferable, so that bursts may be widened; data, secure, unprivileged.
 inline constexpr uint8_t CACHE = 3, PROT = 0;
@@ -210,6 +232,7 @@ class ReadPort {
     void configure(const hw_emu_options& options, uint64_t seed) {
         addresses_.configure(options, seed);
         stalls_.configure(options.stall, seed ^ 0x5bd1e995);
+        errors_.configure(options.errors, seed ^ 0x7feb352d);
         bandwidth_.configure(options.bandwidth);
     }
 
@@ -229,12 +252,12 @@ class ReadPort {
         shown_ = true;
         *pins_.valid = 1;
         *pins_.last = burst.done + 1 == burst.beats;
-        *pins_.resp = burst.host ? OKAY : DECERR;
+        *pins_.resp = errors_.answer(burst.host);
         if (pins_.id) *pins_.id = burst.id;
-        if (burst.host) {
+        if (*pins_.resp == OKAY) {
             std::memcpy(pins_.data, burst.host + static_cast<size_t>(burst.done) * bytes_, bytes_);
         } else {
-            std::memset(pins_.data, 0xDD, bytes_);
+            errors_.scramble(pins_.data, bytes_);
         }
     }
 
@@ -246,6 +269,7 @@ class ReadPort {
         shown_ = false;
         bandwidth_.spend();
         traffic.read_beats++;
+        traffic.read_errors += *pins_.resp != OKAY;
         Burst& burst = addresses_.front();
         if (++burst.done == burst.beats) addresses_.pop();
         return true;
@@ -257,6 +281,7 @@ class ReadPort {
     AddressChannel addresses_;
     Bandwidth bandwidth_;
     Stalls stalls_;
+    Errors errors_;
     bool shown_ = false;
 };
 
@@ -269,6 +294,7 @@ class WritePort {
         addresses_.configure(options, seed);
         data_stalls_.configure(options.stall, seed ^ 0x5bd1e995);
         response_stalls_.configure(options.stall, seed ^ 0x27d4eb2f);
+        errors_.configure(options.errors, seed ^ 0x7feb352d);
         bandwidth_.configure(options.bandwidth);
     }
 
@@ -292,7 +318,7 @@ class WritePort {
         if (now < burst.due || response_stalls_()) return;
         shown_ = true;
         *pins_.resp_valid = 1;
-        *pins_.resp = burst.host ? OKAY : DECERR;
+        *pins_.resp = errors_.answer(burst.host);
         if (pins_.id) *pins_.id = burst.id;
     }
 
@@ -306,6 +332,7 @@ class WritePort {
         }
         if (shown_ && *pins_.resp_ready) {
             shown_ = false;
+            traffic.write_errors += *pins_.resp != OKAY;
             addresses_.pop();
             moved = true;
         }
@@ -368,6 +395,7 @@ class WritePort {
     uint32_t filling_ = 0;      // number of the burst whose data comes next
     Bandwidth bandwidth_;
     Stalls data_stalls_, response_stalls_;
+    Errors errors_;
     bool shown_ = false, waiting_ = false;
     uint8_t held_last_ = 0;
     uint64_t held_strobes_ = 0;

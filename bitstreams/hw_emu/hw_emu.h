@@ -24,7 +24,8 @@ struct hw_emu_options {
     uint32_t max_outstanding;  // bursts of a port in flight in each direction, 1 to 64; an address beyond that waits
     double bandwidth;          // data beats a clock of a port in each direction, above 0 to 1
     double stall;              // chance, for each clock and channel, AXI-Lite included, that the memory or host stalls
-    uint64_t seed;             // for the stalls
+    double errors;             // chance, for each beat of a read and each response to a write, of SLVERR or DECERR
+    uint64_t seed;             // for the stalls and errors
     uint64_t max_cycles;       // limit of a run; if `renew`, limit of the time in which a run writes nothing
     uint64_t max_idle;         // limit of the time in which a run moves no data on any master; 0: no limit
     uint32_t poll;             // read the control register instead of waiting for the interrupt
@@ -35,7 +36,8 @@ struct hw_emu_options {
 };
 
 struct hw_emu_traffic {
-    uint64_t read_bursts, read_beats, write_bursts, write_beats;
+    uint64_t read_bursts, read_beats, read_errors;  // errors: beats with one
+    uint64_t write_bursts, write_beats, write_errors;  // errors: responses with one
 };
 
 struct hw_emu_results {

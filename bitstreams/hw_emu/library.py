@@ -18,6 +18,7 @@ FOLDER = Path(__file__).parent
 DRIVER, MESSAGES = FOLDER / "driver.cpp", FOLDER / "messages.hpp"
 # A process may load several libraries, each with a copy of Verilator's runtime. They must not share symbols.
 LIBRARY_FLAGS = ("-fvisibility=hidden", "-fno-gnu-unique")
+PRINTS = ("-include", str(MESSAGES))  # keeps the prints of a model
 METADATA = "kernels.xml"
 SIMULATE = "behav_waveform/xsim/simulate.sh"
 _SIMULATE_SCRIPT = b"""#!/bin/sh
@@ -29,6 +30,11 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # a fixed time, so that the same libraries give 
 
 def driver_sources() -> list[Path]:
     return sorted(path for path in FOLDER.iterdir() if path.suffix in (".cpp", ".hpp", ".h"))
+
+
+def model_macros(top: str) -> tuple[str, str]:
+    """Return the macros that tell C++ of the model of module `top`: its class and its header."""
+    return f"HW_EMU_TOP=V{top}", f'HW_EMU_HEADER="V{top}.h"'
 
 
 def build_library(spec: KernelSpec, sources: Sequence[Path], library: Path, *, trace: str = "vcd") -> None:
@@ -46,7 +52,7 @@ def kernel_objects(
     *,
     includes: Sequence[Path] = (),
     trace: str = "vcd",
-    coverage: bool = False,
+    coverage: str | None = None,
     verilate_flags: Sequence[str] = (),
 ) -> AbstractContextManager[dict[Path, Path]]:
     """Compile a kernel's model, the driver and `more` C++ files. See `verilate.compiled`."""
@@ -60,8 +66,8 @@ def kernel_objects(
         includes=includes,
         trace=trace,
         coverage=coverage,
-        compile_flags=(*LIBRARY_FLAGS, "-include", str(MESSAGES)),
-        macros=(f"HW_EMU_TOP=V{spec.name}", f'HW_EMU_HEADER="V{spec.name}.h"', f"HW_EMU_PORTS(X)={ports}"),
+        compile_flags=(*LIBRARY_FLAGS, *PRINTS),
+        macros=(*model_macros(spec.name), f"HW_EMU_PORTS(X)={ports}"),
         verilate_flags=verilate_flags,
     )
 

@@ -33,7 +33,8 @@ class MemoryModel:
         bandwidth: data beats per clock on each port in each direction; above 0, at most 1.
         max_outstanding: bursts in flight on each port in each direction; 1 to 64.
         stall: probability per clock that a channel pauses, the host's AXI4-Lite channel included; 0 to below 1.
-        seed: seed of the pauses.
+        errors: probability that a beat of a read or the response to a write is SLVERR or DECERR; 0 to below 1.
+        seed: seed of the pauses and errors.
 
     Raises ValueError."""
 
@@ -41,6 +42,7 @@ class MemoryModel:
     bandwidth: float = 1.0
     max_outstanding: int = 32
     stall: float = 0.0
+    errors: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -48,18 +50,22 @@ class MemoryModel:
             raise ValueError(
                 f"{self}: give a latency from 1, a bandwidth above 0 and at most 1, and max_outstanding from 1 to 64"
             )
-        if not 0 <= self.stall < 1:
-            raise ValueError(f"{self}: give a stall of 0 or more and below 1")
+        if not (0 <= self.stall < 1 and 0 <= self.errors < 1):
+            raise ValueError(f"{self}: give stall and errors of 0 or more and below 1")
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Count the bursts and data beats of one AXI4 port in one run."""
+    """Count the bursts and data beats of one AXI4 port in one run, and the errors of memory.
+
+    A beat of a read may be an error, and so may the one response to a burst of a write."""
 
     read_bursts: int
     read_beats: int
+    read_errors: int
     write_bursts: int
     write_beats: int
+    write_errors: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,7 @@ class _Options(ctypes.Structure):
         ("max_outstanding", ctypes.c_uint32),
         ("bandwidth", ctypes.c_double),
         ("stall", ctypes.c_double),
+        ("errors", ctypes.c_double),
         ("seed", ctypes.c_uint64),
         ("max_cycles", ctypes.c_uint64),
         ("max_idle", ctypes.c_uint64),
@@ -164,6 +171,7 @@ class KernelModel:
             memory.max_outstanding,
             memory.bandwidth,
             memory.stall,
+            memory.errors,
             memory.seed,
             max_cycles,
             max_idle,

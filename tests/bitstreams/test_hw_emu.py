@@ -68,8 +68,8 @@ def test_every_element_is_added_and_nothing_else_is_written(bench, count):
     words = -(-count // 4)
     bursts = -(-words // 16)
     assert done.traffic == {
-        "m_axi_gmem0": Traffic(bursts, words, bursts, words),
-        "m_axi_gmem1": Traffic(bursts, words, 0, 0),
+        "m_axi_gmem0": Traffic(bursts, words, 0, bursts, words, 0),
+        "m_axi_gmem1": Traffic(bursts, words, 0, 0, 0, 0),
     }
     assert done.cycles < done.total_cycles < done.cycles + 200
 
@@ -110,10 +110,21 @@ def test_sleeping_clocks_are_counted(bench):
 @pytest.mark.parametrize("wrong", [{"a": 0}, {"b": BASE + BANK}, {"out": (1 << 64) - 4096}, {"a": BASE - 4096}])
 def test_addresses_without_memory_are_answered_with_an_error(bench, wrong):
     before = bench.bank.copy()
-    assert bench.run(1000, **wrong).registers == {SUM: BUS_ERROR}
+    done = bench.run(1000, **wrong)
+    assert done.registers == {SUM: BUS_ERROR}
+    assert any(port.read_errors or port.write_errors for port in done.traffic.values())
     if "out" in wrong:
         assert np.array_equal(bench.bank, before)
     bench.check(1000)  # and the kernel goes on
+
+
+def test_random_errors_of_memory_reach_the_kernel_and_are_counted(bench):
+    for seed in range(20):
+        done = bench.run(1000, memory=MemoryModel(errors=(0.001, 0.5)[seed % 2], seed=seed))
+        errors = sum(port.read_errors + port.write_errors for port in done.traffic.values())
+        assert (done.registers == {SUM: BUS_ERROR}) == (errors > 0)
+        assert seed % 2 == 0 or errors > 200
+        bench.check(1000)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +196,10 @@ def test_a_waveform_of_a_failing_run_shows_how_it_came(bench, tmp_path):
     assert (tmp_path / "run.vcd").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("settings", [{"latency": 0}, {"bandwidth": 0}, {"bandwidth": 1.5}, {"stall": 1.0}])
+IMPOSSIBLE = ({"latency": 0}, {"bandwidth": 0}, {"bandwidth": 1.5}, {"stall": 1.0}, {"errors": -1})
+
+
+@pytest.mark.parametrize("settings", IMPOSSIBLE)
 def test_impossible_memory_is_refused(settings):
     with pytest.raises(ValueError, match="MemoryModel"):
         MemoryModel(**settings)

@@ -186,6 +186,13 @@ async def a_bad_pointer_ends_in_bus_error_and_the_next_run_is_sound(dut):
         await job.sound()
 
 
+@cocotb.test(timeout_time=10, timeout_unit="ms")
+async def random_errors_end_in_bus_error_and_the_next_run_is_sound(dut):
+    bench = await bench_of(dut)
+    seeds = len(cocotb_bench.some(range(16)))
+    await cocotb_bench.random_errors_end_in_bus_error_and_the_next_run_is_sound(bench, Job(bench), seeds)
+
+
 @cocotb.test(timeout_time=2, timeout_unit="ms")
 async def bad_arguments_and_too_little_room_touch_nothing_but_the_record(dut):
     bench = await bench_of(dut)

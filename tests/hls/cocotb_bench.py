@@ -1,7 +1,8 @@
 """What the cocotb tests of the compute units share: registers, memory behind the masters, tests that every unit passes.
 
-One memory lies behind all masters, from BASE to BASE + SIZE; what is beyond it answers with SLVERR. The slaves of
-cocotbext-axi check that bursts stay within 4 KiB and `wlast`; the assertions in the RTL check the rest.
+One memory lies behind all masters, from BASE to BASE + SIZE; what is beyond it answers with SLVERR. It also answers
+with random errors if a test asks for them. The slaves of cocotbext-axi check that bursts stay within 4 KiB and `wlast`;
+the assertions in the RTL check the rest.
 """
 
 import itertools
@@ -61,6 +62,29 @@ class Memory:
         self.at(address, len(data))[:] = np.frombuffer(bytes(data), np.uint8)
 
 
+class Errors:
+    """Random SLVERR and DECERR in the answers of a channel, R or B, of which a read also has random data."""
+
+    def __init__(self, channel, name: str) -> None:
+        self.count = 0
+        self._source, self._chance = random.Random(), 0.0
+        send = channel.send
+
+        async def answer(beat) -> None:
+            if self._source.random() < self._chance:
+                self.count += 1
+                setattr(beat, f"{name}resp", self._source.choice((AxiResp.SLVERR, AxiResp.DECERR)))
+                if name == "r":
+                    beat.rdata = self._source.getrandbits(128)
+            await send(beat)
+
+        channel.send = answer
+
+    def begin(self, seed: str, chance: float) -> None:
+        self._source.seed(seed)
+        self.count, self._chance = 0, chance
+
+
 class Bench:
     """A unit, by its kernel.xml, with memory behind its masters: `reads` and `writes` are the numbers of the ports
     gmem that read and write."""
@@ -88,6 +112,8 @@ class Bench:
         ]
         for slave in (*self.readers, *self.writers):
             slave.log.setLevel("ERROR")  # else a warning for each word beyond the memory
+        self.read_errors = [Errors(reader.r_channel, "r") for reader in self.readers]
+        self.write_errors = [Errors(writer.b_channel, "b") for writer in self.writers]
 
     async def reset(self) -> None:
         self.dut.ap_rst_n.value = 0
@@ -111,6 +137,11 @@ class Bench:
             channels += [writer.aw_channel, writer.w_channel, writer.b_channel]
         for index, channel in enumerate(channels):
             channel.set_pause_generator(pauses(f"{seed} {index}"))
+
+    def fail(self, seed: int, chance: float) -> None:
+        """From now on beats that are read and responses to writes are errors with this chance; counts begin anew."""
+        for index, errors in enumerate((*self.read_errors, *self.write_errors)):
+            errors.begin(f"{seed} {index}", chance)
 
     async def read(self, offset: int) -> int:
         answer = await self.control.read(offset, 4)
@@ -296,6 +327,26 @@ async def a_reset_in_mid_run_leaves_nothing_behind(bench: Bench, job: Job) -> No
         assert await bench.read(CONTROL) == IDLE
         assert await bench.outputs() == [0] * len(bench.output_registers)
         await job.sound()
+
+
+async def random_errors_end_in_bus_error_and_the_next_run_is_sound(bench: Bench, job: Job, seeds: int) -> None:
+    found = 0
+    for seed in range(seeds):
+        bench.fail(seed, (0.002, 0.02, 0.4)[seed % 3])
+        if seed % 4 == 3:
+            bench.stall(seed)
+        status = await job.run()
+        reads = sum(errors.count for errors in bench.read_errors)
+        writes = sum(errors.count for errors in bench.write_errors)
+        bench.fail(seed, 0)
+        if writes or status == Status.BUS_ERROR:
+            assert status == Status.BUS_ERROR and reads + writes, seed
+            found += 1
+        else:  # errors only in words that were not needed
+            assert status == Status.OK, seed
+            await job.check()
+        await job.sound()
+    assert found > seeds / 3
 
 
 async def the_counters_tell_of_the_last_run(bench: Bench, job: Job) -> dict[str, int]:

@@ -10,9 +10,10 @@ from builds import built, whole
 from cocotb_tools.config import libs_dir, share_dir
 from includes import update
 from models import CONFIGURATION, PARAMETERS
+from rtlsim import coverage_of
 
 from headrace.bitstreams.configurations import FULL
-from headrace.bitstreams.hw_emu.library import MESSAGES
+from headrace.bitstreams.hw_emu.library import PRINTS, model_macros
 from headrace.bitstreams.verilate import (
     COMPILE_FLAGS,
     VERILATE_FLAGS,
@@ -37,9 +38,10 @@ def link_program(program: Path, objects: Sequence[Path]) -> None:
 
 
 @cache
-def folder(top: str, *, coverage: bool) -> Path:
+def folder(top: str) -> Path:
     """The folder of the program of a top that is no compute unit; it has the name of the top."""
     sources = needed_files(top, rtl_sources(configuration=CONFIGURATION.get(top, FULL)))
+    coverage = coverage_of(sources)
     flags = [*FLAGS, *(f"-G{name}={value}" for name, value in PARAMETERS.get(top, {}).items())]
     digest = hashlib.sha256(repr((coverage, VERILATE_FLAGS, COMPILE_FLAGS, flags, VERSIONS)).encode())
     update(digest, [*sources, *SOURCES])
@@ -52,11 +54,11 @@ def folder(top: str, *, coverage: bool) -> Path:
             includes=INCLUDES,
             trace="vcd",
             coverage=coverage,
-            compile_flags=("-include", str(MESSAGES)),
-            macros=(f"HW_EMU_TOP=V{top}", f'HW_EMU_HEADER="V{top}.h"'),
+            compile_flags=PRINTS,
+            macros=model_macros(top),
             verilate_flags=flags,
         )
         with made as objects, whole(target) as folder:
             link_program(folder / top, list(objects.values()))
 
-    return built(f"cocotb_{top}{'_coverage' if coverage else ''}", digest.hexdigest(), "", build)
+    return built(f"cocotb_{top}{'_coverage' if coverage == 'all' else ''}", digest.hexdigest(), "", build)

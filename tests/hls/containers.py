@@ -58,7 +58,7 @@ def image(target: str) -> Path:
 def _shared_library(spec: KernelSpec, sources: Sequence[Path], library: Path, *, trace: str) -> None:
     """The model that the tests of the compute unit run, instead of another one of the same RTL and the same driver."""
     assert sources == cu_rtlsim.sources(spec.name) and trace == "vcd"
-    shutil.copyfile(cu_rtlsim.model_file(spec.name, coverage=False), library)
+    shutil.copyfile(cu_rtlsim.model_file(spec.name), library)
 
 
 def _digest(named: Iterable[tuple[str, Path]], release: str = "") -> str:

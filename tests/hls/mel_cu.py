@@ -13,7 +13,7 @@ from units import _aligned
 from headrace.host.dpu.specs import AudioSpec
 from headrace.host.dpu.units.audio_cu import registers, tables
 from headrace.host.dpu.units.status import Status
-from headrace.host.xrt.hw_emu import KernelModel, MemoryModel
+from headrace.host.xrt.hw_emu import KernelModel, KernelRun, MemoryModel
 
 RESAMPLE, MEL = 0, 1
 UNTOUCHED = 0xA5
@@ -57,8 +57,12 @@ class MelResult:
 
 @dataclass(frozen=True)
 class RtlMelResult(MelResult):
-    cycles: int
+    run: KernelRun
     counters: dict[str, int]
+
+    @property
+    def cycles(self) -> int:
+        return self.run.cycles
 
 
 @cache
@@ -142,5 +146,5 @@ def mel_rtlsim(
     kernel = cu_rtlsim.spec("audio_mel_cu")
     outputs = {name: run.registers[offset] for name, offset in kernel.outputs.items()}
     counters = {name: run.registers[offset] for name, offset in kernel.counters.items()}
-    found = _result(outputs, given, buffers, "result" not in (addresses or {}))
-    return RtlMelResult(*found, run.cycles, counters)
+    recorded = cu_rtlsim.recorded(run, behind, addresses)
+    return RtlMelResult(*_result(outputs, given, buffers, recorded), run, counters)

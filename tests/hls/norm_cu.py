@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from units import _aligned
 
 from headrace.host.dpu.units.status import Status
-from headrace.host.xrt.hw_emu import KernelModel, MemoryModel
+from headrace.host.xrt.hw_emu import KernelModel, KernelRun, MemoryModel
 
 FORMATS = ("float32", "float16")
 BY_FRAMES = 2  # of `format`: rows of the tensor are frames
@@ -49,8 +49,12 @@ class NormResult:
 
 @dataclass(frozen=True)
 class RtlNormResult(NormResult):
-    cycles: int
+    run: KernelRun
     counters: dict[str, int]
+
+    @property
+    def cycles(self) -> int:
+        return self.run.cycles
 
 
 def quantised(values: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -153,7 +157,7 @@ def run_rtlsim(
     spec = cu_rtlsim.spec("audio_norm_cu")
     (register,) = spec.outputs.values()
     code, *record = map(int, result.view("<u4"))
-    if "result" not in (placed.get("addresses") or {}):
+    if cu_rtlsim.recorded(run, behind, placed.get("addresses")):
         assert code == run.registers[register], "record and register differ"
     counters = {name: run.registers[offset] for name, offset in spec.counters.items()}
-    return RtlNormResult(Status(run.registers[register]), tuple(record), tensor, run.cycles, counters)
+    return RtlNormResult(Status(run.registers[register]), tuple(record), tensor, run, counters)

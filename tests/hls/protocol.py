@@ -21,9 +21,7 @@ def tests(kernel: str) -> list[str]:
 
 def simulator(top: str) -> Path:
     """The folder of the program that runs cocotb's tests of a compute unit or of another top."""
-    coverage = COVERAGE_FOLDER is not None
-    build = cu_rtlsim.folder if top in KERNELS else cocotb_program.folder
-    return build(top, coverage=coverage)
+    return cu_rtlsim.folder(top) if top in KERNELS else cocotb_program.folder(top)
 
 
 def shared_runs(kernel: str, count: int, without: Collection[str] = ()) -> list[list[str]]:

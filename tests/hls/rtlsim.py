@@ -1,7 +1,7 @@
 """Verilates a unit with its C++ bench and keeps the result by content in build/tests/, as csim.py does for C++.
 
-With HEADRACE_RTL_COVERAGE in the environment, every model also counts lines and toggles, and writes them to that folder
-at the end; scripts/coverage_rtl.py makes tables of them.
+Models of RTL with cover properties count them. With HEADRACE_RTL_COVERAGE in the environment, every model also counts
+lines and toggles, and writes them to that folder at the end; scripts/coverage_rtl.py makes tables of them.
 """
 
 import atexit
@@ -9,6 +9,7 @@ import ctypes
 import hashlib
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -49,6 +50,24 @@ def load(top: str, parameters: Mapping[str, int] = NONE, **constants: int) -> ct
     return library
 
 
+def coverage_of(sources: Sequence[Path]) -> str | None:
+    """What a model of these sources counts, see `verilate.COVERAGES`."""
+    if COVERAGE_FOLDER:
+        return "all"
+    return "covers" if any("cover property" in file.read_text() for file in sources) else None
+
+
+def covers(data: Path) -> dict[str, int]:
+    """Return how often each cover property held, by MODULE.NAME, from a file that a model wrote; instances added up."""
+    counts: Counter[str] = Counter()
+    for entry, count in re.findall(r"^C '(.*)' (\d+)$", data.read_text(), re.M):
+        keys = dict(part.split("\2", 1) for part in entry.split("\1") if part)
+        page, _, module = keys["page"].partition("/")
+        if page == "v_user":
+            counts[f"{module.partition('__')[0]}.{keys['o']}"] += int(count)  # behind __ are parameters
+    return dict(counts)
+
+
 def configured(sources: Sequence[Path], constants: dict[str, int]) -> list[Path]:
     """The sources with these constants in config_pkg.sv."""
     (package,) = (file for file in sources if file.name == "config_pkg.sv")
@@ -65,17 +84,17 @@ def configured(sources: Sequence[Path], constants: dict[str, int]) -> list[Path]
 
 def model(top: str, parameters: Mapping[str, int] = NONE, **constants: int) -> Path:
     """Compiled when the RTL at or below `top`, its bench or what that includes has changed."""
-    coverage = COVERAGE_FOLDER is not None
     sources = needed_files(top, rtl_sources(configuration=CONFIGURATION.get(top, FULL)))
     if constants:
         sources = configured(sources, constants)
+    coverage = coverage_of(sources)
     drivers = [RTL[top], *([HERE / "coverage.cpp"] if coverage else [])]
     flags = [f"-G{name}={value}" for name, value in parameters.items()]
     key = (top, coverage, VERILATE_FLAGS, flags, COMPILE_FLAGS, verilator_version())
     digest = hashlib.sha256(repr(key).encode())
     update(digest, [*sources, *with_includes(drivers, include_folders())])
     stem = "_".join([f"libV{top}", *(f"{name}{value}" for name, value in {**parameters, **constants}.items())])
-    stem += "_coverage" if coverage else ""
+    stem += "_coverage" if coverage == "all" else ""
     return built(
         stem,
         digest.hexdigest(),

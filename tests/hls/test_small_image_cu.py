@@ -20,7 +20,7 @@ SPEC = ImageSpec(resize_short=64, crop_width=60, crop_height=50)
 
 @cache
 def model() -> KernelModel:
-    file = cu_rtlsim.model_file("image_cu", coverage=False, configuration="small")
+    file = cu_rtlsim.model_file("image_cu", configuration="small")
     return KernelModel(ctypes.CDLL(str(file)), seed=1)
 
 

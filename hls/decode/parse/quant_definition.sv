@@ -6,7 +6,6 @@
 // Bad input   a request to fail. A table that is longer than the segment is seen when the next one
 //             would begin, as the C++ sees it.
 module quant_definition
-  import headrace_pkg::*;
   import parse_pkg::*;
 (
   input  logic        clk_i,

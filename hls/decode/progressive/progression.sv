@@ -14,7 +14,6 @@
 // Memory      192 lowest bits in distributed RAM. A component's first scan sends its DC coefficient
 //             and notes all others, so that nothing needs to be cleared.
 module progression
-  import headrace_pkg::*;
 (
   input  logic       clk_i,
   input  logic       rst_ni,
