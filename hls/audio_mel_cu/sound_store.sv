@@ -157,7 +157,8 @@ module sound_store
   end
 
   // ---- The pipeline: all of it moves, or stands while axi_write has no room ----
-  // Values, then the bands' sums. 1: magnitude. 2, 3, 4: normalised to a float's mantissa; squared,
+  // Values, then the bands' sums. 1: magnitude. 2, 3, 4: normalised to a float's mantissa, by up to
+  // 16, 8, then 7 places; squared,
   // the sums read in 3 and registered in 4. 5: packed; the sums written.
   logic        s0_valid, s1_valid_q, s2_valid_q, s3_valid_q, s4_valid_q, word_valid_q;
   logic [6:0]  band_q, s1_band_q, s2_band_q, s3_band_q, s4_band_q;
@@ -216,17 +217,15 @@ module sound_store
   logic [23:0] s1_magnitude_q, s2_magnitude_q, s3_magnitude_q, s4_magnitude_q;
   logic        s1_negative_q, s2_negative_q, s3_negative_q, s4_negative_q;
   logic [4:0]  s2_shift_q, s3_shift_q, s4_shift_q;
-  logic [23:0] by_16, by_8, by_4, by_2;
+  logic [23:0] by_4, by_2;
   logic        zero_16, zero_8, zero_4, zero_2;
   logic [7:0]  exponent;
   logic [31:0] float;
 
   assign zero_16  = s1_magnitude_q[23:8] == '0;
-  assign by_16    = zero_16 ? {s1_magnitude_q[7:0], 16'b0} : s1_magnitude_q;
-  assign zero_8   = by_16[23:16] == '0;
-  assign by_8     = zero_8 ? {by_16[15:0], 8'b0} : by_16;
-  assign zero_4   = s2_magnitude_q[23:20] == '0;
-  assign by_4     = zero_4 ? {s2_magnitude_q[19:0], 4'b0} : s2_magnitude_q;
+  assign zero_8   = s2_magnitude_q[23:16] == '0;
+  assign zero_4   = s3_magnitude_q[23:20] == '0;
+  assign by_4     = zero_4 ? {s3_magnitude_q[19:0], 4'b0} : s3_magnitude_q;
   assign zero_2   = by_4[23:22] == '0;
   assign by_2     = zero_2 ? {by_4[21:0], 2'b0} : by_4;
   assign exponent = (bands_i ? 8'(127 + 23 - 18) : 8'(127 + 23 - 21)) - 8'(s4_shift_q);
@@ -237,15 +236,15 @@ module sound_store
     if (moves) begin
       s1_magnitude_q <= value_i[23] ? -value_i : value_i;
       s1_negative_q  <= value_i[23];
-      s2_magnitude_q <= by_8;
+      s2_magnitude_q <= zero_16 ? {s1_magnitude_q[7:0], 16'b0} : s1_magnitude_q;
       s2_negative_q  <= s1_negative_q;
-      s2_shift_q     <= {zero_16, zero_8, 3'b0};
-      s3_magnitude_q <= by_2;
+      s2_shift_q     <= {zero_16, 4'b0};
+      s3_magnitude_q <= zero_8 ? {s2_magnitude_q[15:0], 8'b0} : s2_magnitude_q;
       s3_negative_q  <= s2_negative_q;
-      s3_shift_q     <= s2_shift_q | {2'b0, zero_4, zero_2, 1'b0};
-      s4_magnitude_q <= s3_magnitude_q[23] ? s3_magnitude_q : {s3_magnitude_q[22:0], 1'b0};
+      s3_shift_q     <= s2_shift_q | {1'b0, zero_8, 3'b0};
+      s4_magnitude_q <= by_2[23] ? by_2 : {by_2[22:0], 1'b0};
       s4_negative_q  <= s3_negative_q;
-      s4_shift_q     <= s3_shift_q | 5'(!s3_magnitude_q[23]);
+      s4_shift_q     <= s3_shift_q | {2'b0, zero_4, zero_2, !by_2[23]};
     end
   end
 

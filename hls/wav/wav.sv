@@ -294,8 +294,9 @@ module wav
 
   always_ff @(posedge clk_i) begin
     if (go) begin
-      frame_q <= {stereo_q ? four[31:16] : four[15:0], four[15:0]};
-      pcm_q  <= 17'($signed(frame_q[31:16])) + 17'($signed(frame_q[15:0]));
+      frame_q <= four;
+      pcm_q   <= 17'($signed(stereo_q ? frame_q[31:16] : frame_q[15:0])) +
+                 17'($signed(frame_q[15:0]));
     end
   end
   assign pcm_o = pcm_q;

@@ -37,9 +37,10 @@ module wav_words (
   assign skipped_to = 33'(at_q) + 33'(halves_i);
   assign taken_to   = {1'b0, at_q} + (two_i ? 4'd1 : 4'd2);
 
-  logic [8:0][15:0] half;
-  assign half    = {word_i[15:0], word_q};
-  assign four_o  = {half[4'(at_q) + 4'd1], half[4'(at_q)]};
+  logic [7:0][15:0] half, half_after;
+  assign half       = word_q;
+  assign half_after = {word_i[15:0], word_q[127:16]};
+  assign four_o     = {half_after[at_q], half[at_q]};
   assign valid_o = full_q && !passes_q && (at_q != 3'd7 || two_i || word_valid_i);
 
   assign used_up      = full_q && (passes_q || (valid_o && take_i && taken_to[3]));
