@@ -157,11 +157,10 @@ module job_ring
   end
 
   // ---- Control ----
-  logic [7:0] same_q;  // by four bits: the number that came last is the next job's
-  logic       few_q;   // left_q is 0 or 1
-  logic       right, stops, last_look;
+  logic few_q;  // left_q is 0 or 1
+  logic right, stops, last_look;
 
-  assign right     = &same_q;
+  assign right     = words_q[3][127:96] == number_o;
   assign stops     = state_q == StSum && step_q == 7'd3 && stops_q && !odd_q && run_i;
   assign last_look = waiting_i && few_q;
   assign valid_o   = state_q == StGive;
@@ -208,9 +207,6 @@ module job_ring
   always_ff @(posedge clk_i) begin
     if (state_q == StOff) number_o <= arguments_i.ring_first;
     else if ((valid_o && ready_i) || stops) number_o <= number_o + 1'b1;
-    for (int unsigned i = 0; i < 8; i++) begin
-      if (word_valid) same_q[i] <= word[96+4*i+:4] == number_o[4*i+:4];
-    end
     if (!waiting_i || state_q == StOff || state_q == StGive) begin
       left_q <= given_q.polls;
       few_q  <= given_q.polls[31:1] == '0;
