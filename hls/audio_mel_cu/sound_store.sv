@@ -72,7 +72,8 @@ module sound_store
 
   state_e      state_q, state_d;
   logic [2:0]  step_q;      // clocks in StSize
-  logic        take_sound, take_value, last_value, last_band;
+  logic        take_sound, take_value, last_band;
+  logic        last_value_q;  // values_q is 1
   logic [23:0] values_q;    // still to come
   logic [15:0] frames_q, frames_left_q;
   logic        last_frame_q;
@@ -89,7 +90,6 @@ module sound_store
   assign take_sound    = sound_valid_i && sound_ready_o;
   assign value_ready_o = state_q == StTake ? moves : state_q == StDrain;
   assign take_value    = value_valid_i && value_ready_o;
-  assign last_value    = values_q == 24'd1;
   assign idle_o        = state_q == StIdle;
 
   always_comb begin
@@ -98,8 +98,8 @@ module sound_store
       StIdle:  if (start_i) state_d = StSound;
       StSound: if (take_sound) state_d = sound_i.status == StatusOk ? StSize : StWrite;
       StSize:  if (step_q == 3'd5) state_d = values_q == '0 ? StWrite : fits_q ? StTake : StDrain;
-      StTake:  if (take_value && last_value) state_d = bands_i ? StSums : StWrite;
-      StDrain: if (take_value && last_value) state_d = StWrite;
+      StTake:  if (take_value && last_value_q) state_d = bands_i ? StSums : StWrite;
+      StDrain: if (take_value && last_value_q) state_d = StWrite;
       StSums:  if (moves && last_band) state_d = StWrite;
       StWrite: if (pipe_empty && !command_q && writer_idle) state_d = StIdle;
       default: state_d = StIdle;
@@ -113,7 +113,7 @@ module sound_store
       command_q <= 1'b0;
     end else begin
       state_q <= state_d;
-      step_q  <= state_d != state_q ? '0 : step_q + 1'b1;
+      step_q  <= state_q == StSize ? step_q + 1'b1 : '0;
       if (state_q == StSize && state_d == StTake) command_q <= 1'b1;
       else if (command_ready) command_q <= 1'b0;
     end
@@ -136,6 +136,7 @@ module sound_store
     end
     if (state_q == StSize) values_q <= bands_i ? {product_q, 2'b0} : count_o[23:0];
     else if (take_value) values_q <= values_q - 1'b1;
+    last_value_q <= take_value ? values_q == 24'd2 : values_q == 24'd1;
     if (state_q == StSize) begin
       frames_left_q <= frames_q;
       last_frame_q  <= frames_q == 16'd1;
@@ -157,7 +158,8 @@ module sound_store
   end
 
   // ---- The pipeline: all of it moves, or stands while axi_write has no room ----
-  // Values, then the bands' sums. 1: magnitude. 2, 3, 4: normalised to a float's mantissa; squared,
+  // Values, then the bands' sums. 1: magnitude. 2, 3, 4: normalised to a float's mantissa, by up to
+  // 16, 8, then 7 places; squared,
   // the sums read in 3 and registered in 4. 5: packed; the sums written.
   logic        s0_valid, s1_valid_q, s2_valid_q, s3_valid_q, s4_valid_q, word_valid_q;
   logic [6:0]  band_q, s1_band_q, s2_band_q, s3_band_q, s4_band_q;
@@ -200,7 +202,7 @@ module sound_store
       s1_first_q <= first_q;
       s1_lane_q  <= lane_q;
       s1_sums_q  <= state_q == StSums;
-      s1_ends_q  <= state_q == StSums || lane_q == 2'd3 || last_value;
+      s1_ends_q  <= state_q == StSums || lane_q == 2'd3 || last_value_q;
       {s3_counts_q, s2_counts_q, s1_counts_q} <= {s2_counts_q, s1_counts_q,
                                                   !(left_out_i && last_frame_q)};
       {s2_band_q, s2_first_q, s2_lane_q, s2_sums_q, s2_ends_q} <=
@@ -216,17 +218,15 @@ module sound_store
   logic [23:0] s1_magnitude_q, s2_magnitude_q, s3_magnitude_q, s4_magnitude_q;
   logic        s1_negative_q, s2_negative_q, s3_negative_q, s4_negative_q;
   logic [4:0]  s2_shift_q, s3_shift_q, s4_shift_q;
-  logic [23:0] by_16, by_8, by_4, by_2;
+  logic [23:0] by_4, by_2;
   logic        zero_16, zero_8, zero_4, zero_2;
   logic [7:0]  exponent;
   logic [31:0] float;
 
   assign zero_16  = s1_magnitude_q[23:8] == '0;
-  assign by_16    = zero_16 ? {s1_magnitude_q[7:0], 16'b0} : s1_magnitude_q;
-  assign zero_8   = by_16[23:16] == '0;
-  assign by_8     = zero_8 ? {by_16[15:0], 8'b0} : by_16;
-  assign zero_4   = s2_magnitude_q[23:20] == '0;
-  assign by_4     = zero_4 ? {s2_magnitude_q[19:0], 4'b0} : s2_magnitude_q;
+  assign zero_8   = s2_magnitude_q[23:16] == '0;
+  assign zero_4   = s3_magnitude_q[23:20] == '0;
+  assign by_4     = zero_4 ? {s3_magnitude_q[19:0], 4'b0} : s3_magnitude_q;
   assign zero_2   = by_4[23:22] == '0;
   assign by_2     = zero_2 ? {by_4[21:0], 2'b0} : by_4;
   assign exponent = (bands_i ? 8'(127 + 23 - 18) : 8'(127 + 23 - 21)) - 8'(s4_shift_q);
@@ -237,22 +237,24 @@ module sound_store
     if (moves) begin
       s1_magnitude_q <= value_i[23] ? -value_i : value_i;
       s1_negative_q  <= value_i[23];
-      s2_magnitude_q <= by_8;
+      s2_magnitude_q <= zero_16 ? {s1_magnitude_q[7:0], 16'b0} : s1_magnitude_q;
       s2_negative_q  <= s1_negative_q;
-      s2_shift_q     <= {zero_16, zero_8, 3'b0};
-      s3_magnitude_q <= by_2;
+      s2_shift_q     <= {zero_16, 4'b0};
+      s3_magnitude_q <= zero_8 ? {s2_magnitude_q[15:0], 8'b0} : s2_magnitude_q;
       s3_negative_q  <= s2_negative_q;
-      s3_shift_q     <= s2_shift_q | {2'b0, zero_4, zero_2, 1'b0};
-      s4_magnitude_q <= s3_magnitude_q[23] ? s3_magnitude_q : {s3_magnitude_q[22:0], 1'b0};
+      s3_shift_q     <= s2_shift_q | {1'b0, zero_8, 3'b0};
+      s4_magnitude_q <= by_2[23] ? by_2 : {by_2[22:0], 1'b0};
       s4_negative_q  <= s3_negative_q;
-      s4_shift_q     <= s3_shift_q | 5'(!s3_magnitude_q[23]);
+      s4_shift_q     <= s3_shift_q | {2'b0, zero_4, zero_2, !by_2[23]};
     end
   end
 
   // ---- The sums: 40 bits hold 65535 values of 24 bits, 62 their squares ----
   (* ram_style = "block" *) logic [101:0] sums[MaxMels];
-  logic [40:0]        s2_low_q;     // the magnitude times its low 17 bits
-  logic [30:0]        s2_high_q;    // and times the upper ones
+  // Products of the magnitude's low 17 bits and its upper ones, each of a single multiplier.
+  logic [33:0]        s2_low_q;
+  logic [23:0]        s2_mixed_q;
+  logic [13:0]        s2_high_q;
   logic [46:0]        s3_square_q, s4_square_q;
   logic signed [23:0] s2_value_q, s3_value_q, s4_value_q;
   logic [101:0]       s3_sums_of_q, s4_sums_of_q;  // {squares, values}
@@ -261,10 +263,11 @@ module sound_store
 
   always_ff @(posedge clk_i) begin
     if (moves) begin
-      s2_low_q    <= s1_magnitude_q * s1_magnitude_q[16:0];
-      s2_high_q   <= s1_magnitude_q * s1_magnitude_q[23:17];
+      s2_low_q    <= s1_magnitude_q[16:0] * s1_magnitude_q[16:0];
+      s2_mixed_q  <= s1_magnitude_q[16:0] * s1_magnitude_q[23:17];
+      s2_high_q   <= s1_magnitude_q[23:17] * s1_magnitude_q[23:17];
       s2_value_q  <= s1_negative_q ? -s1_magnitude_q : s1_magnitude_q;
-      s3_square_q <= 47'(s2_low_q) + {s2_high_q[29:0], 17'b0};
+      s3_square_q <= {s2_high_q[12:0], s2_low_q} + {5'b0, s2_mixed_q, 18'b0};
       s3_value_q  <= s2_value_q;
       s4_square_q <= s3_counts_q ? s3_square_q : '0;
       s4_value_q  <= s3_counts_q ? s3_value_q : '0;

@@ -175,6 +175,7 @@ module f_job_ring
       h_pause: assert (state == StPause ? 32'(u.step_q) < Pause && pause_q == 8'(u.step_q) :
                                           32'(pause_q) <= Pause);
       h_late: assert (32'(late_q) < Late && 32'(rest_q) < Late);
+      h_few: assert (state == StOff || u.few_q == (u.left_q[31:1] == '0));
       h_number: assert ((state != StJudge || u.words_q[3] == number_word_q) &&
                         (state != StFetch || number_word_q[127:96] == number_o));
       h_sums: assert (!((state == StSum && u.step_q != '0) || state == StGive) ||

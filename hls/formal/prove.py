@@ -494,7 +494,7 @@ MUTANTS = (
     ),
     Mutant(
         *("wav_states", "no state for codes that are none", "a_nearer_to_rest", WAV),
-        *("default: state_q <= Idle;", "default: ;"),
+        *("default: state_d = Idle;", "default: ;"),
     ),
     Mutant(
         *("wav_states", "chunks are not counted", "a_chunks_count", WAV),

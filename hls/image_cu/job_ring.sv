@@ -157,10 +157,12 @@ module job_ring
   end
 
   // ---- Control ----
-  logic right, last_look;
+  logic few_q;  // left_q is 0 or 1
+  logic right, stops, last_look;
 
   assign right     = words_q[3][127:96] == number_o;
-  assign last_look = waiting_i && left_q[31:1] == '0;
+  assign stops     = state_q == StSum && step_q == 7'd3 && stops_q && !odd_q && run_i;
+  assign last_look = waiting_i && few_q;
   assign valid_o   = state_q == StGive;
   assign over_o    = state_q == StOver;
 
@@ -204,11 +206,14 @@ module job_ring
 
   always_ff @(posedge clk_i) begin
     if (state_q == StOff) number_o <= arguments_i.ring_first;
-    else if ((valid_o && ready_i) || (state_q == StSum && state_d == StOver)) begin
-      number_o <= number_o + 1'b1;
+    else if ((valid_o && ready_i) || stops) number_o <= number_o + 1'b1;
+    if (!waiting_i || state_q == StOff || state_q == StGive) begin
+      left_q <= given_q.polls;
+      few_q  <= given_q.polls[31:1] == '0;
+    end else if (state_q == StJudge && !right) begin
+      left_q <= left_q - 1'b1;
+      few_q  <= left_q[31:2] == '0 && (left_q[0] ^ left_q[1]);  // 1 or 2
     end
-    if (!waiting_i || state_q == StOff || state_q == StGive) left_q <= given_q.polls;
-    else if (state_q == StJudge && !right) left_q <= left_q - 1'b1;
   end
 
 `ifndef SYNTHESIS

@@ -13,7 +13,7 @@
 // Latency     the first word goes out when the first tile is full and 20 slots of six clocks after
 //             the last statistics.
 // Memory      two tiles in four banks, one for each of four frames in a row: 2048 words of 96 bits
-//             each.
+//             each. The stages never stand still: a queue of 64 words takes what is in them.
 // Bad input   any words are taken, see mel_normalize.hpp; always ends after as many words as the
 //             settings say.
 module mel_normalize
@@ -184,7 +184,8 @@ module mel_normalize
   // A tile is taken as full with its last word, so that none of the next comes before it is empty;
   // it can be read when that word is in the memory.
   logic [1:0]      written_q;      // tiles that can be read
-  logic [1:0][7:0] tile_frames_q, tile_kept_q;
+  logic [1:0][6:0] tile_last_q;    // its last frame
+  logic [1:0][7:0] tile_kept_q;
   logic            drained;        // the last of a tile is being read
   logic            drain_tile_q;
 
@@ -210,32 +211,35 @@ module mel_normalize
 
   always_ff @(posedge clk_i) begin
     if (take && last_word && last_frame) begin
-      tile_frames_q[fill_tile_q] <= {1'b0, fill_frame_q} + 1'b1;
-      tile_kept_q[fill_tile_q]   <= kept;
+      tile_last_q[fill_tile_q] <= fill_frame_q;
+      tile_kept_q[fill_tile_q] <= kept;
     end
   end
 
   // ---- Giving tiles out: four frames of a band in a clock, or four bands of a frame ----
   localparam int unsigned Stages = 15;  // two of the memories, the choice of the band, norm_lane's
 
-  logic        go, read, last_group, last_band;
+  localparam int unsigned Waiting = 64;  // words that may wait
+
+  logic        room_q;                  // for one more read than there are stages
+  logic        read, last_group, last_band;
   logic [6:0]  row_q;                   // a band, or a frame of the tile
   logic [4:0]  group_q;                 // of four in the row
-  logic [7:0]  drain_frames, drain_kept;
+  logic [6:0]  drain_last;
+  logic [7:0]  drain_kept;
   logic [4:0]  final_group;             // of a row
   logic [3:0]  present;                 // values of the group that are there and count
   logic [Stages:1] valid_q, odd_q;
   logic [3:0][31:0] bits;
 
-  assign go           = !word_valid_o || word_ready_i;
-  assign read         = written_q[drain_tile_q] && scaled_q;
-  assign drain_frames = tile_frames_q[drain_tile_q];
+  assign read         = written_q[drain_tile_q] && scaled_q && room_q;
+  assign drain_last   = tile_last_q[drain_tile_q];
   assign drain_kept   = tile_kept_q[drain_tile_q];
   // In float16 two groups make a word.
-  assign final_group  = (by_frames_i ? last_word_q : 5'((drain_frames - 1'b1) >> 2)) | 5'(half_i);
+  assign final_group  = (by_frames_i ? last_word_q : drain_last[6:2]) | 5'(half_i);
   assign last_group   = group_q == final_group;
-  assign last_band    = {1'b0, row_q} == (by_frames_i ? drain_frames - 1'b1 : 8'(last_band_q));
-  assign drained      = go && read && last_group && last_band;
+  assign last_band    = row_q == (by_frames_i ? drain_last : last_band_q);
+  assign drained      = read && last_group && last_band;
   assign empty        = full_q == '0 && valid_q == '0 && !word_valid_o;
 
   always_ff @(posedge clk_i) begin
@@ -244,7 +248,7 @@ module mel_normalize
       row_q        <= '0;
       group_q      <= '0;
       valid_q      <= '0;
-    end else if (go) begin
+    end else begin
       valid_q <= {valid_q[Stages-1:1], read};
       if (read) begin
         group_q <= last_group ? '0 : group_q + 1'b1;
@@ -269,11 +273,9 @@ module mel_normalize
   assign bands = by_frames_i ? group_q : row_q[6:2];
 
   always_ff @(posedge clk_i) begin
-    if (go) begin
-      {lane_2_q, lane_1_q}   <= {lane_1_q, row_q[1:0]};
-      {keep_3_q, keep_2_q, keep_1_q} <= {keep_2_q, keep_1_q, present};
-      odd_q <= {odd_q[Stages-1:1], group_q[0]};
-    end
+    {lane_2_q, lane_1_q}           <= {lane_1_q, row_q[1:0]};
+    {keep_3_q, keep_2_q, keep_1_q} <= {keep_2_q, keep_1_q, present};
+    odd_q                          <= {odd_q[Stages-1:1], group_q[0]};
   end
 
   for (genvar k = 0; k < 4; k++) begin : gen_lane
@@ -291,12 +293,10 @@ module mel_normalize
     always_ff @(posedge clk_i) begin
       if (mean_valid && mean_band[1:0] == 2'(k)) means[mean_band[6:2]] <= mean;
       if (scale_valid && scale_band[1:0] == 2'(k)) scales[scale_band[6:2]] <= scale;
-      if (go) begin
-        mean_1_q[k]            <= means[bands];
-        scale_1_q[k]           <= scales[bands];
-        {mean_3_q, mean_2_q}   <= {mean_2_q, rescale_i ? mean_i : mean_1_q[band]};
-        {scale_3_q, scale_2_q} <= {scale_2_q, rescale_i ? scale_i : scale_1_q[band]};
-      end
+      mean_1_q[k]            <= means[bands];
+      scale_1_q[k]           <= scales[bands];
+      {mean_3_q, mean_2_q}   <= {mean_2_q, rescale_i ? mean_i : mean_1_q[band]};
+      {scale_3_q, scale_2_q} <= {scale_2_q, rescale_i ? scale_i : scale_1_q[band]};
     end
 
     always_ff @(posedge clk_i) begin
@@ -304,17 +304,14 @@ module mel_normalize
     end
 
     always_ff @(posedge clk_i) begin
-      if (go) begin
-        word_1_q    <= memory[by_frames_i ? {drain_tile_q, row_q[6:2], group_q}
-                                          : {drain_tile_q, group_q, row_q[6:2]}];
-        word_2_q[k] <= word_1_q;
-        value_3_q   <= by_frames_i ? word_2_q[lane_2_q][k] : word_2_q[k][lane_2_q];
-      end
+      word_1_q    <= memory[by_frames_i ? {drain_tile_q, row_q[6:2], group_q}
+                                        : {drain_tile_q, group_q, row_q[6:2]}];
+      word_2_q[k] <= word_1_q;
+      value_3_q   <= by_frames_i ? word_2_q[lane_2_q][k] : word_2_q[k][lane_2_q];
     end
 
     norm_lane u_lane (
       .clk_i,
-      .go_i   (go),
       .half_i,
       .value_i(value_3_q),
       .keep_i (keep_3_q[k]),
@@ -325,21 +322,28 @@ module mel_normalize
   end
 
   // ---- Words ----
-  logic [63:0] halves, first_halves_q;
+  logic [63:0]              halves, first_halves_q;
+  logic [$clog2(Waiting):0] waiting;
+  logic                     output_ready;
 
   assign halves = {bits[3][15:0], bits[2][15:0], bits[1][15:0], bits[0][15:0]};
 
   always_ff @(posedge clk_i) begin
-    if (!rst_ni || start_i) word_valid_o <= 1'b0;
-    else if (go) word_valid_o <= valid_q[Stages] && (!half_i || odd_q[Stages]);
+    if (valid_q[Stages]) first_halves_q <= halves;
+    room_q <= waiting < ($clog2(Waiting) + 1)'(Waiting - Stages - 2);
   end
 
-  always_ff @(posedge clk_i) begin
-    if (go) begin
-      word_o         <= half_i ? {halves, first_halves_q} : bits;
-      first_halves_q <= halves;
-    end
-  end
+  stream_fifo #(.Width(128), .Depth(Waiting)) u_output (
+    .clk_i,
+    .rst_ni,
+    .data_i (half_i ? {halves, first_halves_q} : bits),
+    .valid_i(valid_q[Stages] && (!half_i || odd_q[Stages])),
+    .ready_o(output_ready),
+    .data_o (word_o),
+    .valid_o(word_valid_o),
+    .ready_i(word_ready_i),
+    .count_o(waiting)
+  );
 
 `ifndef SYNTHESIS
   a_start_when_idle: assert property (@(posedge clk_i) disable iff (!rst_ni) start_i |-> idle_o);
@@ -347,6 +351,8 @@ module mel_normalize
       start_i |-> counted_i != '0 && counted_i <= frames_i);
   a_word_stays: assert property (@(posedge clk_i) disable iff (!rst_ni)
       word_valid_o && !word_ready_i |=> word_valid_o && $stable(word_o));
+  a_output_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      valid_q[Stages] |-> output_ready);
   a_tiles_are_full_when_read: assert property (@(posedge clk_i) disable iff (!rst_ni)
       (written_q & ~full_q) == '0);
 `endif

@@ -1,15 +1,13 @@
 // One value, its band's mean and scale to the bits of the normalised value.
 //
 // Reference   normalised() in mel_normalize.cpp.
-// Interface   all stages move on with `go_i`; what comes in with it comes out Latency such clocks
-//             later.
+// Interface   no handshake: what comes in comes out 12 clocks later.
 // Throughput  a value a clock. Latency 12 clocks.
 module norm_lane
   import audio_pkg::*;
   import mel_normalize_pkg::*;
 (
   input  logic        clk_i,
-  input  logic        go_i,
   input  logic        half_i,   // float16, else float32; stands still
   input  log_mel_t    value_i,
   input  logic        keep_i,   // else the result is 0
@@ -31,23 +29,21 @@ module norm_lane
   logic [5:0]  shift_3_q, shift_4_q;
 
   always_ff @(posedge clk_i) begin
-    if (go_i) begin
-      change_1_q <= $signed({value_i, 8'b0}) - mean_i;
-      scale_1_q  <= scale_i;
-      keep_1_q   <= keep_i;
+    change_1_q <= $signed({value_i, 8'b0}) - mean_i;
+    scale_1_q  <= scale_i;
+    keep_1_q   <= keep_i;
 
-      negative_2_q  <= change_1_q[32];
-      magnitude_2_q <= change_1_q[32] ? -change_1_q : change_1_q;
-      some_2_q      <= keep_1_q && change_1_q != '0 && scale_1_q.reciprocal[23];
-      scale_2_q     <= scale_1_q;
+    negative_2_q  <= change_1_q[32];
+    magnitude_2_q <= change_1_q[32] ? -change_1_q : change_1_q;
+    some_2_q      <= keep_1_q && change_1_q != '0 && scale_1_q.reciprocal[23];
+    scale_2_q     <= scale_1_q;
 
-      upper_3_q <= magnitude_2_q[32:17] * scale_2_q.reciprocal;
-      lower_3_q <= magnitude_2_q[16:0] * scale_2_q.reciprocal;
-      shift_3_q <= scale_2_q.shift;
+    upper_3_q <= magnitude_2_q[32:17] * scale_2_q.reciprocal;
+    lower_3_q <= magnitude_2_q[16:0] * scale_2_q.reciprocal;
+    shift_3_q <= scale_2_q.shift;
 
-      product_4_q <= {upper_3_q, 17'b0} + 57'(lower_3_q);
-      shift_4_q   <= shift_3_q;
-    end
+    product_4_q <= {upper_3_q, 17'b0} + 57'(lower_3_q);
+    shift_4_q   <= shift_3_q;
   end
 
   // ---- 5, 6, 7: places up to the first bit ----
@@ -75,21 +71,19 @@ module norm_lane
   end
 
   always_ff @(posedge clk_i) begin
-    if (go_i) begin
-      up_5_q       <= {upper[33:2] == '0, zeros_32[31:16] == '0};
-      zeros_16_5_q <= zeros_32[31:16] == '0 ? zeros_32[15:0] : zeros_32[31:16];
-      product_5_q  <= product_4_q;
-      shift_5_q    <= shift_4_q;
+    up_5_q       <= {upper[33:2] == '0, zeros_32[31:16] == '0};
+    zeros_16_5_q <= zeros_32[31:16] == '0 ? zeros_32[15:0] : zeros_32[31:16];
+    product_5_q  <= product_4_q;
+    shift_5_q    <= shift_4_q;
 
-      up_6_q      <= {up_5_q, up_16};
-      limit_6_q   <= shift_5_q + 6'd13;
-      product_6_q <= product_5_q;
-      shift_6_q   <= shift_5_q;
+    up_6_q      <= {up_5_q, up_16};
+    limit_6_q   <= shift_5_q + 6'd13;
+    product_6_q <= product_5_q;
+    shift_6_q   <= shift_5_q;
 
-      up_7_q      <= half_i && up_6_q > limit_6_q ? limit_6_q : up_6_q;
-      product_7_q <= product_6_q;
-      shift_7_q   <= shift_6_q;
-    end
+    up_7_q      <= half_i && up_6_q > limit_6_q ? limit_6_q : up_6_q;
+    product_7_q <= product_6_q;
+    shift_7_q   <= shift_6_q;
   end
 
   // ---- 8, 9: up ----
@@ -98,13 +92,11 @@ module norm_lane
   logic [7:0]  exponent_8_q, exponent_9_q;  // that of float32 or float16, less 1
 
   always_ff @(posedge clk_i) begin
-    if (go_i) begin
-      product_8_q  <= product_7_q << {up_7_q[5:3], 3'b0};
-      up_8_q       <= up_7_q[2:0];
-      exponent_8_q <= (half_i ? 8'd13 : 8'd125) + 8'(shift_7_q) - 8'(up_7_q);
-      product_9_q  <= product_8_q << up_8_q;
-      exponent_9_q <= exponent_8_q;
-    end
+    product_8_q  <= product_7_q << {up_7_q[5:3], 3'b0};
+    up_8_q       <= up_7_q[2:0];
+    exponent_8_q <= (half_i ? 8'd13 : 8'd125) + 8'(shift_7_q) - 8'(up_7_q);
+    product_9_q  <= product_8_q << up_8_q;
+    exponent_9_q <= exponent_8_q;
   end
 
   // ---- 10, 11: to nearest, ties to even ----
@@ -114,18 +106,16 @@ module norm_lane
   logic        up_10_q;
 
   always_ff @(posedge clk_i) begin
-    if (go_i) begin
-      if (half_i) begin
-        exponent_10_q <= {14'b0, exponent_9_q, 10'b0};
-        mantissa_10_q <= 24'(product_9_q[56:46]);
-        up_10_q       <= product_9_q[45] && (product_9_q[46] || product_9_q[44:0] != '0);
-      end else begin
-        exponent_10_q <= {1'b0, exponent_9_q, 23'b0};
-        mantissa_10_q <= product_9_q[56:33];
-        up_10_q       <= product_9_q[32] && (product_9_q[33] || product_9_q[31:0] != '0);
-      end
-      rounded_11_q <= exponent_10_q + 32'(mantissa_10_q) + 32'(up_10_q);
+    if (half_i) begin
+      exponent_10_q <= {14'b0, exponent_9_q, 10'b0};
+      mantissa_10_q <= 24'(product_9_q[56:46]);
+      up_10_q       <= product_9_q[45] && (product_9_q[46] || product_9_q[44:0] != '0);
+    end else begin
+      exponent_10_q <= {1'b0, exponent_9_q, 23'b0};
+      mantissa_10_q <= product_9_q[56:33];
+      up_10_q       <= product_9_q[32] && (product_9_q[33] || product_9_q[31:0] != '0);
     end
+    rounded_11_q <= exponent_10_q + 32'(mantissa_10_q) + 32'(up_10_q);
   end
 
   // ---- 12: sign, zero, and in float16 infinity ----
@@ -135,14 +125,12 @@ module norm_lane
   assign bits_o = bits_q;
 
   always_ff @(posedge clk_i) begin
-    if (go_i) begin
-      negative_q <= {negative_q[10:3], negative_2_q};
-      some_q     <= {some_q[10:3], some_2_q};
-      if (!some_q[11]) bits_q <= '0;
-      else if (!half_i) bits_q <= {negative_q[11], rounded_11_q[30:0]};
-      else bits_q <= {16'b0, negative_q[11],
-                      rounded_11_q > 32'h7C00 ? 15'h7C00 : rounded_11_q[14:0]};
-    end
+    negative_q <= {negative_q[10:3], negative_2_q};
+    some_q     <= {some_q[10:3], some_2_q};
+    if (!some_q[11]) bits_q <= '0;
+    else if (!half_i) bits_q <= {negative_q[11], rounded_11_q[30:0]};
+    else bits_q <= {16'b0, negative_q[11],
+                    rounded_11_q > 32'h7C00 ? 15'h7C00 : rounded_11_q[14:0]};
   end
 
 endmodule

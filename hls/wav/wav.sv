@@ -78,11 +78,13 @@ module wav
     FieldValidBits, FieldSpeakers, FieldGuid0, FieldGuid1, FieldGuid2, FieldGuid3
   } field_e;
 
-  state_e      state_q;
+  state_e      state_d, state_q;
+  // Not in Idle; in Fetch; in Samples; and of a channel: registers of their own, as they go far.
+  logic        on_q, fetch_q, samples_q, two_q;
   field_e      field_q;
   status_e     status_q;
   logic [31:0] four, four_q;
-  logic        four_valid, take, two, skip;
+  logic        four_valid, take, skip;
   logic [31:0] left_q;    // bytes of the file behind what was fetched
   logic [31:0] size_q;    // of the chunk, or what is left of it
   logic [32:0] rest_q;    // padded
@@ -102,13 +104,13 @@ module wav
     .clk_i,
     .rst_ni,
     .start_i,
-    .on_i    (state_q != Idle),
+    .on_i    (on_q),
     .word_i,
     .word_valid_i,
     .word_ready_o,
     .four_o  (four),
     .valid_o (four_valid),
-    .two_i   (two),
+    .two_i   (two_q),
     .take_i  (take),
     .skip_i  (skip),
     .halves_i(rest_q[32:1])
@@ -117,45 +119,58 @@ module wav
   assign skip = state_q == Skip;
 
   // ---- Headers: four bytes are fetched, then looked at ----
+  always_comb begin
+    state_d = state_q;
+    unique case (state_q)
+      Idle: if (start_i) state_d = bytes_i < 32'd12 ? Answer : Fetch;
+      Fetch: if (four_valid) state_d = Look;
+      Look: begin
+        unique case (field_q)
+          FieldRiff:  state_d = four_q == Riff ? Fetch : Answer;
+          FieldWave:  state_d = four_q == Wave ? Chunk : Answer;
+          FieldSize:  state_d = Size;
+          FieldBlock: state_d = extensible_q && long_q ? Fetch : Pad;
+          FieldGuid3: state_d = Pad;
+          default:    state_d = Fetch;
+        endcase
+      end
+      Size: begin
+        if (is_data_q) state_d = Measure;
+        else if (!is_fmt_q) state_d = Pad;
+        else if (formed_q || size_q[31:4] == '0 || left_q[31:4] == '0) state_d = Answer;
+        else state_d = Fetch;
+      end
+      Pad:     state_d = Compare;
+      Compare: state_d = Chunk;
+      Chunk: begin
+        if (chunks_q == MaxChunks || beyond_q || left_q[31:3] == '0) state_d = Answer;
+        else state_d = Skip;
+      end
+      Skip:    state_d = Fetch;
+      Measure: state_d = Limit;
+      Limit:   state_d = Judge;
+      Judge:   state_d = Answer;
+      Answer: begin
+        if (sound_ready_i) state_d = status_q == StatusOk && some_q ? Samples : Idle;
+      end
+      Samples: if (last_taken) state_d = Idle;
+      default: state_d = Idle;
+    endcase
+  end
+
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
-      state_q <= Idle;
+      state_q   <= Idle;
+      on_q      <= 1'b0;
+      fetch_q   <= 1'b0;
+      samples_q <= 1'b0;
+      two_q     <= 1'b0;
     end else begin
-      unique case (state_q)
-        Idle: if (start_i) state_q <= bytes_i < 32'd12 ? Answer : Fetch;
-        Fetch: if (four_valid) state_q <= Look;
-        Look: begin
-          unique case (field_q)
-            FieldRiff:  state_q <= four_q == Riff ? Fetch : Answer;
-            FieldWave:  state_q <= four_q == Wave ? Chunk : Answer;
-            FieldSize:  state_q <= Size;
-            FieldBlock: state_q <= extensible_q && long_q ? Fetch : Pad;
-            FieldGuid3: state_q <= Pad;
-            default:    state_q <= Fetch;
-          endcase
-        end
-        Size: begin
-          if (is_data_q) state_q <= Measure;
-          else if (!is_fmt_q) state_q <= Pad;
-          else if (formed_q || size_q[31:4] == '0 || left_q[31:4] == '0) state_q <= Answer;
-          else state_q <= Fetch;
-        end
-        Pad:     state_q <= Compare;
-        Compare: state_q <= Chunk;
-        Chunk: begin
-          if (chunks_q == MaxChunks || beyond_q || left_q[31:3] == '0) state_q <= Answer;
-          else state_q <= Skip;
-        end
-        Skip:    state_q <= Fetch;
-        Measure: state_q <= Limit;
-        Limit:   state_q <= Judge;
-        Judge:   state_q <= Answer;
-        Answer: begin
-          if (sound_ready_i) state_q <= status_q == StatusOk && some_q ? Samples : Idle;
-        end
-        Samples: if (last_taken) state_q <= Idle;
-        default: state_q <= Idle;
-      endcase
+      state_q   <= state_d;
+      on_q      <= state_d != Idle;
+      fetch_q   <= state_d == Fetch;
+      samples_q <= state_d == Samples;
+      two_q     <= state_d == Samples && !stereo_q;
     end
   end
 
@@ -277,9 +292,8 @@ module wav
   logic [31:0] frame_q;
   pcm_t        pcm_q;
 
-  assign two        = state_q == Samples && !stereo_q;
   assign go         = pcm_ready_i || !pcm_valid_o;
-  assign take       = state_q == Fetch || (state_q == Samples && some_q && go);
+  assign take       = fetch_q || (samples_q && some_q && go);
   assign last_taken = !some_q && !frame_valid_q && pcm_valid_o && pcm_ready_i;
 
   always_ff @(posedge clk_i) begin
@@ -287,15 +301,16 @@ module wav
       frame_valid_q <= 1'b0;
       pcm_valid_o   <= 1'b0;
     end else if (go) begin
-      frame_valid_q <= state_q == Samples && some_q && four_valid;
+      frame_valid_q <= samples_q && some_q && four_valid;
       pcm_valid_o   <= frame_valid_q;
     end
   end
 
   always_ff @(posedge clk_i) begin
     if (go) begin
-      frame_q <= {stereo_q ? four[31:16] : four[15:0], four[15:0]};
-      pcm_q  <= 17'($signed(frame_q[31:16])) + 17'($signed(frame_q[15:0]));
+      frame_q <= four;
+      pcm_q   <= 17'($signed(stereo_q ? frame_q[31:16] : frame_q[15:0])) +
+                 17'($signed(frame_q[15:0]));
     end
   end
   assign pcm_o = pcm_q;

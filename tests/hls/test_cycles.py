@@ -35,6 +35,7 @@ WIDTH, HEIGHT = 500, 375
 PHOTO, SMALL = 0.005, 0.02
 # Of several scans decode's model follows each clock, up to the end of the last ones.
 EXACT, CLOCKS = 0.0001, 4
+FIRST_BYTES = 3  # clocks until the file's first bytes can be read
 WORKSPACE, LATENCY, NEVER = 16 << 20, 20, 1 << 40  # the workspace of decode alone
 
 
@@ -62,7 +63,7 @@ def check_decode(jpeg: bytes, within: float = PHOTO, clocks: int = CLOCKS) -> Jp
     status, *_, counters = jpegs.rtl_decode(jpeg, memory=memory if work.scans else jpegs.NO_WORKSPACE)
     assert status == Status.OK
     assert counters.symbols == symbol_count(work)
-    assert counters.header == header_cycles(work) + 2  # two clocks for the first word
+    assert counters.header == header_cycles(work) + FIRST_BYTES
     accuracy = {"rel": 0, "abs": clocks} if work.scans else {"rel": within}
     assert counters.cycles == pytest.approx(decode_cycles(work, LATENCY), **accuracy)
     return work
@@ -172,6 +173,17 @@ def test_clocks_with_optimised_tables_follow_the_models(sampling, quality):
     jpeg = encode(photo("coffee", 240, 180), quality, sampling, optimize=True)
     check_decode(jpeg)
     check_cu(jpeg, **SMALL_OUTPUT)
+
+
+@pytest.mark.quick(12)
+@pytest.mark.parametrize("odd", [False, True], ids=["even", "odd"])
+@pytest.mark.parametrize("size", [*range(31, 54), 63, 64, 65])
+def test_clocks_of_headers_follow_the_model_wherever_a_segment_to_skip_begins_and_ends(size, odd):
+    file = jpegs.take_apart(encode(photo("rocket", 16, 16), 75, "4:2:0"))
+    first = [jpegs.Segment(jpegs.APP1, bytes(3))] * odd
+    jpeg = file.with_first(*first, jpegs.Segment(jpegs.APP1, bytes(size))).to_bytes()
+    *_, counters = jpegs.rtl_decode(jpeg)
+    assert counters.header == header_cycles(read_jpeg_work(jpeg)) + FIRST_BYTES
 
 
 @pytest.mark.parametrize("sizes", [(1,), (500, 33), (65500,), (65531, 65532, 65533)])

@@ -515,6 +515,19 @@ def test_the_rest_of_the_file_costs_next_to_no_clocks(sampling):
     assert counters.cycles <= short.cycles
 
 
+@pytest.mark.parametrize("size", [20, 47, 200])
+def test_a_skipped_segment_hides_markers_while_the_words_of_the_file_are_late(size):
+    """No byte of it may count before it is there: else what is left of the segment would be read as markers."""
+    plain = encode(picture(np.random.default_rng(2), 16, 16), 75, "4:2:0")
+    segment = Segment(APP1, (b"\xff\xd8" * size)[:size])
+    jpeg = take_apart(plain).with_first(segment).to_bytes()
+    expected = golden(plain)
+    for seed in range(8):
+        status, width, height, rgb, _ = rtl_decode(jpeg, 97, 0, seed)
+        assert (status, width, height) == (STATUS["OK"], 16, 16)
+        assert np.array_equal(rgb[: expected.size], expected.reshape(-1))
+
+
 # ---- Files built by hand: valid, but rarely written ----
 
 

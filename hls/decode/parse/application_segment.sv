@@ -27,6 +27,7 @@ module application_segment
   logic       end_q;        // all bytes are read that are needed
   logic       ends;
   logic [3:0] step_q;       // of the byte
+  logic       read_q;       // step_q is 14
   logic       match_q;      // the name so far is the one that is looked for
   logic [7:0] transform_q;
 
@@ -46,7 +47,7 @@ module application_segment
     endcase
   endfunction
 
-  assign ends = empty_i || step_q == 4'd14;
+  assign ends = empty_i || read_q;
 
   always_comb begin
     request_o       = '0;
@@ -64,9 +65,11 @@ module application_segment
   always_ff @(posedge clk_i) begin
     if (begin_i) begin
       step_q  <= '0;
+      read_q  <= 1'b0;
       match_q <= 1'b1;
     end else if (request_o.take && have_byte_i) begin
       step_q <= step_q + 1'b1;
+      read_q <= step_q == 4'd13;
       if (step_q < 4'd5 && byte_i != letter(app14_i, step_q[2:0])) match_q <= 1'b0;
       if (step_q == 4'd11) transform_q <= byte_i;
     end
@@ -75,7 +78,7 @@ module application_segment
       jfif_o  <= 1'b0;
       adobe_o <= 1'b0;
     end else if (request_o.over && match_q) begin
-      if (!app14_i && step_q == 4'd14) jfif_o <= 1'b1;
+      if (!app14_i && read_q) jfif_o <= 1'b1;
       if (app14_i && step_q >= 4'd12) begin
         adobe_o           <= 1'b1;
         adobe_transform_o <= transform_q;

@@ -4,10 +4,12 @@
 //             A word with `word_end_i` is the last one all the same, and has `word_bytes_i` bytes,
 //             0 to 16: so a file may begin before its length is known, with `jpeg_bytes_i` all
 //             ones.
-//             It takes words while `busy_i`, up to two more than the bytes that were taken need.
+//             It takes words while `busy_i`, up to three more than the bytes that were taken need.
 //             `byte0_o` is the file's next byte if `have_byte_o`, and `byte1_o` is the one after it
-//             if not `single_o`. The take inputs take bytes in this clock, if there are any.
-// Throughput  a word a clock. No path goes through from the consumer to where the words come from.
+//             if not `single_o`. `take_i` and `take_two_i` take bytes in this clock, if there are
+//             any; `take_rest_i` takes `left_o` bytes.
+// Throughput  two bytes a clock, with `take_rest_i` a word. Five bytes stand before the word, and
+//             only they move by what is taken: whether they have room for two more is known before.
 // Bad input   `ended_o` tells that the file has no more bytes.
 module byte_reader (
   input  logic         clk_i,
@@ -28,13 +30,13 @@ module byte_reader (
   output logic         byte0_ones_o, // it is 0xFF
   output logic         byte1_ones_o,
   output logic         have_byte_o,
-  output logic         single_o,     // the word has one byte left
-  output logic [4:0]   left_o,       // bytes that the word has left
+  output logic         single_o,     // only one byte is there yet
+  output logic [4:0]   left_o,       // bytes that `take_rest_i` takes
   output logic         ended_o,      // there is no byte, and none will come
 
   input  logic         take_i,
   input  logic         take_two_i,
-  input  logic         take_rest_i   // all that the word has left
+  input  logic         take_rest_i   // the bytes before the word, or all that the word has left
 );
 
   logic [127:0] word;
@@ -59,79 +61,113 @@ module byte_reader (
     .count_o()
   );
 
-  logic [127:0] word_q;         // the rest of the current word, next byte in bits 7..0
+  // ---- The rest of the current word ----
+  logic [127:0] word_q;         // next byte in bits 7..0
   logic [15:0]  ones_q, ones;   // which of its bytes are 0xFF; those of `word`
   logic [4:0]   left_q;         // bytes of it
-  logic         pair_q;         // left_q == 2
-  logic         have_byte_q;    // left_q != 0
-  logic         single_q;       // left_q == 1
+  logic         some_q;         // left_q != 0
+  logic         odd_q;          // left_q == 1
+  logic         final_q;        // left_q <= 2
   logic [28:0]  words_q;        // words after it
   logic [4:0]   final_bytes_q;  // bytes in the last word
   logic         last_word_q;    // words_q == 1
   logic         no_words_q;     // words_q == 0
-  logic         one, two, rest; // bytes are taken
+  logic         move;           // two bytes of it, or the only one, go to the front
   logic         used_up;
 
-  assign byte0_o     = word_q[7:0];
-  assign byte1_o     = word_q[15:8];
-  assign byte0_ones_o = ones_q[0];
-  assign byte1_ones_o = ones_q[1];
-  assign have_byte_o = have_byte_q;
-  assign single_o    = single_q;
-  assign left_o      = left_q;
-  assign ended_o     = !have_byte_q && no_words_q;
-  assign one         = take_i && have_byte_q;
-  assign two         = take_two_i && have_byte_q;
-  assign rest        = take_rest_i && have_byte_q;
-  assign used_up     = !have_byte_q || rest || (two && pair_q) || (one && single_q);
-  assign load        = word_valid && used_up;
+  // ---- The bytes before it ----
+  localparam int unsigned Front = 5;
+  logic [Front-1:0][8:0] front_q;             // next byte first, each with whether it is 0xFF
+  logic [Front+1:0][8:0] joined;              // and those of the word
+  logic [Front:0]        count_q, count;      // how many, one bit for each number; with new ones
+  logic [Front:0]        count_d;
+  logic                  have_q;              // not none: a register of its own, as it goes far
+  logic                  one, two, rest;      // bytes are taken
+
+  assign byte0_o      = front_q[0][7:0];
+  assign byte1_o      = front_q[1][7:0];
+  assign byte0_ones_o = front_q[0][8];
+  assign byte1_ones_o = front_q[1][8];
+  assign have_byte_o  = have_q;
+  assign single_o     = count_q[1];
+  assign ended_o      = count_q[0] && !some_q && no_words_q;
+  assign one          = take_i && !count_q[0];
+  assign two          = take_two_i && !count_q[0];
+  assign rest         = take_rest_i;
+  assign move         = some_q && !rest && !count_q[Front-1] && !count_q[Front];
+  assign used_up      = !some_q || (move && final_q) || (rest && count_q[0]);
+  assign load         = word_valid && used_up;
 
   always_comb begin
     for (int unsigned i = 0; i < 16; i++) ones[i] = &word[8*i+:8];
+
+    left_o = count_q[0] ? left_q : '0;
+    for (int unsigned i = 1; i <= Front; i++) begin
+      if (count_q[i]) left_o |= 5'(i);
+    end
+
+    // Behind the last byte they hold anything.
+    for (int unsigned i = 0; i < Front + 2; i++) begin
+      joined[i] = {ones_q[1], word_q[15:8]};
+      for (int unsigned n = 0; n <= Front; n++) begin
+        if (count_q[n] && n == i) joined[i] = {ones_q[0], word_q[7:0]};
+        if (count_q[n] && n > i) joined[i] = front_q[i%Front];
+      end
+    end
+    count   = !move ? count_q : odd_q ? count_q << 1 : count_q << 2;
+    count_d = two ? count >> 2 : one ? count >> 1 : count;
+  end
+
+  always_ff @(posedge clk_i) begin
+    front_q <= two ? joined[Front+1:2] : one ? joined[Front:1] : joined[Front-1:0];
+    if (!rst_ni || start_i || rest) begin
+      count_q <= (Front + 1)'(1);
+      have_q  <= 1'b0;
+    end else begin
+      count_q <= count_d;
+      have_q  <= !count_d[0];
+    end
   end
 
   always_ff @(posedge clk_i) begin
     // Bits above the last byte hold anything.
     if (load) {ones_q, word_q} <= {ones, word};
-    else if (two) begin
+    else if (move) begin
       {ones_q, word_q} <= {ones_q[15:14], ones_q[15:2], word_q[127:112], word_q[127:16]};
-    end else if (one) begin
-      {ones_q, word_q} <= {ones_q[15], ones_q[15:1], word_q[127:120], word_q[127:8]};
     end
 
     if (start_i) begin
       left_q        <= '0;
-      have_byte_q   <= 1'b0;
-      single_q      <= 1'b0;
-      pair_q        <= 1'b0;
+      some_q        <= 1'b0;
       words_q       <= {1'b0, jpeg_bytes_i[31:4]} + 29'(|jpeg_bytes_i[3:0]);
       final_bytes_q <= jpeg_bytes_i[3:0] == '0 ? 5'd16 : {1'b0, jpeg_bytes_i[3:0]};
       last_word_q   <= jpeg_bytes_i <= 32'd16;
       no_words_q    <= jpeg_bytes_i == '0;
     end else if (load) begin
-      left_q        <= word_end ? word_bytes : last_word_q ? final_bytes_q : 5'd16;
-      have_byte_q   <= !word_end || word_bytes != '0;
-      single_q      <= word_end ? word_bytes == 5'd1 : last_word_q && final_bytes_q == 5'd1;
-      pair_q        <= word_end ? word_bytes == 5'd2 : last_word_q && final_bytes_q == 5'd2;
-      words_q       <= words_q - 1'b1;
-      last_word_q   <= words_q == 29'd2;
-      no_words_q    <= word_end || last_word_q;
-    end else if (rest) begin
-      left_q        <= '0;
-      have_byte_q   <= 1'b0;
-      single_q      <= 1'b0;
-      pair_q        <= 1'b0;
-    end else if (two) begin
-      left_q        <= left_q - 5'd2;
-      have_byte_q   <= !pair_q;
-      single_q      <= left_q == 5'd3;
-      pair_q        <= left_q == 5'd4;
-    end else if (one) begin
-      left_q        <= left_q - 5'd1;
-      have_byte_q   <= !single_q;
-      single_q      <= pair_q;
-      pair_q        <= left_q == 5'd3;
+      left_q      <= word_end ? word_bytes : last_word_q ? final_bytes_q : 5'd16;
+      some_q      <= !word_end || word_bytes != '0;
+      odd_q       <= word_end ? word_bytes == 5'd1 : last_word_q && final_bytes_q == 5'd1;
+      final_q     <= word_end ? word_bytes <= 5'd2 : last_word_q && final_bytes_q <= 5'd2;
+      words_q     <= words_q - 1'b1;
+      last_word_q <= words_q == 29'd2;
+      no_words_q  <= word_end || last_word_q;
+    end else if (used_up) begin
+      left_q  <= '0;
+      some_q  <= 1'b0;
+    end else if (move) begin
+      left_q  <= left_q - 5'd2;
+      odd_q   <= left_q == 5'd3;
+      final_q <= left_q <= 5'd4;
     end
   end
+
+`ifndef SYNTHESIS
+  a_front_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      $onehot(count_q) && have_q == !count_q[0]);
+  a_two_are_there: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      take_two_i |-> !single_o);
+  a_one_way_to_take: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      take_rest_i |-> !take_i && !take_two_i);
+`endif
 
 endmodule

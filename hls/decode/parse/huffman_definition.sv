@@ -53,6 +53,7 @@ module huffman_definition
   logic [4:0]  step_d, step_q;               // lengths of codes that are counted
   logic [16:0] code_d, code_q;               // next free code of the length before
   logic        coded_d, coded_q;             // it had codes
+  logic [16:0] spare_d, spare_q;             // codes of that length that are free, less one
   // the counts are known; symbols, for a table or the segment
   logic        checked_q, too_many_q;
   logic [8:0]  symbols_d, symbols_q;         // symbols counted; then those still to come
@@ -93,9 +94,8 @@ module huffman_definition
   assign first_code   = {code_q[14:0], 1'b0};
   assign next_code    = {1'b0, first_code} + 17'(table_byte);
   assign next_symbols = 10'(symbols_q) + 10'(table_byte);
-  // The code of all ones is never assigned, so the next free code still has as many bits.
-  assign bad_o        = (coded_q && (code_q >> step_q) != '0) ||
-                        (checked_q && too_many_q);
+  // The code of all ones is never assigned, so one is always free.
+  assign bad_o        = (coded_q && spare_q[16]) || (checked_q && too_many_q);
 
   always_comb begin
     state_d       = active ? state_q : StSelect;
@@ -106,6 +106,7 @@ module huffman_definition
     step_d        = step_q;
     code_d        = code_q;
     coded_d       = 1'b0;
+    spare_d       = spare_q;
     symbols_d     = symbols_q;
     index_d       = index_q;
     code_length_d = code_length_q;
@@ -132,6 +133,7 @@ module huffman_definition
         StSelect: begin
           step_d    = '0;
           code_d    = '0;
+          spare_d   = '0;
           symbols_d = '0;
           if (standard_i) begin
             ac_d           = standard_q[1:0] == '0;
@@ -163,6 +165,7 @@ module huffman_definition
             huffman_valid_o = 1'b1;  // a limit
             code_d          = next_code;
             coded_d         = table_byte != '0;
+            spare_d         = {spare_q[15:0], 1'b1} - 17'(table_byte);
             step_d          = step_q + 1'b1;
             if (step_q == 5'd15) state_d = StCheck;
             // Beyond 256 it stays there, so that nine bits are enough.
@@ -226,6 +229,7 @@ module huffman_definition
     step_q        <= step_d;
     code_q        <= code_d;
     coded_q       <= coded_d;
+    spare_q       <= spare_d;
     checked_q     <= active && state_q == StCheck && !from_rom_q;
     too_many_q    <= symbols_q > 9'd256 || 16'(symbols_q) > length_i;
     symbols_q     <= symbols_d;

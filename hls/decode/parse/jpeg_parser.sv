@@ -7,7 +7,7 @@
 //
 // Reference   T.81 annex B; the C++ (jpeg_parser.cpp) check by check, in its order.
 // Interface   `start_i` with `jpeg_bytes_i`; then ceil(jpeg_bytes / 16) words, byte 0 in bits 7..0,
-//             of which it takes as many as it needs, and up to two more: `busy_o` falls when it
+//             of which it takes as many as it needs, and up to three more: `busy_o` falls when it
 //             wants none. Table writes while the headers are read, then a scan (with the status if
 //             they are bad), then tokens. A file with all components in one sequential scan ends
 //             with TokenFileEnd. One of several scans, `several_o` from its first scan on, repeats

@@ -143,8 +143,9 @@ module marker_machine
   status_e     status_d, status_q;
   logic        trailer;                    // after the only scan
 
-  // The headers end with `failure`.
+  // The headers end with `failure`, if nothing outside the states has failed.
   logic        fail, fail_q, tells_q;
+  logic        ended_q, early_q, unfit_q, bad_q;  // what has: no byte, that of SOI
   status_e     failure, failure_q;
   logic        next_segment;
   logic        wants;                      // a byte: without one the file is too short
@@ -206,7 +207,7 @@ module marker_machine
     take_rest_o  = state_q.skips && skipping_q && far_q;
     wants        = state_q.takes || take_rest_o || (near && !empty_q) || request_i.wants;
     take_o       = state_q.takes || (near && !empty_q) || request_i.take;
-    skipped      = take_rest_o ? 9'(left_i) : near && !empty_q ? 9'd1 : 9'd0;
+    skipped      = take_rest_o ? 9'(left_i) : near && !empty_q && have_byte_i ? 9'd1 : 9'd0;
     fail         = request_i.fail;
     failure      = StatusCorruptHeader;
     next_segment = 1'b0;
@@ -279,7 +280,7 @@ module marker_machine
         state_d = StLength1;
       end
       StLength1.code: if (have_byte_i) begin
-        if ({high_q, byte_i} < 16'd2) fail = 1'b1;
+        if (high_q == '0 && byte_i[7:1] == '0) fail = 1'b1;  // less than 2
         else if (trailer) state_d = StSkip;
         else if (frame_marker_q) begin
           if (frame_seen_q) fail = 1'b1;
@@ -383,23 +384,13 @@ module marker_machine
       default: state_d = StIdle;
     endcase
 
-    // Whatever the byte was for, the file is too short; but first comes what was wrong before it.
-    if (wants && ended_i) begin
-      fail    = 1'b1;
-      failure = state_q.code == StSoi0.code || state_q.code == StSoi1.code ? StatusNotJpeg
-                                                                            : StatusTruncated;
-    end
-    if (frame_unfit_i) begin
-      fail    = 1'b1;
-      failure = StatusSampling;
-    end
-    if (huffman_bad_i) begin
-      fail    = 1'b1;
-      failure = StatusCorruptHeader;
-    end
+    if ((wants && ended_i) || frame_unfit_i || huffman_bad_i) fail = 1'b1;
     if (next_segment) state_d = StMarker0;
+    // Whatever the byte was for, the file is too short; but first comes what was wrong before it.
     if (fail_q) begin
-      status_d      = failure_q;
+      status_d = bad_q   ? StatusCorruptHeader :
+                 unfit_q ? StatusSampling :
+                 ended_q ? (early_q ? StatusNotJpeg : StatusTruncated) : failure_q;
       state_d       = trailer ? StFileStatus : StHeaders;
       token_valid_o = 1'b0;
     end
@@ -437,6 +428,10 @@ module marker_machine
 
   always_ff @(posedge clk_i) begin
     failure_q          <= failure;
+    ended_q            <= wants && ended_i;
+    early_q            <= state_q.code == StSoi0.code || state_q.code == StSoi1.code;
+    unfit_q            <= frame_unfit_i;
+    bad_q              <= huffman_bad_i;
     marker_q           <= marker_d;
     parameterless_q    <= parameterless(marker_d);
     other_segment_q    <= other_segment(marker_d);
@@ -447,7 +442,8 @@ module marker_machine
                                   : length_q - 16'(skipped | request_i.less);
     empty_q            <= begin_o ? {high_q, byte_i} == 16'd2
                                   : length_q == '0 || (length_q == 16'd1 &&
-                                                       (request_i.less[0] || near));
+                                                       (request_i.less[0] ||
+                                                        (near && have_byte_i)));
     skipping_q         <= state_q.skips;
     near_q             <= state_q.skips && length_q[15:5] == '0 && !(skipping_q && far_q);
     far_q              <= length_q[15:5] != '0;

@@ -159,11 +159,11 @@ module axi_read #(
   logic         dropping;  // what arrives is for nobody: stopped, or an error came before it
   logic         bad;       // the word at the FIFO's end came with an error
   logic         fifo_valid, fifo_pop;
-  logic [127:0] fifo_word;
+  logic [127:0] fifo_word;  // 0 if bad
 
   assign dropping     = stop_i || error_o || !owes_q;
   assign word_valid_o = !stop_i && owes_q && (error_o || fifo_valid);
-  assign word_o       = error_o || bad ? '0 : fifo_word;
+  assign word_o       = fifo_word & {128{!error_o}};
   assign pop          = word_valid_o && word_ready_i;
   assign fifo_pop     = pop && !error_o;
   assign idle_o       = !owes_q && !asks_q && !flies_q && !arvalid_o;
@@ -188,7 +188,7 @@ module axi_read #(
     stream_fifo #(.Width(129), .Depth(Depth)) u_fifo (
       .clk_i,
       .rst_ni (rst_ni && !dropping),
-      .data_i ({rresp_i[1], rdata_i}),
+      .data_i ({rresp_i[1], rdata_i & {128{!rresp_i[1]}}}),
       .valid_i(take && !dropping),
       .ready_o(),
       .data_o ({bad, fifo_word}),
@@ -201,7 +201,7 @@ module axi_read #(
       .clk_i,
       .rst_ni,
       .clear_i(dropping),
-      .data_i ({rresp_i[1], rdata_i}),
+      .data_i ({rresp_i[1], rdata_i & {128{!rresp_i[1]}}}),
       .valid_i(take && !dropping),
       .ready_o(),
       .data_o ({bad, fifo_word}),

@@ -33,6 +33,7 @@ STANDARD_BYTE: Final = 2  # the clocks of a byte in the standard's Huffman table
 # For a file of several scans, in addition to a clock for each coefficient that is noted: one clock for each of three
 # components, one to see that all are noted, and one to judge it.
 PROGRESSION: Final = 5
+BEFORE_WORD: Final = 4  # byte_reader.sv: bytes before the word where a segment begins at an even place; else one more
 # huffman_table.sv: a short code of n bits is written to 2^(6 - n) groups of places.
 GROUP_BITS: Final = 6
 # symbol_pairs.sv: the AC tables that have pairs, the clocks to work out a table, and those of each of its short codes
@@ -105,12 +106,14 @@ def headers_read(
 def _skip_cycles(size: int, at: int) -> int:
     """Return the clocks to skip bytes of the file.
 
-    One clock tells how many there are. The rest of a word of the file passes at once while two words were left a clock
-    ago, and one more clock ends that. Then a byte passes a clock. One more clock tells that all have passed."""
-    clocks, left, far = 1, WORD - at % WORD, size >= 2 * WORD
+    One clock tells how many there are. The bytes before the word pass at once, then the rest of a word, while two words
+    were left a clock ago, and one more clock ends that. Then a byte passes a clock. One more clock tells that all have
+    passed."""
+    clocks, left, far = 1, BEFORE_WORD + at % 2, size >= 2 * WORD
     while far:
         far = size >= 2 * WORD
-        size, left, clocks = size - left, WORD, clocks + (1 if far else 2)
+        size, at, clocks = size - left, at + left, clocks + (1 if far else 2)
+        left = WORD - at % WORD
     return clocks + size + 1
 
 

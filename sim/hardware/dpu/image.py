@@ -29,7 +29,7 @@ BEAT: Final = 2
 # ---- decode ----
 
 # byte_reader.sv
-FIRST_BYTE: Final = 3  # from the start: a word is taken and leaves the queue, then comes its first byte
+FIRST_BYTE: Final = 4  # from the start: a word is taken and leaves the queue, then its first bytes stand before it
 
 # entropy_decoder.sv
 # from the scan's headers, in addition to the first data: count MCUs, two clocks; load tables, look up
@@ -468,7 +468,7 @@ def normalize_cycles(width: int, height: int) -> int:
 # image_cu.sv, axi_read.sv: from the clock after the start to the first byte of the file, in addition to memory's
 # latency. The arguments are checked, the burst is sized and issued, and its first word goes through the FIFO into
 # decode.
-TO_FIRST_BYTE: Final = 11
+TO_FIRST_BYTE: Final = 12
 # table_load.sv: it takes an entry a clock, in bursts of 16 words, of which two fit the FIFO
 TABLE_BURSTS, TABLE_BURST_ENTRIES, TABLE_BURSTS_AHEAD = 12, 64, 2
 TABLE_BURST_WORDS: Final = 16

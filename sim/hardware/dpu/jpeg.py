@@ -487,14 +487,14 @@ def _unstuffed(jpeg: bytes, begin: int, end: int) -> bytes:
 
 
 def _tokens(jpeg: bytes, begin: int, end: int) -> bytes:
-    """Return the bits that the parser hands on in each clock: two bytes, but one next to 0xFF or at a word's end."""
+    """Return the bits that the parser hands on in each clock: two bytes, but one next to 0xFF."""
     tokens = bytearray()
     at = begin
     while at < end:
         if jpeg[at] == 0xFF:  # and the 0 behind it
             tokens.append(8)
             at += 2
-        elif at % WORD == WORD - 1 or jpeg[at + 1] == 0xFF:
+        elif jpeg[at + 1] == 0xFF:
             tokens.append(8)
             at += 1
         else:
