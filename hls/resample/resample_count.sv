@@ -1,6 +1,7 @@
 // The number of samples at 16 kHz: ceil(count * up / down).
 //
-// Interface   `start_i` for a clock; `done_o` for a clock, `count_o` from then on.
+// Interface   `start_i` for a clock; `done_o` falls then, and rises when `count_o` is there. It is
+//             high while nothing is under way: nobody waits for a count that never began.
 // Latency     38 clocks: a multiplication, a division bit by bit.
 module resample_count (
   input  logic        clk_i,
@@ -33,10 +34,10 @@ module resample_count (
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       busy_q <= '0;
-      done_o <= 1'b0;
+      done_o <= 1'b1;
     end else begin
       busy_q <= {busy_q[Bits:0], start_i};
-      done_o <= busy_q[Bits+1];
+      done_o <= !start_i && busy_q[Bits:0] == '0;
     end
   end
 
@@ -58,7 +59,7 @@ module resample_count (
 
 `ifndef SYNTHESIS
   a_fits: assert property (@(posedge clk_i) disable iff (!rst_ni)
-      done_o |-> quotient_q[Bits-1:24] == '0);
+      busy_q[Bits+1] |=> quotient_q[Bits-1:24] == '0);
 `endif
 
 endmodule

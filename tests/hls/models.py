@@ -81,4 +81,4 @@ PARAMETERS = {"image_stream": {"InputBits": 64}}
 
 # Compute units: each has one model, with hw_emu's driver and as a program for cocotb, see cu_rtlsim.folder.
 KERNELS = ("image_cu", "audio_mel_cu", "audio_norm_cu")
-STREAMS = ("image_stream",)  # tops without a driver of hw_emu: only cocotb runs them
+COCOTB_TOPS = ("image_stream", "marker_machine")  # without a driver of hw_emu: only cocotb runs them

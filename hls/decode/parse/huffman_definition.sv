@@ -182,7 +182,7 @@ module huffman_definition
         StLength: begin  // the next one that has codes
           code_length_d = code_length_q + 1'b1;
           count_left_d  = counts[code_length_q[3:0]];
-          if (symbols_q == '0) begin
+          if (symbols_q == '0 || code_length_q[4]) begin  // no code has 17 bits
             defined_d[{ac_q, number_q}] = 1'b1;
             state_d = StSelect;
           end else if (count_left_d != '0) begin

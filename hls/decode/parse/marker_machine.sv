@@ -11,7 +11,8 @@
 //             may be longer than the image).
 // Bad input   ends in a status. The machine looks for the file's end before each byte, and every
 //             state leaves on it. A failure acts a clock after it was found, to keep paths short;
-//             what is done in between is lost.
+//             what is done in between is lost. A state that is none, as an upset may leave it,
+//             leads to StIdle within two clocks.
 module marker_machine
   import headrace_pkg::*;
   import parse_pkg::*;
@@ -125,6 +126,7 @@ module marker_machine
   localparam state_t StRestart1    = {7'd0, 3'b100, 5'd25};
 
   state_t      state_d, state_q;
+  logic        no_state_q;                 // state_q was none
   logic [7:0]  marker_d, marker_q;
   logic        parameterless_q, other_segment_q, frame_marker_q;  // what the marker is
   status_e     frame_type_q;
@@ -168,6 +170,15 @@ module marker_machine
   assign file_end_o         = file_end_q;
   assign trailer            = scanned_q && !several_i;
   assign turn_o             = state_q.turn;
+
+  // The bits of a state that do not go with its number could wait for ever.
+  function automatic logic is_state(state_t state);
+    return state inside {
+      StIdle, StSegment, StSkip, StFrame, StQuant, StHuffman, StApplication, StScan, StScanCheck,
+      StFileEnd, StProgression, StScanStatus, StStandard, StHeaders, StData, StDataStatus,
+      StFileStatus, StSoi0, StSoi1, StSoi2, StMarker0, StMarker, StLength0, StLength1, StRestart0,
+      StRestart1};
+  endfunction
 
   function automatic logic parameterless(logic [7:0] marker);
     return marker == Tem || (marker >= Rst0 && marker <= Rst7);
@@ -411,7 +422,7 @@ module marker_machine
   end
 
   always_ff @(posedge clk_i) begin
-    if (!rst_ni) begin
+    if (!rst_ni || no_state_q) begin
       state_q      <= StIdle;
       fail_q       <= 1'b0;
       tells_q      <= 1'b0;
@@ -427,6 +438,7 @@ module marker_machine
   end
 
   always_ff @(posedge clk_i) begin
+    no_state_q         <= rst_ni && !is_state(state_q);
     failure_q          <= failure;
     ended_q            <= wants && ended_i;
     early_q            <= state_q.code == StSoi0.code || state_q.code == StSoi1.code;
@@ -458,7 +470,7 @@ module marker_machine
 
 `ifndef SYNTHESIS
   a_scan_in_its_state: assert property (@(posedge clk_i) disable iff (!rst_ni)
-      scan_valid_o |-> state_q.code == StHeaders.code && !fail_q);
+      scan_valid_o && !no_state_q |-> state_q.code == StHeaders.code && !fail_q);
 `endif
 
 endmodule
