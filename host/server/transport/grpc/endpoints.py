@@ -20,6 +20,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from headrace.batching import BadInput, HeadraceError, UnknownModel
 from headrace.host.live.results import Overloaded, TooLate
+from headrace.host.memory.sources import Tensor
 from headrace.host.server import describe
 from headrace.host.server.observe.watch import RequestTrace
 from headrace.host.server.protocol.limits import BYTES_PER_S, IDLE_S, SMALL, Limits
@@ -38,6 +39,7 @@ from headrace.host.server.protocol.messages import (
     checked_shape,
     client_text,
     from_raw,
+    from_window,
     numpy_type,
     outcome,
     to_raw,
@@ -431,19 +433,20 @@ def infer_request(request: Any, contents: Sequence[Bytes], limits: Limits, regio
     """Return the inference request in a ModelInferRequest and its raw contents. Raises BadInput and UnknownRegion."""
     raw = iter(contents)
     shared = Shared(regions)
-    inputs: dict[str, NDArray[Any]] = {}
+    inputs: dict[str, Tensor] = {}
     for entry in request.inputs:
         if entry.name in inputs:
             raise BadInput(f"the request has input {entry.name!r} twice; give it once")
         shape = checked_shape(entry.name, entry.shape[: MAX_RANK + 1], limits.elements)
-        data = shared.input(entry.name, _plain(entry.parameters))
-        if data is None and contents:
+        if (window := shared.input(entry.name, _plain(entry.parameters))) is not None:
+            inputs[entry.name] = from_window(entry.name, entry.datatype, shape, window)
+        elif contents:
             data = next(raw, None)
             if data is None:
                 raise BadInput(f"input {entry.name!r} has no raw contents; give them for each input, or for none")
-        inputs[entry.name] = (
-            _from_contents(entry, shape) if data is None else from_raw(entry.name, entry.datatype, shape, data)
-        )
+            inputs[entry.name] = from_raw(entry.name, entry.datatype, shape, data)
+        else:
+            inputs[entry.name] = _from_contents(entry, shape)
     if next(raw, None) is not None:
         raise BadInput(
             f"the request has {len(contents)} raw contents, more than its inputs outside shared memory; give one for "
@@ -471,12 +474,8 @@ def infer_request(request: Any, contents: Sequence[Bytes], limits: Limits, regio
 
 async def _made(outputs: Sequence[Output], make: Callable[[], bytes]) -> bytes:
     """Return the result of `make`, which copies the outputs. A large answer is copied in a thread, so the event loop
-    can continue.
-
-    An output with a window is copied in the event loop, because the loop could unregister the window's region
-    meanwhile."""
-    size = sum(output.array.nbytes for output in outputs)
-    if size <= INLINE_BYTES or any(output.requested.window is not None for output in outputs):
+    can continue."""
+    if sum(output.array.nbytes for output in outputs if output.array is not None) <= INLINE_BYTES:
         return make()
     return await asyncio.to_thread(make)
 
@@ -488,17 +487,18 @@ def _stream_response(request: InferRequest, outputs: Sequence[Output], parameter
 def infer_response(
     request: InferRequest, outputs: Sequence[Output], parameters: Mapping[str, str | int | bool] = MappingProxyType({})
 ) -> bytes:
-    """Return a ModelInferResponse as bytes. Raises BadInput for an output that does not fit its window."""
+    """Return a ModelInferResponse as bytes."""
     answer = pb.ModelInferResponse(model_name=request.model, model_version=VERSION, id=request.id)
     _set(answer.parameters, parameters)
     contents = list[Bytes]()
     for output in outputs:
-        described = answer.outputs.add(name=output.requested.name, datatype=output.datatype, shape=output.array.shape)
-        raw, window = to_raw(output.array), output.requested.window
-        if window is not None:
-            window.write(raw)
-            _set(described.parameters, window.described(len(raw)))
-        contents.append(raw if window is None else b"")  # clients find the contents by the position of the output
+        described = answer.outputs.add(name=output.requested.name, datatype=output.datatype, shape=output.shape)
+        if output.array is not None:
+            contents.append(to_raw(output.array))
+        else:
+            assert output.requested.window is not None
+            _set(described.parameters, output.requested.window.described(output.written))
+            contents.append(b"")  # clients find the contents by the position of the output
     return write_response(answer, contents)
 
 

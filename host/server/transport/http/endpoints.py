@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from headrace.batching import BadInput, HeadraceError, UnknownModel
 from headrace.host.live.results import Overloaded
+from headrace.host.memory.sources import Tensor, array_of
 from headrace.host.network.browsers import BrowserGuard
 from headrace.host.server import describe
 from headrace.host.server.observe.metrics import CONTENT_TYPE
@@ -37,6 +38,7 @@ from headrace.host.server.protocol.messages import (
     checked_shape,
     client_text,
     from_raw,
+    from_window,
     outcome,
     to_raw,
 )
@@ -306,7 +308,7 @@ def infer_request(
     else:
         header, binary = body[: int(length)], body[int(length) :]
     json = Body(header, limits.json)
-    inputs: dict[str, NDArray[Any]] = {}
+    inputs: dict[str, Tensor] = {}
     shared = Shared(regions)
     at = 0
     for entry in json.objects("inputs"):
@@ -315,13 +317,13 @@ def infer_request(
             raise BadInput(f"the request has input {name!r} twice; give it once")
         shape = checked_shape(name, _shape(entry.get("shape")), limits.elements)
         own = _parameters(entry)
-        if (raw := shared.input(name, own)) is not None:
-            inputs[name] = from_raw(name, entry.get("datatype"), shape, raw)
+        if (window := shared.input(name, own)) is not None:
+            inputs[name] = from_window(name, entry.get("datatype"), shape, window)
             continue
         if (size := _number(own, "binary_data_size")) is None:
             inputs[name] = tensor(name, entry.get("datatype"), shape, entry.get("data"))
             if own.get("base64") is True:
-                inputs[name] = _from_base64(name, inputs[name])
+                inputs[name] = _from_base64(name, array_of(inputs[name]))
             continue
         if at + size > len(binary):
             raise BadInput(
@@ -406,24 +408,23 @@ def infer_response(
 ) -> Response:
     """Return the response with all outputs. `compressible` says whether binary tensors may be compressed.
 
-    Raises BadInput for an output that does not fit its window, and HeadraceError for numbers that JSON cannot hold."""
+    Raises BadInput for too many numbers, and HeadraceError for numbers that JSON cannot hold."""
     described, parts = [], list[bytes | memoryview]()
     for output in outputs:
         entry: dict[str, Any] = {
             "name": output.requested.name,
             "datatype": output.datatype,
-            "shape": list(output.array.shape),
+            "shape": output.shape,
         }
-        if output.requested.window is not None:
-            raw = to_raw(output.array)
-            output.requested.window.write(raw)
-            entry["parameters"] = output.requested.window.described(len(raw))
+        if output.array is None:
+            assert output.requested.window is not None
+            entry["parameters"] = output.requested.window.described(output.written)
         elif output.requested.binary:
             raw = to_raw(output.array)
             entry["parameters"] = {"binary_data_size": len(raw)}
             parts.append(raw)
         else:
-            entry["data"] = _plain(output)
+            entry["data"] = _plain(output.datatype, output.array)
         described.append(entry)
     answer: dict[str, Any] = {"model_name": request.model, "model_version": VERSION, "outputs": described}
     if request.id:
@@ -437,12 +438,12 @@ def infer_response(
     return Response(200, [header, *parts], headers, compressible)
 
 
-def _plain(output: Output) -> NDArray[Any] | list[str]:
+def _plain(datatype: str, array: NDArray[Any]) -> NDArray[Any] | list[str]:
     """Return all elements in their order. Raises HeadraceError for numbers that JSON cannot hold."""
-    flat = output.array.ravel()
+    flat = array.ravel()
     if flat.size > MAX_NUMBERS:
         raise BadInput(f"an output has {flat.size} numbers; ask for more than {MAX_NUMBERS} as binary data")
-    if output.datatype == BYTES:
+    if datatype == BYTES:
         return [element.decode("utf-8", "replace") for element in flat]
     if flat.dtype.kind == "f" and not np.isfinite(flat).all():
         raise HeadraceError("an output holds NaN or infinity, which JSON cannot express; ask for binary data")
