@@ -11,9 +11,8 @@ import math
 import os
 import re
 import stat
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,6 +117,14 @@ class SharedTensor(Source):
         self._window.read_into(array, self._offset)
 
 
+class Place(NamedTuple):
+    """Say where a tensor lies: `byte_size` bytes of a region, from `offset` on. Nothing of it is checked yet."""
+
+    region: str
+    offset: int
+    byte_size: int
+
+
 class Regions:
     """Hold the registered regions by name.
 
@@ -189,11 +196,9 @@ class Shared:
         self._regions = regions
         self._read = 0
 
-    def input(self, name: str, parameters: Mapping[str, Any]) -> Window | None:
-        """Return the window of an input, or None if it is not in shared memory. Raises BadInput and UnknownRegion."""
-        window = self.window(name, parameters)
-        if window is None:
-            return None
+    def input(self, name: str, place: Place) -> Window:
+        """Return the window of an input. Raises BadInput and UnknownRegion."""
+        window = self.window(name, place)
         self._read += window.byte_size
         if self._read > window.regions.max_bytes:
             raise BadInput(
@@ -202,21 +207,13 @@ class Shared:
             )
         return window
 
-    def window(self, name: str, parameters: Mapping[str, Any]) -> Window | None:
-        """Return the window of a tensor, or None if it is not in shared memory. Raises BadInput and UnknownRegion."""
-        region = parameters.get("shared_memory_region")
-        if region is None:
-            return None
+    def window(self, name: str, place: Place) -> Window:
+        """Return the window of a tensor. Raises BadInput and UnknownRegion."""
         if self._regions is None:
             raise BadInput(
                 f"{name!r} is in shared memory, which this server does not use; start it with --shared-memory"
             )
-        offset, byte_size = parameters.get("shared_memory_offset", 0), parameters.get("shared_memory_byte_size")
-        if not isinstance(region, str) or type(offset) is not int or type(byte_size) is not int:
-            raise BadInput(
-                f"{name!r}: give shared_memory_region as a string, and its offset and byte_size as whole numbers"
-            )
-        return self._regions.window(region, offset, byte_size)
+        return self._regions.window(place.region, place.offset, place.byte_size)
 
 
 def _opened(name: str, key: str) -> int:

@@ -306,7 +306,9 @@ class Connection(asyncio.BufferedProtocol):
         head = self._head
         method = "GET" if head.method == "HEAD" else head.method
         request = Request(method, head.target, head.headers, self._body, self._peer, self._reserve_body)
-        response = await _coded(await self._server.handler(request), head.headers.get("accept-encoding", ""))
+        response = await self._server.handler(request)
+        if accept := head.headers.get("accept-encoding", ""):
+            response = await _coded(response, accept)
         response = self._with_room(response)
         keep_alive = head.keep_alive and not self._server.closing
         self._write(response, keep_alive, content=head.method != "HEAD", old=head.old)
@@ -395,7 +397,7 @@ def _date(second: int) -> str:
 
 async def _coded(response: Response, accept: str) -> Response:
     """Return the response in the coding that the client prefers, unless it is too small to be worth it."""
-    if not accept or sum(map(len, response.parts)) < codings.MIN_BYTES or not response.compressible:
+    if sum(map(len, response.parts)) < codings.MIN_BYTES or not response.compressible:
         return response
     headers = {**response.headers, "vary": "accept-encoding"}
     if not (coding := codings.accepted(accept)):

@@ -16,12 +16,21 @@ from numpy.typing import NDArray
 
 from headrace.batching import BadInput, HeadraceError, UnknownModel
 from headrace.host.live.results import Overloaded
-from headrace.host.memory.sources import Tensor, array_of
 from headrace.host.network.browsers import BrowserGuard
 from headrace.host.server import describe
 from headrace.host.server.observe.metrics import CONTENT_TYPE
 from headrace.host.server.observe.watch import RequestTrace
 from headrace.host.server.protocol import codings
+from headrace.host.server.protocol.descriptions import (
+    Description,
+    Descriptions,
+    InputDescription,
+    OutputDescription,
+    bound,
+    check_new,
+    key_of,
+    place_of,
+)
 from headrace.host.server.protocol.limits import Limits
 from headrace.host.server.protocol.messages import (
     BYTES,
@@ -38,7 +47,6 @@ from headrace.host.server.protocol.messages import (
     checked_shape,
     client_text,
     from_raw,
-    from_window,
     outcome,
     to_raw,
 )
@@ -75,6 +83,7 @@ class HttpApi:
         self._limits = limits
         self._regions = regions
         self._guard = guard
+        self._descriptions = Descriptions()
 
     async def handle(self, request: Request) -> Response:
         """Return the response to a request. Errors become error responses."""
@@ -219,7 +228,7 @@ class HttpApi:
             if length is None and (kind := kind_of(bytes(body[:12]))) is not None:  # only a file, as curl sends it
                 inference = InferRequest(name, {kind: bytes_tensor(kind, (1,), [bytes(body)])}, version=version)
             else:
-                inference = infer_request(name, version, body, length, self._limits, self._regions)
+                inference = infer_request(name, version, body, length, self._limits, self._regions, self._descriptions)
             outputs = await service.infer(inference, trace)
             # Most clients list every coding that they know, but compression hardly makes tensors smaller. So tensors
             # are compressed only for a client that lists exactly one coding.
@@ -294,7 +303,13 @@ def _method_not_allowed(allowed: str) -> Response:
 
 
 def infer_request(
-    model: str, version: str, body: memoryview, length: str | None, limits: Limits, regions: Regions | None
+    model: str,
+    version: str,
+    body: memoryview,
+    length: str | None,
+    limits: Limits,
+    regions: Regions | None,
+    descriptions: Descriptions,
 ) -> InferRequest:
     """Return the inference request in a body. `length` is the number of bytes of its JSON; None means the whole body.
 
@@ -307,32 +322,46 @@ def infer_request(
         )
     else:
         header, binary = body[: int(length)], body[int(length) :]
-    json = Body(header, limits.json)
-    inputs: dict[str, Tensor] = {}
-    shared = Shared(regions)
+    key = key_of(header, model, version)
+    description = descriptions.find(key)
+    if description is None:
+        description = _described(model, version, Body(header, limits.json), limits)
+        descriptions.keep(key, description)
     at = 0
-    for entry in json.objects("inputs"):
-        name = _text(entry, "name", "an input")
-        if name in inputs:
-            raise BadInput(f"the request has input {name!r} twice; give it once")
-        shape = checked_shape(name, _shape(entry.get("shape")), limits.elements)
-        own = _parameters(entry)
-        if (window := shared.input(name, own)) is not None:
-            inputs[name] = from_window(name, entry.get("datatype"), shape, window)
-            continue
-        if (size := _number(own, "binary_data_size")) is None:
-            inputs[name] = tensor(name, entry.get("datatype"), shape, entry.get("data"))
-            if own.get("base64") is True:
-                inputs[name] = _from_base64(name, array_of(inputs[name]))
-            continue
-        if at + size > len(binary):
+
+    def taken(described: InputDescription) -> NDArray[Any]:
+        nonlocal at
+        assert described.size is not None
+        end = at + described.size
+        if end > len(binary):
             raise BadInput(
-                f"input {name!r} has a binary_data_size of {size}, but only {len(binary) - at} bytes are left"
+                f"input {described.name!r} has a binary_data_size of {described.size}, but only {len(binary) - at} "
+                "bytes are left"
             )
-        inputs[name] = from_raw(name, entry.get("datatype"), shape, binary[at : at + size])
-        at += size
+        array = from_raw(described.name, described.datatype, described.shape, binary[at:end])
+        at = end
+        return array
+
+    request = bound(description, Shared(regions), taken)
     if at != len(binary):
         raise BadInput(f"{len(binary) - at} bytes of the body belong to no input; check each binary_data_size")
+    return request
+
+
+def _described(model: str, version: str, json: Body, limits: Limits) -> Description:
+    """Return the description in JSON. Raises BadInput."""
+    inputs = list[InputDescription]()
+    for entry in json.objects("inputs"):
+        name = _text(entry, "name", "an input")
+        check_new(name, inputs)
+        shape = checked_shape(name, _shape(entry.get("shape")), limits.elements)
+        own = _parameters(entry)
+        place, size, array = place_of(name, own), None, None
+        if place is None and (size := _number(own, "binary_data_size")) is None:
+            array = tensor(name, entry.get("datatype"), shape, entry.get("data"))
+            if own.get("base64") is True:
+                array = _from_base64(name, array)
+        inputs.append(InputDescription(name, entry.get("datatype"), shape, place, array, size))
     parameters = _parameters(json.fields)
     all_binary = parameters.get("binary_data_output") is True
     outputs = []
@@ -343,14 +372,14 @@ def infer_request(
         if classes > MAX_CLASSES:
             raise BadInput(f"the request asks for a classification of {classes}; ask for at most {MAX_CLASSES} labels")
         output = _text(entry, "name", "an output")
-        outputs.append(RequestedOutput(output, classes, is_binary, shared.window(output, own)))
+        outputs.append(OutputDescription(RequestedOutput(output, classes, is_binary), place_of(output, own)))
     id = json.fields.get("id", "")
     if not isinstance(id, str):
         raise BadInput("the id must be a string")
-    return InferRequest(
+    request = InferRequest(
         model,
-        inputs,
-        outputs,
+        {},
+        (),
         version,
         id,
         timeout_us=_number(parameters, "timeout") or 0,
@@ -358,6 +387,7 @@ def infer_request(
         max_tokens=_number(parameters, "max_tokens") or 0,
         binary=all_binary,
     )
+    return Description(request, inputs, outputs, repeats=all(each.array is None for each in inputs))
 
 
 def _parameters(fields: Mapping[str, Any]) -> dict[str, Any]:
