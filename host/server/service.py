@@ -364,13 +364,15 @@ class Service:
 
     def _requested(self, model: ServedModel, request: InferRequest) -> Sequence[RequestedOutput]:
         """Return the outputs that the request asks for, all if it names none. Raises BadInput."""
+        if not request.outputs:
+            return [RequestedOutput(spec.name, binary=request.binary) for spec in model.outputs]
         names = {spec.name for spec in model.outputs}
         if unknown := [output.name for output in request.outputs if output.name not in names]:
             raise BadInput(f"model {model.name!r} has no output {unknown[0]!r}; ask for {', '.join(sorted(names))}")
-        counts = Counter(output.name for output in request.outputs)
-        if twice := [name for name, count in counts.items() if count > 1]:  # each would be another copy
-            raise BadInput(f"the request asks for output {twice[0]!r} {counts[twice[0]]} times; ask for it once")
-        return request.outputs or [RequestedOutput(spec.name, binary=request.binary) for spec in model.outputs]
+        if len({output.name for output in request.outputs}) < len(request.outputs):  # each would be another copy
+            name, count = Counter(output.name for output in request.outputs).most_common(1)[0]
+            raise BadInput(f"the request asks for output {name!r} {count} times; ask for it once")
+        return request.outputs
 
     def _answer_bytes(self, requested: Sequence[RequestedOutput], rows: Sequence[OutputsOfRow]) -> int:
         """Return the bytes of all outputs in the answer. Raises BadInput if there are too many."""

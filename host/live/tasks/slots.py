@@ -14,7 +14,7 @@ from headrace.host.live.results import Overloaded
 from headrace.host.live.tasks.interface import Read
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.memory.slots import SlotArena, Specs
-from headrace.host.memory.sources import Source, Tensor
+from headrace.host.memory.sources import Source, Tensor, array_of
 from headrace.host.workers.networks.tokens import checked_tokens
 
 Tensors = Tensor | Mapping[str, Tensor]
@@ -30,6 +30,8 @@ class SlotTasks:
 
     def __init__(self, models: Mapping[str, Specs], slots: int) -> None:
         self.arena = SlotArena(models, slots)
+        self._specs = dict(models)
+        self._joined = {model for model, (inputs, _) in models.items() if any(spec.joined for spec in inputs)}
         self.nan_outputs = 0
         self._places: dict[int, tuple[str, int, list[int]]] = {}  # by id: model, slot, lengths of variable inputs
         self.output_lengths: dict[int, list[int]] = {}  # by id: lengths of variable outputs
@@ -47,12 +49,13 @@ class SlotTasks:
         views = self.arena.views.get(model)
         if views is None:
             raise UnknownModel.asked_for(id, model, self.arena.views)
-        specs = [tensors.spec for tensors in views.inputs]
+        specs, outputs = self._specs[model]
         arrays = _named(model, specs, value)
         lengths = [
             array.shape[spec.variable] for spec, array in zip(specs, arrays, strict=True) if spec.variable is not None
         ]
-        checked_tokens(model, specs, arrays, [tensors.spec for tensors in views.outputs])
+        if model in self._joined:
+            checked_tokens(model, specs, [array_of(array) for array in arrays], outputs)
         slot = self.arena.acquire(model)
         if slot is None:
             raise Overloaded(

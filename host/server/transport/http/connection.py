@@ -344,9 +344,8 @@ class Connection(asyncio.BufferedProtocol):
     def _write(self, response: Response, keep_alive: bool, *, content: bool, old: bool = False) -> None:
         """Write a response. `content` is False for a HEAD, and `old` is True for HTTP/1.0."""
         size = sum(len(part) for part in response.parts)
-        lines = [f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}", f"content-length: {size}"]
+        lines = [_status_line(response.status), f"content-length: {size}", _date(int(time.time()))]
         lines += [f"{name}: {value}" for name, value in response.headers.items()]
-        lines.append(f"date: {_date(int(time.time()))}")
         if not keep_alive:
             lines.append("connection: close")
         elif old:
@@ -390,9 +389,14 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
 
+@lru_cache
+def _status_line(status: int) -> str:
+    return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"
+
+
 @lru_cache(maxsize=2)
 def _date(second: int) -> str:
-    return formatdate(second, usegmt=True)
+    return f"date: {formatdate(second, usegmt=True)}"
 
 
 async def _coded(response: Response, accept: str) -> Response:

@@ -5,6 +5,7 @@ import base64
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 from urllib.parse import unquote
@@ -22,6 +23,7 @@ from headrace.host.server.observe.metrics import CONTENT_TYPE
 from headrace.host.server.observe.watch import RequestTrace
 from headrace.host.server.protocol import codings
 from headrace.host.server.protocol.descriptions import (
+    MAX_KEPT,
     Description,
     Descriptions,
     InputDescription,
@@ -61,7 +63,8 @@ from headrace.host.server.transport.http.json_body import Body, fields_of, tenso
 HEADER_LENGTH = "inference-header-content-length"
 RETRY_AFTER_S = 1
 # These paths need no token: health checks have none, and the page asks its user for it.
-NEED_NO_TOKEN = (["v2", "health", "live"], ["v2", "health", "ready"], [""])
+NEED_NO_TOKEN = (("v2", "health", "live"), ("v2", "health", "ready"), ("",))
+MAX_KEPT_PATH = 256  # bytes of a path
 JSON_CONTENT = {"content-type": "application/json"}
 
 _log = logging.getLogger(__name__)
@@ -88,7 +91,7 @@ class HttpApi:
     async def handle(self, request: Request) -> Response:
         """Return the response to a request. Errors become error responses."""
         try:
-            path = [unquote(part) for part in request.target.partition("?")[0].strip("/").split("/")]
+            path = _path(request.target.partition("?")[0])
             with self._refusals_counted(request):
                 if self._guard is not None:
                     self._guard.check(request.method, request.headers)
@@ -254,6 +257,18 @@ class MetricsApi:
             return Response(200, [self._service.metrics.text()], {"content-type": CONTENT_TYPE})
         except Exception as error:
             return error_response(error)
+
+
+def _path(target: str) -> tuple[str, ...]:
+    """Return the decoded parts of a path. The last ones are remembered, unless they are long."""
+    return _remembered_path(target) if len(target) <= MAX_KEPT_PATH else _parts(target)
+
+
+def _parts(target: str) -> tuple[str, ...]:
+    return tuple(unquote(part) for part in target.strip("/").split("/"))
+
+
+_remembered_path = lru_cache(maxsize=MAX_KEPT)(_parts)
 
 
 def _trace(request: Request, model: str) -> RequestTrace:

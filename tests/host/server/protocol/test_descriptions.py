@@ -1,6 +1,7 @@
 """A remembered description changes no answer: requests are read as by a server that remembers nothing."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -64,11 +65,8 @@ def test_an_http_body_is_read_alike_whatever_came_before(regions):
     kept = Descriptions()
     for raw, length in BODIES * 2:
         for model in ("a", "b"):
-
-            def read(memory, model=model, raw=raw, length=length):
-                return http.infer_request(model, "1", memoryview(raw), length, Limits(), regions, memory)
-
-            assert outcome(lambda: read(kept)) == outcome(lambda: read(Descriptions()))
+            read = partial(http.infer_request, model, "1", memoryview(raw), length, Limits(), regions)
+            assert outcome(partial(read, kept)) == outcome(partial(read, Descriptions()))
 
 
 def message(raw=(), numbers=(), shape=(1, 4), **more):
@@ -102,7 +100,7 @@ def test_a_grpc_message_is_read_alike_whatever_came_before():
         return grpc.infer_request(received.description(), received.contents, None)
 
     for raw in MESSAGES * 2:
-        assert outcome(lambda: read(kept, raw)) == outcome(lambda: read(Descriptions(), raw))
+        assert outcome(partial(read, kept, raw)) == outcome(partial(read, Descriptions(), raw))
 
 
 def test_few_and_short_descriptions_are_remembered():
