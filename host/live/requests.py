@@ -27,7 +27,7 @@ from typing import Any
 
 from headrace.batching import BadInput, CheckedPolicy, HeadraceError, Ledger, Request, Served
 from headrace.host.live.results import Execution, Inference, Overloaded, TooLate
-from headrace.host.live.tasks.interface import Tasks
+from headrace.host.live.tasks.interface import Read, Tasks
 
 SPARE_DEADLINES = 64  # entries of requests that have left, beyond one for each request in flight
 
@@ -41,6 +41,7 @@ class InFlight:
         answer: The future that the caller awaits.
         policy: The policy that schedules the request: the runtime's own, or that of its group of suspects. It is None
             while the group waits for a worker.
+        read: What the caller wants of the outputs (`Tasks.result`).
         started: When the first task of the request was sent; None before that.
         execute_s: The network's time, summed over the tasks of the request so far.
         kills: How many workers were lost while they ran the request.
@@ -51,6 +52,7 @@ class InFlight:
     queued: float
     answer: asyncio.Future[Inference]
     policy: CheckedPolicy | None
+    read: Read | None = None
     started: float | None = None
     execute_s: float = 0.0
     kills: int = 0
@@ -103,9 +105,11 @@ class Requests:
         """Free the memory of a request that was admitted and that the policy did not accept."""
         self._tasks.release(request)
 
-    def add(self, request: Request, policy: CheckedPolicy, now: float, begin_by: float) -> InFlight:
+    def add(
+        self, request: Request, policy: CheckedPolicy, now: float, begin_by: float, read: Read | None = None
+    ) -> InFlight:
         """Take a request that the policy has accepted. `drop_late` drops it if it has not begun by `begin_by`."""
-        in_flight = InFlight(request, now, asyncio.get_running_loop().create_future(), policy)
+        in_flight = InFlight(request, now, asyncio.get_running_loop().create_future(), policy, read)
         self.ledger.submit(request)
         self.by_id[request.id] = in_flight
         self.waiting[request.model] += 1
@@ -144,8 +148,12 @@ class Requests:
                 deadline=request.deadline,
                 batch=execution.task.batch_size,
             )
-            outputs = self._tasks.result(request)
-            in_flight.answer.set_result(Inference(request.id, outputs, served, execution, in_flight.execute_s))
+            try:
+                outputs = self._tasks.result(request, in_flight.read)
+            except HeadraceError as error:  # of `read`: the caller has no place for the outputs
+                in_flight.answer_error(error)
+            else:
+                in_flight.answer.set_result(Inference(request.id, outputs, served, execution, in_flight.execute_s))
         self._remove(in_flight)
         if in_flight.failed:
             self.ledger.fail(request)

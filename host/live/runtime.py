@@ -44,7 +44,7 @@ from headrace.host.live.requests import InFlight, Requests
 from headrace.host.live.results import Execution, Inference, NoWorker, RuntimeClosed, Statistics, TaskSums, WorkerState
 from headrace.host.live.settings import RuntimeSettings
 from headrace.host.live.supervision import Supervision, WorkerSlot
-from headrace.host.live.tasks.interface import Tasks
+from headrace.host.live.tasks.interface import Read, Tasks
 from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.pool import WorkerPool
 
@@ -179,6 +179,7 @@ class Runtime:
         *,
         arrival: float | None = None,
         deadline: float = math.inf,
+        read: Read | None = None,
         **options: Any,
     ) -> Inference:
         """Run one request and return its result.
@@ -191,6 +192,8 @@ class Runtime:
             value: The inputs, in the form that the kind of task takes (`Tasks.admit`).
             arrival: When the request came in, if it was preprocessed since (s from the origin).
             deadline: When the result is due (s from the origin).
+            read: Makes the result of the outputs while they lie in the shared memory. None copies them. It runs in the
+                event loop and must be short. A HeadraceError that it raises is the caller's.
             options: Other options of `Tasks.admit`.
 
         Raises:
@@ -218,7 +221,7 @@ class Runtime:
             if isinstance(error, PolicyError):
                 raise self._break(error) from error
             raise
-        in_flight = self._requests.add(request, self._policy, now, begin_by)
+        in_flight = self._requests.add(request, self._policy, now, begin_by, read)
         self._something_happened()
         try:
             return await in_flight.answer

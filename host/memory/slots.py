@@ -97,12 +97,20 @@ class SlotViews:
                     + (f" and at most {spec.longest} in place of -1" if spec.longest else "")
                 )
             for row, slot in enumerate(slots):
-                tensors.at(slot, length)[...] = output[row]
+                np.copyto(tensors.at(slot, length), output[row])
             if output.dtype.kind == "f":
-                missing |= np.isnan(output.reshape(len(slots), -1)).any(1)
+                missing |= _rows_with_nan(output.reshape(len(slots), -1))
             if spec.variable is not None:
                 lengths.append(length)
-        return int(missing.sum()), lengths
+        return np.count_nonzero(missing), lengths
+
+
+def _rows_with_nan(rows: NDArray[Any]) -> NDArray[np.bool_]:
+    """Tell for each row whether it has a NaN. The largest number of a row is NaN if any is."""
+    if rows.itemsize == 2:  # numpy has no vector instructions for the maximum of half floats
+        return np.isnan(rows).any(1)
+    found: NDArray[np.bool_] = np.isnan(rows.max(1, initial=-np.inf))
+    return found
 
 
 class SlotTensors:

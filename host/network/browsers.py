@@ -3,10 +3,12 @@
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from headrace.batching import HeadraceError, UsageError
 
 _NAME = re.compile(r"[\w.-]{1,253}", re.ASCII)
+MAX_ADDRESS = 64  # characters of an address in brackets
 ANY = "*"  # this name accepts every Host
 
 
@@ -59,8 +61,13 @@ class BrowserGuard:
         name = (host[: host.rfind("]") + 1] if host.startswith("[") else host.partition(":")[0]).lower().rstrip(".")
         if name == "localhost" or name.endswith(".localhost") or name in self._names:
             return True
-        try:
-            ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
-        except ValueError:
-            return False
-        return True
+        return len(name) <= MAX_ADDRESS and _is_address(name.removeprefix("[").removesuffix("]"))
+
+
+@lru_cache(maxsize=256)
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

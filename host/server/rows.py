@@ -1,5 +1,6 @@
 """Conversion of a request's tensors into rows. Each row of the batch becomes one request of the runtime."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from headrace.host.dpu.reference.orientation import orientation
 from headrace.host.dpu.reference.processor import forms
 from headrace.host.dpu.specs import AudioSpec
 from headrace.host.memory.layout import VARIABLE, TensorSpec
+from headrace.host.memory.sources import Tensor, array_of
 from headrace.host.server.protocol.messages import BYTES, MAX_NUMBERS, InferRequest
 from headrace.host.workers.networks.sequence_networks import tree_of
 from headrace.host.workers.networks.steps import Signature
@@ -44,7 +46,7 @@ class Rows(ABC):
     inputs: Sequence[TensorSpec]
     encoded: str | None = None
 
-    def count(self, inputs: Tensors) -> int:
+    def count(self, inputs: Mapping[str, Tensor]) -> int:
         """Return the number of rows that these inputs claim to have."""
         return max((len(array) for array in inputs.values() if array.ndim), default=0)
 
@@ -69,7 +71,7 @@ class TensorRows(Rows):
         self._model = model
         self._joined = {spec.name for spec in self.inputs if spec.joined}
 
-    def count(self, inputs: Tensors) -> int:
+    def count(self, inputs: Mapping[str, Tensor]) -> int:
         return super().count({name: array for name, array in inputs.items() if name not in self._joined}) or 1
 
     def of(self, request: InferRequest) -> list[Row]:
@@ -78,9 +80,9 @@ class TensorRows(Rows):
             return [Row(file) for file in _files(self.encoded, inputs)]
         self._check_names(inputs)
         if self._joined:
-            return self._split(inputs)
+            return self._split({name: array_of(tensor) for name, tensor in inputs.items()})
         count = _batch(self._model, inputs)
-        return [Row({name: array[row] for name, array in inputs.items()}) for row in range(count)]
+        return [Row({name: tensor[row] for name, tensor in inputs.items()}) for row in range(count)]
 
     def _split(self, inputs: Tensors) -> list[Row]:
         """Return the rows of joined tensors: one for each grid, or a single one without grids."""
@@ -106,7 +108,7 @@ class TensorRows(Rows):
             rows.append(Row({**tokens, **{name: array[row] for name, array in stacked.items()}}))
         return rows
 
-    def _check_names(self, inputs: Tensors) -> None:
+    def _check_names(self, inputs: Mapping[str, Tensor]) -> None:
         """Raise BadInput for an input that the model does not have. The error also names the input for files."""
         names = [spec.name for spec in self.inputs]
         if unknown := sorted(inputs.keys() - set(names)):
@@ -263,7 +265,7 @@ class TreeRows(Rows):
         return [Row(tree_of(words[row].tolist(), parents[row].tolist())) for row in range(count)]
 
 
-def _batch(model: str, inputs: Tensors) -> int:
+def _batch(model: str, inputs: Mapping[str, Tensor]) -> int:
     if not inputs:
         raise BadInput(f"the request has no input for model {model!r}; give its inputs")
     counts = {len(array) if array.ndim else 0 for array in inputs.values()}
@@ -275,20 +277,20 @@ def _batch(model: str, inputs: Tensors) -> int:
     return counts.pop()
 
 
-def _integers(model: str, inputs: Tensors, names: Sequence[str]) -> list[NDArray[Any]]:
+def _integers(model: str, inputs: Mapping[str, Tensor], names: Sequence[str]) -> list[NDArray[Any]]:
     """Return the inputs of these names. Raises BadInput for other inputs and for inputs that are not whole numbers."""
     if set(inputs) != set(names):
         raise BadInput(f"model {model!r} takes {' and '.join(names)}; the request has {', '.join(sorted(inputs))}")
     for name in names:
         array = inputs[name]
-        if array.size > MAX_NUMBERS:
-            raise BadInput(f"input {name!r} has {array.size} numbers; send at most {MAX_NUMBERS} at a time")
+        if (size := math.prod(array.shape)) > MAX_NUMBERS:
+            raise BadInput(f"input {name!r} has {size} numbers; send at most {MAX_NUMBERS} at a time")
         if array.dtype.kind not in "iu" or array.ndim != 2:
             raise BadInput(
                 f"input {name!r} is {array.dtype} of shape {list(array.shape)}; give whole numbers of shape "
                 "[rows, length]"
             )
-    return [inputs[name] for name in names]
+    return [array_of(inputs[name]) for name in names]
 
 
 def _is_image(file: bytes) -> bool:
@@ -304,11 +306,12 @@ def kind_of(file: bytes) -> str | None:
     return next((kind for kind, (is_one, _) in _KINDS.items() if is_one(file)), None)
 
 
-def _files(kind: str, inputs: Tensors) -> list[bytes]:
+def _files(kind: str, inputs: Mapping[str, Tensor]) -> list[bytes]:
     array = inputs[kind]
-    if len(inputs) > 1 or array.dtype != object or array.ndim not in (1, 2) or array.shape[1:] not in ((), (1,)):
+    is_bytes = isinstance(array, np.ndarray) and array.dtype == object
+    if len(inputs) > 1 or not is_bytes or array.ndim not in (1, 2) or array.shape[1:] not in ((), (1,)):
         raise BadInput(f"{kind} is {BYTES} of shape [files] or [files, 1]; give it, and no other input")
-    files: list[bytes] = array.ravel().tolist()
+    files: list[bytes] = array_of(array).ravel().tolist()
     if not files:
         raise BadInput(f"{kind} has no file; give one or more")
     is_one, formats = _KINDS[kind]

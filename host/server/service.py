@@ -18,32 +18,31 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headrace.batching import BadInput, CorruptInput, HeadraceError, UsageError
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.reference import image_file
 from headrace.host.live.results import Execution, Inference, Overloaded, TooLate
+from headrace.host.live.tasks.interface import Read
 from headrace.host.network.access import Access
 from headrace.host.server.group import Group, OnStage, Preprocessors, ServedModel, groups_of, open_group
 from headrace.host.server.observe.dashboard import Dashboard
 from headrace.host.server.observe.metrics import Metrics
 from headrace.host.server.observe.watch import RequestTrace, RowTrace, Snapshot, Watcher
+from headrace.host.server.outputs import Outputs, placed
+from headrace.host.server.outputs import Row as OutputsOfRow
 from headrace.host.server.protocol.limits import Limits
 from headrace.host.server.protocol.messages import (
-    BYTES,
-    DATATYPE_OF,
     OK,
     Draining,
     InferRequest,
     Output,
     RequestedOutput,
-    classification,
     outcome,
     served,
 )
 from headrace.host.server.repository import Repository
-from headrace.host.server.rows import AUDIO, IMAGE, Row, Tensors, outputs_by_name
+from headrace.host.server.rows import AUDIO, IMAGE, Row, outputs_by_name
 from headrace.host.server.settings import ModelSettings
 
 DRAIN_CHECK_S = 0.02  # time between two checks whether all requests are answered
@@ -326,12 +325,17 @@ class Service:
         trace.id = request.id
         requested = self._requested(model, request)
         rows = _rows(model, request, self._limits)
+        outputs = Outputs(
+            model.outputs, requested, len(rows), pads=model.rows.encoded == AUDIO, categories=model.categories
+        )
         with self._admitted(model, len(rows)):
-            done = await self._all(model, rows, request, trace)
-        outputs = [outputs_by_name(model.outputs, inference.outputs) for inference in done]
-        if self._answer_bytes(requested, outputs) <= INLINE_BYTES:
-            return _joined(model, requested, outputs)
-        return await asyncio.to_thread(_joined, model, requested, outputs)
+            done = await self._all(model, rows, request, trace, outputs)
+        found = [outputs_by_name(model.outputs, inference.outputs) for inference in done]
+        if self._answer_bytes(requested, found) <= INLINE_BYTES:
+            answer = outputs.joined(found)
+        else:
+            answer = await asyncio.to_thread(outputs.joined, found)
+        return [placed(output) for output in answer]
 
     async def stream(self, request: InferRequest, trace: RequestTrace) -> AsyncIterator[list[Output]]:
         """Yield the outputs of a request, one answer for each token.
@@ -348,26 +352,29 @@ class Service:
         tokens: asyncio.Queue[int | None] = asyncio.Queue()
         row = Row(rows[0].value, {**rows[0].options, "on_token": tokens.put_nowait})
         with self._admitted(model, 1):
-            running = asyncio.ensure_future(self._all(model, [row], request, trace))
+            running = asyncio.ensure_future(self._all(model, [row], request, trace, None))
             running.add_done_callback(lambda _: tokens.put_nowait(None))
             try:
                 while (token := await tokens.get()) is not None:
-                    yield [Output(output, "INT64", np.array([[token]])) for output in requested]
+                    array = np.array([[token]])
+                    yield [placed(Output(output, "INT64", array.shape, array)) for output in requested]
                 await running
             finally:
                 running.cancel()
 
     def _requested(self, model: ServedModel, request: InferRequest) -> Sequence[RequestedOutput]:
         """Return the outputs that the request asks for, all if it names none. Raises BadInput."""
+        if not request.outputs:
+            return [RequestedOutput(spec.name, binary=request.binary) for spec in model.outputs]
         names = {spec.name for spec in model.outputs}
         if unknown := [output.name for output in request.outputs if output.name not in names]:
             raise BadInput(f"model {model.name!r} has no output {unknown[0]!r}; ask for {', '.join(sorted(names))}")
-        counts = Counter(output.name for output in request.outputs)
-        if twice := [name for name, count in counts.items() if count > 1]:  # each would be another copy
-            raise BadInput(f"the request asks for output {twice[0]!r} {counts[twice[0]]} times; ask for it once")
-        return request.outputs or [RequestedOutput(spec.name, binary=request.binary) for spec in model.outputs]
+        if len({output.name for output in request.outputs}) < len(request.outputs):  # each would be another copy
+            name, count = Counter(output.name for output in request.outputs).most_common(1)[0]
+            raise BadInput(f"the request asks for output {name!r} {count} times; ask for it once")
+        return request.outputs
 
-    def _answer_bytes(self, requested: Sequence[RequestedOutput], rows: Sequence[Tensors]) -> int:
+    def _answer_bytes(self, requested: Sequence[RequestedOutput], rows: Sequence[OutputsOfRow]) -> int:
         """Return the bytes of all outputs in the answer. Raises BadInput if there are too many."""
         size = sum(outputs[output.name].nbytes for outputs in rows for output in requested)
         if size > self._limits.answer:
@@ -400,13 +407,21 @@ class Service:
         return arrived - model.runtime.origin + allowed_s
 
     async def _all(
-        self, model: ServedModel, rows: Sequence[Row], request: InferRequest, trace: RequestTrace
+        self,
+        model: ServedModel,
+        rows: Sequence[Row],
+        request: InferRequest,
+        trace: RequestTrace,
+        outputs: Outputs | None,
     ) -> list[Inference]:
+        """Run all rows. `outputs` reads their outputs; None copies them. Raises TooLate."""
         deadline = self._deadline(model, request, trace.arrived)
-        left_s = request.timeout_us / 1e6 + LATE_S - (time.monotonic() - trace.arrived) if request.timeout_us else None
+        if not request.timeout_us:
+            return await self._all_rows(model, rows, trace, deadline, outputs)
+        left_s = request.timeout_us / 1e6 + LATE_S - (time.monotonic() - trace.arrived)
         try:
             async with asyncio.timeout(left_s):
-                return await self._all_rows(model, rows, request, trace, deadline)
+                return await self._all_rows(model, rows, trace, deadline, outputs)
         except TimeoutError:
             raise TooLate(
                 f"the request was not answered within its timeout of {request.timeout_us / 1e3:g} ms plus {LATE_S:g} "
@@ -414,14 +429,20 @@ class Service:
             ) from None
 
     async def _all_rows(
-        self, model: ServedModel, rows: Sequence[Row], request: InferRequest, trace: RequestTrace, deadline: float
+        self,
+        model: ServedModel,
+        rows: Sequence[Row],
+        trace: RequestTrace,
+        deadline: float,
+        outputs: Outputs | None,
     ) -> list[Inference]:
         trace.rows = [RowTrace(origin=model.runtime.origin) for _ in rows]
+        reads = [None if outputs is None else outputs.reader(number) for number in range(len(rows))]
         if len(rows) == 1:
-            return [await self._row(model, rows[0], trace.rows[0], trace.arrived, deadline)]
+            return [await self._row(model, rows[0], trace.rows[0], trace.arrived, deadline, reads[0])]
         running = [
-            asyncio.ensure_future(self._row(model, row, row_trace, trace.arrived, deadline))
-            for row, row_trace in zip(rows, trace.rows, strict=True)
+            asyncio.ensure_future(self._row(model, row, row_trace, trace.arrived, deadline, read))
+            for row, row_trace, read in zip(rows, trace.rows, reads, strict=True)
         ]
         try:
             return await asyncio.gather(*running)
@@ -430,7 +451,13 @@ class Service:
                 task.cancel()
 
     async def _row(
-        self, model: ServedModel, row: Row, row_trace: RowTrace, arrived: float, deadline: float
+        self,
+        model: ServedModel,
+        row: Row,
+        row_trace: RowTrace,
+        arrived: float,
+        deadline: float,
+        read: Read | None,
     ) -> Inference:
         value = row.value
         if isinstance(value, bytes):
@@ -442,7 +469,7 @@ class Service:
                 model.preprocessing -= 1
             value = model.rows.preprocessed(row_trace.preprocessed)
         row_trace.inference = await model.runtime.infer(
-            model.name, value, arrival=arrived - model.runtime.origin, deadline=deadline, **row.options
+            model.name, value, arrival=arrived - model.runtime.origin, deadline=deadline, read=read, **row.options
         )
         row_trace.worker = model.workers[row_trace.inference.execution.worker]
         return row_trace.inference
@@ -507,34 +534,3 @@ def _pixels(file: bytes) -> int:
         return math.prod(image_file.size(file))
     except CorruptInput:
         return 0
-
-
-def _padded(arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Return the arrays padded with zeros at their ends to the largest size of each dimension."""
-    shape = np.max([array.shape for array in arrays], 0)
-    return [
-        np.pad(array, [(0, longest - size) for longest, size in zip(shape, array.shape, strict=True)])
-        for array in arrays
-    ]
-
-
-def _joined(model: ServedModel, requested: Sequence[RequestedOutput], rows: Sequence[Tensors]) -> list[Output]:
-    return [_output(model, each, [outputs[each.name] for outputs in rows]) for each in requested]
-
-
-def _output(model: ServedModel, requested: RequestedOutput, arrays: list[NDArray[Any]]) -> Output:
-    """Join one output of all rows. Raises BadInput for rows that do not fit together."""
-    joined = any(spec.joined for spec in model.outputs if spec.name == requested.name)
-    if not joined and len({array.shape for array in arrays}) > 1:
-        if model.rows.encoded != AUDIO:
-            raise BadInput(
-                f"output {requested.name!r} has another length for each row; send rows of one length together"
-            )
-        arrays = _padded(arrays)  # another output of such a model has the length of each row
-    if joined:
-        array = np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
-    else:
-        array = np.stack(arrays) if len(arrays) > 1 else arrays[0][None]
-    if requested.classes:
-        return Output(requested, BYTES, classification(array, requested.classes, model.categories))
-    return Output(requested, DATATYPE_OF[str(array.dtype)], array)

@@ -40,7 +40,8 @@ def write_whole(model: int, slots: Sequence[int], lengths: Sequence[Sequence[int
 def read_whole(message: memoryview) -> tuple[int, list[int], list[list[int]]]:
     """Return the number of the model, the slots, and the lengths."""
     model, count = WHOLE.unpack_from(message)
-    slots, *lengths = np.frombuffer(message, "<u4", offset=WHOLE.size).reshape(-1, count).tolist()
+    numbers = struct.unpack_from(f"<{(len(message) - WHOLE.size) // 4}I", message, WHOLE.size)
+    slots, *lengths = ([*numbers[first : first + count]] for first in range(0, len(numbers), count))
     return model, slots, lengths
 
 

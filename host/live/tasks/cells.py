@@ -32,6 +32,7 @@ from headrace.batching.graphs.cell_graph import CellGraph, CellModel
 from headrace.batching.graphs.model_graph import NodeKind
 from headrace.batching.policies.cellular import MAX_TASKS, CellularBatching
 from headrace.host.live.results import Overloaded
+from headrace.host.live.tasks.interface import Read
 from headrace.host.memory.states import ZERO, StateArena
 from headrace.host.workers.inspection.parent import signature
 from headrace.host.workers.messages import CELLS, MAX_TASK, cells_answer, write_cells
@@ -228,7 +229,7 @@ class CellTasks:
         entries = zip(task.requests, message.entries, strict=True)
         return [request for request, entry in entries if self._current(request, *entry)]
 
-    def result(self, request: Request) -> NDArray[Any] | list[int]:
+    def result(self, request: Request, read: Read | None = None) -> NDArray[Any] | list[int]:
         """Return the decoded tokens of a decoder, with <eos> if it came.
 
         For other networks, return the first state after the last cell of a chain, or after the root of a tree.

@@ -10,11 +10,16 @@ The runtime calls the methods for each request in this order; `lost` and `restar
                      \\-> lost -> restart -> message -> ...
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
+
+from numpy.typing import NDArray
 
 from headrace.batching import Policy, Request, Task
 from headrace.batching.graphs.model_graph import ModelGraph
+
+# Takes the outputs of a request by name, while they lie in the shared memory, and returns what the caller gets.
+Read = Callable[[Mapping[str, NDArray[Any]]], Any]
 
 
 class Tasks(Protocol):
@@ -36,7 +41,7 @@ class Tasks(Protocol):
         ...
 
     def admit(self, id: int, model: str, value: Any, *_: Any, **options: Any) -> tuple[float, int]:
-        """Take memory for a request and copy its inputs there.
+        """Take memory for a request and write its inputs there.
 
         Each kind of task has options of its own, all by keyword. `*_` only tells the type checker so.
 
@@ -64,8 +69,12 @@ class Tasks(Protocol):
         """Forget everything that was computed for the request, because it begins again."""
         ...
 
-    def result(self, request: Request) -> Any:
-        """Return a copy of the outputs of a finished request."""
+    def result(self, request: Request, read: Read | None = None) -> Any:
+        """Return a copy of the outputs of a finished request, or what `read` makes of them.
+
+        Outputs that do not lie in the shared memory by name are returned without a call of `read`. Raises the errors of
+        `read`.
+        """
         ...
 
     def release(self, request: Request) -> None:

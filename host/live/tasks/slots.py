@@ -1,22 +1,23 @@
 """The common part of all tasks on tensors: a request is a slot of the shared memory.
 
-Rule: a slot holds the inputs and outputs of one request, by name. The runtime copies inputs in when it admits the
-request, and copies outputs out when it answers. Between the two, only slot numbers travel.
+Rule: a slot holds the inputs and outputs of one request, by name. The runtime writes inputs there when it admits the
+request, and reads outputs there when it answers. Between the two, only slot numbers travel.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headrace.batching import BadInput, Request, Task, UnknownModel
 from headrace.host.live.results import Overloaded
+from headrace.host.live.tasks.interface import Read
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.memory.slots import SlotArena, Specs
+from headrace.host.memory.sources import Source, Tensor, array_of
 from headrace.host.workers.networks.tokens import checked_tokens
 
-Tensors = NDArray[Any] | Mapping[str, NDArray[Any]]
+Tensors = Tensor | Mapping[str, Tensor]
 
 
 class SlotTasks:
@@ -29,12 +30,14 @@ class SlotTasks:
 
     def __init__(self, models: Mapping[str, Specs], slots: int) -> None:
         self.arena = SlotArena(models, slots)
+        self._specs = dict(models)
+        self._joined = {model for model, (inputs, _) in models.items() if any(spec.joined for spec in inputs)}
         self.nan_outputs = 0
         self._places: dict[int, tuple[str, int, list[int]]] = {}  # by id: model, slot, lengths of variable inputs
         self.output_lengths: dict[int, list[int]] = {}  # by id: lengths of variable outputs
 
     def take(self, id: int, model: str, value: Tensors) -> float:
-        """Copy the inputs of a request into a free slot.
+        """Write the inputs of a request into a free slot. A source is read straight into it.
 
         Returns:
             The input length: that of the first variable dimension, or 1 if no input has one. It is the number of tokens
@@ -46,20 +49,28 @@ class SlotTasks:
         views = self.arena.views.get(model)
         if views is None:
             raise UnknownModel.asked_for(id, model, self.arena.views)
-        specs = [tensors.spec for tensors in views.inputs]
+        specs, outputs = self._specs[model]
         arrays = _named(model, specs, value)
         lengths = [
             array.shape[spec.variable] for spec, array in zip(specs, arrays, strict=True) if spec.variable is not None
         ]
-        checked_tokens(model, specs, arrays, [tensors.spec for tensors in views.outputs])
+        if model in self._joined:
+            checked_tokens(model, specs, [array_of(array) for array in arrays], outputs)
         slot = self.arena.acquire(model)
         if slot is None:
             raise Overloaded(
                 f"all {self.arena.slots} tensor slots of model {model!r} hold requests in flight; send fewer at a time"
             )
-        for spec, tensors, array in zip(specs, views.inputs, arrays, strict=True):
-            length = array.shape[spec.variable] if spec.variable is not None else 0
-            np.copyto(tensors.at(slot, length), array)
+        try:
+            for spec, tensors, array in zip(specs, views.inputs, arrays, strict=True):
+                own = tensors.at(slot, array.shape[spec.variable] if spec.variable is not None else 0)
+                if isinstance(array, Source):
+                    array.read_into(own)
+                else:
+                    np.copyto(own, array)
+        except BaseException:
+            self.arena.release(model, slot)
+            raise
         self._places[id] = (model, slot, lengths)
         return float(lengths[0]) if lengths else 1.0
 
@@ -71,8 +82,8 @@ class SlotTasks:
         """Return the lengths of each variable input, one list per input with one length per request."""
         return [list(of_input) for of_input in zip(*(self._places[request.id][2] for request in requests), strict=True)]
 
-    def result(self, request: Request) -> dict[str, NDArray[Any]]:
-        """Return copies of the outputs, because the slot goes to another request."""
+    def result(self, request: Request, read: Read | None = None) -> Any:
+        """Return copies of the outputs by name, because the slot goes to another request."""
         model, slot, input_lengths = self._places[request.id]
         lengths = iter(self.output_lengths.get(request.id, ()))
 
@@ -81,10 +92,10 @@ class SlotTasks:
                 return input_lengths[0] // spec.tokens_per_row
             return 0 if spec.variable is None else next(lengths)
 
-        return {
-            tensors.spec.name: tensors.at(slot, length(tensors.spec)).copy()
-            for tensors in self.arena.views[model].outputs
+        outputs = {
+            tensors.spec.name: tensors.at(slot, length(tensors.spec)) for tensors in self.arena.views[model].outputs
         }
+        return {name: output.copy() for name, output in outputs.items()} if read is None else read(outputs)
 
     def release(self, request: Request) -> None:
         model, slot, _ = self._places.pop(request.id)
@@ -105,8 +116,8 @@ class SlotTasks:
         self.arena.close()
 
 
-def _named(model: str, specs: Sequence[TensorSpec], value: Tensors) -> list[NDArray[Any]]:
-    """Return the input arrays in the order of `specs`. Raises BadInput if a name, type or shape is wrong."""
+def _named(model: str, specs: Sequence[TensorSpec], value: Tensors) -> list[Tensor]:
+    """Return the inputs in the order of `specs`. Raises BadInput if a name, type or shape is wrong."""
     if not isinstance(value, Mapping):
         if len(specs) != 1:
             names = ", ".join(spec.name for spec in specs)
@@ -116,12 +127,13 @@ def _named(model: str, specs: Sequence[TensorSpec], value: Tensors) -> list[NDAr
         raise BadInput(
             f"model {model!r} has no input {sorted(unknown)[0]!r}; it takes {', '.join(s.name for s in specs)}"
         )
-    arrays = []
+    arrays = list[Tensor]()
     for spec in specs:
         array = value.get(spec.name)
         if array is None:
             raise BadInput(f"model {model!r} was given no input {spec.name!r}")
-        array = np.asarray(array)
+        if not isinstance(array, np.ndarray | Source):
+            array = np.asarray(array)
         length = array.shape[spec.variable] if spec.variable is not None and spec.variable < array.ndim else 0
         if array.dtype != spec.dtype or array.shape != spec.sized(length) or (spec.longest and length > spec.longest):
             bound = f" with at most {spec.longest} in place of -1" if spec.longest else ""

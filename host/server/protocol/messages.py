@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from headrace.batching import BadInput, CorruptInput, HeadraceError, UnknownModel, UnsupportedInput, UsageError
 from headrace.host.dpu.preprocessor import PreprocessorUnavailable
 from headrace.host.live.results import NoWorker, Overloaded, RuntimeClosed, TooLate
+from headrace.host.memory.sources import Tensor
 from headrace.host.network.browsers import CrossSite, Misdirected
 from headrace.host.server.protocol.codings import UnknownCoding
-from headrace.host.server.protocol.shared_memory import Window
+from headrace.host.server.protocol.shared_memory import SharedTensor, Window
 from headrace.host.workers.channel import WorkerLost
 
 SERVER = "headrace"
@@ -147,7 +148,7 @@ class InferRequest:
     form that `binary` selects. A `timeout_us`, `priority` or `max_tokens` of 0 is not given."""
 
     model: str
-    inputs: Mapping[str, NDArray[Any]]
+    inputs: Mapping[str, Tensor]
     outputs: Sequence[RequestedOutput] = ()
     version: str = ""
     id: str = ""
@@ -157,13 +158,16 @@ class InferRequest:
     binary: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """Hold one output of an answer and the request for it."""
+class Output(NamedTuple):
+    """Hold one output of an answer and the request for it.
+
+    Either `array` has its elements, or they are in the requested window and take `written` bytes there."""
 
     requested: RequestedOutput
     datatype: str
-    array: NDArray[Any]
+    shape: tuple[int, ...]
+    array: NDArray[Any] | None = None
+    written: int = 0
 
 
 def checked_shape(name: str, shape: Any, elements: int) -> tuple[int, ...]:
@@ -193,16 +197,27 @@ def numpy_type(name: str, datatype: Any) -> str:
 def from_raw(name: str, datatype: Any, shape: tuple[int, ...], raw: Any) -> NDArray[Any]:
     """Return the tensor whose bytes these are. A tensor of numbers uses the bytes in place, without a copy. Raises
     BadInput."""
-    count = math.prod(shape)
     if datatype == BYTES:
-        return bytes_tensor(name, shape, _elements(name, raw, checked_count(name, count)))
+        return bytes_tensor(name, shape, _elements(name, raw, checked_count(name, math.prod(shape))))
+    return np.frombuffer(raw, _checked_type(name, datatype, shape, len(raw))).reshape(shape)
+
+
+def from_window(name: str, datatype: Any, shape: tuple[int, ...], window: Window) -> Tensor:
+    """Return the tensor in a window. A tensor of numbers is not read before its slot is known. Raises BadInput."""
+    if datatype == BYTES:
+        return from_raw(name, datatype, shape, window.read())
+    return SharedTensor(window, _checked_type(name, datatype, shape, window.byte_size), shape)
+
+
+def _checked_type(name: str, datatype: Any, shape: tuple[int, ...], size: int) -> np.dtype[Any]:
+    """Return the numpy type of a tensor of numbers that has `size` bytes. Raises BadInput."""
     dtype = np.dtype(numpy_type(name, datatype))
-    if len(raw) != count * dtype.itemsize:
+    if size != math.prod(shape) * dtype.itemsize:
         raise BadInput(
-            f"input {name!r}: {datatype} of shape {list(shape)} needs {count * dtype.itemsize} bytes; the request has "
-            f"{len(raw)}"
+            f"input {name!r}: {datatype} of shape {list(shape)} needs {math.prod(shape) * dtype.itemsize} bytes; the "
+            f"request has {size}"
         )
-    return np.frombuffer(raw, dtype).reshape(shape)
+    return dtype
 
 
 def checked_count(name: str, count: int) -> int:

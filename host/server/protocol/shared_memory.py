@@ -4,19 +4,21 @@ and read outputs there, so messages carry no tensors.
 Source: https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_shared_memory.md
 
 The server reads and writes a region by system calls and never maps it. The file belongs to the client, and a
-mapping of a file that becomes shorter would end the server by SIGBUS. The copy costs nothing extra, because a
-tensor is copied on its way to the worker anyway."""
+mapping of a file that becomes shorter would end the server by SIGBUS. The copy costs nothing extra: the system copies
+between the region and the tensor slot that the worker sees."""
 
+import math
 import os
 import re
 import stat
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.batching import BadInput, UnknownModel
+from headrace.host.memory.sources import Source
 
 FOLDER = "/dev/shm"
 MAX_REGIONS = 1024  # each region keeps a file open
@@ -50,18 +52,25 @@ class Window:
 
     def read(self) -> memoryview:
         """Return a copy of the bytes. Raises BadInput."""
-        copy = np.empty(self.byte_size, np.uint8).data
-        self._all(os.preadv, copy)
-        return copy
+        copy = np.empty(self.byte_size, np.uint8)
+        self.read_into(copy)
+        return copy.data
 
-    def write(self, raw: bytes | memoryview) -> None:
-        """Write the bytes of an output. Raises BadInput."""
-        if len(raw) > self.byte_size:
+    def read_into(self, array: NDArray[Any], offset: int = 0) -> None:
+        """Fill a contiguous array with the bytes from `offset` on. Raises BadInput."""
+        self._all(os.preadv, array, array.nbytes, offset)
+
+    def check_fits(self, size: int) -> None:
+        """Raise BadInput unless an output of `size` bytes fits."""
+        if size > self.byte_size:
             raise BadInput(
-                f"an output of {len(raw)} bytes does not fit its {self.byte_size} bytes in shared memory region "
+                f"an output of {size} bytes does not fit its {self.byte_size} bytes in shared memory region "
                 f"{self.region.name!r}; give it a larger shared_memory_byte_size"
             )
-        self._all(os.pwritev, memoryview(raw))
+
+    def write(self, raw: bytes | memoryview | NDArray[Any], offset: int = 0) -> None:
+        """Write the bytes of a contiguous output, or of a part of it that begins at `offset`. Raises BadInput."""
+        self._all(os.pwritev, raw, memoryview(raw).nbytes, offset)
 
     def described(self, written: int) -> dict[str, Any]:
         """Return the parameters of an answer's output of `written` bytes."""
@@ -71,20 +80,49 @@ class Window:
             "shared_memory_byte_size": written,
         }
 
-    def _all(self, call: Any, view: memoryview) -> None:
+    def _all(self, call: Any, buffer: Any, size: int, offset: int) -> None:
         if not self.regions.has(self.region):
             raise BadInput(f"shared memory region {self.region.name!r} was unregistered while it was in use")
-        at = self.region.offset + self.offset
-        while view:
+        at = self.region.offset + self.offset + offset
+        end = at + size
+        while at < end:
             # The file may have become shorter. A write past its end would make it longer again.
-            fits = at + len(view) <= os.fstat(self.region.file).st_size
+            fits = end <= os.fstat(self.region.file).st_size
             try:
-                done = call(self.region.file, [view], at) if fits else 0
+                done = call(self.region.file, [buffer], at) if fits else 0
             except OSError as error:  # the system has no memory left for the file
                 raise BadInput(f"shared memory region {self.region.name!r}: {error.strerror}") from None
             if not done:
                 raise BadInput(f"shared memory region {self.region.name!r} is shorter than when it was registered")
-            at, view = at + done, view[done:]
+            at += done
+            if at < end:
+                buffer = memoryview(buffer).cast("B")[done:]
+
+
+class SharedTensor(Source):
+    """A tensor of numbers in a window, from `offset` on."""
+
+    def __init__(self, window: Window, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int = 0) -> None:
+        self.dtype = dtype
+        self.shape = shape
+        self._window = window
+        self._offset = offset
+
+    def __getitem__(self, row: int) -> "SharedTensor":
+        shape = self.shape[1:]
+        offset = self._offset + row * math.prod(shape) * self.dtype.itemsize
+        return SharedTensor(self._window, self.dtype, shape, offset)
+
+    def read_into(self, array: NDArray[Any]) -> None:
+        self._window.read_into(array, self._offset)
+
+
+class Place(NamedTuple):
+    """Say where a tensor lies: `byte_size` bytes of a region, from `offset` on. Nothing of it is checked yet."""
+
+    region: str
+    offset: int
+    byte_size: int
 
 
 class Regions:
@@ -158,34 +196,24 @@ class Shared:
         self._regions = regions
         self._read = 0
 
-    def input(self, name: str, parameters: Mapping[str, Any]) -> memoryview | None:
-        """Return the bytes of an input, or None if it is not in shared memory. Raises BadInput and UnknownRegion."""
-        window = self.window(name, parameters)
-        if window is None:
-            return None
+    def input(self, name: str, place: Place) -> Window:
+        """Return the window of an input. Raises BadInput and UnknownRegion."""
+        window = self.window(name, place)
         self._read += window.byte_size
         if self._read > window.regions.max_bytes:
             raise BadInput(
                 f"with input {name!r} the request has {self._read} bytes in shared memory; send at most "
                 f"{window.regions.max_bytes}"
             )
-        return window.read()
+        return window
 
-    def window(self, name: str, parameters: Mapping[str, Any]) -> Window | None:
-        """Return the window of a tensor, or None if it is not in shared memory. Raises BadInput and UnknownRegion."""
-        region = parameters.get("shared_memory_region")
-        if region is None:
-            return None
+    def window(self, name: str, place: Place) -> Window:
+        """Return the window of a tensor. Raises BadInput and UnknownRegion."""
         if self._regions is None:
             raise BadInput(
                 f"{name!r} is in shared memory, which this server does not use; start it with --shared-memory"
             )
-        offset, byte_size = parameters.get("shared_memory_offset", 0), parameters.get("shared_memory_byte_size")
-        if not isinstance(region, str) or type(offset) is not int or type(byte_size) is not int:
-            raise BadInput(
-                f"{name!r}: give shared_memory_region as a string, and its offset and byte_size as whole numbers"
-            )
-        return self._regions.window(region, offset, byte_size)
+        return self._regions.window(place.region, place.offset, place.byte_size)
 
 
 def _opened(name: str, key: str) -> int:

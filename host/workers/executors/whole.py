@@ -30,6 +30,7 @@ class _Network:
         self.model = model
         self._views = views
         self._device = device
+        self._inference = torch.inference_mode()  # the decorator would make another one for each batch
         loaded = load_model(model.source, model.weights, model.input_shape, model.rules)
         loaded.module.to(device)
         self._call = loaded.call
@@ -54,11 +55,11 @@ class _Network:
         ]
         self.forward([batch[:size] for batch in inputs])
 
-    @torch.inference_mode()
     def forward(self, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
         """Return the outputs, in the model's order, for batched arrays in the order of the model's inputs."""
-        tensors = [torch.from_numpy(batch).to(self._device, non_blocking=True) for batch in inputs]
-        return [output.cpu().numpy() for output in self._call(tensors)]
+        with self._inference:
+            tensors = [torch.from_numpy(batch).to(self._device, non_blocking=True) for batch in inputs]
+            return [output.cpu().numpy() for output in self._call(tensors)]
 
     def run(self, slots: list[int], variable: list[list[int]]) -> TaskRecord:
         """Run a batch. `variable` holds the lengths of each variable input, by request."""

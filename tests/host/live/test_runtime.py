@@ -72,6 +72,25 @@ def test_an_output_is_the_callers_own_though_its_slot_is_used_again():
     serve(graph(0.0), tasks(slots=1), body)
 
 
+def test_a_readers_result_is_the_callers_and_so_is_its_error():
+    served = tasks()
+
+    def refuses(_):
+        raise BadInput("there is no room for the outputs")
+
+    async def body(runtime, _):
+        whole = (await runtime.infer(NET, tensor())).output
+        done = await runtime.infer(NET, tensor(), read=lambda outputs: outputs["output"].sum())
+        assert done.outputs == pytest.approx(whole.sum(), rel=1e-5)
+        with pytest.raises(BadInput, match="no room"):
+            await runtime.infer(NET, tensor(), read=refuses)
+        assert (await runtime.infer(NET, tensor())).output.tolist() == whole.tolist()
+        assert runtime.ledger.submitted == runtime.ledger.finished == 4
+        assert served.arena.free(NET) == 16
+
+    serve(graph(0.0), served, body)
+
+
 def test_two_models_are_served_at_once_each_with_its_own_tensors():
     async def body(runtime, _):
         pairs = [np.array([n, 2 * n], np.float32) for n in range(8, 16)]

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import grpc
 import numpy as np
@@ -22,6 +22,16 @@ from headrace.batching import BadInput, HeadraceError, UnknownModel
 from headrace.host.live.results import Overloaded, TooLate
 from headrace.host.server import describe
 from headrace.host.server.observe.watch import RequestTrace
+from headrace.host.server.protocol.descriptions import (
+    Description,
+    Descriptions,
+    InputDescription,
+    OutputDescription,
+    bound,
+    check_new,
+    key_of,
+    place_of,
+)
 from headrace.host.server.protocol.limits import BYTES_PER_S, IDLE_S, SMALL, Limits
 from headrace.host.server.protocol.messages import (
     BYTES,
@@ -45,7 +55,14 @@ from headrace.host.server.protocol.messages import (
 from headrace.host.server.protocol.shared_memory import Regions, Shared
 from headrace.host.server.service import INLINE_BYTES, Service
 from headrace.host.server.transport.grpc.server import GrpcServer
-from headrace.host.server.transport.grpc.wire import Bytes, read_request, write_response, write_stream_response
+from headrace.host.server.transport.grpc.wire import (
+    Bytes,
+    parsed,
+    read_request,
+    separated,
+    write_response,
+    write_stream_response,
+)
 from headrace.host.server.transport.tls import Tls
 
 SERVICE = "inference.GRPCInferenceService"
@@ -65,6 +82,7 @@ _CONTENTS = {
     "FP32": "fp32_contents",
     "FP64": "fp64_contents",
 }
+RAW = "raw"  # marks the key of a description whose inputs are raw contents
 _PARAMETER = {str: "string_param", int: "int64_param", bool: "bool_param"}
 
 Call = Callable[[bytes, Any], Awaitable[bytes]]  # handles a message, with the call's context, and returns the answer
@@ -346,6 +364,7 @@ class _TensorCalls:
         self._limits = limits
         self._regions = regions
         self._entrance = entrance
+        self._descriptions = Descriptions()
 
     def handlers(self) -> dict[str, Any]:
         return {
@@ -354,8 +373,12 @@ class _TensorCalls:
         }
 
     async def _infer(self, message: bytes, context: Any) -> bytes:
-        request, contents = read_request(message)
-        return await self._answer(request, contents, context)
+        read = received(message, self._limits, self._descriptions)
+        with self._service.counted(_trace(context, read.model)) as trace:
+            self._service.model(read.model, read.version)
+            inference = infer_request(read.description(), read.contents, self._regions)
+            outputs = await self._service.infer(inference, trace)
+            return await _made(outputs, partial(infer_response, inference, outputs, trace.marks))
 
     async def _stream_infer(self, messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         """Answer the requests of a stream, which run concurrently.
@@ -407,7 +430,7 @@ class _TensorCalls:
                 id = request.id
                 with self._service.counted(_trace(context, request.model_name)) as trace:
                     streams = self._service.model(request.model_name, request.model_version).streams
-                    inference = infer_request(request, contents, self._limits, self._regions)
+                    inference = infer_request(described(request, contents, self._limits), contents, self._regions)
                     final = {FINAL: False} if streams else {}
                     async for outputs in self._service.stream(inference, trace):
                         make = partial(_stream_response, inference, outputs, final | trace.marks)
@@ -419,64 +442,89 @@ class _TensorCalls:
             failed.infer_response.id = id
             yield failed.SerializeToString(), True
 
-    async def _answer(self, request: Any, contents: Sequence[Bytes], context: Any) -> bytes:
-        with self._service.counted(_trace(context, request.model_name)) as trace:
-            self._service.model(request.model_name, request.model_version)
-            inference = infer_request(request, contents, self._limits, self._regions)
-            outputs = await self._service.infer(inference, trace)
-            return await _made(outputs, partial(infer_response, inference, outputs, trace.marks))
+
+class Received(NamedTuple):
+    """Hold a message of which only the model's name and version are checked to be text.
+
+    `description` returns its description, and raises BadInput."""
+
+    model: str
+    version: str
+    contents: Sequence[Bytes]
+    description: Callable[[], Description]
 
 
-def infer_request(request: Any, contents: Sequence[Bytes], limits: Limits, regions: Regions | None) -> InferRequest:
-    """Return the inference request in a ModelInferRequest and its raw contents. Raises BadInput and UnknownRegion."""
+def received(message: bytes, limits: Limits, descriptions: Descriptions) -> Received:
+    """Read a ModelInferRequest. It is parsed unless its description is remembered. Raises BadInput."""
+    said, contents = separated(message)
+    key = key_of(said, RAW if contents else "")
+    found = descriptions.find(key)
+    if found is not None:
+        return Received(found.request.model, found.request.version, contents, lambda: found)
+    request, contents = parsed(said, contents)
+
+    def read() -> Description:
+        description = described(request, contents, limits)
+        descriptions.keep(key, description)
+        return description
+
+    return Received(request.model_name, request.model_version, contents, read)
+
+
+def infer_request(description: Description, contents: Sequence[Bytes], regions: Regions | None) -> InferRequest:
+    """Return the inference request in a description and its raw contents. Raises BadInput and UnknownRegion."""
     raw = iter(contents)
-    shared = Shared(regions)
-    inputs: dict[str, NDArray[Any]] = {}
-    for entry in request.inputs:
-        if entry.name in inputs:
-            raise BadInput(f"the request has input {entry.name!r} twice; give it once")
-        shape = checked_shape(entry.name, entry.shape[: MAX_RANK + 1], limits.elements)
-        data = shared.input(entry.name, _plain(entry.parameters))
-        if data is None and contents:
-            data = next(raw, None)
-            if data is None:
-                raise BadInput(f"input {entry.name!r} has no raw contents; give them for each input, or for none")
-        inputs[entry.name] = (
-            _from_contents(entry, shape) if data is None else from_raw(entry.name, entry.datatype, shape, data)
-        )
+
+    def taken(described: InputDescription) -> NDArray[Any]:
+        data = next(raw, None)
+        if data is None:
+            raise BadInput(f"input {described.name!r} has no raw contents; give them for each input, or for none")
+        return from_raw(described.name, described.datatype, described.shape, data)
+
+    request = bound(description, Shared(regions), taken)
     if next(raw, None) is not None:
         raise BadInput(
             f"the request has {len(contents)} raw contents, more than its inputs outside shared memory; give one for "
             "each input"
         )
+    return request
+
+
+def described(request: Any, contents: Sequence[Bytes], limits: Limits) -> Description:
+    """Return the description in a ModelInferRequest with these raw contents. Raises BadInput."""
+    inputs = list[InputDescription]()
+    for entry in request.inputs:
+        check_new(entry.name, inputs)
+        shape = checked_shape(entry.name, entry.shape[: MAX_RANK + 1], limits.elements)
+        place = place_of(entry.name, _plain(entry.parameters))
+        array = _from_contents(entry, shape) if place is None and not contents else None
+        inputs.append(InputDescription(entry.name, entry.datatype, shape, place, array))
     outputs = []
     for output in request.outputs:
         own = _plain(output.parameters)
         classes = _number(own, "classification")
         if classes > MAX_CLASSES:
             raise BadInput(f"the request asks for a classification of {classes}; ask for at most {MAX_CLASSES} labels")
-        outputs.append(RequestedOutput(output.name, classes, window=shared.window(output.name, own)))
+        outputs.append(OutputDescription(RequestedOutput(output.name, classes), place_of(output.name, own)))
     parameters = _plain(request.parameters)
-    return InferRequest(
+    inference = InferRequest(
         request.model_name,
-        inputs,
-        outputs,
+        {},
+        (),
         request.model_version,
         request.id,
         timeout_us=_number(parameters, "timeout"),
         priority=_number(parameters, "priority"),
         max_tokens=_number(parameters, "max_tokens"),
     )
+    repeats = not request.raw_input_contents and all(each.array is None for each in inputs)
+    return Description(inference, inputs, outputs, repeats)
 
 
 async def _made(outputs: Sequence[Output], make: Callable[[], bytes]) -> bytes:
     """Return the result of `make`, which copies the outputs. A large answer is copied in a thread, so the event loop
-    can continue.
-
-    An output with a window is copied in the event loop, because the loop could unregister the window's region
-    meanwhile."""
-    size = sum(output.array.nbytes for output in outputs)
-    if size <= INLINE_BYTES or any(output.requested.window is not None for output in outputs):
+    can continue."""
+    if sum(output.array.nbytes for output in outputs if output.array is not None) <= INLINE_BYTES:
         return make()
     return await asyncio.to_thread(make)
 
@@ -488,17 +536,18 @@ def _stream_response(request: InferRequest, outputs: Sequence[Output], parameter
 def infer_response(
     request: InferRequest, outputs: Sequence[Output], parameters: Mapping[str, str | int | bool] = MappingProxyType({})
 ) -> bytes:
-    """Return a ModelInferResponse as bytes. Raises BadInput for an output that does not fit its window."""
+    """Return a ModelInferResponse as bytes."""
     answer = pb.ModelInferResponse(model_name=request.model, model_version=VERSION, id=request.id)
     _set(answer.parameters, parameters)
     contents = list[Bytes]()
     for output in outputs:
-        described = answer.outputs.add(name=output.requested.name, datatype=output.datatype, shape=output.array.shape)
-        raw, window = to_raw(output.array), output.requested.window
-        if window is not None:
-            window.write(raw)
-            _set(described.parameters, window.described(len(raw)))
-        contents.append(raw if window is None else b"")  # clients find the contents by the position of the output
+        described = answer.outputs.add(name=output.requested.name, datatype=output.datatype, shape=output.shape)
+        if output.array is not None:
+            contents.append(to_raw(output.array))
+        else:
+            assert output.requested.window is not None
+            _set(described.parameters, output.requested.window.described(output.written))
+            contents.append(b"")  # clients find the contents by the position of the output
     return write_response(answer, contents)
 
 

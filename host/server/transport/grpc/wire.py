@@ -32,20 +32,32 @@ def read_request(message: bytes) -> tuple[Any, Sequence[Bytes]]:
 
     Raises BadInput for a damaged message, and for one that would block the event loop too long: more than MAX_FIELDS
     inputs, outputs and parameters."""
+    description, contents = separated(message)
+    return parsed(description, contents)
+
+
+def separated(message: bytes) -> tuple[bytes, Sequence[Bytes]]:
+    """Split a message into the bytes of all other fields and the raw contents, which are parts of `message`.
+
+    A message that is no plain sequence of a request's fields is not split. Raises BadInput."""
+    found = _separated(message)
+    if found is not None:
+        return found
+    if len(message) > MAX_UNKNOWN:
+        raise BadInput(
+            "the message has fields that a ModelInferRequest does not have; leave them out, or send at most "
+            f"{MAX_UNKNOWN} bytes"
+        )
+    return message, ()
+
+
+def parsed(description: bytes, contents: Sequence[Bytes]) -> tuple[Any, Sequence[Bytes]]:
+    """Return the ModelInferRequest in the other fields, and all raw contents. Raises BadInput (see `read_request`)."""
     try:
-        separated = _separated(message)
-        if separated is not None:
-            request, contents = pb.ModelInferRequest.FromString(separated[0]), separated[1]
-        elif len(message) > MAX_UNKNOWN:
-            raise BadInput(
-                "the message has fields that a ModelInferRequest does not have; leave them out, or send at most "
-                f"{MAX_UNKNOWN} bytes"
-            )
-        else:
-            request = pb.ModelInferRequest.FromString(message)
-            contents = request.raw_input_contents
+        request = pb.ModelInferRequest.FromString(description)
     except DecodeError:
         raise BadInput("the message is not a ModelInferRequest") from None
+    contents = contents or request.raw_input_contents
     fields = len(request.inputs) + len(request.outputs) + len(request.parameters) + len(contents)
     for tensors in (request.inputs, request.outputs):
         fields += sum(len(each.parameters) for each in tensors[:MAX_FIELDS])

@@ -306,7 +306,9 @@ class Connection(asyncio.BufferedProtocol):
         head = self._head
         method = "GET" if head.method == "HEAD" else head.method
         request = Request(method, head.target, head.headers, self._body, self._peer, self._reserve_body)
-        response = await _coded(await self._server.handler(request), head.headers.get("accept-encoding", ""))
+        response = await self._server.handler(request)
+        if accept := head.headers.get("accept-encoding", ""):
+            response = await _coded(response, accept)
         response = self._with_room(response)
         keep_alive = head.keep_alive and not self._server.closing
         self._write(response, keep_alive, content=head.method != "HEAD", old=head.old)
@@ -342,9 +344,8 @@ class Connection(asyncio.BufferedProtocol):
     def _write(self, response: Response, keep_alive: bool, *, content: bool, old: bool = False) -> None:
         """Write a response. `content` is False for a HEAD, and `old` is True for HTTP/1.0."""
         size = sum(len(part) for part in response.parts)
-        lines = [f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}", f"content-length: {size}"]
+        lines = [_status_line(response.status), f"content-length: {size}", _date(int(time.time()))]
         lines += [f"{name}: {value}" for name, value in response.headers.items()]
-        lines.append(f"date: {_date(int(time.time()))}")
         if not keep_alive:
             lines.append("connection: close")
         elif old:
@@ -388,14 +389,19 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
 
+@lru_cache
+def _status_line(status: int) -> str:
+    return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"
+
+
 @lru_cache(maxsize=2)
 def _date(second: int) -> str:
-    return formatdate(second, usegmt=True)
+    return f"date: {formatdate(second, usegmt=True)}"
 
 
 async def _coded(response: Response, accept: str) -> Response:
     """Return the response in the coding that the client prefers, unless it is too small to be worth it."""
-    if not accept or sum(map(len, response.parts)) < codings.MIN_BYTES or not response.compressible:
+    if sum(map(len, response.parts)) < codings.MIN_BYTES or not response.compressible:
         return response
     headers = {**response.headers, "vary": "accept-encoding"}
     if not (coding := codings.accepted(accept)):

@@ -5,6 +5,7 @@ import base64
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 from urllib.parse import unquote
@@ -21,6 +22,17 @@ from headrace.host.server import describe
 from headrace.host.server.observe.metrics import CONTENT_TYPE
 from headrace.host.server.observe.watch import RequestTrace
 from headrace.host.server.protocol import codings
+from headrace.host.server.protocol.descriptions import (
+    MAX_KEPT,
+    Description,
+    Descriptions,
+    InputDescription,
+    OutputDescription,
+    bound,
+    check_new,
+    key_of,
+    place_of,
+)
 from headrace.host.server.protocol.limits import Limits
 from headrace.host.server.protocol.messages import (
     BYTES,
@@ -51,7 +63,8 @@ from headrace.host.server.transport.http.json_body import Body, fields_of, tenso
 HEADER_LENGTH = "inference-header-content-length"
 RETRY_AFTER_S = 1
 # These paths need no token: health checks have none, and the page asks its user for it.
-NEED_NO_TOKEN = (["v2", "health", "live"], ["v2", "health", "ready"], [""])
+NEED_NO_TOKEN = (("v2", "health", "live"), ("v2", "health", "ready"), ("",))
+MAX_KEPT_PATH = 256  # bytes of a path
 JSON_CONTENT = {"content-type": "application/json"}
 
 _log = logging.getLogger(__name__)
@@ -73,11 +86,12 @@ class HttpApi:
         self._limits = limits
         self._regions = regions
         self._guard = guard
+        self._descriptions = Descriptions()
 
     async def handle(self, request: Request) -> Response:
         """Return the response to a request. Errors become error responses."""
         try:
-            path = [unquote(part) for part in request.target.partition("?")[0].strip("/").split("/")]
+            path = _path(request.target.partition("?")[0])
             with self._refusals_counted(request):
                 if self._guard is not None:
                     self._guard.check(request.method, request.headers)
@@ -217,7 +231,7 @@ class HttpApi:
             if length is None and (kind := kind_of(bytes(body[:12]))) is not None:  # only a file, as curl sends it
                 inference = InferRequest(name, {kind: bytes_tensor(kind, (1,), [bytes(body)])}, version=version)
             else:
-                inference = infer_request(name, version, body, length, self._limits, self._regions)
+                inference = infer_request(name, version, body, length, self._limits, self._regions, self._descriptions)
             outputs = await service.infer(inference, trace)
             # Most clients list every coding that they know, but compression hardly makes tensors smaller. So tensors
             # are compressed only for a client that lists exactly one coding.
@@ -243,6 +257,18 @@ class MetricsApi:
             return Response(200, [self._service.metrics.text()], {"content-type": CONTENT_TYPE})
         except Exception as error:
             return error_response(error)
+
+
+def _path(target: str) -> tuple[str, ...]:
+    """Return the decoded parts of a path. The last ones are remembered, unless they are long."""
+    return _remembered_path(target) if len(target) <= MAX_KEPT_PATH else _parts(target)
+
+
+def _parts(target: str) -> tuple[str, ...]:
+    return tuple(unquote(part) for part in target.strip("/").split("/"))
+
+
+_remembered_path = lru_cache(maxsize=MAX_KEPT)(_parts)
 
 
 def _trace(request: Request, model: str) -> RequestTrace:
@@ -292,7 +318,13 @@ def _method_not_allowed(allowed: str) -> Response:
 
 
 def infer_request(
-    model: str, version: str, body: memoryview, length: str | None, limits: Limits, regions: Regions | None
+    model: str,
+    version: str,
+    body: memoryview,
+    length: str | None,
+    limits: Limits,
+    regions: Regions | None,
+    descriptions: Descriptions,
 ) -> InferRequest:
     """Return the inference request in a body. `length` is the number of bytes of its JSON; None means the whole body.
 
@@ -305,32 +337,46 @@ def infer_request(
         )
     else:
         header, binary = body[: int(length)], body[int(length) :]
-    json = Body(header, limits.json)
-    inputs: dict[str, NDArray[Any]] = {}
-    shared = Shared(regions)
+    key = key_of(header, model, version)
+    description = descriptions.find(key)
+    if description is None:
+        description = _described(model, version, Body(header, limits.json), limits)
+        descriptions.keep(key, description)
     at = 0
-    for entry in json.objects("inputs"):
-        name = _text(entry, "name", "an input")
-        if name in inputs:
-            raise BadInput(f"the request has input {name!r} twice; give it once")
-        shape = checked_shape(name, _shape(entry.get("shape")), limits.elements)
-        own = _parameters(entry)
-        if (raw := shared.input(name, own)) is not None:
-            inputs[name] = from_raw(name, entry.get("datatype"), shape, raw)
-            continue
-        if (size := _number(own, "binary_data_size")) is None:
-            inputs[name] = tensor(name, entry.get("datatype"), shape, entry.get("data"))
-            if own.get("base64") is True:
-                inputs[name] = _from_base64(name, inputs[name])
-            continue
-        if at + size > len(binary):
+
+    def taken(described: InputDescription) -> NDArray[Any]:
+        nonlocal at
+        assert described.size is not None
+        end = at + described.size
+        if end > len(binary):
             raise BadInput(
-                f"input {name!r} has a binary_data_size of {size}, but only {len(binary) - at} bytes are left"
+                f"input {described.name!r} has a binary_data_size of {described.size}, but only {len(binary) - at} "
+                "bytes are left"
             )
-        inputs[name] = from_raw(name, entry.get("datatype"), shape, binary[at : at + size])
-        at += size
+        array = from_raw(described.name, described.datatype, described.shape, binary[at:end])
+        at = end
+        return array
+
+    request = bound(description, Shared(regions), taken)
     if at != len(binary):
         raise BadInput(f"{len(binary) - at} bytes of the body belong to no input; check each binary_data_size")
+    return request
+
+
+def _described(model: str, version: str, json: Body, limits: Limits) -> Description:
+    """Return the description in JSON. Raises BadInput."""
+    inputs = list[InputDescription]()
+    for entry in json.objects("inputs"):
+        name = _text(entry, "name", "an input")
+        check_new(name, inputs)
+        shape = checked_shape(name, _shape(entry.get("shape")), limits.elements)
+        own = _parameters(entry)
+        place, size, array = place_of(name, own), None, None
+        if place is None and (size := _number(own, "binary_data_size")) is None:
+            array = tensor(name, entry.get("datatype"), shape, entry.get("data"))
+            if own.get("base64") is True:
+                array = _from_base64(name, array)
+        inputs.append(InputDescription(name, entry.get("datatype"), shape, place, array, size))
     parameters = _parameters(json.fields)
     all_binary = parameters.get("binary_data_output") is True
     outputs = []
@@ -341,14 +387,14 @@ def infer_request(
         if classes > MAX_CLASSES:
             raise BadInput(f"the request asks for a classification of {classes}; ask for at most {MAX_CLASSES} labels")
         output = _text(entry, "name", "an output")
-        outputs.append(RequestedOutput(output, classes, is_binary, shared.window(output, own)))
+        outputs.append(OutputDescription(RequestedOutput(output, classes, is_binary), place_of(output, own)))
     id = json.fields.get("id", "")
     if not isinstance(id, str):
         raise BadInput("the id must be a string")
-    return InferRequest(
+    request = InferRequest(
         model,
-        inputs,
-        outputs,
+        {},
+        (),
         version,
         id,
         timeout_us=_number(parameters, "timeout") or 0,
@@ -356,6 +402,7 @@ def infer_request(
         max_tokens=_number(parameters, "max_tokens") or 0,
         binary=all_binary,
     )
+    return Description(request, inputs, outputs, repeats=all(each.array is None for each in inputs))
 
 
 def _parameters(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -406,24 +453,23 @@ def infer_response(
 ) -> Response:
     """Return the response with all outputs. `compressible` says whether binary tensors may be compressed.
 
-    Raises BadInput for an output that does not fit its window, and HeadraceError for numbers that JSON cannot hold."""
+    Raises BadInput for too many numbers, and HeadraceError for numbers that JSON cannot hold."""
     described, parts = [], list[bytes | memoryview]()
     for output in outputs:
         entry: dict[str, Any] = {
             "name": output.requested.name,
             "datatype": output.datatype,
-            "shape": list(output.array.shape),
+            "shape": output.shape,
         }
-        if output.requested.window is not None:
-            raw = to_raw(output.array)
-            output.requested.window.write(raw)
-            entry["parameters"] = output.requested.window.described(len(raw))
+        if output.array is None:
+            assert output.requested.window is not None
+            entry["parameters"] = output.requested.window.described(output.written)
         elif output.requested.binary:
             raw = to_raw(output.array)
             entry["parameters"] = {"binary_data_size": len(raw)}
             parts.append(raw)
         else:
-            entry["data"] = _plain(output)
+            entry["data"] = _plain(output.datatype, output.array)
         described.append(entry)
     answer: dict[str, Any] = {"model_name": request.model, "model_version": VERSION, "outputs": described}
     if request.id:
@@ -437,12 +483,12 @@ def infer_response(
     return Response(200, [header, *parts], headers, compressible)
 
 
-def _plain(output: Output) -> NDArray[Any] | list[str]:
+def _plain(datatype: str, array: NDArray[Any]) -> NDArray[Any] | list[str]:
     """Return all elements in their order. Raises HeadraceError for numbers that JSON cannot hold."""
-    flat = output.array.ravel()
+    flat = array.ravel()
     if flat.size > MAX_NUMBERS:
         raise BadInput(f"an output has {flat.size} numbers; ask for more than {MAX_NUMBERS} as binary data")
-    if output.datatype == BYTES:
+    if datatype == BYTES:
         return [element.decode("utf-8", "replace") for element in flat]
     if flat.dtype.kind == "f" and not np.isfinite(flat).all():
         raise HeadraceError("an output holds NaN or infinity, which JSON cannot express; ask for binary data")

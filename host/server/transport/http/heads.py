@@ -4,6 +4,8 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
 import httptools
@@ -12,6 +14,10 @@ import httptools
 _ONCE = ("host", "inference-header-content-length", "content-encoding")
 _METHOD = re.compile(rb"[A-Z]+ ")
 _AUTHORITY = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[\w.~%!$&'()*+,;=-]*)(?::\d{0,5})?", re.ASCII)
+
+
+MAX_REMEMBERED = 256
+MAX_REMEMBERED_BYTES = 2048  # a longer head is not remembered
 
 
 class Refused(Exception):
@@ -54,7 +60,13 @@ class _Fields:
 
 
 def parsed(raw: bytes) -> Head:
-    """Parse a head, including its empty line. Raises Refused."""
+    """Parse a head, including its empty line. Raises Refused.
+
+    Clients repeat their heads, so the last ones are remembered."""
+    return _remembered(raw) if len(raw) <= MAX_REMEMBERED_BYTES else _parsed(raw)
+
+
+def _parsed(raw: bytes) -> Head:
     fields = _Fields()
     parser = httptools.HttpRequestParser(fields)
     try:
@@ -84,7 +96,11 @@ def parsed(raw: bytes) -> Head:
     # The parser forgets the Connection field at the end of the message, and a message without a body has ended now.
     options = {option.strip() for option in headers.get("connection", "").lower().split(",")}
     keep_alive = "close" not in options and (not old or "keep-alive" in options)
-    return Head(method, target, headers, _length(headers, old), keep_alive, old, expects == "100-continue" and not old)
+    length, awaits_continue = _length(headers, old), expects == "100-continue" and not old
+    return Head(method, target, MappingProxyType(headers), length, keep_alive, old, awaits_continue)
+
+
+_remembered = lru_cache(maxsize=MAX_REMEMBERED)(_parsed)
 
 
 def _origin_form(target: str, headers: dict[str, str]) -> str:

@@ -94,6 +94,7 @@ async def image(service: Service, trace: RequestTrace, raw: bytes) -> dict[str, 
             model.name, {IMAGE: bytes_tensor(IMAGE, (1,), [raw])}, [RequestedOutput(model.outputs[0].name)]
         )
         (output,) = await service.infer(request, trace)
+    assert output.array is not None
     (row,) = trace.rows
     assert row.preprocessed is not None and row.inference is not None
     made, served, execution = row.preprocessed, row.inference.served, row.inference.execution
