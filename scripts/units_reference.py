@@ -238,12 +238,15 @@ def _path_range(cells: Mapping[str, float]) -> tuple[str, str]:
 
 
 def routed() -> str:
-    """Return clock, cells and worst path of each unit that was routed on an ECP5."""
+    """Return clock, cells and worst path of each unit that was routed on an ECP5.
+
+    A unit that was routed with several seeds has the row of the median, and the clocks of all."""
     report = json.loads(ROUTED.read_text())
     rows = (
         [
             f"`{row['unit']}`",
             f"{row['mhz']:.0f}",
+            ", ".join(f"{mhz:.0f}" for mhz in row.get("mhz_of_seeds", [])),
             *(f"{row['cells'][kind]:,}" for kind in ("lut4", "ff", "bram18", "mult18")),
             f"{row['worst_path']['ns']:.1f}",
             f"{row['worst_path']['clock_to_output_ns']:.1f}",
@@ -254,8 +257,8 @@ def routed() -> str:
         for row in report["units"]
     )
     return f"{report['device']}. {report['tool']}.\n\n" + markdown(
-        "module | MHz | LUT4 | FF | RAM of 18 kbit | multipliers | worst path, ns | of it clock to output | logic"
-        " | wires | from register to register",
+        "module | MHz | of seeds | LUT4 | FF | RAM of 18 kbit | multipliers | worst path, ns | of it clock to output"
+        " | logic | wires | from register to register",
         rows,
         right=1,
     )

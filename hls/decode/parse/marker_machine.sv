@@ -219,7 +219,7 @@ module marker_machine
     wants        = state_q.takes || take_rest_o || (near && !empty_q) || request_i.wants;
     take_o       = state_q.takes || (near && !empty_q) || request_i.take;
     skipped      = take_rest_o ? 9'(left_i) : near && !empty_q && have_byte_i ? 9'd1 : 9'd0;
-    fail         = request_i.fail;
+    fail         = 1'b0;
     failure      = StatusCorruptHeader;
     next_segment = 1'b0;
 
@@ -395,7 +395,7 @@ module marker_machine
       default: state_d = StIdle;
     endcase
 
-    if ((wants && ended_i) || frame_unfit_i || huffman_bad_i) fail = 1'b1;
+    if (request_i.fail || (wants && ended_i) || frame_unfit_i || huffman_bad_i) fail = 1'b1;
     if (next_segment) state_d = StMarker0;
     // Whatever the byte was for, the file is too short; but first comes what was wrong before it.
     if (fail_q) begin

@@ -65,6 +65,12 @@ module scan_header
     end
   end
 
+  // One to four components in 4 bytes and two for each: a table, as a sum would be a long path.
+  logic length_fits;
+  assign length_fits = length_i[15:4] == '0 && byte_i[7:3] == '0 &&
+                       {length_i[3:0], byte_i[2:0]} inside {{4'd6, 3'd1}, {4'd8, 3'd2},
+                                                            {4'd10, 3'd3}, {4'd12, 3'd4}};
+
   always_comb begin
     state_d     = turn_i ? state_q : StCount;
     header_d    = header_q;
@@ -86,7 +92,7 @@ module scan_header
           scans_d = scans_q + 1'b1;
           state_d = StId;
           if (!scanned_i) several_d = progressive_i || byte_i < components;
-          if (!(byte_i inside {[8'd1:8'd4]}) || length_i != 16'd4 + {7'd0, byte_i, 1'b0}) begin
+          if (!length_fits) begin
             request_o.fail = 1'b1;
           end else if ((!workspace_i && byte_i < components) || scans_q == 8'(MaxScans)) begin
             request_o.fail    = 1'b1;

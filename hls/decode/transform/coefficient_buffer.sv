@@ -292,12 +292,12 @@ module coefficient_buffer
   end
 
   // ---- Reading: the mask a clock ahead, then eight columns ----
-  block_t           block_q;
+  block_t           block_q, block_q2;
   logic             whole_q;   // the block at the head is complete, and block_q is of it
-  logic [2:0]       x_q;
+  logic [2:0]       x_q, x_q2;
   logic             reading_q, reading;
-  logic             reading_q2, reading_q3, only_q2, only_q3;
-  logic [7:0]       mask_q2, mask_q3;
+  logic             reading_q2, reading_q3, only_q3;
+  logic [7:0]       mask_q3;
   logic [7:0][15:0] data_q2, data_q3;
 
   assign block_o       = whole_q && !reading_q && room_i && wanted_i;
@@ -362,12 +362,12 @@ module coefficient_buffer
   end
 
   always_ff @(posedge clk_i) begin
-    block_q <= blocks[head_d[AddressWidth-1:0]];
-    data_q3 <= data_q2;
-    mask_q2 <= block_q.mask[x_q];
-    mask_q3 <= mask_q2;
-    only_q2 <= block_q.first_row_only;
-    only_q3 <= only_q2;
+    block_q  <= blocks[head_d[AddressWidth-1:0]];
+    data_q3  <= data_q2;
+    block_q2 <= block_q;  // a register at the memory's output
+    x_q2     <= x_q;
+    mask_q3  <= block_q2.mask[x_q2];
+    only_q3  <= block_q2.first_row_only;
     first_row_only_o <= only_q3;
     for (int unsigned y = 0; y < 8; y++) begin
       column_o[y] <= mask_q3[y] ? data_q3[y] : '0;
