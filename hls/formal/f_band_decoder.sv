@@ -10,7 +10,7 @@ module f_band_decoder (
   input logic skip_i
 );
 
-  localparam int unsigned Idle = 0, Rest = 10, States = 11;
+  localparam int unsigned Idle = 0, Rest = 8, States = 9;
 
   // verilator lint_off PINMISSING
   band_decoder u (.clk_i, .rst_ni, .start_i, .skip_i);

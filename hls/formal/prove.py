@@ -125,18 +125,8 @@ def cuts(names: str) -> tuple[str, ...]:
 
 # All that the state machine of band_decoder reads.
 BAND_CUTS = (
-    *(
-        "placing_q",
-        "pass_end_q",
-        "interval_end_q",
-        "begin_block",
-        "next_there",
-        "word_done",
-        "finish",
-        "last_of_block_q",
-    ),
-    *("looked_up_q", "rest_q", "new_word", "place", "none_sent_q", "exact_q", "corrects_dc_q", "bit_missing", "ac_q"),
-    *("symbol_error", "block_end", "restarted", "token_valid_i", "rest_end"),
+    *("placing_q", "pass_end_q", "interval_end_q", "begin_block", "bit_missing", "seek", "block_end", "has_dc_q"),
+    *("last_of_interval", "looked_up_q", "symbol_error", "restarted", "token_valid", "rest_end"),
 )
 PROOFS = (
     Proof("stream_fifo"),
@@ -352,7 +342,7 @@ MUTANTS = (
     ),
     Mutant(
         *("band_decoder", "a state without a successor", "a_one_state_leads_to_one", BAND),
-        *("if (state_q[StPlaceDc]) state_d |= only(StWork);", ""),
+        *("if (state_q[StRead]) state_d |= only(StTake);", ""),
     ),
     Mutant(
         *("axi_write", "no limit of bursts under way", "a_outstanding", WRITE),

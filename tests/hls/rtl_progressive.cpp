@@ -37,7 +37,7 @@ struct File {
 
 void add_tables(const std::vector<headrace::TableWrite>& writes, size_t& at, std::vector<Item>& items) {
     using namespace headrace;
-    unsigned limit = 0;
+    unsigned limit = 0, end[17] = {};  // end: the symbols with codes of at most so many bits
     for (; writes[at].field != GO; at++) {
         const TableWrite& write = writes[at];
         const bool symbol = write.field == SYMBOL;
@@ -45,8 +45,16 @@ void add_tables(const std::vector<headrace::TableWrite>& writes, size_t& at, std
             limit = write.value;
             continue;
         }
+        unsigned length = 1;
+        if (symbol) {
+            while (length < 16 && write.index >= end[length]) length++;
+        } else {
+            length = write.index + 1;
+            end[length] = ((limit >> (16 - length)) + write.value) & 0xFF;
+            if (end[length] < end[length - 1]) end[length] = 256;
+        }
         Packed packed;
-        packed.add(1, write.table >= TABLES).add(2, write.table).add(1, symbol).add(5, symbol ? 0 : write.index + 1);
+        packed.add(1, write.table >= TABLES).add(2, write.table).add(1, symbol).add(5, length);
         packed.add(16, limit).add(8, write.value).add(1, write.index == 0).add(8, write.index).add(8, write.value);
         items.push_back(packed.item(Item::TABLE));
     }
@@ -193,11 +201,15 @@ struct Progressive : Bench<Vprogressive_decoder> {
                 done = beat >> 56 & 1;
                 status = beat >> 48 & 0xFF;
                 if (!done) {
-                    if (got == file.coefficients.size()) return TOO_MUCH;
-                    const auto& expected = file.coefficients[got++];
-                    const uint64_t value = static_cast<uint16_t>(expected.value);
-                    const uint64_t quant = expected.quant - headrace::TABLES;
-                    if (beat != (quant << 46 | uint64_t{expected.last} << 45 | value << 12 | expected.index)) return DIFFERENT;
+                    const unsigned count = beat >> 44 & 1 ? 2 : 1;  // one, or two neighbours of a word
+                    for (unsigned i = 0; i < count; i++) {
+                        if (got == file.coefficients.size()) return TOO_MUCH;
+                        const auto& expected = file.coefficients[got++];
+                        const bool last = (beat >> 45 & 1) && i + 1 == count;
+                        if ((beat >> 46 & 3) != expected.quant - headrace::TABLES || last != expected.last) return DIFFERENT;
+                        if ((beat >> (12 + 16 * i) & 0xFFFF) != static_cast<uint16_t>(expected.value)) return DIFFERENT;
+                        if ((beat >> (6 * i) & 63) != expected.index) return DIFFERENT;
+                    }
                 }
             }
             edge();

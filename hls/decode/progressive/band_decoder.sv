@@ -6,9 +6,13 @@
 //             `done_o`, which comes for a clock with the status behind the token that ends the
 //             scan. For each block of the pass come its words, unless the scan is the first of its
 //             coefficients, and words leave; behind the last word of a block its number.
-// Throughput  three clocks for a symbol and its coefficient, six for a DC one; one for a correction
-//             bit, with the zeros before it; one for each word, two if a run of zeros goes on in
-//             it, and one for each block.
+// Throughput  a clock for each word. A clock for an AC symbol with a short code: where a word has
+//             coefficients of earlier scans, one for the symbol and one for its place, with all the
+//             correction bits before that. Four for another AC symbol, a block with a DC symbol
+//             takes seven, or eight where eight words are written.
+// Stages      the window and the machine count zeros and coefficients of a word, but do not know
+//             its places. Changes follow in five stages to the word itself, and it waits for the
+//             writer.
 // Bad input   the first error decides. The block that it is in is filled up, with anything; what
 //             follows in the scan is read and dropped.
 module band_decoder
@@ -20,6 +24,7 @@ module band_decoder
 
   input  huffman_write_t huffman_i,
   input  logic           huffman_valid_i,
+  output logic           huffman_ready_o,
 
   input  logic           start_i,
   input  logic           skip_i,          // with `start_i`: read and drop the scan
@@ -52,23 +57,23 @@ module band_decoder
 
   localparam int unsigned WindowBits = 48;
   localparam int unsigned Longest    = 16 + 14;  // a code and the bits of an EOB run
+  // A short code and the bits of an EOB run are 21.
+  localparam int unsigned Short      = 24;
+  localparam int unsigned Leaving    = 16;       // words between the machine and the writer
+  localparam int unsigned Values     = 16;       // words between the reader and their last stage
 
   // Bits of the state: one is set.
   localparam int unsigned StIdle    = 0;
-  localparam int unsigned StBlock   = 1;   // before a block, or behind the last one of an interval
-  localparam int unsigned StWord    = 2;   // waits for a word
-  // Places the coefficient, or corrects one before it, or the word leaves; else waits.
-  localparam int unsigned StWork    = 3;
-                                           // for a symbol
+  localparam int unsigned StBlock   = 1;   // before a block with a DC symbol, behind an interval
+  localparam int unsigned StWork    = 2;   // AC symbols, and corrections
+  localparam int unsigned StSeek    = 3;   // the window stands for a look-up in all codes,
   localparam int unsigned StRead    = 4;   // the symbol is there and its code leaves the window,
   localparam int unsigned StTake    = 5;   // then its extra bits
-  localparam int unsigned StPredict = 6;   // of a DC coefficient
-  localparam int unsigned StPlaceDc = 7;
-  localparam int unsigned StFlush   = 8;   // behind an error: the other words of the block
+  localparam int unsigned StFlush   = 6;   // behind an error: the other words of the block
   // Between two restart intervals: nothing but RSTn may be left.
-  localparam int unsigned StRestart = 9;
-  localparam int unsigned StRest    = 10;  // the rest of the scan
-  localparam int unsigned States    = 11;
+  localparam int unsigned StRestart = 7;
+  localparam int unsigned StRest    = 8;   // the rest of the scan
+  localparam int unsigned States    = 9;
 
   function automatic logic [States-1:0] only(int unsigned state);
     return States'(1) << state;
@@ -78,23 +83,25 @@ module band_decoder
 
   // ---- What the scan is like, a clock after `scan_i` ----
   logic        refines_q, corrects_dc_q;
+  logic        has_dc_q;        // each block begins with a DC symbol
   logic [15:0] interval_q;      // MCUs behind the first of a restart interval
   logic        first_scan_q;    // of its components: nothing is read, and whole blocks are written
-  // Of the band; last_word_q of what is written.
-  logic [2:0]  first_word_q, last_word_q, end_word_q;
+  logic [2:0]  first_word_q, end_word_q;  // of the band
   logic        one_word_q;      // the band is in one word
-  logic [7:0]  first_mask_q, end_mask_q;  // the band in these
+  logic [2:0]  fill_words_q;    // words of zeros behind the band's
+  logic [7:0]  first_mask_q, end_mask_q;  // the AC coefficients of the band in these
   logic [15:0] plus_q, minus_q; // the bit that the scan adds
   always_ff @(posedge clk_i) begin
     interval_q    <= scan_i.restart_interval - 1'b1;
     refines_q     <= scan_i.high != '0;
     first_scan_q  <= scan_i.first == '0 && scan_i.high == '0;
+    has_dc_q      <= scan_i.first == '0 && scan_i.high == '0;
     corrects_dc_q <= scan_i.first == '0 && scan_i.high != '0;
     first_word_q  <= scan_i.first[5:3];
-    last_word_q   <= first_scan_q ? 3'd7 : scan_i.last[5:3];
     end_word_q    <= scan_i.last[5:3];
     one_word_q    <= scan_i.first[5:3] == scan_i.last[5:3];
-    first_mask_q  <= 8'hFF << scan_i.first[2:0];
+    fill_words_q  <= first_scan_q ? 3'd7 - scan_i.last[5:3] : 3'd0;
+    first_mask_q  <= scan_i.first == '0 ? 8'hFE : 8'hFF << scan_i.first[2:0];
     end_mask_q    <= 8'hFF >> (3'd7 - scan_i.last[2:0]);
     plus_q        <= 16'd1 << scan_i.low;
     minus_q       <= 16'hFFFF << scan_i.low;
@@ -102,11 +109,40 @@ module band_decoder
 
   // Shifts as rows of multiplexers. Synthesis would let several shifts take turns at one shifter,
   // which makes a long path of what chooses between them.
-  function automatic logic [WindowBits-1:0] left(logic [WindowBits-1:0] value, logic [3:0] by);
+  function automatic logic [WindowBits-1:0] left(logic [WindowBits-1:0] value, logic [4:0] by);
     logic [WindowBits-1:0] shifted;
-    shifted = value;
-    for (int unsigned i = 0; i < 4; i++) if (by[i]) shifted = shifted << (1 << i);
-    return shifted;
+    unique case (by[1:0])
+      2'd0: shifted = value;
+      2'd1: shifted = value << 1;
+      2'd2: shifted = value << 2;
+      2'd3: shifted = value << 3;
+    endcase
+    unique case (by[3:2])
+      2'd0: shifted = shifted;
+      2'd1: shifted = shifted << 4;
+      2'd2: shifted = shifted << 8;
+      2'd3: shifted = shifted << 12;
+    endcase
+    return by[4] ? shifted << 16 : shifted;
+  endfunction
+  // The same in another order. Of two shifts alike, or two differences, synthesis would make one
+  // behind the choice.
+  function automatic logic [WindowBits-1:0] left_down(logic [WindowBits-1:0] value,
+                                                      logic [4:0] by);
+    logic [WindowBits-1:0] shifted;
+    shifted = by[4] ? value << 16 : value;
+    unique case (by[3:2])
+      2'd0: shifted = shifted;
+      2'd1: shifted = shifted << 4;
+      2'd2: shifted = shifted << 8;
+      2'd3: shifted = shifted << 12;
+    endcase
+    unique case (by[1:0])
+      2'd0: return shifted;
+      2'd1: return shifted << 1;
+      2'd2: return shifted << 2;
+      2'd3: return shifted << 3;
+    endcase
   endfunction
   function automatic logic [31:0] right(logic [31:0] value, logic [4:0] by);
     logic [31:0] shifted;
@@ -116,72 +152,86 @@ module band_decoder
   endfunction
 
   // ---- The window: next bit on top, zeros below the last ----
-  logic [WindowBits-1:0] window_q, behind_code, behind;
-  logic [22:0] by_bits;
+  logic [WindowBits-1:0] window_q, filled;
   logic [6:0]  bits_q;          // negative in StTake: the data ended within the code
+  logic [6:0]  filled_bits;
   logic        stopped;         // no more data before what token_i is
-  logic        take_data, enough;
-  logic        some_bit_q;      // there is a bit
-  logic        room_q;          // for two bytes
-  logic        use_symbol, use_bit;
+  logic        take_data;
+  logic        look;            // a short code is taken,
+  short_code_t code;            // this
+  logic        use_bits;        // so many correction bits are taken
+  logic [3:0]  corrections;
   logic        restarted;       // RSTn is as it should be
   logic        rest_end;        // the scan's last token
   logic [4:0]  length;          // of the code, in StRead
   logic [3:0]  extra_q;         // in StTake, else none
+  logic [4:0]  other;           // bits that leave, but for those of a short code
 
-  assign stopped   = token_valid_i && token_i.kind != TokenData;
-  assign take_data = !state_q[StIdle] && !state_q[StRead] && !state_q[StTake] &&
-                     !state_q[StRestart] && !state_q[StRest] &&
-                     token_valid_i && token_i.kind == TokenData && room_q;
-  assign enough    = bits_q >= 7'(Longest) || stopped;
+  // A token waits for a clock, with zeros behind a single byte.
+  token_t token;
+  logic   token_valid, token_ready, token_room;
+  assign token_ready_o = token_room && !state_q[StIdle];
+  stream_register #(
+    .Width($bits(token_t))
+  ) u_token (
+    .clk_i, .rst_ni,
+    .data_i ({token_i.kind, token_i.two, token_i.data[15:8],
+              token_i.data[7:0] & {8{token_i.two || token_i.kind != TokenData}}}),
+    .valid_i(token_valid_i && !state_q[StIdle]),
+    .ready_o(token_room),
+    .data_o (token),
+    .valid_o(token_valid),
+    .ready_i(token_ready)
+  );
 
-  logic [15:0] new_bits;
-  assign new_bits = token_i.two ? token_i.data : {token_i.data[15:8], 8'd0};
-  assign by_bits  = 23'(right({new_bits, 16'd0}, {2'd0, bits_q[2:0]}) >> 9);
-  assign behind_code = left(length[4] ? window_q << 16 : window_q, length[3:0]);
-  assign behind      = left(window_q, extra_q);
-  // What enters, and that and the window a bit further on.
-  logic [WindowBits+6:0] entering;
-  logic [WindowBits-1:0] entering_on, behind_on;
-  logic [6:0]            bits_more, bits_more_on;
+  assign stopped   = token_valid && token.kind != TokenData;
+  assign take_data = !state_q[StIdle] && !state_q[StRestart] && !state_q[StRest] &&
+                     token_valid && token.kind == TokenData &&
+                     !bits_q[6] && (!bits_q[5] || bits_q[4:0] == '0);  // 32, WindowBits - 16
+
+  logic [WindowBits-1:0] entering;
   always_comb begin
-    entering = '0;
-    for (int unsigned byte_at = 0; byte_at <= 4; byte_at++) begin
-      if (bits_q[5:3] == 3'(byte_at)) entering[54-8*byte_at-:23] |= by_bits;
-    end
-    entering_on  = use_bit ? entering[WindowBits+5-:WindowBits]
-                           : entering[WindowBits+6-:WindowBits];
-    behind_on    = use_bit ? behind << 1 : behind;
-    bits_more    = bits_q + (token_i.two ? 7'd16 : 7'd8);
-    bits_more_on = bits_q + (token_i.two ? 7'd15 : 7'd7);
+    entering = {token.data, 32'd0};
+    unique case (bits_q[1:0])
+      2'd0: entering = entering;
+      2'd1: entering = entering >> 1;
+      2'd2: entering = entering >> 2;
+      2'd3: entering = entering >> 3;
+    endcase
+    unique case (bits_q[3:2])
+      2'd0: entering = entering;
+      2'd1: entering = entering >> 4;
+      2'd2: entering = entering >> 8;
+      2'd3: entering = entering >> 12;
+    endcase
+    unique case (bits_q[5:4] | {2{!take_data}})
+      2'd0: filled = window_q | entering;
+      2'd1: filled = window_q | entering >> 16;
+      2'd2: filled = window_q | entering >> 32;
+      2'd3: filled = window_q;
+    endcase
   end
+  assign filled_bits = bits_q + (!take_data ? 7'd0 : token.two ? 7'd16 : 7'd8);
+  assign other       = state_q[StRead] ? length : {1'b0, extra_q | (corrections & {4{use_bits}})};
 
   always_ff @(posedge clk_i) begin
-    room_q <= bits_q <= (take_data ? 7'(WindowBits - 32) : 7'(WindowBits - 16));
     if (state_q[StIdle] || restarted) begin
-      window_q   <= '0;
-      bits_q     <= '0;
-      some_bit_q <= 1'b0;
-    end else if (state_q[StRead]) begin
-      window_q   <= behind_code;
-      bits_q     <= bits_q - 7'(length);
+      window_q <= '0;
+      bits_q   <= '0;
+    end else if (look) begin
+      window_q <= left(filled, code.total);
+      bits_q   <= filled_bits - 7'(code.total);
     end else begin
-      window_q   <= behind_on | (entering_on & {WindowBits{take_data}});
-      unique case ({take_data, use_bit})
-        2'b00: bits_q <= bits_q - 7'(extra_q);
-        2'b01: bits_q <= bits_q - 7'd1;
-        2'b10: bits_q <= bits_more;
-        2'b11: bits_q <= bits_more_on;
-      endcase
-      some_bit_q <= take_data || (state_q[StTake] ? bits_q > 7'(extra_q)
-                                                  : bits_q[6:1] != '0 || (bits_q[0] && !use_bit));
+      window_q <= left_down(filled, other);
+      bits_q   <= filled_bits + {2'b11, ~other} + 7'd1;
     end
   end
 
   // ---- Symbols ----
+  logic       sequential_q;
   logic       ac_q;             // the table of the next symbol
-  logic [1:0] table_q;
-  logic       none;
+  logic [1:0] table_q, ac_table_q;
+  logic       none, look_now;
   symbol_t    symbol;
 
   huffman_search u_search (
@@ -190,28 +240,39 @@ module band_decoder
     .write_valid_i(huffman_valid_i),
     .ac_i         (ac_q),
     .number_i     (table_q),
-    .window_i     (behind[WindowBits-1-:16]),
+    .window_i     (window_q[WindowBits-1-:16]),
     .length_o     (length),
     .none_o       (none),
     .symbol_o     (symbol)
   );
 
-  // A look-up takes a clock for the limits, one for the symbol: in the clock after one in which the
-  // window began with the code and had all of its bits, `looked_up_q`, it goes on to StRead.
-  logic looked_up_q;
-  always_ff @(posedge clk_i) begin
-    if (state_q[StTake]) looked_up_q <= ac_q && (stopped || bits_q >= 7'(Longest) + 7'(extra_q));
-    else looked_up_q <= (state_q[StWord] || state_q[StWork]) && enough && !use_bit;
-  end
+  short_codes u_short (
+    .clk_i, .rst_ni,
+    .write_i      (huffman_i),
+    .write_valid_i(huffman_valid_i),
+    .write_ready_o(huffman_ready_o),
+    .progressive_i(!sequential_q),
+    .refines_i    (refines_q),
+    .wanted_i     (look_now),
+    .number_i     (ac_table_q),
+    .window_i     (window_q[WindowBits-1-:16]),
+    .found_o      (look),
+    .code_o       (code)
+  );
+
+  // A look-up in all codes takes a clock for the limits, one for the symbol: in the clock after one
+  // in which the window began with the code and had all of its bits, `looked_up_q`, it goes on to
+  // StRead.
+  logic looked_up_q, enough, seek;
+  assign enough = bits_q >= 7'(Longest) || stopped;
+  always_ff @(posedge clk_i) looked_up_q <= (state_q[StSeek] || seek) && enough;
 
   // In StRead: what the symbol is; in StTake it is acted upon. Between the memory of the symbols
   // and these registers lies one LUT.
   logic        no_extra;        // a run of EOBs is one, without bits behind it
-  logic        sequential_q;
   logic        none_q, wrong_q, end_q;
   logic [3:0]  run_symbol_q;
-  logic        some_q;          // extra bits
-  logic [4:0]  drop_q;          // what `ext` has more than these
+  logic [4:0]  drop_q;          // what `ext` has more than the extra bits
   logic [15:0] ext;             // the bits behind the code
 
   assign no_extra = symbol.band_end && sequential_q;
@@ -219,7 +280,6 @@ module band_decoder
   always_ff @(posedge clk_i) begin
     sequential_q <= !scan_i.progressive;
     none_q       <= none;
-    some_q       <= symbol.some;
     drop_q       <= symbol.drop;  // of no meaning where `no_extra`
     run_symbol_q <= symbol.run;
     // An AND, so that synthesis makes no reset of it: that is a long wire from the memory.
@@ -232,8 +292,8 @@ module band_decoder
   logic    symbol_short;       // the data ends within it
   logic    failed_q, short_q;  // the same a clock later
   status_e stop_status;
-  assign stop_status = token_i.kind == TokenRestart ? StatusRestartMismatch
-                     : status_e'(token_i.data[7:0]);
+  assign stop_status = token.kind == TokenRestart ? StatusRestartMismatch
+                     : status_e'(token.data[7:0]);
   always_comb begin
     symbol_error = none_q || wrong_q || bits_q[6] || 6'(extra_q) > bits_q[5:0];
     if (none_q) symbol_short = bits_q < 7'd16;
@@ -245,24 +305,17 @@ module band_decoder
     short_q  <= symbol_short;
   end
 
-  // T.81 F.2.2.1, EXTEND: the first of the extra bits is the inverted sign.
-  logic        negative;
-  logic [15:0] value;
   logic [14:0] run_of_bands;    // T.81 G.1.2.2: a one and the extra bits
   assign ext          = window_q[WindowBits-1-:16];
-  assign negative     = !ext[15] && some_q;
-  assign value        = 16'(right({{16{negative}}, ext}, drop_q)) + 16'(negative);
   assign run_of_bands = 15'(right({15'd0, 1'b1, ext}, drop_q));
 
   // ---- The word that comes next ----
   logic [2:0]  next_q, next;
   logic        next_last_q;     // of its block
-  logic        next_past_q;     // behind the band
-  logic [2:0]  next_k_q, next_end_q;  // its first and last coefficient of the band
-  logic [7:0]  next_mask_q;     // these and those between, if earlier scans may have sent them
+  logic [7:0]  next_mask_q;     // its AC coefficients of the band
   logic        load, read, take, next_there;
 
-  logic       wrap, next_end;   // it is the first of a block, the last of the band
+  logic        wrap, next_end;  // it is the first of a block, the last of the band
   assign wrap       = state_q[StIdle] || next_last_q;
   assign next       = wrap ? first_word_q : next_q + 3'd1;
   assign next_end   = wrap ? one_word_q : next_q + 3'd1 == end_word_q;
@@ -270,71 +323,86 @@ module band_decoder
   always_ff @(posedge clk_i) begin
     if (state_q[StIdle] || read) begin
       next_q      <= next;
-      next_last_q <= first_scan_q ? !wrap && next_q == 3'd6 : next_end;
-      next_past_q <= !wrap && next_q >= end_word_q;
-      next_k_q    <= wrap ? scan_i.first[2:0] : 3'd0;
-      next_end_q  <= next_end ? scan_i.last[2:0] : 3'd7;
-      next_mask_q <= first_scan_q ? '0
-                   : (wrap ? first_mask_q : 8'hFF) & (next_end ? end_mask_q : 8'hFF);
+      next_last_q <= next_end;
+      next_mask_q <= (wrap ? first_mask_q : 8'hFF) & (next_end ? end_mask_q : 8'hFF);
     end
   end
 
-  // The first of some coefficients.
-  function automatic logic [3:0] lowest(logic [7:0] some, logic [3:0] if_none);
-    logic [3:0] found;
-    found = if_none;
-    for (int i = 7; i >= 0; i--) if (some[i]) found = 4'(i);
+  // Small sums and comparisons as gates: synthesis would take carry chains, which are longer.
+  function automatic logic [3:0] sum(logic [3:0] a, logic [3:0] b, logic carry);
+    logic [3:0] total;
+    logic       into;
+    into = carry;
+    for (int i = 0; i < 4; i++) begin
+      total[i] = a[i] ^ b[i] ^ into;
+      into     = (a[i] & b[i]) | (into & (a[i] | b[i]));
+    end
+    return total;
+  endfunction
+  function automatic logic less(logic [3:0] a, logic [3:0] b);
+    logic found;
+    found = 1'b0;
+    for (int i = 0; i < 4; i++) if (a[i] != b[i]) found = b[i];
     return found;
   endfunction
 
-  function automatic logic [7:0] without_lowest(logic [7:0] some);
-    logic [7:0] left_over;
-    for (int unsigned i = 0; i < 8; i++) begin
-      left_over[i] = some[i] && (some & 8'((9'd1 << i) - 9'd1)) != '0;
+  // Of eight places: how many there are before the place.
+  function automatic logic [3:0] count_of(logic [7:0] places);
+    logic [2:0][3:0] part;
+    for (int i = 0; i < 3; i++) begin
+      part[i] = {2'd0,
+                 (places[2*i] & places[2*i+1]), places[2*i] ^ places[2*i+1]};
     end
-    return left_over;
+    return sum(sum(part[0], part[1], places[6]), part[2], places[7]);
+  endfunction
+  function automatic logic [7:0][2:0] places_before(logic [7:0] places);
+    logic [7:0][2:0] count;
+    for (int i = 0; i < 8; i++) begin
+      count[i] = 3'(count_of(places & ~(8'hFF << i)));
+    end
+    return count;
   endfunction
 
-  // Up to two wait with what there is to know of them, so that whether one is taken does not depend
-  // on whether one is loaded.
+  // What the machine knows of a word: the coefficients of the band that earlier scans sent, and the
+  // zeros between them. Before the n-th of the zeros are `sent_before[n]` of those.
   typedef struct packed {
-    logic [7:0][15:0] value;
-    logic             none_sent; // of the band
-    logic             no_second;
-    logic [3:0]       second;    // of those sent,
-    logic [7:0]       rest;      // and these without the first two
-    logic [2:0]       number;
-    logic             last;      // of its block
-    logic             past;      // behind the band
-    logic [2:0]       k;
-    logic [2:0]       end_k;
-    logic [3:0]       target;
-    logic [3:0]       zeros;
+    logic [7:0]      sent;
+    logic [7:0]      zero;
+    logic [3:0]      sent_count;
+    logic [3:0]      zero_count;
+    logic [7:0][2:0] sent_before;
+    logic            ends_in_zero;
   } next_word_t;
-  next_word_t  waiting_q[2], new_word;
-  logic [1:0]  there_q;         // of each
-  logic        put_q, get_q;    // the place for the next one, that of the first one
+  function automatic next_word_t counted(logic [7:0] sent, logic [7:0] zero);
+    next_word_t      counts;
+    logic [7:0][2:0] zeros_before, sents_before;
+    zeros_before      = places_before(zero);
+    sents_before      = places_before(sent);
+    counts            = '{sent: sent, zero: zero, default: '0};
+    counts.sent_count = count_of(sent);
+    counts.zero_count = count_of(zero);
+    for (int i = 0; i < 8; i++) if (sent[i] || zero[i]) counts.ends_in_zero = zero[i];
+    for (int n = 0; n < 8; n++) begin
+      for (int i = n; i < 8; i++) begin
+        if (zero[i] && zeros_before[i] == 3'(n)) counts.sent_before[n] |= sents_before[i];
+      end
+    end
+    return counts;
+  endfunction
 
-  // Before them stands one of which the first coefficient is known.
-  typedef struct packed {
-    logic [7:0][15:0] value;
-    logic [7:0]       rest;      // of those sent, without the first
-    logic             none_sent;
-    logic [3:0]       target;
-    logic [2:0]       number;
-    logic             last;
-    logic             past;
-    logic [2:0]       k;
-    logic [2:0]       end_k;
-  } first_word_t;
-  first_word_t first_q;
-  logic        first_there_q;
-  logic [7:0]  next_sent;
+  // Up to two wait, so that whether one is taken does not depend on whether one is loaded. Before
+  // them stands one that is not counted yet. The coefficients go by a queue of their own.
+  next_word_t       waiting_q[2], new_word;
+  logic [1:0]       there_q;         // of each
+  logic             put_q, get_q;    // the place for the next one, that of the first one
+  logic             first_there_q;
+  logic [7:0]       first_sent_q, first_zero_q;
+  logic [7:0][15:0] first_value_q, old_value;
+  logic             pop_value;
 
   assign read         = !state_q[StIdle] && (first_scan_q || word_valid_i) &&
                         (!first_there_q || there_q != 2'b11);
   assign take         = first_there_q && there_q != 2'b11;
-  assign next_sent    = word_i.some & next_mask_q;
   assign word_ready_o = read && !first_scan_q;
   assign new_word     = waiting_q[get_q];
   assign next_there   = there_q != '0;
@@ -356,168 +424,138 @@ module band_decoder
       get_q <= get_q ^ load;
     end
     if (read) begin
-      first_q <= '{
-        value:     first_scan_q ? '0 : word_i.value,
-        rest:      without_lowest(next_sent),
-        none_sent: next_sent == '0,
-        target:    lowest(next_sent, 4'(next_end_q) + 4'd1),
-        number:    next_q,
-        last:      next_last_q,
-        past:      next_past_q,
-        k:         next_k_q,
-        end_k:     next_end_q
-      };
+      first_value_q <= word_i.value;
+      first_sent_q  <= corrects_dc_q ? 8'h01 : first_scan_q ? 8'h00 : word_i.some & next_mask_q;
+      first_zero_q  <= first_scan_q ? next_mask_q : ~word_i.some & next_mask_q;
     end
     for (int unsigned i = 0; i < 2; i++) begin
-      if (take && put_q == 1'(i)) begin
-        waiting_q[i] <= '{
-          value:     first_q.value,
-          none_sent: first_q.none_sent,
-          no_second: first_q.rest == '0,
-          second:    lowest(first_q.rest, 4'(first_q.end_k) + 4'd1),
-          rest:      without_lowest(first_q.rest),
-          number:    first_q.number,
-          last:      first_q.last,
-          past:      first_q.past,
-          k:         first_q.k,
-          end_k:     first_q.end_k,
-          target:    first_q.target,
-          zeros:     first_q.target - 4'(first_q.k)
-        };
-      end
+      if (take && put_q == 1'(i)) waiting_q[i] <= counted(first_sent_q, first_zero_q);
     end
   end
 
+  stream_fifo #(
+    .Width(128),
+    .Depth(Values)
+  ) u_values (
+    .clk_i,
+    .rst_ni (rst_ni && !state_q[StIdle]),
+    .data_i (first_value_q),
+    .valid_i(take && !first_scan_q),
+    .ready_o(),
+    .data_o (old_value),
+    .valid_o(),
+    .ready_i(pop_value),
+    .count_o()
+  );
+
   // ---- The word ----
-  logic [7:0][15:0] word_q;
-  logic [2:0]  number_q;        // of the word in its block
-  logic        last_of_block_q;
-  // Its coefficients of the band that earlier scans sent, from the next one on: the first, what it
-  // was, the second, the rest.
-  logic        none_sent_q;     // not even a first
-  logic [3:0]  target_q;        // or behind end_k_q
-  logic [15:0] was_q;
-  logic        no_second_q;
-  logic [3:0]  second_q;        // or behind end_k_q
-  logic [7:0]  sent_q;
-  logic [2:0]  k_q, end_k_q;    // the next coefficient and the band's last in this word
-  logic        past_q;          // k_q is behind that
-  logic [3:0]  zeros_q;         // from k_q to there
-  logic        placing_q;       // a coefficient, `value_q`, after `run_q` more zeros,
+  next_word_t  word_q;          // from the next coefficient on; `sent` and `zero` of all
+  logic        there;           // there is one,
+  logic        fresh_q;         // and nothing of it has changed
+  logic        none_sent_q;     // from the next coefficient on
+  logic        empty_q;         // and no zeros either
+  logic [2:0]  number_q;        // of the word in its block, here or the next
+  logic        last_q;          // it is the band's last
+  logic        placing_q;       // a coefficient, after `run_q` more zeros,
   logic [3:0]  run_q;
-  logic [15:0] value_q;
   logic        rest_q;          // or no more new ones in this block
   // Blocks, this one too, whose band has no new coefficient any more; before a block, the last one
   // too.
   logic [14:0] eob_run_q;
-  logic [2:0][15:0] predictor_q;
   logic [1:0]  component_q;
+  logic        room_q;          // for words that leave
+  logic        pass_end_q, interval_end_q;  // the block that ended was the last one
 
-  logic [15:0] corrected;
-  assign corrected = was_q + (was_q[15] ? minus_q : plus_q);
+  logic work, begin_block, fits, exact, all, enough_bits, place, pass, skip, flush, advance;
+  logic block_end;
+  logic last_bits_q, too_few_q;  // the last bits of a scan or interval are enough, or too few
+  logic bit_missing, want_symbol, look_over, look_beyond, takes_dc, last_of_interval;
+  logic more_bands;              // the next block has no new coefficients either
+  logic run_comes_q;             // a run of EOBs is worked out
+  logic [3:0] left_zeros;        // behind the place
+  logic       holds_short;       // bits of any short code
+  logic [3:0] left_before;       // coefficients that were sent, before the zero in question
+  logic       few_bits;          // less than a byte
+  assign few_bits    = bits_q[6:3] == '0;
+  assign work        = state_q[StWork];
+  assign fits        = less(run_q, word_q.zero_count);
+  assign left_zeros  = sum(word_q.zero_count, ~run_q, 1'b0);
+  assign exact       = fits && left_zeros == '0;
+  assign all         = rest_q || !fits;
+  assign left_before = {1'b0, word_q.sent_before[run_q[2:0]]};
+  assign corrections = all ? word_q.sent_count : left_before;
+  assign enough_bits = !few_bits || none_sent_q || last_bits_q;
+  assign place       = work && there && placing_q && fits && enough_bits;
+  assign pass        = work && there && (rest_q || (placing_q && !fits)) && enough_bits && room_q &&
+                       !(run_comes_q && last_q);
+  assign skip        = work && there && empty_q && !placing_q && !rest_q && room_q;
+  assign flush       = state_q[StFlush] && room_q && block_valid_i;
+  assign bit_missing = work && too_few_q;
+  assign use_bits    = place || pass;
+  assign advance     = pass || skip || flush;
+  assign block_end   = advance && last_q;
+  assign begin_block = state_q[StBlock] && !placing_q && !pass_end_q && !interval_end_q &&
+                       block_valid_i && there;
+  assign takes_dc    = state_q[StTake] && !ac_q && !symbol_error;
 
-  // Of a coefficient that is to be placed: it fits into the zeros before the target, and exactly;
-  // or `blocked_q`, it does not. In a new word that is known a clock later.
-  logic fits_q, exact_q, blocked_q;
+  // Where a scan or an interval ends, a clock sees whether less than a byte has the bits.
+  logic few, too_few;
+  assign few     = work && there && (placing_q || rest_q) && !enough_bits && stopped && !too_few_q;
+  assign too_few = less({1'b0, bits_q[2:0]}, corrections);
+  always_ff @(posedge clk_i) begin
+    too_few_q   <= few && too_few;
+    last_bits_q <= (few && !too_few) || (last_bits_q && !use_bits && work);
+  end
 
-  logic work, begin_block, finish, place, correct, dc_bit, bit_missing, word_done;
-  logic [2:0] at;
-  assign work      = state_q[StWork];
-  assign word_done = past_q || (none_sent_q && (rest_q || blocked_q));
-  assign at        = k_q + run_q[2:0];
-  assign place     = work && fits_q;
-  assign correct   = work && !none_sent_q && (rest_q || blocked_q) && some_bit_q;
-  assign dc_bit    = work && !past_q && corrects_dc_q && some_bit_q;
-  assign bit_missing = work && (corrects_dc_q ? !past_q : !none_sent_q && (rest_q || blocked_q)) &&
-                       !some_bit_q && stopped;
+  // A symbol is taken where there is none, while the one before it is placed, or while a block
+  // leaves: without corrections in this word the window waits for neither.
+  assign want_symbol = work && !placing_q && !rest_q && !(there && empty_q && last_q);
+  assign look_over   = work && there && placing_q && fits && none_sent_q && !(exact && last_q);
+  assign more_bands  = eob_run_q[14:1] != '0;
+  assign look_beyond = work && there && room_q && last_q && none_sent_q && !run_comes_q &&
+                       (rest_q || (empty_q && !placing_q)) && !has_dc_q && !more_bands &&
+                       !block_i.pass_last && !last_of_interval;
+  assign holds_short = !bits_q[6] && (bits_q[5] || (bits_q[4] && bits_q[3]));
+  assign look_now    = (want_symbol || look_over || look_beyond) && holds_short;
+  assign seek        = want_symbol && !look && (holds_short || stopped);
 
-  assign word_o       = word_q;
-  assign word_valid_o = ((work && word_done) || state_q[StFlush]) &&
-                        (!last_of_block_q || !written_valid_o);
-  assign finish       = work && word_done && (!last_of_block_q || !written_valid_o) && word_ready_i;
-  assign load         = next_there &&
-                        ((finish && !last_of_block_q) || state_q[StWord] || begin_block);
-  logic block_end;               // its last word leaves
-  assign block_end     = word_valid_o && word_ready_i && last_of_block_q;
   assign block_ready_o = block_end;
-
-  assign use_bit    = correct || dc_bit;
-  assign use_symbol = state_q[StTake];
-
-  // At most one of these. What a coefficient becomes does not wait for whether it changes: a word
-  // is loaded only outside of StWork, or when the one before it is done.
-  logic fresh;
-  assign fresh = !work || word_done;
-  always_ff @(posedge clk_i) begin
-    for (int unsigned i = 0; i < 8; i++) begin
-      if (load || (place && at == 3'(i)) ||
-          (correct && window_q[WindowBits-1] && target_q[2:0] == 3'(i))) begin
-        word_q[i] <= fresh ? new_word.value[i] : fits_q ? value_q << scan_i.low : corrected;
-      end
-    end
-    if (dc_bit && window_q[WindowBits-1]) word_q[0] <= word_q[0] | plus_q;
-    if (state_q[StPlaceDc]) word_q[0] <= predictor_q[component_q] << scan_i.low;
-  end
+  assign load          = next_there && !state_q[StIdle] && (!there || advance);
 
   always_ff @(posedge clk_i) begin
-    if (load) begin
-      number_q        <= new_word.number;
-      last_of_block_q <= new_word.last;
-    end else if (state_q[StFlush] && word_valid_o && word_ready_i) begin
-      number_q        <= number_q + 3'd1;
-      last_of_block_q <= number_q + 3'd1 == last_word_q;
+    if (state_q[StIdle]) there <= 1'b0;
+    else if (load) there <= 1'b1;
+    else if (advance) there <= 1'b0;
+
+    if (load) fresh_q <= 1'b1;
+    else if (place || takes_dc) fresh_q <= 1'b0;
+
+    if (state_q[StIdle]) begin
+      number_q <= first_word_q;
+      last_q   <= one_word_q;
+    end else if (advance) begin
+      number_q <= last_q ? first_word_q : number_q + 3'd1;
+      last_q   <= last_q ? one_word_q : number_q + 3'd1 == end_word_q;
     end
 
     if (load) begin
-      none_sent_q <= new_word.none_sent;
-      target_q    <= new_word.target;
-      was_q       <= new_word.value[new_word.target[2:0]];
-      no_second_q <= new_word.no_second;
-      second_q    <= new_word.second;
-      sent_q      <= new_word.rest;
-      k_q         <= new_word.k;
-      end_k_q     <= new_word.end_k;
-      past_q      <= new_word.past;
-      zeros_q     <= new_word.zeros;
+      word_q      <= new_word;
+      none_sent_q <= new_word.sent_count == '0;
+      empty_q     <= new_word.sent_count == '0 && new_word.zero_count == '0;
     end else if (place) begin
-      k_q        <= at + 3'd1;
-      zeros_q    <= zeros_q - run_q - 4'd1;
-      past_q     <= none_sent_q && exact_q;
-    end else if (correct) begin
-      none_sent_q <= no_second_q;
-      target_q    <= second_q;
-      was_q       <= word_q[second_q[2:0]];
-      no_second_q <= sent_q == '0;
-      second_q    <= lowest(sent_q, 4'(end_k_q) + 4'd1);
-      sent_q      <= without_lowest(sent_q);
-      k_q         <= target_q[2:0] + 3'd1;
-      past_q      <= target_q[2:0] == end_k_q;
-      zeros_q     <= second_q - target_q - 4'd1;
-    end else if (dc_bit) begin
-      past_q <= 1'b1;
-    end else if (state_q[StPlaceDc]) begin
-      k_q       <= 3'd1;
-      zeros_q   <= zeros_q - 4'd1;
-      past_q    <= end_k_q == '0;
-    end
-  end
-
-  logic [4:0] behind_run;        // k_q after it
-  assign behind_run = 5'(k_q) + 5'(run_q) + 5'd1;
-  always_ff @(posedge clk_i) begin
-    {fits_q, exact_q, blocked_q} <= '0;
-    if (use_symbol && ac_q && !end_q) begin
-      fits_q    <= run_symbol_q < zeros_q;
-      exact_q   <= run_symbol_q + 5'd1 == 5'(zeros_q);
-      blocked_q <= run_symbol_q >= zeros_q;
-    end else if (correct) begin
-      fits_q    <= placing_q && behind_run < 5'(second_q);
-      exact_q   <= behind_run + 5'd1 == 5'(second_q);
-      blocked_q <= placing_q && behind_run >= 5'(second_q);
-    end else if (work && placing_q && !fits_q && !finish) begin
-      fits_q    <= run_q < zeros_q;
-      exact_q   <= run_q + 5'd1 == 5'(zeros_q);
-      blocked_q <= run_q >= zeros_q;
+      word_q.zero_count <= left_zeros;
+      word_q.sent_count <= sum(word_q.sent_count, ~left_before, 1'b1);
+      none_sent_q       <= word_q.sent_count == left_before;
+      empty_q           <= exact && word_q.ends_in_zero;
+      for (int unsigned n = 0; n < 8; n++) begin
+        word_q.sent_before[n] <= '0;
+        for (int unsigned r = 0; n + r + 1 < 8; r++) begin
+          if (run_q[2:0] == 3'(r)) begin
+            word_q.sent_before[n] <= 3'(sum({1'b0, word_q.sent_before[n+r+1]},
+                                            {1'b1, ~word_q.sent_before[r]}, 1'b1));
+          end
+        end
+      end
     end
   end
 
@@ -526,43 +564,258 @@ module band_decoder
   always_ff @(posedge clk_i) restarted_q <= restarted;
 
   // ---- The band of the block ----
+  logic [20:0] raw_q;            // the bits from the symbol on,
+  logic [2:0]  skip_q;           // so many of its code
+  logic [3:0]  size_q;
+  logic [14:0] short_run;        // blocks of a run of EOBs with a short code
+  assign short_run = 15'(right({15'd0, 1'b1, 16'((raw_q << skip_q) >> 5)}, 5'd16 - 5'(size_q)));
   always_ff @(posedge clk_i) begin
     if (state_q[StIdle]) begin
-      placing_q   <= 1'b0;
+      placing_q  <= 1'b0;
+      rest_q     <= 1'b0;
     end else if (state_q[StBlock]) begin
       component_q <= block_i.component;
-      ac_q        <= scan_i.first != '0;
-      table_q     <= scan_i.first != '0 ? scan_i.ac[block_i.component]
-                   : scan_i.dc[block_i.component];
-      rest_q      <= eob_run_q[14:1] != '0 && !restarted_q;
+      ac_q        <= !has_dc_q;
+      table_q     <= has_dc_q ? scan_i.dc[block_i.component] : scan_i.ac[block_i.component];
+      ac_table_q  <= scan_i.ac[block_i.component];
+      rest_q      <= corrects_dc_q;
       placing_q   <= 1'b0;
-    end else if (state_q[StPlaceDc]) begin
-      ac_q        <= 1'b1;
-      table_q     <= scan_i.ac[component_q];
     end else if (state_q[StTake]) begin
-      rest_q      <= end_q;
+      ac_q        <= 1'b1;
+      table_q     <= ac_table_q;
+      rest_q      <= ac_q && end_q;
       placing_q   <= ac_q && !end_q;
       run_q       <= run_symbol_q;
-      value_q     <= value;
     end else if (work) begin
-      if (place) placing_q <= 1'b0;
-      if (correct || finish) run_q <= run_q - zeros_q;  // counts only while placing
+      if (look) begin
+        placing_q <= !code.ends;
+        rest_q    <= code.ends;
+        run_q     <= code.run;
+      end else begin
+        if (place) placing_q <= 1'b0;
+        if (pass) run_q <= sum(run_q, ~word_q.zero_count, 1'b1);  // counts only while placing
+        if (block_end) rest_q <= corrects_dc_q || more_bands;
+      end
+    end
+    if (state_q[StTake] || look) begin
+      raw_q  <= window_q[WindowBits-1-:21];
+      skip_q <= state_q[StTake] ? 3'd0 : 3'(code.total - 5'(code.size));
+      size_q <= state_q[StTake] ? extra_q : code.size;
     end
 
-    if (state_q[StIdle] || restarted_q) begin
-      eob_run_q   <= '0;
-      predictor_q <= '0;
+    run_comes_q <= look && code.ends && code.size != '0;
+    if (state_q[StIdle] || restarted_q) eob_run_q <= '0;
+    else if (run_comes_q) eob_run_q <= short_run;
+    else if (state_q[StTake] && ac_q && end_q && scan_i.progressive) eob_run_q <= run_of_bands;
+    else if (block_end && eob_run_q != '0) eob_run_q <= eob_run_q - 1'b1;
+  end
+
+  // ---- The stages of a change ----
+  typedef struct packed {
+    logic       valid;
+    logic       fresh;     // the first of its word
+    logic       done;      // the word leaves behind it,
+    logic       last;      // as its block's last
+    logic       dc;
+    logic       new_predictors;
+    logic [1:0] component;
+  } change_t;
+  change_t c1_q, c2_q, c3_q, c4_q, c5_q;
+
+  // First: what changes. A DC symbol is not there before the next clock.
+  logic [7:0]  sent_q1, zero_q1;
+  logic        place_q1, all_q1;
+  logic [3:0]  run_q1;
+  logic [7:0]  bits_q1;         // that correct
+  logic [16:0] raw_q1;
+  logic [2:0]  skip_q1;
+  logic [3:0]  size_q1;
+  always_ff @(posedge clk_i) begin
+    c1_q <= '{valid: place || advance || takes_dc || restarted,
+              fresh: fresh_q && !restarted, done: advance, last: last_q,
+              dc: takes_dc, new_predictors: restarted || state_q[StIdle],
+              component: component_q};
+    sent_q1  <= word_q.sent;
+    zero_q1  <= word_q.zero;
+    place_q1 <= place;
+    all_q1   <= pass;
+    run_q1   <= run_q;
+    bits_q1  <= window_q[WindowBits-1-:8];
+    raw_q1   <= takes_dc ? window_q[WindowBits-1-:17] : raw_q[20:4];
+    skip_q1  <= takes_dc ? 3'd0 : skip_q;
+    size_q1  <= takes_dc ? extra_q : size_q;
+    if (!rst_ni) c1_q.valid <= 1'b0;
+  end
+
+  // Second: in which places.
+  logic [7:0]      rest_sent_q, rest_zero_q;  // of the word, behind the last change
+  logic [7:0]      sent, zero, new_sent, new_zero, placed, corrected, beyond;
+  logic [7:0][2:0] zeros_before, sents_before;
+  logic [7:0]      placed_q2, corrected_q2, bits_q2;
+  logic [7:0][2:0] sents_before_q2;
+  logic [10:0]     ext_q2;
+  logic [3:0]      size_q2;
+  always_comb begin
+    sent         = c1_q.fresh ? sent_q1 : rest_sent_q;
+    zero         = c1_q.fresh ? zero_q1 : rest_zero_q;
+    zeros_before = places_before(zero);
+    sents_before = places_before(sent);
+    for (int unsigned i = 0; i < 8; i++) begin
+      placed[i]    = place_q1 && zero[i] && {1'b0, zeros_before[i]} == run_q1;
+      beyond[i]    = less(run_q1, {1'b0, zeros_before[i]});
+      corrected[i] = sent[i] && (all_q1 || (place_q1 && !beyond[i]));
+      new_zero[i]  = zero[i] && (!place_q1 || beyond[i]);
+      new_sent[i]  = sent[i] && !corrected[i];
+    end
+  end
+  always_ff @(posedge clk_i) begin
+    c2_q <= c1_q;
+    if (!rst_ni) c2_q.valid <= 1'b0;
+    if (c1_q.valid) begin
+      rest_sent_q <= new_sent;
+      rest_zero_q <= new_zero;
+    end
+    placed_q2 <= placed;
+    corrected_q2    <= corrected;
+    sents_before_q2 <= sents_before;
+    bits_q2         <= bits_q1;
+    ext_q2  <= 11'((raw_q1 << skip_q1) >> 6);
+    size_q2 <= size_q1;
+  end
+
+  // Third: by what. T.81 F.2.2.1, EXTEND: the first of the extra bits is the inverted sign.
+  logic        negative;
+  logic [15:0] value_q3;
+  logic [7:0]  placed_q3, corrected_q3;
+  assign negative = !ext_q2[10] && size_q2 != '0;
+  always_ff @(posedge clk_i) begin
+    c3_q <= c2_q;
+    if (!rst_ni) c3_q.valid <= 1'b0;
+    value_q3     <= 16'(right({{16{negative}}, ext_q2, 5'd0}, 5'd16 - 5'(size_q2))) +
+                    16'(negative);
+    placed_q3    <= placed_q2;
+    for (int unsigned i = 0; i < 8; i++) begin
+      corrected_q3[i] <= corrected_q2[i] && bits_q2[3'd7-sents_before_q2[i]];
+    end
+  end
+
+  // Fourth: the predictors.
+  logic [2:0][15:0] predictor_q;
+  logic [15:0]      predicted, value_q4;
+  logic [7:0]       placed_q4, corrected_q4;
+  assign predicted = predictor_q[c3_q.component] + value_q3;
+  always_ff @(posedge clk_i) begin
+    c4_q <= c3_q;
+    if (!rst_ni) c4_q.valid <= 1'b0;
+    if (c3_q.new_predictors) predictor_q <= '0;
+    else if (c3_q.dc) predictor_q[c3_q.component] <= predicted;
+    value_q4     <= c3_q.dc ? predicted : value_q3;
+    placed_q4    <= {placed_q3[7:1], placed_q3[0] || c3_q.dc};
+    corrected_q4 <= corrected_q3;
+  end
+
+  logic [15:0] value_q5;
+  logic [7:0]  placed_q5, corrected_q5;
+  always_ff @(posedge clk_i) begin
+    c5_q <= c4_q;
+    if (!rst_ni) c5_q.valid <= 1'b0;
+    value_q5     <= value_q4 << scan_i.low;
+    placed_q5    <= placed_q4;
+    corrected_q5 <= corrected_q4;
+  end
+
+  // Fifth: the word.
+  logic [7:0][15:0] changed_q, base;
+  logic             changed_done_q, changed_last_q;
+  assign pop_value = c5_q.valid && c5_q.fresh;
+  assign base      = !c5_q.fresh ? changed_q : first_scan_q ? '0 : old_value;
+  always_ff @(posedge clk_i) begin
+    if (c5_q.valid) begin
+      for (int unsigned i = 0; i < 8; i++) begin
+        changed_q[i] <= placed_q5[i] ? value_q5
+                      : !corrected_q5[i] ? base[i]
+                      : corrects_dc_q ? base[i] | plus_q
+                      : base[i] + (base[i][15] ? minus_q : plus_q);
+      end
+    end
+    changed_done_q <= rst_ni && c5_q.valid && c5_q.done;
+    changed_last_q <= c5_q.last;
+  end
+
+  // ---- Words leave; those of zeros come behind the band's ----
+  logic [7:0][15:0] leaving;
+  logic             leaving_last, leaving_valid, leave, leaves_last, pop;
+  logic [2:0]       fill_q;               // words of zeros that are left, while
+  logic             filling_q;
+  logic             fill_last_q;          // it is one
+  logic             no_fill_q;            // there are none
+  logic [$clog2(Leaving):0] claims_q;   // words that are on their way
+  logic             drained_q;
+
+  stream_fifo #(
+    .Width(129),
+    .Depth(Leaving)
+  ) u_leaving (
+    .clk_i, .rst_ni,
+    .data_i ({changed_last_q, changed_q}),
+    .valid_i(changed_done_q),
+    .ready_o(),
+    .data_o ({leaving_last, leaving}),
+    .valid_o(leaving_valid),
+    .ready_i(pop),
+    .count_o()
+  );
+
+  logic [BlockBits-1:0] number;
+  stream_fifo #(
+    .Width(BlockBits),
+    .Depth(Leaving)
+  ) u_numbers (
+    .clk_i, .rst_ni,
+    .data_i (block_i.number),
+    .valid_i(block_end),
+    .ready_o(),
+    .data_o (number),
+    .valid_o(),
+    .ready_i(leave && leaves_last),
+    .count_o()
+  );
+
+  assign leaves_last  = filling_q ? fill_last_q : leaving_last && no_fill_q;
+  assign word_o       = leaving & {128{!filling_q}};
+  assign word_valid_o = (leaving_valid || filling_q) && (!leaves_last || !written_valid_o);
+  assign leave        = word_valid_o && word_ready_i;
+  assign pop          = leave && !filling_q;
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      filling_q       <= 1'b0;
+      claims_q        <= '0;
+      room_q          <= 1'b0;
+      drained_q       <= 1'b0;
+      written_valid_o <= 1'b0;
     end else begin
-      if (state_q[StTake] && end_q && scan_i.progressive) eob_run_q <= run_of_bands;
-      else if (begin_block && eob_run_q != '0) eob_run_q <= eob_run_q - 1'b1;
-      if (state_q[StPredict]) predictor_q[component_q] <= predictor_q[component_q] + value_q;
+      if (leave) filling_q <= filling_q ? !fill_last_q : leaving_last && !no_fill_q;
+      claims_q  <= claims_q + ($clog2(Leaving) + 1)'(advance) - ($clog2(Leaving) + 1)'(pop);
+      room_q    <= claims_q < ($clog2(Leaving) + 1)'(Leaving - 2);
+      drained_q <= state_q[StRest] && claims_q == '0 && !filling_q;
+      if (leave && leaves_last) written_valid_o <= 1'b1;
+      else if (written_ready_i) written_valid_o <= 1'b0;
+    end
+    if (leave && leaves_last) written_o <= number;
+    no_fill_q <= fill_words_q == '0;
+    if (leave) begin
+      fill_q      <= filling_q ? fill_q - 1'b1 : fill_words_q;
+      fill_last_q <= filling_q ? fill_q == 3'd2 : fill_words_q == 3'd1;
     end
   end
 
   // ---- The scan ----
-  logic        pass_end_q, interval_end_q;  // the block that ended was the last one
   logic [15:0] interval_left_q;             // MCUs after this one in its restart interval
   logic [2:0]  restart_number_q;
+  logic        restarts_q;
+  logic        none_left_q;
+  assign last_of_interval = restarts_q && none_left_q && block_i.mcu_last;
 
   always_ff @(posedge clk_i) begin
     if (state_q[StIdle]) begin
@@ -572,36 +825,30 @@ module band_decoder
       pass_end_q <= block_i.pass_last;
     end
     if (state_q[StIdle] || restarted) interval_end_q <= 1'b0;
-    else if (block_end && block_i.mcu_last) begin
-      interval_end_q <= scan_i.restart_interval != '0 && interval_left_q == '0;
+    else if (block_end) interval_end_q <= last_of_interval;
+    restarts_q <= scan_i.restart_interval != '0;
+    if (state_q[StIdle] || restarted_q) begin
+      interval_left_q <= interval_q;
+      none_left_q     <= interval_q == '0;
+    end else if (block_end && block_i.mcu_last) begin
+      interval_left_q <= interval_left_q - 1'b1;
+      none_left_q     <= interval_left_q == 16'd1;
     end
-    if (state_q[StIdle] || restarted_q) interval_left_q <= interval_q;
-    else if (block_end && block_i.mcu_last) interval_left_q <= interval_left_q - 1'b1;
     if (restarted) restart_number_q <= restart_number_q + 1'b1;
-    if (block_end) written_o <= block_i.number;
-  end
-
-  always_ff @(posedge clk_i) begin
-    if (!rst_ni) written_valid_o <= 1'b0;
-    else if (block_end) written_valid_o <= 1'b1;
-    else if (written_ready_i) written_valid_o <= 1'b0;
   end
 
   // The whole bytes in the window hold a 1. Padding is the first bits_q[2:0] bits, and below the
   // last bit are zeros.
-  logic rest_used;
+  logic rest_used, rest_used_q;  // a clock late: the rest takes two at least
   assign rest_used = window_q[WindowBits-8:0] != '0 ||
                      (window_q[WindowBits-1-:7] & (7'h7F >> bits_q[2:0])) != '0;
 
-  logic few_bits;                // less than a byte
-  assign few_bits  = bits_q[6:3] == '0;
-  assign restarted = state_q[StRestart] && few_bits && token_valid_i &&
-                     token_i.kind == TokenRestart &&
-                     token_i.data[2:0] == restart_number_q;
-  assign begin_block = state_q[StBlock] && !placing_q && !pass_end_q && !interval_end_q &&
-                       block_valid_i && next_there;
-  assign rest_end  = state_q[StRest] && token_valid_i && token_i.kind == TokenScanEnd;
-  assign token_ready_o = take_data || (state_q[StRest]) || restarted;
+  assign restarted = state_q[StRestart] && few_bits && token_valid &&
+                     token.kind == TokenRestart &&
+                     token.data[2:0] == restart_number_q;
+  assign rest_end  = state_q[StRest] && token_valid && token.kind == TokenScanEnd && drained_q;
+  assign token_ready = take_data || restarted ||
+                       (state_q[StRest] && (token.kind != TokenScanEnd || drained_q));
 
   always_comb begin
     state_d = state_q == '0 ? only(StRest) : '0;  // no state: an upset, which ends as an error
@@ -609,33 +856,21 @@ module band_decoder
     if (state_q[StBlock]) begin
       if (placing_q || pass_end_q) state_d |= only(StRest);
       else if (interval_end_q) state_d |= only(StRestart);
-      else state_d |= begin_block ? only(StWork) : only(StBlock);
+      else state_d |= !begin_block ? only(StBlock) : has_dc_q ? only(StSeek) : only(StWork);
     end
-    if (state_q[StWord]) state_d |= next_there ? only(StWork) : only(StWord);
     if (state_q[StWork]) begin
-      if (word_done) begin
-        if (!finish) state_d |= only(StWork);
-        else if (last_of_block_q) state_d |= only(StBlock);
-        else if (!next_there) state_d |= only(StWord);
-        else state_d |= looked_up_q && !placing_q && !rest_q && !new_word.past ? only(StRead)
-                                                                               : only(StWork);
-      end else if (place) begin
-        state_d |= looked_up_q && (!none_sent_q || !exact_q) ? only(StRead) : only(StWork);
-      end else if (placing_q || rest_q || corrects_dc_q) begin  // a bit
-        state_d |= bit_missing ? only(StFlush) : only(StWork);
-      end else begin
-        state_d |= looked_up_q ? only(StRead) : only(StWork);
-      end
+      if (bit_missing) state_d |= only(StFlush);
+      else if (seek) state_d |= only(StSeek);
+      else if (block_end && (placing_q || has_dc_q || block_i.pass_last || last_of_interval)) begin
+        state_d |= only(StBlock);
+      end else state_d |= only(StWork);
     end
+    if (state_q[StSeek]) state_d |= looked_up_q ? only(StRead) : only(StSeek);
     if (state_q[StRead]) state_d |= only(StTake);
-    if (state_q[StTake]) begin
-      state_d |= symbol_error ? only(StFlush) : ac_q ? only(StWork) : only(StPredict);
-    end
-    if (state_q[StPredict]) state_d |= only(StPlaceDc);
-    if (state_q[StPlaceDc]) state_d |= only(StWork);
+    if (state_q[StTake]) state_d |= symbol_error ? only(StFlush) : only(StWork);
     if (state_q[StFlush]) state_d |= block_end ? only(StRest) : only(StFlush);
     if (state_q[StRestart]) begin
-      state_d |= restarted ? only(StBlock) : token_valid_i ? only(StRest) : only(StRestart);
+      state_d |= restarted ? only(StBlock) : token_valid ? only(StRest) : only(StRestart);
     end
     if (state_q[StRest]) state_d |= rest_end ? only(StIdle) : only(StRest);
   end
@@ -649,23 +884,23 @@ module band_decoder
   status_e no_restart_status_q;
   // Behind the last block padding of less than a byte may be left, bytes 0 and restart markers.
   logic data_used;
-  assign data_used = token_valid_i && token_i.kind == TokenData &&
-                     (token_i.data[15:8] != '0 || (token_i.two && token_i.data[7:0] != '0));
+  assign data_used = token_valid && token.kind == TokenData && token.data != '0;
   always_ff @(posedge clk_i) begin
     if (start_i) status_o <= StatusOk;
     if (state_q[StBlock] && placing_q) status_o <= StatusCorruptHuffman;
     if (failed_q) status_o <= short_q ? stop_status : StatusCorruptHuffman;
     if (bit_missing) status_o <= stop_status;
     if (state_q == '0) status_o <= StatusCorruptHuffman;
-    if (state_q[StRest] && status_o == StatusOk && (rest_used || data_used)) begin
+    rest_used_q <= state_q[StRest] && rest_used;
+    if (state_q[StRest] && status_o == StatusOk && (rest_used_q || data_used)) begin
       status_o <= StatusCorruptHuffman;
     end
     if (no_restart_q) status_o <= no_restart_status_q;
   end
   // A clock late: the rest of the scan takes one at least.
   always_ff @(posedge clk_i) begin
-    no_restart_q        <= state_q[StRestart] && token_valid_i && !restarted;
-    no_restart_status_q <= few_bits && token_i.kind == TokenScanEnd ? status_e'(token_i.data[7:0])
+    no_restart_q        <= state_q[StRestart] && token_valid && !restarted;
+    no_restart_status_q <= few_bits && token.kind == TokenScanEnd ? status_e'(token.data[7:0])
                          : StatusRestartMismatch;
   end
   always_ff @(posedge clk_i) begin
@@ -673,23 +908,31 @@ module band_decoder
     else done_o <= rest_end;
   end
 
-  logic wants_bit;
-  assign wants_bit = corrects_dc_q || placing_q || rest_q;
   always_ff @(posedge clk_i) begin
-    symbol_o    <= state_q[StTake] && !symbol_error;
-    wait_data_o <= (work && !word_done && !place && !stopped &&
-                    (wants_bit ? !fits_q && !use_bit && !some_bit_q : !enough)) ||
-                   ((state_q[StWord] || (state_q[StBlock] && block_valid_i && !interval_end_q)) &&
-                    !next_there);
+    symbol_o    <= (state_q[StTake] && !symbol_error) || look;
+    wait_data_o <= (!stopped && ((state_q[StSeek] && !enough) ||
+                                 (want_symbol && !holds_short) ||
+                                 (work && there && (placing_q || rest_q) && !enough_bits))) ||
+                   ((work || (state_q[StBlock] && block_valid_i && !interval_end_q)) && !there);
   end
 
 `ifndef SYNTHESIS
-  a_nothing_is_placed_in_a_done_word: assert property (@(posedge clk_i) disable iff (!rst_ni)
-    place || correct |-> !word_done);
   a_window_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
     take_data |-> bits_q <= 7'(WindowBits - 16));
+  a_window_holds_a_short_code: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    look |-> bits_q >= 7'(Short) && code.total <= 5'(Short));
   a_window_holds: assert property (@(posedge clk_i) disable iff (!rst_ni)
     state_q[StTake] && !symbol_error |-> 7'(extra_q) <= bits_q);
+  a_window_holds_what_is_used: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    use_bits && !look |-> 7'(corrections) <= bits_q);
+  a_a_run_is_worked_out_before_its_block_ends: assert property (
+    @(posedge clk_i) disable iff (!rst_ni) block_end |-> !run_comes_q);
+  a_no_corrections_beside_a_symbol: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    use_bits && look |-> corrections == '0);
+  a_leaving_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    claims_q <= ($clog2(Leaving) + 1)'(Leaving));
+  a_a_block_ends: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    block_end |-> block_valid_i);
 `endif
 
 endmodule

@@ -3,7 +3,8 @@
 // Interface   blocks of the last pass, and eight words for each that is seen; a coefficient for
 //             each that is not zero, and one for the last place of each block. `quant` is the
 //             component.
-// Throughput  one coefficient a clock; a word without any takes one.
+// Throughput  a beat of two neighbours in a word a clock, or of one where a beat holds no more or
+//             the word has no other; a word without any takes a clock.
 module coefficient_send
   import headrace_pkg::*;
   import progressive_pkg::*;
@@ -26,7 +27,14 @@ module coefficient_send
   output logic         done_o
 );
 
-  word_t      word_q;       // `some`: still to be sent
+  localparam bit Two = config_pkg::Symbols == 2;
+
+  logic [7:0][15:0] value_q;
+  logic [7:0] rest_q;       // what is to be sent behind these:
+  logic [2:0] first_q, second_q;
+  logic       some_q;       // there is a first,
+  logic       two_q;        // and a second, that goes with it
+  logic       left_q;       // more is still to be sent
   logic       valid_q;
   logic [2:0] number_q;     // of the next word of its block
   logic       end_q;        // the word is its block's last, of the pass' last
@@ -35,24 +43,30 @@ module coefficient_send
   logic [2:0] base_q;       // number of the word
   logic       empty_q;      // its block is not seen
   logic       take, go;
-  logic       left_q;       // more than one is still to be sent
-  logic [7:0] some, less;
-  logic [2:0] lowest;
+  logic [7:0] some, next;   // of the word that comes, to be sent next
+  logic [7:0] behind_first, behind;
 
-  always_comb begin
-    lowest = 3'd7;
-    for (int i = 7; i >= 0; i--) if (word_q.some[i]) lowest = 3'(i);
-  end
-  assign less = word_q.some & (word_q.some - 8'd1);
+  function automatic logic [2:0] lowest(logic [7:0] places);
+    logic [2:0] found;
+    found = 3'd7;
+    for (int i = 7; i >= 0; i--) if (places[i]) found = 3'(i);
+    return found;
+  endfunction
+
   // The last place is sent in any case: it ends the block.
   assign some = !block_i.seen ? 8'h80 : word_i.some | {number_q == 3'd7, 7'd0};
-  assign coefficient_valid_o = valid_q && word_q.some != '0;
+  assign next = take ? some : rest_q;
+  assign behind_first = next & (next - 8'd1);
+  assign behind       = Two ? behind_first & (behind_first - 8'd1) : behind_first;
+
+  assign coefficient_valid_o = valid_q && some_q;
   assign coefficient_o = '{done: 1'b0, status: StatusOk, quant: component_q,
-                           last: end_q && !left_q, two: 1'b0,
-                           value: {16'd0, empty_q ? 16'd0 : word_q.value[lowest]},
-                           index: {6'd0, base_q, lowest}};
+                           last: end_q && !left_q, two: two_q,
+                           value: {value_q[second_q] & {16{two_q}},
+                                   empty_q ? 16'd0 : value_q[first_q]},
+                           index: {{base_q, second_q} & {6{two_q}}, base_q, first_q}};
   // The word is gone with its last coefficient.
-  assign go   = !valid_q || word_q.some == '0 || (!left_q && coefficient_ready_i);
+  assign go   = !valid_q || !some_q || (!left_q && coefficient_ready_i);
   assign take = go && block_valid_i && (word_valid_i || !block_i.seen);
   assign word_ready_o  = take && block_i.seen;
   assign block_ready_o = take && (number_q == 3'd7 || !block_i.seen);
@@ -69,18 +83,21 @@ module coefficient_send
   end
 
   always_ff @(posedge clk_i) begin
+    if (take || coefficient_ready_i) begin
+      some_q   <= next != '0;
+      first_q  <= lowest(next);
+      two_q    <= Two && behind_first != '0;
+      second_q <= lowest(behind_first);
+      left_q   <= behind != '0;
+      rest_q   <= behind;
+    end
     if (take) begin
-      word_q.value <= word_i.value;
-      word_q.some  <= some;
-      left_q       <= (some & (some - 8'd1)) != '0;
-      base_q       <= block_i.seen ? number_q : 3'd7;
-      end_q        <= number_q == 3'd7 || !block_i.seen;
-      pass_end_q   <= (number_q == 3'd7 || !block_i.seen) && block_i.pass_last;
-      component_q  <= block_i.component;
-      empty_q      <= !block_i.seen;
-    end else if (coefficient_ready_i) begin
-      word_q.some <= less;
-      left_q      <= (less & (less - 8'd1)) != '0;
+      value_q     <= word_i.value;
+      base_q      <= block_i.seen ? number_q : 3'd7;
+      end_q       <= number_q == 3'd7 || !block_i.seen;
+      pass_end_q  <= (number_q == 3'd7 || !block_i.seen) && block_i.pass_last;
+      component_q <= block_i.component;
+      empty_q     <= !block_i.seen;
     end
   end
 

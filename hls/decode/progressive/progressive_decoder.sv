@@ -92,6 +92,7 @@ module progressive_decoder
     StEnd        // sends the end beat
   } state_e;
   state_e state_d, state_q;
+  logic   idle_q, tables_ready;
 
   band_scan_t  scan_q;
   status_e     status_q;
@@ -248,7 +249,8 @@ module progressive_decoder
   logic         skip;
 
   // Behind an error scans are only read.
-  assign skip        = state_q == StIdle && scan_valid_i && scan_i.status == StatusOk &&
+  assign skip        = state_q == StIdle && scan_valid_i && tables_ready &&
+                       scan_i.status == StatusOk &&
                        !scan_i.file_end &&
                        status_q != StatusOk && begun_q;
   assign block_ready = sending_q ? send_block_ready : decoder_block_ready;
@@ -258,6 +260,7 @@ module progressive_decoder
     .clk_i, .rst_ni,
     .huffman_i,
     .huffman_valid_i(huffman_valid_i && huffman_ready_o),
+    .huffman_ready_o(tables_ready),
     .start_i        (skip || (start && !sending_q)),
     .skip_i         (skip),
     .scan_i         (scan_q),
@@ -325,16 +328,17 @@ module progressive_decoder
                              : coefficient;
 
   // ---- Control ----
-  assign scan_ready_o    = state_q == StIdle;
+  assign scan_ready_o    = state_q == StIdle && tables_ready;
   // A clock late, which is early enough: the parser writes no table before a scan's tokens have
   // gone.
-  always_ff @(posedge clk_i) huffman_ready_o <= rst_ni && state_q == StIdle && state_d == StIdle;
+  always_ff @(posedge clk_i) idle_q <= rst_ni && state_q == StIdle && state_d == StIdle;
+  assign huffman_ready_o = idle_q && tables_ready;
   assign busy_o          = state_q != StIdle || begun_q;
 
   always_comb begin
     state_d = state_q;
     unique case (state_q)
-      StIdle: if (scan_valid_i) begin
+      StIdle: if (scan_valid_i && tables_ready) begin
         if (scan_i.status != StatusOk) state_d = StEnd;
         else if (begun_q && status_q != StatusOk) state_d = scan_i.file_end ? StEnd : StDecode;
         else state_d = StSettle;
@@ -358,13 +362,13 @@ module progressive_decoder
       begun_q <= 1'b0;
     end else begin
       state_q <= state_d;
-      if (state_q == StIdle && scan_valid_i) begun_q <= 1'b1;
+      if (state_q == StIdle && scan_valid_i && tables_ready) begun_q <= 1'b1;
       else if (state_q == StEnd && coefficient_ready_i) begun_q <= 1'b0;
     end
   end
 
   always_ff @(posedge clk_i) begin
-    if (state_q == StIdle && scan_valid_i) begin
+    if (state_q == StIdle && scan_valid_i && tables_ready) begin
       scan_q    <= scan_i;
       sending_q <= scan_i.file_end;
       if (!begun_q || status_q == StatusOk) status_q <= scan_i.status;

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from headrace.batching import UsageError
 from headrace.sim.hardware.dpu.jpeg_scans import Code, Interval, Planes, ScanHeader
-from headrace.sim.hardware.dpu.jpeg_tables import STANDARD_TABLES
+from headrace.sim.hardware.dpu.jpeg_tables import ODD_ROW, STANDARD_TABLES
 
 SOF0, SOF1, SOF2, DHT, RST0, RST7, SOI, EOI = 0xC0, 0xC1, 0xC2, 0xC4, 0xD0, 0xD7, 0xD8, 0xD9
 SOS, DQT, DRI = 0xDA, 0xDB, 0xDD
@@ -79,6 +79,7 @@ class Scan:
         noted: The number of coefficients that the parser notes as sent, all 64 of a component's first scan.
         reads: The words that are read of each block. A block has eight words of eight coefficients.
         writes: The words that are written of each block.
+        fill: Of these, the words of zeros behind the band's.
         intervals: The data between restart markers.
         next_headers: The headers in front of the next scan.
     """
@@ -86,6 +87,7 @@ class Scan:
     noted: int
     reads: int
     writes: int
+    fill: int
     intervals: tuple[Interval, ...]
     next_headers: Headers  # the headers in front of the next scan
 
@@ -102,7 +104,7 @@ class JpegWork:
     empty if none has pairs.
 
     Any other file has `scans`. Then `symbols` count, in the order of MCUs, what leaves of each block after the last
-    scan. Each coefficient that is not zero counts one, and so do the last place and a word without any."""
+    scan, as Planes.end has it."""
 
     width: int
     height: int
@@ -233,7 +235,8 @@ def _read_several(
         words = scan.last // 8 - scan.first // 8 + 1
         noted = len(scan.members) * (64 if begins else scan.last - scan.first + 1)
         next_headers = file.headers()
-        scans.append(Scan(noted, 0 if begins else words, 8 if begins else words, intervals, next_headers))
+        reads, writes = (0, 8) if begins else (words, words)
+        scans.append(Scan(noted, reads, writes, writes - words, intervals, next_headers))
         marker = next_headers.segments[-1][0]
     return JpegWork(
         width,
@@ -501,16 +504,6 @@ def _tokens(jpeg: bytes, begin: int, end: int) -> bytes:
             tokens.append(16)
             at += 2
     return bytes(tokens)
-
-
-def _odd_rows() -> list[bool]:
-    """Return for each coefficient in zigzag order whether its row in the block is odd."""
-    places = [(row, column) for row in range(8) for column in range(8)]
-    places.sort(key=lambda place: (sum(place), place[(sum(place) + 1) % 2]))
-    return [row % 2 == 1 for row, _ in places]
-
-
-ODD_ROW: Final = _odd_rows()
 
 
 def _count(

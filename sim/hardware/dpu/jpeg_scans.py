@@ -1,8 +1,8 @@
 """The scans of a JPEG file that has several: what the decoder does in each of their blocks, in order.
 
 The reader follows which coefficients are not zero, because later scans correct those bit by bit (ITU-T T.81, annex G).
-A step is a number: one of the constants below or, from STEP_SYMBOL on, a symbol. A symbol has the bits of its code << 4
-| its extra bits.
+A step is a number. From STEP_SYMBOL on it is a symbol, which has the bits of its code * STEP_SYMBOL | its extra bits.
+Below, it is what becomes of a word of eight coefficients, and has the number of those of earlier scans that get a bit.
 """
 
 from array import array
@@ -10,16 +10,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-# STEP_WORD: a word, eight coefficients of a block, has everything that the scan says of it. STEP_LAST: it is also the
-# block's last word. STEP_GO_ON: a run of zeros continues after the word. STEP_CORRECT: a coefficient that was there
-# gets a bit. STEP_PLACE: a new coefficient, or a zero after 15 zeros, gets its place.
-STEP_WORD: Final = 0
-STEP_LAST: Final = 1
-STEP_GO_ON: Final = 2
-STEP_CORRECT: Final = 3
-STEP_PLACE: Final = 4
-STEP_SYMBOL: Final = 16
-STEP_DC: Final = 512  # added to the step of a DC symbol
+from headrace.sim.hardware.dpu.jpeg_tables import ODD_ROW
+
+# STEP_PLACE: a new coefficient, or a zero after 15 zeros, gets its place. STEP_WORD: the word leaves, because no new
+# coefficient follows in it. STEP_EMPTY: the word leaves, because the scan has said everything of it.
+STEP_PLACE: Final = 0
+STEP_WORD: Final = 16
+STEP_EMPTY: Final = 32
+# Added to the step of a place: the rest of the word has no coefficients of earlier scans. Added to the step of a word:
+# it is the block's last word.
+STEP_ALONE: Final = 64
+STEP_LAST: Final = 128
+STEP_SYMBOL: Final = 2048
+STEP_DC: Final = 16  # added to the step of a DC symbol
+STEP_SHORT: Final = 32  # added to the step of a symbol that short_codes.sv finds
+STEP_RUN: Final = 64  # added to the step of a symbol that stands for the ends of several blocks
+SHORT_CODE: Final = 7  # bits
 
 BLOCK_WORDS: Final = 8
 MAX_SCANS: Final = 128
@@ -89,23 +95,28 @@ class Planes:
     def end(self) -> tuple[int, ...]:
         """Return the clocks that each block takes to leave after the last scan, in the order of MCUs.
 
-        A coefficient that is not zero takes a clock, and so do the block's last place and a word without any. A block
-        without a sample takes one."""
+        Two coefficients of a word that are not zero take a clock, or two if both are in even rows or both in odd ones.
+        The block's last place leaves as they do. A word without any takes a clock, which may be the second of the two
+        before it. A block without a sample takes one."""
         for level in self._level:
             if level[0] == UNSENT or any(level[1 : GUESSED + 1]):
                 raise ValueError("coefficients have not been sent to their last bit")
         rows = [self._across * h for h, _ in self._factors]
         leave = []
+        split = 0
         for c, index in self._in_mcus(range(len(self._sent))):
             across, down = self._seen[c]
             if index % rows[c] >= across or index // rows[c] >= down:
                 leave.append(1)
+                split = 0
                 continue
             some = self._sent[c][index] & ~1 | (self._dc[c][index] != 0) | 1 << 63
-            words = some | some >> 4
-            words |= words >> 2
-            words |= words >> 1
-            leave.append(some.bit_count() + BLOCK_WORDS - (words & 0x0101010101010101).bit_count())
+            clocks = -split
+            for at in range(0, 64, 8):
+                beats, last_split = _WORD_BEATS[some >> at & 255, at >> 3]
+                clocks += beats + split if beats else 1
+                split = last_split
+            leave.append(clocks + split)
         return tuple(leave)
 
     def _go_on(self, scan: ScanHeader) -> None:
@@ -153,8 +164,6 @@ class Planes:
         """Return the steps of one restart interval. With `ends` the scan ends with it, and zeros may follow."""
         steps = array("H")
         first, last, progressive = scan.first, scan.last, scan.progressive
-        begins = first == 0 and scan.high == 0
-        words_after = [STEP_WORD] * (BLOCK_WORDS - 1 - last // 8) if begins else []
         ac_first = max(first, 1)
         band = (2 << last) - (1 << ac_first)
         max_bits = REFINED_BITS if scan.high else AC_BITS
@@ -167,7 +176,7 @@ class Planes:
             dc_codes, ac_codes = codes[c]
             sent = self._sent[c]
             if first == 0 and scan.high:
-                steps.append(STEP_CORRECT)
+                steps.append(STEP_WORD + 1)
                 if padded[bit >> 3] << (bit & 7) & 128:
                     self._dc[c][index] |= 1 << scan.low
                 bit += 1
@@ -180,7 +189,9 @@ class Planes:
                 extra = window >> (32 - length - size) & (1 << size) - 1
                 predictors[c] += extra if size == 0 or extra >> (size - 1) else extra - (1 << size) + 1
                 self._dc[c][index] = predictors[c] << scan.low & 0xFFFF
-                steps.append(STEP_DC + (length << 4 | size))
+                steps.append(STEP_SYMBOL * length + STEP_DC + size)
+                if last == 0:
+                    steps.append(STEP_EMPTY)
             k = ac_first
             if last == 0:
                 pass
@@ -192,47 +203,46 @@ class Planes:
                 window = int.from_bytes(padded[bit >> 3 : (bit >> 3) + 5], "big") >> (8 - (bit & 7)) & 0xFFFFFFFF
                 length, symbol = ac_codes[window >> 16]
                 zeros, size = symbol >> 4, symbol & 15
+                short = STEP_SHORT if length <= SHORT_CODE else 0
                 bit += length
                 if size == 0 and zeros != 15:  # this block has no further new coefficients
                     more = zeros if progressive else 0
-                    steps.append(length << 4 | more)
+                    short = short if progressive or not zeros else 0
+                    steps.append(STEP_SYMBOL * length + more + short + (STEP_RUN if more else 0))
                     run = (1 << more) - 1 + (window >> (32 - length - more) & (1 << more) - 1) if more else 0
                     bit += more + _rest(steps, sent[index] & band, k, last)
                     break
                 if size > max_bits:
                     raise ValueError("an AC coefficient of too many bits")
-                steps.append(length << 4 | size)
+                steps.append(STEP_SYMBOL * length + size + short)
                 bit += size
                 known = sent[index] & band
                 while True:
                     end = min(k | 7, last) + 1
-                    ahead = known >> k
-                    target = k + (ahead & -ahead).bit_length() - 1 if ahead else 64
-                    room = min(target, end) - k
+                    there = known >> k & (1 << (end - k)) - 1
+                    room = end - k - there.bit_count()
                     if zeros < room:
-                        k += zeros
+                        place = k
+                        while there >> (place - k) & 1 or zeros:
+                            zeros -= ~there >> (place - k) & 1
+                            place += 1
+                        before = (there & (1 << (place - k)) - 1).bit_count()
+                        over = place + 1 == end
+                        steps.append(STEP_PLACE + before + (0 if there else STEP_ALONE))
+                        bit += before
                         if size:
-                            sent[index] |= 1 << k
-                        k += 1
-                        steps.append(STEP_PLACE)
-                        if k == end:
-                            steps.append(STEP_WORD)
+                            sent[index] |= 1 << place
+                        k = place + 1
+                        if over:
+                            steps.append(STEP_EMPTY)
                         break
                     zeros -= room
-                    if target < end:
-                        steps.append(STEP_CORRECT)
-                        bit += 1
-                        k = target + 1
-                    else:
-                        k = end
-                    if k == end:
-                        if k > last:
-                            raise ValueError("a run of zeros goes beyond its band")
-                        steps.append(STEP_GO_ON)
-            if last == 0:
-                steps.append(STEP_WORD)
-            steps.extend(words_after)
-            steps[-1] = STEP_LAST
+                    steps.append(STEP_WORD + there.bit_count())
+                    bit += there.bit_count()
+                    k = end
+                    if k > last:
+                        raise ValueError("a run of zeros goes beyond its band")
+            steps[-1] += STEP_LAST
         if bit > 8 * len(data):
             raise ValueError("the data of a scan ends too early")
         rest = data[-(-bit // 8) :]
@@ -248,8 +258,19 @@ def _rest(steps: "array[int]", known: int, k: int, last: int) -> int:
     bits = (known >> k).bit_count()
     while k <= last:
         end = min(k | 7, last) + 1
-        if bits:
-            steps.extend([STEP_CORRECT] * (known >> k & (1 << (end - k)) - 1).bit_count())
-        steps.append(STEP_WORD)
+        steps.append(STEP_WORD + (known >> k & (1 << (end - k)) - 1).bit_count())
         k = end
     return bits
+
+
+def _word_beats(some: int, word: int) -> tuple[int, int]:
+    """Return the clocks that the coefficients of a word take, and another for the last of them.
+
+    Those that leave are the bits of `some`."""
+    places = [8 * word + i for i in range(8) if some >> i & 1]
+    splits = [ODD_ROW[first] == ODD_ROW[second] for first, second in zip(places[::2], places[1::2], strict=False)]
+    last = int(len(places) % 2 == 0 and splits[-1:] == [True])
+    return -(-len(places) // 2) + sum(splits) - last, last
+
+
+_WORD_BEATS: Final = {(some, word): _word_beats(some, word) for word in range(BLOCK_WORDS) for some in range(256)}

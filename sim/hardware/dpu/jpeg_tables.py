@@ -1,9 +1,11 @@
-"""The standard's Huffman tables (ITU-T T.81, tables K.3 to K.6), which code a file without any, such as a frame of
-Motion JPEG.
+"""Tables of ITU-T T.81: the standard's Huffman tables (K.3 to K.6), which code a file without any, such as a frame of
+Motion JPEG, and the rows of the coefficients in zigzag order.
 
-Keys are class and number as in a DHT segment: 0x10 for AC, and 0 for luma, 1 for chroma. Values are the number of codes
-of 1 to 16 bits, and their symbols.
+Keys of STANDARD_TABLES are class and number as in a DHT segment: 0x10 for AC, and 0 for luma, 1 for chroma. Values are
+the number of codes of 1 to 16 bits, and their symbols.
 """
+
+from typing import Final
 
 STANDARD_TABLES: dict[int, tuple[tuple[int, ...], bytes]] = {
     0x00: (
@@ -33,3 +35,13 @@ STANDARD_TABLES: dict[int, tuple[tuple[int, ...], bytes]] = {
         ),
     ),
 }
+
+
+def _odd_rows() -> list[bool]:
+    """Return for each coefficient in zigzag order whether its row in the block is odd."""
+    places = [(row, column) for row in range(8) for column in range(8)]
+    places.sort(key=lambda place: (sum(place), place[(sum(place) + 1) % 2]))
+    return [row % 2 == 1 for row, _ in places]
+
+
+ODD_ROW: Final = _odd_rows()

@@ -10,11 +10,13 @@ from headrace.batching import UsageError
 from headrace.sim.hardware.dpu import jpeg
 from headrace.sim.hardware.dpu.jpeg import DHT, DQT, SOF0, SOF2, SOS, JpegWork, read_jpeg_work
 from headrace.sim.hardware.dpu.jpeg_scans import (
-    STEP_CORRECT,
+    STEP_ALONE,
     STEP_DC,
-    STEP_GO_ON,
+    STEP_EMPTY,
     STEP_LAST,
     STEP_PLACE,
+    STEP_RUN,
+    STEP_SHORT,
     STEP_SYMBOL,
     STEP_WORD,
 )
@@ -175,12 +177,15 @@ def test_scans_of_a_flat_progressive_image_have_a_symbol_a_block_then_runs_and_b
         (63, 8, 8),
     ]
     dc, low, high, refined, dc_refined, last = steps_of(work)
-    words = [STEP_WORD] * 7 + [STEP_LAST]
-    assert [step >= STEP_DC for step in dc] == 6 * [True, *(False for _ in words)] and dc[1:9] == words
-    assert low[0] >= STEP_SYMBOL and low[1:] == [STEP_LAST] * 6 and low[0] & 15 == 2  # a run of four blocks and two
+    words = [STEP_WORD] * 7 + [STEP_WORD + STEP_LAST]
+    assert all(step >= STEP_SYMBOL and step & STEP_DC for step in dc[::2])
+    assert dc[1::2] == [STEP_EMPTY + STEP_LAST] * 6
+    # a run of four blocks and two
+    assert low == [STEP_SYMBOL + STEP_SHORT + STEP_RUN + 2, *[STEP_WORD + STEP_LAST] * 6]
     for steps in (high, refined, last):
         assert steps[0] >= STEP_SYMBOL and steps[1:] == words * 6
-    assert dc_refined == [STEP_CORRECT, STEP_LAST] * 6
+    assert dc_refined == [STEP_WORD + STEP_LAST + 1] * 6
+    assert [scan.fill for scan in work.scans] == [7, 0, 0, 0, 0, 0]
     assert work.symbols == (8,) * 6  # a word each, and its last place in the last one
 
 
@@ -188,17 +193,12 @@ def test_a_wave_is_placed_where_it_is_and_corrected_later():
     """The 20th coefficient, in the third word: a run of 14 zeros from the sixth on goes through the two before."""
     work = read_jpeg_work(progressive(wave(5, 0)))
     _, low, high, refined, _, last = steps_of(work)
-    assert low[1:] == [STEP_LAST]
+    assert low[1:] == [STEP_WORD + STEP_LAST]
     kinds = [STEP_SYMBOL if step >= STEP_SYMBOL else step for step in high]
-    assert kinds == [STEP_SYMBOL, STEP_GO_ON, STEP_GO_ON, STEP_PLACE, STEP_SYMBOL, *[STEP_WORD] * 5, STEP_LAST]
+    rest = [STEP_WORD] * 5 + [STEP_WORD + STEP_LAST]
+    assert kinds == [STEP_SYMBOL, *[STEP_WORD] * 2, STEP_PLACE + STEP_ALONE, STEP_SYMBOL, *rest]
     for steps in (refined, last):
-        assert [step for step in steps if step < STEP_SYMBOL] == [
-            STEP_WORD,
-            STEP_WORD,
-            STEP_CORRECT,
-            *[STEP_WORD] * 5,
-            STEP_LAST,
-        ]
+        assert [step for step in steps if step < STEP_SYMBOL] == [STEP_WORD, STEP_WORD, STEP_WORD + 1, *rest[1:]]
     assert work.symbols == (8,)
 
 
