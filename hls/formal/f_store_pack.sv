@@ -1,6 +1,7 @@
 // The properties of store_pack: the words that come out have the bytes that went in, each in the
-// place where the address puts it, with strobes for these and no others, and none is left behind a
-// flush.
+// place where the address puts it, with strobes for these and no others, two clocks after a byte or
+// the flush, and none is left behind a flush. f_store assumes so of it, and proves what is assumed
+// here.
 //
 // Method      `mark_i` is free. The byte of lane `lane_i` that comes while it is high is followed:
 //             its place in the plane says in which word and lane it must leave. Places and words
@@ -22,7 +23,8 @@ module f_store_pack (
   logic [63:0]  data_i;
   logic [143:0] word_o;
   logic         valid_o;
-  logic         past_q = 1'b0;
+  logic         past_q = 1'b0, up_q = 1'b0;
+  logic [1:0]   comes_q;     // bytes or a flush, one and two clocks ago
 
   for (genvar i = 0; i < 8; i++) begin : gen_byte
     assign data_i[8*i+:8] = 8'(bits_i[i]);
@@ -53,7 +55,9 @@ module f_store_pack (
   end
 
   always_ff @(posedge clk_i) begin
-    past_q <= 1'b1;
+    past_q  <= 1'b1;
+    up_q    <= rst_ni;
+    comes_q <= {2{rst_ni}} & {comes_q[0], count_i != '0 || flush_i};
     if (!rst_ni) begin
       open_q    <= 1'b0;
       flushed_q <= 2'd3;
@@ -72,7 +76,7 @@ module f_store_pack (
         some_q    <= 1'b0;
         first_q   <= 1'b1;
         word_q    <= '0;
-      end else begin
+      end else if (open_q || flushed_q != 2'd3) begin
         if (flush_i) open_q <= 1'b0;
         if (!open_q && flushed_q != 2'd3) flushed_q <= flushed_q + 1'b1;
         place_q <= place_q + 6'(count_i);
@@ -80,7 +84,7 @@ module f_store_pack (
         if (valid_o) first_q <= 1'b0;
         if (valid_o) word_q <= word_q + 1'b1;
       end
-      if (!follows_q && mark_i && 4'(lane_i) < count_i) begin
+      if (!follows_q && mark_i && open_q && 4'(lane_i) < count_i) begin
         follows_q  <= 1'b1;
         followed_q <= place_q + 6'(lane_i);
         bit_q      <= bits_i[lane_i];
@@ -93,14 +97,16 @@ module f_store_pack (
   always_comb begin
     if (!past_q) m_first_clock_resets: assume (!rst_ni);
     m_at_most_eight: assume (count_i <= 4'd8);
-    m_begins_when_empty: assume (!begin_i || (!open_q && flushed_q == 2'd3));
-    m_bytes_between: assume (open_q || count_i == '0);
+    m_begins_when_empty: assume (!begin_i || (open_q ? !some_q : flushed_q == 2'd3));
+    // Bytes that a reset cut off may come in the first clock after it.
+    m_bytes_between: assume (open_q || count_i == '0 || !up_q);
     m_begins_alone: assume (!begin_i || (count_i == '0 && !flush_i));
     m_flushes_alone: assume (!flush_i || (open_q && count_i == '0));
     if (past_q) begin
       a_followed_is_there: assert (!leaves || (word_o[8'd128 + 8'(followed_q[3:0])] &&
                                                word_o[{1'b0, followed_q[3:0], 3'b0}] == bit_q));
       a_strobes_are_the_bytes: assert (!valid_o || word_o[143:128] == expected);
+      a_two_clocks_later: assert (!valid_o || comes_q[1]);
       a_strobes_somewhere: assert (!valid_o || word_o[143:128] != '0);
       a_words_have_bytes: assert (!valid_o || (some_q && behind != '0 && behind <= 6'd40));
       a_none_is_left: assert (!(!open_q && flushed_q == 2'd3) || (!valid_o && !follows_q &&
