@@ -190,6 +190,7 @@ PROOFS = (
         cut=cuts("s1_valid_q s1_q error image_done interval_done restart file_end end_beat fifo_ready"),
         any_state=True,
     ),
+    Proof("symbol_pairs_states", cut=cuts("code_q"), any_state=True),
     Proof("progressive_states", cut=cuts("decoded sent read_idle write_idle written_valid status_q"), any_state=True),
     Proof(
         "wav_states",
@@ -206,6 +207,7 @@ PROOFS = (
     Proof("frame_states", cut=cuts("mean_ready mean"), any_state=True),
     Proof("frame_mean_states", cut=cuts("sum_q mean_o blocks_q"), any_state=True),
     Proof("mel_normalize_states", cut=cuts("last_statistics last_value empty"), any_state=True),
+    Proof("tensor_rows_states", any_state=True),
 )
 
 FIFO, REGISTER, BLOCK, BEATS = "rtl/stream_fifo.sv", "rtl/stream_register.sv", "rtl/block_fifo.sv", "rtl/beat_queue.sv"
@@ -217,10 +219,12 @@ WRITE, WRITE_SHARE = "rtl/axi/axi_write.sv", "rtl/axi/axi_write_share.sv"
 RECORD, SHELL = "rtl/axi/record_write.sv", "rtl/axi/cu_shell.sv"
 HUFFMAN, FRAME_HEADER = "decode/parse/huffman_definition.sv", "decode/parse/frame_header.sv"
 MARKER, ENTROPY = "decode/parse/marker_machine.sv", "decode/entropy/entropy_decoder.sv"
+PAIRS = "decode/entropy/symbol_pairs.sv"
 PROGRESSIVE = "decode/progressive/progressive_decoder.sv"
 WAV, RESAMPLE, COUNT = "wav/wav.sv", "resample/resample.sv", "resample/resample_count.sv"
 AUDIO_STORE = "audio_mel_cu/sound_store.sv"
 MEL, FRAME, FRAME_MEAN = "mel/mel.sv", "mel/frame.sv", "mel/frame_mean.sv"
+TENSOR_ROWS = "audio_norm_cu/tensor_rows.sv"
 NORMALIZE, NORM_STATISTICS = "mel_normalize/mel_normalize.sv", "mel_normalize/norm_statistics.sv"
 RING, STORE, PACK = "image_cu/job_ring.sv", "image_cu/store.sv", "image_cu/store_pack.sv"
 MUTANTS = (
@@ -606,6 +610,13 @@ MUTANTS = (
         *("StCount: state_d = StLoad;", "StCount: ;"),
     ),
     Mutant(
+        *("symbol_pairs_states", "a code is longer than the table", "a_nearer_to_rest", PAIRS),
+        *(
+            "if (window_q == '1) state_d = StIdle;\n               else if (left_q == '0) state_d",
+            "if (left_q == '0) state_d",
+        ),
+    ),
+    Mutant(
         *("progressive_states", "codes that are none begin a pass", "a_nearer_to_rest", PROGRESSIVE),
         *("default:    state_d = StIdle;", "default:    state_d = StStart;"),
     ),
@@ -656,6 +667,10 @@ MUTANTS = (
     Mutant(
         *("mel_normalize_states", "a phase that is none stays", "a_slots_go_on", NORM_STATISTICS),
         *("phase_q <= step ? '0 : phase_q + 1'b1;", "phase_q <= step ? '0 : &phase_q ? phase_q : phase_q + 1'b1;"),
+    ),
+    Mutant(
+        *("tensor_rows_states", "rows have no end", "a_nearer_to_rest", TENSOR_ROWS),
+        *("mel_q <= last_row ? mels_i : mel_q - 1'b1;", "mel_q <= last_row ? mels_i : mel_q;"),
     ),
 )
 
