@@ -55,7 +55,9 @@ module axi_read_checker #(
                                             13'(4096 / WordBytes));
       a_length: assert (!arvalid_i || arlen_i < BurstWords);
       a_aligned: assert (!arvalid_i || araddr_i[WordBits-1:0] == '0);
-      c_ends_at_4_kib: cover (arvalid_i && arlen_i > 0 && araddr_i[11:WordBits] + arlen_i == '1);
+      c_ends_at_4_kib: cover (arvalid_i && arlen_i > 0 &&
+                              13'(araddr_i[11:WordBits]) + 13'(arlen_i) ==
+                              13'(4096 / WordBytes - 1));
       c_asks_again_after_reset: cover (reset_q && up_q && asks_o);
     end
     if (past_q && !up_q) a_silent_after_reset: assert (!arvalid_i);

@@ -100,7 +100,9 @@ module axi_write_checker #(
       a_last: assert (!(follows_q && ahead_q == '0 && wvalid_i) ||
                       wlast_i == (beat_q == length_q));
       a_beats: assert (!wvalid_i || beat_q < BurstWords);
-      c_ends_at_4_kib: cover (awvalid_i && awlen_i > 0 && awaddr_i[11:WordBits] + awlen_i == '1);
+      c_ends_at_4_kib: cover (awvalid_i && awlen_i > 0 &&
+                              13'(awaddr_i[11:WordBits]) + 13'(awlen_i) ==
+                              13'(4096 / WordBytes - 1));
       c_data_before_address: cover (aw_waits_q && ends && unwritten_q == 1);
       c_followed_ends: cover (follows_q && ahead_q == '0 && ends && length_q > 0);
       c_several_open: cover (answers && unanswered_q == 3);

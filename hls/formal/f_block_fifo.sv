@@ -1,8 +1,8 @@
 // The property of block_fifo: it is a queue of Depth + 4 words (stream_checker), which shows a word
 // four clocks after it came. `clear_i` may come at any time.
 //
-// Depth 4 stands for all: head and tail only count, and nothing but the number of words and the
-// equality of addresses is used.
+// The proof is made for Depth 4, where the cover fills the queue, and for each depth that the units
+// have.
 module f_block_fifo #(
   parameter int unsigned Width = 2,
   parameter int unsigned Depth = 4
@@ -23,11 +23,12 @@ module f_block_fifo #(
   logic             valid_o, ready_o;
   logic [Bits:0]    count_o;
   logic             past_q = 1'b0;
-  logic [2:0]       behind;  // words behind the memory
+  logic [3:0]       behind;  // words behind the memory
 
   block_fifo #(.Width(Width), .Depth(Depth)) u (.*);
-  assign behind = u.u_queue.count_o + 3'(u.output_valid_q) + 3'(u.read_valid_q);
-  stream_checker #(.Width(Width), .Depth(Depth + 4), .Room(Depth), .Latency(3)) u_check (
+  assign behind = 4'(u.u_queue.count_o) + 4'(u.output_valid_q) + 4'(u.read_valid_q);
+  stream_checker #(.Width(Width), .Depth(Depth + 4), .Room(Depth), .Latency(3),
+                   .Fills(Depth > 4 ? 8 : Depth + 4)) u_check (
     .clk_i, .rst_ni(rst_ni && !clear_i), .mark_i,
     .in_i (data_i), .in_valid_i (valid_i), .in_ready_i (ready_o),
     .out_i(data_o), .out_valid_i(valid_o), .out_ready_i(ready_i),
@@ -42,7 +43,7 @@ module f_block_fifo #(
   assign queue_place = u.u_queue.head_q + 2'(u_check.ahead_q);
   assign in_queue    = u_check.ahead_q < CountBits'(u.u_queue.count_o);
   assign in_output   = u.output_valid_q && u_check.ahead_q == CountBits'(u.u_queue.count_o);
-  assign in_read     = u.read_valid_q && u_check.ahead_q == CountBits'(behind - 3'd1);
+  assign in_read     = u.read_valid_q && u_check.ahead_q == CountBits'(behind - 4'd1);
   assign in_memory   = u_check.ahead_q >= CountBits'(behind);
 
   always_ff @(posedge clk_i) past_q <= 1'b1;
@@ -52,8 +53,8 @@ module f_block_fifo #(
       a_count_of_memory: assert (32'(count_o) <= Depth);
       h_pointers: assert (u.tail_q == u.head_q + Bits'(count_o));
       h_flags: assert (u.some_q == (count_o != '0) && ready_o == (32'(count_o) != Depth));
-      h_claims: assert (u.claims_q == behind && behind <= 3'd4 &&
-                        u.claimable_q == (behind != 3'd4));
+      h_claims: assert (4'(u.claims_q) == behind && behind <= 4'd4 &&
+                        u.claimable_q == (behind != 4'd4));
       h_queue: assert (u.u_queue.tail_q == u.u_queue.head_q + 2'(u.u_queue.count_o) &&
                        u.u_queue.valid_o == (u.u_queue.count_o != '0) &&
                        u.u_queue.ready_o == (u.u_queue.count_o != 3'd4));

@@ -1,17 +1,21 @@
 // The properties of store_pack: the words that come out have the bytes that went in, each in the
-// place where the address puts it, with strobes for these and no others, and none is left behind a
-// flush.
+// place where the address puts it, with strobes for these and no others, two clocks after a byte or
+// the flush, and none is left behind a flush. f_store assumes so of it, and proves what is assumed
+// here.
 //
 // Method      `mark_i` is free. The byte of lane `lane_i` that comes while it is high is followed:
 //             its place in the plane says in which word and lane it must leave. Places and words
-//             are counted modulo 64 bytes: no more are within.
+//             are counted modulo four words: no more are within.
 //
 // Of the bytes one bit is kept: each travels like the first.
-module f_store_pack (
+module f_store_pack #(
+  parameter int unsigned Bytes = 16,  // of a word
+  localparam int unsigned Lane = $clog2(Bytes)
+) (
   input logic       clk_i,
   input logic       rst_ni,
   input logic       begin_i,
-  input logic [3:0] offset_i,
+  input logic [Lane-1:0] offset_i,
   input logic [7:0] bits_i,   // of each byte
   input logic [3:0] count_i,
   input logic       flush_i,
@@ -20,9 +24,10 @@ module f_store_pack (
 );
 
   logic [63:0]  data_i;
-  logic [143:0] word_o;
+  logic [9*Bytes-1:0] word_o;
   logic         valid_o;
-  logic         past_q = 1'b0;
+  logic         past_q = 1'b0, up_q = 1'b0;
+  logic [1:0]   comes_q;     // bytes or a flush, one and two clocks ago
 
   for (genvar i = 0; i < 8; i++) begin : gen_byte
     assign data_i[8*i+:8] = 8'(bits_i[i]);
@@ -31,29 +36,33 @@ module f_store_pack (
 
   logic        open_q;      // from a begin to the flush
   logic [1:0]  flushed_q;   // clocks since the flush, up to 3
-  logic [5:0]  place_q;     // of the next byte
-  logic [3:0]  offset_q;
+  logic [Lane+1:0] place_q; // of the next byte
+  logic [Lane-1:0] offset_q;
   logic        some_q;      // bytes came
   logic        first_q;     // no word has left
   logic [1:0]  word_q;      // the next that leaves
   logic        follows_q, bit_q;
-  logic [5:0]  followed_q;  // its place
+  logic [Lane+1:0] followed_q;  // its place
   logic        leaves;
-  logic [15:0] expected;
-  logic [5:0]  behind;      // places between the next word's first byte and the next byte
+  logic [Bytes-1:0] expected;
+  logic [Lane+1:0] behind;  // places between the next word's first byte and the next byte
 
-  assign leaves = valid_o && follows_q && word_q == followed_q[5:4];
-  assign behind = place_q - {word_q, 4'd0};
+  logic [Bytes-1:0] strobes;
+  assign strobes = word_o[9*Bytes-1:8*Bytes];
+  assign leaves = valid_o && follows_q && word_q == followed_q[Lane+1:Lane];
+  assign behind = place_q - {word_q, Lane'(0)};
 
   always_comb begin
-    for (int unsigned l = 0; l < 16; l++) begin
-      expected[l] = (!first_q || 4'(l) >= offset_q) &&
-                    (word_q != place_q[5:4] || 4'(l) < place_q[3:0]);
+    for (int unsigned l = 0; l < Bytes; l++) begin
+      expected[l] = (!first_q || Lane'(l) >= offset_q) &&
+                    (word_q != place_q[Lane+1:Lane] || Lane'(l) < place_q[Lane-1:0]);
     end
   end
 
   always_ff @(posedge clk_i) begin
-    past_q <= 1'b1;
+    past_q  <= 1'b1;
+    up_q    <= rst_ni;
+    comes_q <= {2{rst_ni}} & {comes_q[0], count_i != '0 || flush_i};
     if (!rst_ni) begin
       open_q    <= 1'b0;
       flushed_q <= 2'd3;
@@ -67,22 +76,22 @@ module f_store_pack (
       if (begin_i) begin
         open_q    <= 1'b1;
         flushed_q <= '0;
-        place_q   <= 6'(offset_i);
+        place_q   <= (Lane + 2)'(offset_i);
         offset_q  <= offset_i;
         some_q    <= 1'b0;
         first_q   <= 1'b1;
         word_q    <= '0;
-      end else begin
+      end else if (open_q || flushed_q != 2'd3) begin
         if (flush_i) open_q <= 1'b0;
         if (!open_q && flushed_q != 2'd3) flushed_q <= flushed_q + 1'b1;
-        place_q <= place_q + 6'(count_i);
+        place_q <= place_q + (Lane + 2)'(count_i);
         if (count_i != '0) some_q <= 1'b1;
         if (valid_o) first_q <= 1'b0;
         if (valid_o) word_q <= word_q + 1'b1;
       end
-      if (!follows_q && mark_i && 4'(lane_i) < count_i) begin
+      if (!follows_q && mark_i && open_q && 4'(lane_i) < count_i) begin
         follows_q  <= 1'b1;
-        followed_q <= place_q + 6'(lane_i);
+        followed_q <= place_q + (Lane + 2)'(lane_i);
         bit_q      <= bits_i[lane_i];
       end else if (leaves) begin
         follows_q <= 1'b0;
@@ -93,21 +102,25 @@ module f_store_pack (
   always_comb begin
     if (!past_q) m_first_clock_resets: assume (!rst_ni);
     m_at_most_eight: assume (count_i <= 4'd8);
-    m_begins_when_empty: assume (!begin_i || (!open_q && flushed_q == 2'd3));
-    m_bytes_between: assume (open_q || count_i == '0);
+    m_begins_when_empty: assume (!begin_i || (open_q ? !some_q : flushed_q == 2'd3));
+    // Bytes that a reset cut off may come in the first clock after it.
+    m_bytes_between: assume (open_q || count_i == '0 || !up_q);
     m_begins_alone: assume (!begin_i || (count_i == '0 && !flush_i));
     m_flushes_alone: assume (!flush_i || (open_q && count_i == '0));
     if (past_q) begin
-      a_followed_is_there: assert (!leaves || (word_o[8'd128 + 8'(followed_q[3:0])] &&
-                                               word_o[{1'b0, followed_q[3:0], 3'b0}] == bit_q));
-      a_strobes_are_the_bytes: assert (!valid_o || word_o[143:128] == expected);
-      a_strobes_somewhere: assert (!valid_o || word_o[143:128] != '0);
-      a_words_have_bytes: assert (!valid_o || (some_q && behind != '0 && behind <= 6'd40));
+      a_followed_is_there: assert (!leaves ||
+          (word_o[9'(8 * Bytes) + 9'(followed_q[Lane-1:0])] &&
+           word_o[9'({followed_q[Lane-1:0], 3'b0})] == bit_q));
+      a_strobes_are_the_bytes: assert (!valid_o || strobes == expected);
+      a_two_clocks_later: assert (!valid_o || comes_q[1]);
+      a_strobes_somewhere: assert (!valid_o || strobes != '0);
+      a_words_have_bytes: assert (!valid_o || (some_q && behind != '0 &&
+                                               32'(behind) <= Bytes + 24));
       a_none_is_left: assert (!(!open_q && flushed_q == 2'd3) || (!valid_o && !follows_q &&
-          word_q == (some_q ? place_q[5:4] + 2'(place_q[3:0] != '0) : 2'd0)));
-      c_one_byte: cover (valid_o && word_o[143:128] == 16'h0020);
-      c_two_words: cover (leaves && word_q == 2'd1 && followed_q[3:0] == 4'd15);
-      c_flushes_two_halves: cover (valid_o && !open_q && word_o[143:128] == 16'h7FFF);
+          word_q == (some_q ? place_q[Lane+1:Lane] + 2'(place_q[Lane-1:0] != '0) : 2'd0)));
+      c_one_byte: cover (valid_o && strobes == Bytes'(32));
+      c_two_words: cover (leaves && word_q == 2'd1 && followed_q[Lane-1:0] == '1);
+      c_flushes_two_halves: cover (valid_o && !open_q && strobes == '1 >> 1);
     end
   end
 

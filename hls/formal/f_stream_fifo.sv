@@ -1,8 +1,7 @@
 // The property of stream_fifo: it is a queue (stream_checker), which shows a word in the clock
 // after it came.
 //
-// Depth 4 stands for all: head and tail only count, and nothing but the number of words and the
-// equality of addresses is used.
+// The proof is made for each depth that the units have. The cover fills a queue of up to 8 words.
 module f_stream_fifo #(
   parameter int unsigned Width = 2,
   parameter int unsigned Depth = 4
@@ -23,7 +22,7 @@ module f_stream_fifo #(
   logic             past_q = 1'b0;
 
   stream_fifo #(.Width(Width), .Depth(Depth)) u (.*);
-  stream_checker #(.Width(Width), .Depth(Depth)) u_check (
+  stream_checker #(.Width(Width), .Depth(Depth), .Fills(Depth > 8 ? 8 : Depth)) u_check (
     .clk_i, .rst_ni, .mark_i,
     .in_i (data_i), .in_valid_i (valid_i), .in_ready_i (ready_o),
     .out_i(data_o), .out_valid_i(valid_o), .out_ready_i(ready_i),

@@ -123,45 +123,81 @@ def cuts(names: str) -> tuple[str, ...]:
     return tuple(f"u.{name}" for name in names.split())
 
 
+# The words of axi_read and axi_write, which have a proof of their own.
+AXI_CUTS = cuts("gen_small.u_fifo.data_o")
 # All that the state machine of band_decoder reads.
 BAND_CUTS = (
     *("placing_q", "pass_end_q", "interval_end_q", "begin_block", "bit_missing", "seek", "block_end", "has_dc_q"),
     *("last_of_interval", "looked_up_q", "symbol_error", "restarted", "token_valid", "rest_end"),
 )
+# The words of store, and what f_store_pack and a multiplier have.
+STORE_CUTS = (
+    *(f"u.gen_plane?{plane}?.u_fifo.data_o" for plane in range(3)),
+    *cuts("push pushed given_q pixels_q"),
+)
+# The depths of the queues of all units, but for 4, which the proofs have without parameters.
+STREAM_DEPTHS = (2, 8, 16, 32, 64)
+BLOCK_DEPTHS = (128, 256, 512)
 PROOFS = (
     Proof("stream_fifo"),
+    *(Proof(f"stream_fifo_{n}", module="stream_fifo", parameters=(f"Depth={n}",), slow=True) for n in STREAM_DEPTHS),
     Proof("stream_register"),
     Proof("block_fifo"),
-    Proof("beat_queue"),
-    Proof("axi_read", cut=("u.gen_small.u_fifo.data_o",)),
-    Proof("axi_read_any_beats", module="axi_read", parameters=("Lawful=0",), cut=("u.gen_small.u_fifo.data_o",)),
+    *(Proof(f"block_fifo_{n}", module="block_fifo", parameters=(f"Depth={n}",), slow=True) for n in BLOCK_DEPTHS),
+    Proof("beat_queue", slow=True),
+    Proof("axi_read", cut=AXI_CUTS),
+    Proof("axi_read_any_beats", module="axi_read", parameters=("Lawful=0",), cut=AXI_CUTS, slow=True),
     Proof("axi_read_rest"),
     Proof("axi_read_rest_any_beats", module="axi_read_rest", parameters=("Lawful=0",)),
     Proof("axi_read_share"),
-    Proof("axi_write_share"),
-    Proof("axi_write_share_any_answers", module="axi_write_share", parameters=("Lawful=0",)),
+    Proof("axi_write_share", slow=True),
+    Proof("axi_write_share_any_answers", module="axi_write_share", parameters=("Lawful=0",), slow=True),
     Proof("axi_control"),
     Proof("band_decoder", cut=tuple(f"u.{name}" for name in BAND_CUTS), any_state=True),
-    Proof("axi_write", cut=("u.gen_small.u_fifo.data_o",)),
-    Proof("axi_write_live", cut=("u.gen_small.u_fifo.data_o",)),
+    Proof("axi_write", cut=AXI_CUTS),
+    Proof("axi_read_live", cut=AXI_CUTS),
+    Proof("axi_write_live", cut=AXI_CUTS),
     Proof("record_write"),
-    Proof("job_ring", clocks=50, cut=tuple(f"u.u_read.{name}_o" for name in ("idle", "error", "word", "word_valid"))),
+    Proof(
+        "job_ring",
+        cut=tuple(f"u.u_read.{name}_o" for name in ("idle", "error", "word", "word_valid")),
+        clocks=50,
+        slow=True,
+    ),
     Proof("store_pack", cpu_s=60, slow=True),
+    Proof(
+        "store",
+        cut=STORE_CUTS,
+        cpu_s=120,
+        slow=True,
+    ),
+    Proof("store_live", cut=tuple(f"u_store.{name}" for name in STORE_CUTS), cpu_s=240, slow=True),
     Proof("cu_shell", cut=("u.start", "u.next")),
+    Proof("marker_states", any_state=True),
+    Proof("reader_states", cut=cuts("rom_byte"), any_state=True),
     Proof(
         "entropy_states",
         cut=cuts("s1_valid_q s1_q error image_done interval_done restart file_end end_beat fifo_ready"),
         any_state=True,
     ),
+    Proof("symbol_pairs_states", cut=cuts("code_q"), any_state=True),
     Proof("progressive_states", cut=cuts("decoded sent read_idle write_idle written_valid status_q"), any_state=True),
     Proof(
         "wav_states",
         cut=cuts("four_valid four_q left_q size_q rest_q beyond_q last_taken some_q status_q"),
         any_state=True,
     ),
-    Proof("resample_states", cut=cuts("count_done ended sound_q load_idle"), any_state=True),
+    Proof("resample_states", cut=cuts("ended sound_q load_idle"), any_state=True),
     Proof("mel_states", cut=cuts("value_valid_o value_last frames_left_q frames_idle sound_q none_q"), any_state=True),
+    Proof(
+        "sound_store_states",
+        cut=cuts("take_value last_value moves last_band pipe_empty command_q writer_idle values_q fits_q"),
+        any_state=True,
+    ),
+    Proof("frame_states", cut=cuts("mean_ready mean"), any_state=True),
     Proof("frame_mean_states", cut=cuts("sum_q mean_o blocks_q"), any_state=True),
+    Proof("mel_normalize_states", cut=cuts("last_statistics last_value empty"), any_state=True),
+    Proof("tensor_rows_states", any_state=True),
 )
 
 FIFO, REGISTER, BLOCK, BEATS = "rtl/stream_fifo.sv", "rtl/stream_register.sv", "rtl/block_fifo.sv", "rtl/beat_queue.sv"
@@ -171,10 +207,16 @@ READ, READ_SHARE = "rtl/axi/axi_read.sv", "rtl/axi/axi_read_share.sv"
 READ_REST = "rtl/axi/axi_read_rest.sv"
 WRITE, WRITE_SHARE = "rtl/axi/axi_write.sv", "rtl/axi/axi_write_share.sv"
 RECORD, SHELL = "rtl/axi/record_write.sv", "rtl/axi/cu_shell.sv"
-ENTROPY = "decode/entropy/entropy_decoder.sv"
+HUFFMAN, FRAME_HEADER = "decode/parse/huffman_definition.sv", "decode/parse/frame_header.sv"
+MARKER, ENTROPY = "decode/parse/marker_machine.sv", "decode/entropy/entropy_decoder.sv"
+PAIRS = "decode/entropy/symbol_pairs.sv"
 PROGRESSIVE = "decode/progressive/progressive_decoder.sv"
-WAV, RESAMPLE, MEL, FRAME_MEAN = "wav/wav.sv", "resample/resample.sv", "mel/mel.sv", "mel/frame_mean.sv"
-RING, PACK = "image_cu/job_ring.sv", "image_cu/store_pack.sv"
+WAV, RESAMPLE, COUNT = "wav/wav.sv", "resample/resample.sv", "resample/resample_count.sv"
+AUDIO_STORE = "audio_mel_cu/sound_store.sv"
+MEL, FRAME, FRAME_MEAN = "mel/mel.sv", "mel/frame.sv", "mel/frame_mean.sv"
+TENSOR_ROWS = "audio_norm_cu/tensor_rows.sv"
+NORMALIZE, NORM_STATISTICS = "mel_normalize/mel_normalize.sv", "mel_normalize/norm_statistics.sv"
+RING, STORE, PACK = "image_cu/job_ring.sv", "image_cu/store.sv", "image_cu/store_pack.sv"
 MUTANTS = (
     Mutant(
         *("stream_fifo", "full one word too late", "a_full_takes_none", FIFO),
@@ -199,6 +241,20 @@ MUTANTS = (
     Mutant(
         *("stream_register", "the word shown does not wait", "a_stable", REGISTER),
         *("if (ready_i || !valid_o) data_o", "if (ready_i || ready_o) data_o"),
+    ),
+    *(
+        Mutant(
+            *(f"stream_fifo_{depth}", "a word waits while one enters", "a_shown_in_time", FIFO),
+            *("if (push) valid_o <= 1'b1;", "if (push) valid_o <= valid_o;"),
+        )
+        for depth in STREAM_DEPTHS
+    ),
+    *(
+        Mutant(
+            *(f"block_fifo_{depth}", "keeps the last word for ever", "a_shown_in_time", BLOCK),
+            *("if (write) some_q <= 1'b1;", "if (write) some_q <= some_q || count_o != '0;"),
+        )
+        for depth in BLOCK_DEPTHS
     ),
     Mutant(
         *("block_fifo", "reads over a word that waits", "a_order", BLOCK),
@@ -390,6 +446,14 @@ MUTANTS = (
         *("else if (read) raddr_full_q <= 1'b0;", "else if (read && !rvalid_o) raddr_full_q <= 1'b0;"),
     ),
     Mutant(
+        *("axi_read_live", "a word that left gives no room", "a_moves_in_time", READ),
+        *(" + CountBits'(popped_q);", ";"),
+    ),
+    Mutant(
+        *("axi_read_live", "what a reset lost is waited for", "a_moves_in_time", READ),
+        *("assign forget    = stale_q && quiet_q == '1", "assign forget    = 1'b0"),
+    ),
+    Mutant(
         *("axi_write_live", "a burst waits for a word of the next", "a_moves_in_time", WRITE),
         *("waiting_q >= (CountBits + 1)'(size_q)", "waiting_q > (CountBits + 1)'(size_q)"),
     ),
@@ -439,6 +503,47 @@ MUTANTS = (
         ("Late=2",),
     ),
     Mutant(
+        *("store", "beats are stopped too late", "a_queue_has_room", STORE),
+        *("localparam int unsigned Margin = 8", "localparam int unsigned Margin = 2"),
+        ("Depth=8",),
+    ),
+    Mutant(
+        *("store", "what does not fit is written", "a_nothing_of_a_bad_frame", STORE),
+        *("fits_q ? StTake : StDrain", "StTake"),
+    ),
+    Mutant(
+        *("store", "a byte more than the capacity fits", "a_planes_inside", STORE),
+        *("bytes_q <= 36'(capacity_i)", "bytes_q <= 36'({capacity_i[31:1], 1'b1})"),
+    ),
+    Mutant(
+        *("store", "idle before the answers", "a_idle_is_complete", STORE),
+        *("waiting_q == '0 && outstanding_q == '0 && !issue", "waiting_q == '0 && !issue"),
+    ),
+    Mutant(
+        *("store", "all planes begin in one place", "a_addresses_follow", STORE),
+        *("{1'b0, address_i[31:4]} + {1'b0, offset[p][31:4]}", "{1'b0, address_i[31:4]}"),
+    ),
+    Mutant(
+        *("store", "a word leaves another plane, too", "a_words_in_place", STORE),
+        *("advance && job_plane == 2'(p)", "advance && job_plane >= 2'(p)"),
+    ),
+    Mutant(
+        *("store", "a word does not wait", "a_payload_stable", STORE),
+        *("advance    = word_valid && (!wvalid_o || wready_i);", "advance    = word_valid;"),
+    ),
+    Mutant(
+        *("store", "the frame's bytes go on while planes begin", "a_packer_is_asked_in_order", STORE),
+        *("assign flush = state_q == StFlush && step_q == 3'd1", "assign flush = state_q == StFlush && step_q == 3'd0"),
+    ),
+    Mutant(
+        *("store_live", "the last words wait for a whole burst", "a_nearer_to_a_move", STORE),
+        *(" || (ending && waiting != '0);", ";"),
+    ),
+    Mutant(
+        *("store_live", "one plane alone has bursts", "a_nearer_to_a_move", STORE),
+        *("plane_q <= plane_q == 2'd2 ? '0 : plane_q + 1'b1;", "plane_q <= '0;"),
+    ),
+    Mutant(
         *("store_pack", "the flush leaves a half", "a_none_is_left", PACK),
         *("|| (flush_q && kept_strobe_q != '0)", ""),
     ),
@@ -467,12 +572,39 @@ MUTANTS = (
         *("CuRecord:  if (record_idle_o) phase_d", "CuRecord:  if (record_idle_o && !refused_i) phase_d"),
     ),
     Mutant(
+        *("marker_states", "no state leaves on the file's end", "a_nearer_to_rest", MARKER),
+        *("wants        = state_q.takes || take_rest_o", "wants        = take_rest_o"),
+    ),
+    Mutant(
+        *("marker_states", "bits that are no state stay", "a_nearer_to_rest", MARKER),
+        *("if (!rst_ni || no_state_q) begin", "if (!rst_ni) begin"),
+    ),
+    Mutant(
+        *("marker_states", "a failure is told for ever", "a_nearer_to_rest", MARKER),
+        *("fail && !fail_q && !start_i && !tells_q;", "fail || fail_q;"),
+    ),
+    Mutant(
+        *("reader_states", "the lengths of codes have no end", "a_nearer_to_rest", HUFFMAN),
+        *("if (symbols_q == '0 || code_length_q[4]) begin", "if (symbols_q == '0) begin"),
+    ),
+    Mutant(
+        *("reader_states", "the frame's header wants no byte behind its check", "a_answers", FRAME_HEADER),
+        *("turn_i && state_q != StCheck", "turn_i && state_q == StSizes"),
+    ),
+    Mutant(
         *("entropy_states", "no state for codes that are none", "a_nearer_to_rest", ENTROPY),
         *("default: state_d = StIdle;", "default: ;"),
     ),
     Mutant(
         *("entropy_states", "the count of MCUs has no end", "a_nearer_to_rest", ENTROPY),
         *("StCount: state_d = StLoad;", "StCount: ;"),
+    ),
+    Mutant(
+        *("symbol_pairs_states", "a code is longer than the table", "a_nearer_to_rest", PAIRS),
+        *(
+            "if (window_q == '1) state_d = StIdle;\n               else if (left_q == '0) state_d",
+            "if (left_q == '0) state_d",
+        ),
     ),
     Mutant(
         *("progressive_states", "codes that are none begin a pass", "a_nearer_to_rest", PROGRESSIVE),
@@ -495,12 +627,40 @@ MUTANTS = (
         *("Load:    state_q <= Idle;", "Load:    ;"),
     ),
     Mutant(
+        *("resample_states", "waits for a count that never began", "a_nearer_to_rest", COUNT),
+        *("done_o <= !start_i && busy_q[Bits:0] == '0;", "done_o <= busy_q[Bits+1];"),
+    ),
+    Mutant(
         *("mel_states", "no state for codes that are none", "a_nearer_to_rest", MEL),
         *("default:  state_q <= StLoad;", "default:  ;"),
     ),
     Mutant(
+        *("sound_store_states", "what does not fit is drained for ever", "a_nearer_to_rest", AUDIO_STORE),
+        *("StDrain: if (take_value && last_value) state_d = StWrite;", "StDrain: ;"),
+    ),
+    Mutant(
+        *("frame_states", "less space than a frame has", "a_nearer_to_rest", FRAME),
+        *("space_q <= level_q < 10'(Ring - 12)", "space_q <= level_q < 10'(Needed - 12)"),
+    ),
+    Mutant(
+        *("frame_states", "no zeros behind the sound", "a_nearer_to_rest", FRAME),
+        *("(front_q || (!more_q && !mirrored))", "front_q"),
+    ),
+    Mutant(
         *("frame_mean_states", "no state for codes that are none", "a_nearer_to_rest", FRAME_MEAN),
         *("default:    state_q <= StWait;", "default:    ;"),
+    ),
+    Mutant(
+        *("mel_normalize_states", "the end leads back", "a_nearer_to_rest", NORMALIZE),
+        *("if (empty) state_q <= StIdle;", "if (empty) state_q <= StValues;"),
+    ),
+    Mutant(
+        *("mel_normalize_states", "a phase that is none stays", "a_slots_go_on", NORM_STATISTICS),
+        *("phase_q <= step ? '0 : phase_q + 1'b1;", "phase_q <= step ? '0 : &phase_q ? phase_q : phase_q + 1'b1;"),
+    ),
+    Mutant(
+        *("tensor_rows_states", "rows have no end", "a_nearer_to_rest", TENSOR_ROWS),
+        *("mel_q <= last_row ? mels_i : mel_q - 1'b1;", "mel_q <= last_row ? mels_i : mel_q;"),
     ),
 )
 

@@ -7,16 +7,17 @@
 //             what a state waits for makes up two ranks, or one if it was missing a clock ago
 //             (`moved_o` is low).
 module state_checker #(
-  parameter int unsigned Moves = 1
+  parameter int unsigned Moves    = 1,
+  parameter int unsigned RankBits = 8
 ) (
-  input  logic             clk_i,
-  input  logic [7:0]       rank_i,
-  input  logic [Moves-1:0] moves_i,
-  output logic [Moves-1:0] moved_o   // a clock ago
+  input  logic                clk_i,
+  input  logic [RankBits-1:0] rank_i,
+  input  logic [Moves-1:0]    moves_i,
+  output logic [Moves-1:0]    moved_o   // a clock ago
 );
 
-  logic       past_q = 1'b0;
-  logic [7:0] rank_q;
+  logic                past_q = 1'b0;
+  logic [RankBits-1:0] rank_q;
 
   always_ff @(posedge clk_i) begin
     past_q  <= 1'b1;

@@ -10,7 +10,8 @@ module stream_checker #(
   parameter int unsigned Width   = 4,
   parameter int unsigned Depth   = 4,     // words that fit in
   parameter int unsigned Room    = Depth, // with fewer than these it takes a word
-  parameter int unsigned Latency = 0      // clocks in which it may hold words and show none
+  parameter int unsigned Latency = 0,     // clocks in which it may hold words and show none
+  parameter int unsigned Fills   = Depth  // words within that the cover reaches
 ) (
   input logic                     clk_i,
   input logic                     rst_ni,
@@ -73,7 +74,7 @@ module stream_checker #(
       a_shown_in_time: assert (32'(waits_q) + 32'(hides) <= Latency);
       a_ready_while_room: assert (in_ready_i || 32'(count_q) >= Room);
       a_stable: assert (!held_q || (out_valid_i && out_i == held_word_q));
-      c_fills: cover (count_q == Bits'(Depth));
+      c_fills: cover (count_q == Bits'(Fills));
       c_followed_leaves: cover (follows_q && ahead_q == '0 && pop && count_q > 1);
       c_reset_with_words: cover (reset_q && push);
     end

@@ -117,7 +117,8 @@ module symbol_pairs
       StIdle:  if (begun) state_d = StFetch;
       StFetch: state_d = StCode;
       StCode:  state_d = window_q == end_q[building_q] ? StRest : StStep;
-      StStep:  if (left_q == '0) state_d = window_q == '1 ? StIdle : StFetch;
+      StStep:  if (window_q == '1) state_d = StIdle;
+               else if (left_q == '0) state_d = StFetch;
       StRest:  if (window_q == '1) state_d = StIdle;
       default: state_d = StIdle;
     endcase
