@@ -1,4 +1,4 @@
-"""Report the line, branch and toggle coverage of the RTL by its tests, and list the parts that no test reaches.
+"""Report what the tests of the RTL cover: lines, branches, toggles and cover properties; list what no test reaches.
 
     .venv/bin/python scripts/coverage_rtl.py [--json FILE] [--report] [SUITE ...]
 
@@ -9,10 +9,12 @@ then also have the last counts of the other suites, if their sources have not ch
 line       executed statements. A line with several statements, such as an `if` with its `else`, needs all of them.
 branch     taken ways: both ways of each `if`, also if no `else` is written; `case` items; both ways of `?:`.
 toggle     bits of ports and variables that rose and fell after reset.
+cover      cover properties in the RTL, which name rare situations. tests/hls/test_covers.py reaches each one.
 
 The tables leave out assertions, arrays that Verilator does not count (memories), and the lines of functions that
 return, because Verilator counts them after the return. Each line and bit that no test reaches is listed with its reason
-from UNREACHED and UNTOGGLED. The exit status is 1 if a line or branch has no reason.
+from UNREACHED and UNTOGGLED. The exit status is 1 if a line, branch or cover property has no reason. A report of all
+suites also lists the reasons that match nothing.
 """
 
 import argparse
@@ -37,17 +39,22 @@ FOLDER = ROOT / "build" / "coverage"
 TESTS = ROOT / "tests" / "hls"
 SUITES = (
     "image_cu",
+    "memory_errors",
     "decode",
     "decode_scans",
     "progressive_rtl",
+    "pairs",
     "image_cu_progressive",
     "image_cu_protocol",
     "image_program",
+    "image_stream",
+    "image_stream_protocol",
     "sampling",
     "transform",
     "render",
     "audio_norm_cu",
     "audio_mel_cu",
+    "covers",
     "mel",
     "resize",
     "scaler",
@@ -155,7 +162,7 @@ UNTOGGLED: tuple[tuple[str, str, str], ...] = (
     ("", r".*(a[rw]addr|address_i).*\[[0-3]\]|[rw]addr_q\[[01]\]", ALIGNED),
     ("", r".*(frame_\w|_frame)\.width\[1[3-5]\]|(src_)?width_\w\[1[3-5]\]|in\[1[3-5]\]", SOURCE),
     ("resize", r".*\.size_in\[1[3-5]\]|shorter_q\[.*", SOURCE),
-    ("row_reader", r"(luma_stride|chroma_stride|chroma_word)\[.*", SOURCE),
+    ("row_reader", r"stride\[.*", SOURCE),
     ("row_reader", r"available_q\[10\]", "of at most 1024 MCU rows, one has begun"),
     (
         "image_cu/",
@@ -172,7 +179,7 @@ UNTOGGLED: tuple[tuple[str, str, str], ...] = (
     ("upsample", r"half.*", CONSTANT),
     ("image_cu/store", r"offset\[0\].*|offset\[2\]\[0\]", CONSTANT),
     ("huffman_table", r"gen_length.*\.limits.*\[([89]|1[0-3])\]|limit_q.*|groups_q\[5\]|write_q\.ac", CONSTANT),
-    ("entropy_decoder", r"\w*_entry_dc\.symbol.*|k_q\[6\]|luma_last\[2\]|mcus_down\[13\]|across_left_q.*", CONSTANT),
+    ("entropy_decoder", r"\w*_entry_dc\.symbol.*|k_q\[6\]|across_left_q.*", CONSTANT),
     ("huffman_definition", r"code_[dq]\[0\]", CONSTANT),
     ("image_cu/store_pack", r".*", CONSTANT),
     ("resize", r"ahead\[0\]|den_q\[53\]|next_rem\[0\]|.*start_carry|start_remainder_q\[17\]", CONSTANT),
@@ -243,6 +250,7 @@ class Coverage:
     points: dict[tuple[int, int, str], int] = field(default_factory=lambda: defaultdict(int))
     lines_of: dict[tuple[int, int, str], set[int]] = field(default_factory=lambda: defaultdict(set))
     bits: dict[tuple[int, str], dict[str, int]] = field(default_factory=lambda: defaultdict(Counter))
+    covers: Counter[str] = field(default_factory=Counter)  # by name
 
     def lines(self) -> dict[int, bool]:
         """Return for each line with statements whether all of them ran."""
@@ -321,6 +329,9 @@ def collect(data: Iterable[Path]) -> dict[Path, Coverage]:
                     n for n, text in enumerate(source.read_text().splitlines(), 1) if RETURN.search(text)
                 }
             coverage, line = files[source], int(keys["l"])
+            if keys.get("page", "").startswith("v_user"):
+                coverage.covers[keys["o"]] += count
+                continue
             if line in ignored[source]:
                 continue
             if keys["t"] == "toggle":
@@ -384,6 +395,7 @@ def report(files: dict[Path, Coverage]) -> dict:
             "lines": share(coverage.lines().values()),
             "branches": share(coverage.branches().values()),
             "toggles": share(coverage.toggles().values()),
+            "covers": dict(sorted(coverage.covers.items())),
             "not_reached": [
                 {
                     "line": line,
@@ -429,6 +441,12 @@ def print_tables(units: dict) -> None:
                 what = "" if miss["what"] == "line" else f" ({WAYS[miss['what']]})"
                 print(f"  {name}:{miss['line']}{what}: {miss['text']}\n      {miss['why'] or 'NO TEST'}")
 
+    print("\nCover properties, and how often they held:")
+    for files in units.values():
+        for name, one in files.items():
+            for cover, count in one["covers"].items():
+                print(f"  {name} {cover}: {count or 'NO TEST'}")
+
     print("\nBits that never rose or never fell:")
     reasons: dict[str, list[str]] = defaultdict(list)
     for files in units.values():
@@ -440,6 +458,22 @@ def print_tables(units: dict) -> None:
         print(f"  {why or 'NO TEST'} ({explained[why]} bits)")
         for line in names:
             print(textwrap.fill(line, 118, initial_indent=" " * 6, subsequent_indent=" " * 8))
+
+
+def unneeded(units: dict) -> Iterator[str]:
+    """Yield the reasons that match nothing."""
+    every = {name: one for files in units.values() for name, one in files.items()}
+    for path, text, way, _ in UNREACHED:
+        if not any(
+            path in name and text in miss["text"] and way in ("", miss["what"])
+            for name, one in every.items()
+            for miss in one["not_reached"]
+        ):
+            yield f"UNREACHED: {path} {text} {way}"
+    used = {(name, why) for name, one in every.items() for why in one["not_toggled"]}
+    for path, pattern, why in UNTOGGLED:
+        if not any(path in name and why == reason for name, reason in used):
+            yield f"UNTOGGLED: {path} {pattern}"
 
 
 def part(pair: list[int]) -> str:
@@ -466,9 +500,13 @@ def main() -> None:
     print_tables(units)
     if options.json:
         options.json.write_text(json.dumps(units, indent=1) + "\n")
-    misses = [miss for files in units.values() for one in files.values() for miss in one["not_reached"]]
-    if any(not miss["why"] for miss in misses):
+    if not options.suites:
+        print("\nReasons that match nothing:", *unneeded(units), sep="\n  ")
+    every = [one for files in units.values() for one in files.values()]
+    if any(not miss["why"] for one in every for miss in one["not_reached"]):
         raise SystemExit("no test reaches some lines or branches that have no reason in UNREACHED; see 'NO TEST' above")
+    if any(not count for one in every for count in one["covers"].values()):
+        raise SystemExit("no test reaches some cover properties; see 'NO TEST' above")
 
 
 if __name__ == "__main__":

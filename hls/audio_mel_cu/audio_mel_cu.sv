@@ -490,4 +490,42 @@ module audio_mel_cu
                       mels_q, outputs_q.count, outputs_q.status};
   assign pcm_waits = checked_pcm_valid && !checked_pcm_ready;
 
+`ifndef SYNTHESIS
+  a_units_are_done_at_a_start: assert property (@(posedge clk) disable iff (!rst_n)
+    unit_start |-> run_over);
+  a_arguments_stay: assert property (@(posedge clk) disable iff (!rst_n)
+    phase inside {CuStart, CuRun} |=> $stable(arguments_q) && $stable(bands_q));
+  a_nothing_moves_outside_a_run: assert property (@(posedge clk) disable iff (!rst_n)
+    phase != CuRun |-> arvalid == '0 && !awvalid && !wvalid);
+  a_program_in_front: assert property (@(posedge clk) disable iff (!rst_n)
+    phase == CuRun |-> program_left_q <= 9'(ProgramWords));
+  a_taps_only_where_loaded: assert property (@(posedge clk) disable iff (!rst_n)
+    phase == CuRun && table_valid && !is_program |-> loads_now_q);
+  a_streams_have_ended: assert property (@(posedge clk) disable iff (!rst_n)
+    phase == CuRun && run_over |-> !table_valid && !read_sound_valid && !read_pcm_valid &&
+                                   !checked_sound_valid && !checked_pcm_valid &&
+                                   !resampled_sound_valid && !resampled_valid && !mel_sound_valid &&
+                                   !log_mel_valid);
+  a_mel_rests_where_passed_by: assert property (@(posedge clk) disable iff (!rst_n)
+    phase == CuRun && !bands_q |-> !mel_sound_valid && !log_mel_valid);
+  a_output_fits: assert property (@(posedge clk) disable iff (!rst_n)
+    phase == CuRecord && outputs_q.status == 32'(StatusOk) |-> bytes_q <= arguments_q.mel_capacity);
+  a_refused_without_a_run: assert property (@(posedge clk) disable iff (!rst_n)
+    unit_start |-> !refused_q && !plan_refused_q);
+
+  c_taps_kept: cover property (@(posedge clk) disable iff (!rst_n)
+    unit_start && !loads_q && rate_q != Rate16000);
+  c_taps_loaded_half: cover property (@(posedge clk) disable iff (!rst_n)
+    phase == CuRun && run_over && loads_now_q && tables_error);
+  c_program_passes_by: cover property (@(posedge clk) disable iff (!rst_n)
+    table_valid && table_ready && is_program && !bands_q);
+  c_file_goes_on: cover property (@(posedge clk) disable iff (!rst_n) wav_stop && !wav_idle);
+  c_file_error: cover property (@(posedge clk) disable iff (!rst_n)
+    phase == CuRun && run_over && wav_error);
+  c_output_error: cover property (@(posedge clk) disable iff (!rst_n)
+    phase == CuRun && run_over && store_error);
+  c_record_error: cover property (@(posedge clk) disable iff (!rst_n)
+    phase == CuRecord && record_error);
+`endif
+
 endmodule

@@ -1263,4 +1263,61 @@ module image_cu
                            outputs_q.src_width, outputs_q.out_height, outputs_q.out_width,
                            outputs_q.status};
 
+`ifndef SYNTHESIS
+  logic units_idle;
+  assign units_idle = jpeg_idle && tables_idle && program_idle && workspace_idle && image_idle &&
+                      store_idle && patches_idle && keep_idle && words_idle;
+
+  a_units_are_idle_at_a_start: assert property (@(posedge clk) disable iff (!rst_n)
+    unit_start |-> units_idle && !decode_busy);
+  a_arguments_stay: assert property (@(posedge clk) disable iff (!rst_n)
+    phase inside {CuStart, CuRun, CuOutcome} |=> $stable(arguments_q));
+  a_a_pass_begins_on_written_words: assert property (@(posedge clk) disable iff (!rst_n)
+    next_pass |-> program_q && route.more && words_idle && store_idle &&
+                  awvalid[TensorWriter] == 1'b0);
+  a_run_leaves_no_word: assert property (@(posedge clk) disable iff (!rst_n)
+    phase == CuRun && run_over |-> units_idle && !decode_busy && !source_valid && !scaled_valid &&
+                                   !window_valid);
+  a_nothing_moves_outside_a_run: assert property (@(posedge clk) disable iff (!rst_n)
+    phase != CuRun |-> !arvalid[JpegReader] && !arvalid[TablesReader] && !arvalid[ProgramReader] &&
+                       workspace_arvalid == '0 && awvalid == '0 && wvalid == '0);
+  a_ring_only_in_its_runs: assert property (@(posedge clk) disable iff (!rst_n)
+    job_q || takes || arvalid[RingReader] |-> queue_q);
+  a_one_unit_writes: assert property (@(posedge clk) disable iff (!rst_n)
+    phase == CuRun |-> store_idle || words_idle);
+  a_output_fits: assert property (@(posedge clk) disable iff (!rst_n)
+    record_start && outputs_q.status == 32'(StatusOk) && (job_q || !queue_q) |->
+    bytes_q <= 64'(arguments_q.tensor_capacity));
+  a_record_has_a_status: assert property (@(posedge clk) disable iff (!rst_n)
+    record_start |-> outputs_q.status <= 32'(StatusBusError));
+
+  c_file_goes_on: cover property (@(posedge clk) disable iff (!rst_n) jpeg_stop && !jpeg_idle);
+  c_file_error: cover property (@(posedge clk) disable iff (!rst_n)
+    phase == CuRun && run_over && jpeg_error);
+  c_tables_error: cover property (@(posedge clk) disable iff (!rst_n)
+    phase == CuRun && run_over && planar_q && tables_error);
+  c_output_error: cover property (@(posedge clk) disable iff (!rst_n)
+    phase == CuRun && run_over && !by_words && store_error);
+  c_record_error: cover property (@(posedge clk) disable iff (!rst_n)
+    phase == CuRecord && record_error);
+  if (Programs) begin : gen_program_covers
+    c_second_pass: cover property (@(posedge clk) disable iff (!rst_n) next_pass);
+    c_program_refused: cover property (@(posedge clk) disable iff (!rst_n)
+      phase == CuRun && program_q && program_refused);
+    c_program_error: cover property (@(posedge clk) disable iff (!rst_n)
+      phase == CuRun && run_over && program_q && program_error);
+    c_pass_error: cover property (@(posedge clk) disable iff (!rst_n)
+      phase == CuRun && run_over && later_q && image_error);
+    c_words_error: cover property (@(posedge clk) disable iff (!rst_n)
+      phase == CuRun && run_over && by_words && words_error);
+  end
+  if (Queue) begin : gen_queue_covers
+    c_ring_error: cover property (@(posedge clk) disable iff (!rst_n) ends && ring_error);
+    c_job_record_error: cover property (@(posedge clk) disable iff (!rst_n) ends && failed_q);
+    c_job_refused: cover property (@(posedge clk) disable iff (!rst_n)
+      phase == CuCheck && checked && refused && job_q);
+    c_job_follows: cover property (@(posedge clk) disable iff (!rst_n) takes && jobs_q != '0);
+  end
+`endif
+
 endmodule

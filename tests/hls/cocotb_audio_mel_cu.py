@@ -215,6 +215,13 @@ async def a_bad_pointer_ends_in_bus_error_and_the_next_run_is_sound(dut):
             await job.sound()  # with taps that the run before may have left half loaded
 
 
+@cocotb.test(timeout_time=10, timeout_unit="ms")
+async def random_errors_end_in_bus_error_and_the_next_run_is_sound(dut):
+    bench = await bench_of(dut)
+    seeds = len(cocotb_bench.some(range(8)))
+    await cocotb_bench.random_errors_end_in_bus_error_and_the_next_run_is_sound(bench, Job(bench, samples=300), seeds)
+
+
 @cocotb.test(timeout_time=3, timeout_unit="ms")
 async def bad_arguments_and_too_little_room_touch_nothing_but_the_record(dut):
     bench = await bench_of(dut)

@@ -228,6 +228,13 @@ async def a_bad_pointer_ends_in_bus_error_and_the_next_run_is_sound(dut):
         await job.sound()
 
 
+@cocotb.test(timeout_time=10, timeout_unit="ms")
+async def random_errors_end_in_bus_error_and_the_next_run_is_sound(dut):
+    bench = await bench_of(dut)
+    seeds = len(cocotb_bench.some(range(16)))
+    await cocotb_bench.random_errors_end_in_bus_error_and_the_next_run_is_sound(bench, Job(bench), seeds)
+
+
 @cocotb.test(timeout_time=3, timeout_unit="ms")
 async def a_file_that_runs_out_of_memory_ends_in_bus_error(dut):
     bench = await bench_of(dut)

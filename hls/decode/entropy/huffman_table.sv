@@ -180,4 +180,39 @@ module huffman_table
   assign short_o       = window_i[15-:ShortBits] < short_limit_q;
   assign short_entry_o = short_entries[(window_i >> (16 - ShortBits)) & 16'(Banks - 1)];
 
+`ifndef SYNTHESIS
+  // Places of the short table that the symbols of this definition have taken, counted apart.
+  logic [ShortBits+1:0] taken_q;
+  logic [ShortBits:0]   taken_now;
+  assign taken_now = is_short && write_valid_q
+                   ? (places < (ShortBits + 1)'(Banks) ? places : (ShortBits + 1)'(Banks)) : '0;
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni || (write_valid_i && write_ready_o && write_i.first)) taken_q <= '0;
+    else taken_q <= taken_q + (ShortBits + 2)'(taken_now);
+  end
+
+  // Tables of both classes wait for each other, outside.
+  a_write_when_ready: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    write_valid_i |-> write_ready_o);
+  a_code_has_1_to_16_bits: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    write_valid_i |-> write_i.length inside {[5'd1:5'd16]});
+  // The code of all ones is nobody's.
+  a_short_codes_fit: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    taken_q + (ShortBits + 2)'(taken_now) < (ShortBits + 2)'(1 << ShortBits));
+  a_short_code_is_written: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    write_valid_q && is_short |-> bank_we != '0);
+  a_others_are_not: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    !(write_valid_q && is_short) |-> bank_we == '0);
+  a_waits_while_spreading: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    groups_q != '0 |-> !write_ready_o && spreading_o);
+
+  c_code_spreads: cover property (@(posedge clk_i) disable iff (!rst_ni) groups_q != '0);
+  c_code_of_1_bit: cover property (@(posedge clk_i) disable iff (!rst_ni)
+    write_valid_q && write_q.symbol && write_q.length == 5'd1);
+  c_code_of_16_bits: cover property (@(posedge clk_i) disable iff (!rst_ni)
+    write_valid_q && write_q.symbol && write_q.length == 5'd16);
+  c_table_replaced: cover property (@(posedge clk_i) disable iff (!rst_ni)
+    write_valid_q && write_q.first && write_q.number == number_q);
+`endif
+
 endmodule

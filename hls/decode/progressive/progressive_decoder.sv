@@ -379,4 +379,42 @@ module progressive_decoder
     end
   end
 
+`ifndef SYNTHESIS
+  a_state_is_one: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    state_q inside {StIdle, StSettle, StPass, StStart, StDecode, StDrain, StSend, StEnd});
+  a_coefficient_stays: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    coefficient_valid_o && !coefficient_ready_i |=>
+    coefficient_valid_o && $stable(coefficient_o));
+  a_scan_begins_on_written_words: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    start |-> read_idle && write_idle && !awvalid_o && !wvalid_o);
+  a_nothing_under_way_between_files: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    !busy_o |-> !awvalid_o && !wvalid_o && !arvalid_o);
+  a_last_pass_only_reads: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    sending_q && state_q inside {StSend, StEnd} |-> !awvalid_o && !wvalid_o && !token_ready_o);
+  a_coefficients_of_the_last_pass: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    coefficient_valid_o |-> sending_q || state_q == StEnd);
+  a_done_once: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    coefficient_valid_o |-> coefficient_o.done == (state_q == StEnd));
+  a_no_pass_behind_an_error: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    start |-> status_q == StatusOk);
+  a_band_in_its_block: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    start && !sending_q |-> scan_q.first <= scan_q.last && scan_q.members != '0);
+  a_write_in_a_scan: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    written_valid |-> state_q inside {StDecode, StDrain} && !sending_q);
+
+  c_scan_passed_over: cover property (@(posedge clk_i) disable iff (!rst_ni) skip);
+  c_memory_error: cover property (@(posedge clk_i) disable iff (!rst_ni)
+    state_q == StDrain && (read_error || write_error));
+  c_memory_error_in_the_last_pass: cover property (@(posedge clk_i) disable iff (!rst_ni)
+    state_q == StDrain && sending_q && read_error);
+  c_waits_for_writes: cover property (@(posedge clk_i) disable iff (!rst_ni)
+    state_q == StDrain && read_idle && !write_idle);
+  c_drops_reads: cover property (@(posedge clk_i) disable iff (!rst_ni)
+    state_q == StDrain && !read_idle);
+  c_blocks_ahead_full: cover property (@(posedge clk_i) disable iff (!rst_ni)
+    ahead_valid && !room);
+  c_waits_for_the_window: cover property (@(posedge clk_i) disable iff (!rst_ni)
+    state_q == StSettle && sending_q && !window_valid_i);
+`endif
+
 endmodule
