@@ -23,6 +23,15 @@ def headrace(*words: str, before: Sequence[str] = ()) -> Any:
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
 
 
+def cpu_s(pid: int) -> float:
+    """Return the CPU time that a process and its descendants have taken so far (s), to the nanosecond.
+
+    The time of a descendant that has ended is missing."""
+    tasks = list(Path(f"/proc/{pid}/task").iterdir())
+    own = sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+    return own + sum(cpu_s(int(child)) for task in tasks for child in (task / "children").read_text().split())
+
+
 @contextlib.contextmanager
 def serving(*words: str, before: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
     """Run `headrace serve` on free ports, and give what it prints when it is ready, with its process id as `pid`."""

@@ -3,15 +3,16 @@
     .venv/bin/python -m benchmarks.server [--rounds 3] [--seconds 5] [--only echo|batches|images] [--keep-awake]
         [--json [FILE]]
 
-- echo: 150,528 float32 there and back, 1 and 4 requests at a time, over HTTP and gRPC, in messages and, where a server
-  has the extension, through shared memory. Triton's is a Python model that returns its input.
+- echo: 150,528 float32 there and back, 1, 4 and 16 requests at a time, over HTTP and gRPC, in messages and, where a
+  server has the extension, through shared memory. Triton's is a Python model that returns its input.
 - batches: a network that takes 1.052 + 0.3051 b ms by the clock, Poisson arrivals at 1,000/s, 20,000 requests a round.
   Headrace's policies run in turn with Triton's dynamic batcher, without a delay and with a delay of 1 ms.
 - images: a JPEG in, labels out, 8 requests at a time. Triton's is an ensemble: a Python step that decodes, resizes,
   crops and normalises with OpenCV, and the network. One network costs next to nothing, the other is mobilenet_v3_small.
 
 The client is that of `headrace bench` (one process). The servers of a case run at the same time and are measured in
-turn. Figures are medians of the rounds. Triton is that of `scripts/setup_triton --benchmark`, which the benchmark runs.
+turn. Figures are medians of the rounds. A server's CPU time per request is that of all its processes: it hardly
+depends on other load of the machine. Triton is that of `scripts/setup_triton --benchmark`, which the benchmark runs.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from typing import Any
 import torch
 
 from benchmarks.harness import IMAGE_FILE, ROOT, Report, arguments, main, measure, median, table
-from benchmarks.processes import serving
+from benchmarks.processes import cpu_s, serving
 from benchmarks.runtime import timed_profile
 from benchmarks.triton_servers import triton
 from headrace.host.bench.client import RequestOptions, Target
@@ -55,11 +56,12 @@ WAIT_S = 10.0  # for answers after the last request
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server with its name in the tables and its ports on this machine."""
+    """A server with its name in the tables, its ports on this machine, and its process."""
 
     name: str
     http: int
     grpc: int
+    pid: int
 
     def target(self, transport: str) -> Target:
         return HttpTarget("127.0.0.1", self.http) if transport == "http" else GrpcTarget("127.0.0.1", self.grpc)
@@ -83,7 +85,7 @@ def headrace(folder: Path, name: str, model: str, source: str, policy: str, *opt
     profile.write_text(timed_profile(model).to_json())
     words = f"--model {model}={source} --policy {policy} --workers 1 --max-batch {MAX_BATCH} --max-queue 4096"
     with serving(*words.split(), "--profile", str(profile), *options) as ready:
-        yield Server(name, *(int(ready[transport].rpartition(":")[2]) for transport in TRANSPORTS))
+        yield Server(name, *(int(ready[transport].rpartition(":")[2]) for transport in TRANSPORTS), ready["pid"])
 
 
 # ---- Triton ----
@@ -102,8 +104,8 @@ def serving_by_triton(folder: Path, name: str, models: Sequence[tuple[str, str, 
             source = Path(__file__).parent / "triton_models" / f"{program}.py"
             shutil.copy(source, repository / model / "1" / "model.py")
         (repository / model / "labels.txt").write_text("".join(f"label {n}\n" for n in range(1000)))
-    with triton(repository, repository.with_suffix(".log")) as ports:
-        yield Server(name, *ports)
+    with triton(repository, repository.with_suffix(".log")) as running:
+        yield Server(name, *running)
 
 
 def tensor(name: str, kind: str, dims: Sequence[int], labels: bool = False) -> str:
@@ -169,11 +171,16 @@ class Case:
                 messages = [
                     target.message(model, each, RequestOptions(classes=5 if self.image else 0)) for each in tensors
                 ]
-            before = target.statistics(self.model)
+            before, began_s = target.statistics(self.model), cpu_s(self.server.pid)
             answers = send(target, plan, messages, processes=1, connections=CONNECTIONS)
-            after = target.statistics(self.model)
+            after, took_s = target.statistics(self.model), cpu_s(self.server.pid) - began_s
         found = result(answers, rate_rps=None, timeout_s=None, before=before, after=after, seed=number)
-        return {**found, "said": {status.name.lower(): texts for status, texts in answers.error_texts.items()}}
+        cpu_us = took_s * 1e6 / max(1, found["finished"])
+        return {
+            **found,
+            "server_cpu_us": cpu_us,
+            "said": {status.name.lower(): texts for status, texts in answers.error_texts.items()},
+        }
 
 
 def closed_loop(at_once: int, seconds: float) -> Callable[[int], Plan]:
@@ -189,7 +196,7 @@ def echo(folder: Path, seconds: float, stack: contextlib.ExitStack) -> list[Case
         Case(f"{at_once} at a time", server, transport, "echo", closed_loop(at_once, seconds), shared=shared)
         for transport in TRANSPORTS
         for shared in (False, True)
-        for at_once in (1, 4)
+        for at_once in (1, 4, 16)
         for server in servers
         if not shared or "system_shared_memory" in json.loads(server.get("/v2")[1])["extensions"]
     ]
@@ -258,9 +265,10 @@ def text_of(part: str, rows: Sequence[dict[str, Any]]) -> str:
         missed = sum(each["requests"] - each["finished"] for each in rounds)
         shown.append(
             f"{row['case']} | {row['server']} | {median(rounds, 'throughput_rps'):.0f} | {ms}"
-            f" | {median(rounds, 'batch_size_mean'):.2f} | {median(rounds, 'client_cpu_us'):.0f} | {missed}"
+            f" | {median(rounds, 'batch_size_mean'):.2f} | {median(rounds, 'server_cpu_us'):.0f}"
+            f" | {median(rounds, 'client_cpu_us'):.0f} | {missed}"
         )
-    head = "case | server | ok/s | mean ms | p50 | p95 | p99 | mean batch | client's us | not ok"
+    head = "case | server | ok/s | mean ms | p50 | p95 | p99 | mean batch | server's us | client's us | not ok"
     return f"{part}\n\n{table(head, shown)}"
 
 

@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.harness import ROOT
 from headrace.batching import HeadraceError
@@ -21,9 +22,17 @@ START_S = 180.0
 END_S = 20.0
 
 
+class Running(NamedTuple):
+    """A Triton that runs: the ports of HTTP and gRPC, and the process."""
+
+    http: int
+    grpc: int
+    pid: int
+
+
 @contextlib.contextmanager
-def triton(repository: Path, log: Path, *options: str) -> Iterator[tuple[int, int]]:
-    """Serve a model repository, and give the ports of HTTP and gRPC. Its Python models may import benchmarks.
+def triton(repository: Path, log: Path, *options: str) -> Iterator[Running]:
+    """Serve a model repository. Its Python models may import benchmarks.
 
     Raises HeadraceError if it does not start, also if one of its models does not."""
     (site,) = PYTHON.parents[1].glob("lib/python3.*/site-packages")
@@ -51,7 +60,7 @@ def triton(repository: Path, log: Path, *options: str) -> Iterator[tuple[int, in
             if process.poll() is not None or time.monotonic() > end:
                 raise HeadraceError(f"Triton did not start: {log.read_text()[-20000:]}")
             time.sleep(0.1)
-        yield ports[0], ports[1]
+        yield Running(ports[0], ports[1], process.pid)
     finally:
         process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):

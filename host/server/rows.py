@@ -69,9 +69,12 @@ class TensorRows(Rows):
         self.inputs = tuple(inputs)
         self.encoded = None if any(spec.name == encoded for spec in inputs) else encoded
         self._model = model
+        self._names = frozenset(spec.name for spec in self.inputs)
         self._joined = {spec.name for spec in self.inputs if spec.joined}
 
     def count(self, inputs: Mapping[str, Tensor]) -> int:
+        if not self._joined:
+            return super().count(inputs) or 1
         return super().count({name: array for name, array in inputs.items() if name not in self._joined}) or 1
 
     def of(self, request: InferRequest) -> list[Row]:
@@ -110,10 +113,10 @@ class TensorRows(Rows):
 
     def _check_names(self, inputs: Mapping[str, Tensor]) -> None:
         """Raise BadInput for an input that the model does not have. The error also names the input for files."""
-        names = [spec.name for spec in self.inputs]
-        if unknown := sorted(inputs.keys() - set(names)):
+        if unknown := sorted(inputs.keys() - self._names):
+            names = ", ".join(spec.name for spec in self.inputs)
             files = "" if self.encoded is None else f", or files as {self.encoded}"
-            raise BadInput(f"model {self._model!r} has no input {unknown[0]!r}; it takes {', '.join(names)}{files}")
+            raise BadInput(f"model {self._model!r} has no input {unknown[0]!r}; it takes {names}{files}")
 
     def _misfit(self, spec: TensorSpec, name: str, shape: tuple[int, ...], what: str, change: str) -> BadInput:
         """Return the error for a file whose tensor `name` does not fit the input. `change` is what to send instead."""

@@ -35,6 +35,7 @@ from headrace.host.adapters.render.request import MeasuredPrompts, Prompt
 from headrace.host.live.results import Overloaded
 from headrace.host.live.runtime import Runtime
 from headrace.host.live.settings import RuntimeSettings
+from headrace.host.live.tasks.interface import Read
 from headrace.host.workers.messages import ANSWER, DONE
 from headrace.host.workers.pool import WorkerPool
 
@@ -115,7 +116,7 @@ class PromptTasks:
 
     def restart(self, request: Request) -> None: ...
 
-    def result(self, request: Request) -> Any:
+    def result(self, request: Request, read: Read | None = None) -> Any:
         return None
 
     def release(self, request: Request) -> None:

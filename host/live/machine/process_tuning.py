@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from headrace.batching import UsageError
 
 LATENCY_FILE = "/dev/cpu_dma_latency"
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # glibc's malloc.h
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 KEPT_BYTES = 256 << 20
 LARGEST_KEPT_BYTES = 32 << 20  # the largest value that glibc takes
 LEAST_DESCRIPTORS = 128  # for workers, ports, files of libraries, and some connections
@@ -94,13 +94,11 @@ def keep_freed_memory() -> bool:
     """Make glibc's allocator keep up to KEPT_BYTES of freed memory for later requests.
 
     By default it gives large blocks back to the system at once. The system then maps and clears the pages again for the
-    next request, which can take most of the server's time for that request. By default it also keeps the memory of each
-    thread apart. Here all threads share what is freed, as one thread receives a message and another one drops it.
+    next request, which can take most of the server's time for that request.
 
     Returns False, and changes nothing, on a system with another allocator.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    chosen = {M_TRIM_THRESHOLD: KEPT_BYTES, M_MMAP_THRESHOLD: LARGEST_KEPT_BYTES, M_ARENA_MAX: 1}
-    return all(mallopt(option, value) for option, value in chosen.items())
+    return bool(mallopt(M_TRIM_THRESHOLD, KEPT_BYTES) and mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT_BYTES))

@@ -1,4 +1,4 @@
-"""What a request says about its tensors, apart from their elements.
+"""Descriptions of requests: all that a request says about its tensors, apart from their elements.
 
 Most clients send the same description with every request. To parse and check it takes far longer than to serve the
 rest of a request, so a server remembers the last descriptions by their bytes. A description that holds elements itself

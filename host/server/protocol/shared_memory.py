@@ -40,8 +40,7 @@ class Region:
     file: int  # descriptor of the open file
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """Describe the part of a region that one tensor uses: `byte_size` bytes from `offset` on, relative to the
     region."""
 

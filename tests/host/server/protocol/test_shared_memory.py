@@ -20,7 +20,7 @@ from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
 from headrace.batching import BadInput
 from headrace.host.dpu.reference.image import preprocess
-from headrace.host.server.protocol.shared_memory import FOLDER, MAX_REGIONS, Regions
+from headrace.host.server.protocol.shared_memory import FOLDER, MAX_REGIONS, Regions, SharedTensor
 
 TRANSPORTS = {"http": tritonclient.http, "grpc": tritonclient.grpc}
 
@@ -193,6 +193,37 @@ def test_tensors_beyond_their_region_are_refused(client, transport, memory):
         (plain, [out(transport, "other", 16)], "no shared memory region 'other'"),
     ):
         assert text in refused(client.infer, "scale", inputs, outputs=outputs), text
+
+
+def test_outputs_of_several_rows_that_do_not_fit_leave_the_region_as_it_was(client, transport, memory):
+    name, handle = memory(64)
+    client.register_system_shared_memory(name, name, 64)
+    rows = np.arange(8, dtype=np.float32).reshape(2, 4)
+    shm.set_shared_memory_region(handle, [rows, np.full(8, 7, np.float32)])
+    asked = "scale", [in_memory(transport, "x", name, [2, 4], 32)]
+    assert "an output of 32 bytes does not fit" in refused(
+        client.infer, *asked, outputs=[out(transport, name, 31, offset=32)]
+    )
+    assert shm.get_contents_as_numpy(handle, np.float32, [8], offset=32).tolist() == [7.0] * 8
+    client.infer(*asked, outputs=[out(transport, name, 32, offset=32)])
+    assert shm.get_contents_as_numpy(handle, np.float32, [2, 4], offset=32).tolist() == (2 * rows).tolist()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bool", "int64"])
+def test_a_tensor_in_a_region_is_read_whole_or_by_rows(memory, dtype):
+    name, handle = memory(100)
+    values = np.array([[0, 1, 1], [1, 0, 1]], dtype)
+    shm.set_shared_memory_region(handle, [values], offset=7)
+    regions = Regions(1 << 20)
+    regions.register("r", name, 3, 97)
+    tensor = SharedTensor(regions.window("r", 4, values.nbytes), values.dtype, values.shape)
+    assert (len(tensor), tensor.ndim) == (2, 2)
+    np.testing.assert_array_equal(np.asarray(tensor), values)
+    np.testing.assert_array_equal(np.asarray(tensor[1]), values[1])
+    assert np.asarray(tensor[1][0]).item() == values[1, 0]
+    regions.unregister("r")
+    with pytest.raises(BadInput, match="was unregistered"):
+        tensor.read_into(np.empty_like(values))
 
 
 def test_a_region_that_becomes_shorter_ends_no_server(client, transport, memory):
