@@ -156,8 +156,8 @@ module band_decoder
   logic [6:0]  bits_q;          // negative in StTake: the data ended within the code
   logic [6:0]  filled_bits;
   logic        stopped;         // no more data before what token_i is
-  logic        take_data;
-  logic        look;            // a short code is taken,
+  logic        may_take, take_data;
+  logic        look_now, look;  // a short code is looked up, and taken,
   short_code_t code;            // this
   logic        use_bits;        // so many correction bits are taken
   logic [3:0]  corrections;
@@ -185,9 +185,11 @@ module band_decoder
   );
 
   assign stopped   = token_valid && token.kind != TokenData;
-  assign take_data = !state_q[StIdle] && !state_q[StRestart] && !state_q[StRest] &&
+  // Not beside a look-up in the short codes: both would be a long path.
+  assign may_take  = !state_q[StIdle] && !state_q[StRestart] && !state_q[StRest] &&
                      token_valid && token.kind == TokenData &&
                      !bits_q[6] && (!bits_q[5] || bits_q[4:0] == '0);  // 32, WindowBits - 16
+  assign take_data = may_take && !look_now;
 
   logic [WindowBits-1:0] entering;
   always_comb begin
@@ -204,14 +206,14 @@ module band_decoder
       2'd2: entering = entering >> 8;
       2'd3: entering = entering >> 12;
     endcase
-    unique case (bits_q[5:4] | {2{!take_data}})
+    unique case (bits_q[5:4] | {2{!may_take}})
       2'd0: filled = window_q | entering;
       2'd1: filled = window_q | entering >> 16;
       2'd2: filled = window_q | entering >> 32;
       2'd3: filled = window_q;
     endcase
   end
-  assign filled_bits = bits_q + (!take_data ? 7'd0 : token.two ? 7'd16 : 7'd8);
+  assign filled_bits = bits_q + (!may_take ? 7'd0 : token.two ? 7'd16 : 7'd8);
   assign other       = state_q[StRead] ? length : {1'b0, extra_q | (corrections & {4{use_bits}})};
 
   always_ff @(posedge clk_i) begin
@@ -219,9 +221,9 @@ module band_decoder
       window_q <= '0;
       bits_q   <= '0;
     end else if (look) begin
-      window_q <= left(filled, code.total);
-      bits_q   <= filled_bits - 7'(code.total);
-    end else begin
+      window_q <= left(window_q, code.total);
+      bits_q   <= bits_q - 7'(code.total);
+    end else if (!look_now) begin
       window_q <= left_down(filled, other);
       bits_q   <= filled_bits + {2'b11, ~other} + 7'd1;
     end
@@ -231,7 +233,7 @@ module band_decoder
   logic       sequential_q;
   logic       ac_q;             // the table of the next symbol
   logic [1:0] table_q, ac_table_q;
-  logic       none, look_now;
+  logic       none;
   symbol_t    symbol;
 
   huffman_search u_search (

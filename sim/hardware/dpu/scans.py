@@ -153,6 +153,10 @@ class _Window:
             self.taken += 1
         self.bits -= used
 
+    def look(self, used: int) -> None:
+        """Pass a clock with a look-up in the short codes, in which no token comes."""
+        self.bits -= used
+
     def fill(self, clocks: int) -> None:
         for _ in range(min(clocks, FILLED)):
             self.clock()
@@ -266,12 +270,16 @@ def _interval(interval: Interval, window: _Window, words: _Words, clock: int) ->
                     window.clock()
                     clock += 1
             if step & STEP_SHORT and window.bits >= ENOUGH:
-                window.clock(bits + extra)
+                window.look(bits + extra)
                 words.symbol(step, clock)
                 clock += 1
             else:
+                looks = not step & STEP_DC and window.bits >= ENOUGH
+                if looks and window.bits < LONGEST and not window.ended():
+                    clock += 1
+                    looks = False
                 clock += window.holds(LONGEST) + LOOK_UP
-                window.fill(LOOK_UP)
+                window.fill(LOOK_UP - looks)
                 window.clock(bits)
                 window.clock(extra)
                 clock += 2
@@ -282,13 +290,14 @@ def _interval(interval: Interval, window: _Window, words: _Words, clock: int) ->
                 clock = words.there
             clock += window.corrects(corrections or not step & STEP_ALONE)
             # Without corrections the next symbol of the block may be taken in the same clock.
-            if step & STEP_ALONE and steps[at + 1] != STEP_EMPTY + STEP_LAST:
+            if step & STEP_ALONE and steps[at + 1] != STEP_EMPTY + STEP_LAST and window.bits >= ENOUGH:
                 following = steps[at + 1 if steps[at + 1] >= STEP_SYMBOL else at + 2]
-                if following & STEP_SHORT and window.bits >= ENOUGH:
-                    corrections = following // STEP_SYMBOL + (following & 15)
+                if following & STEP_SHORT:
+                    window.look(following // STEP_SYMBOL + (following & 15))
                     words.symbol(following, clock)
                     taken = True
-            window.clock(corrections)
+            else:
+                window.clock(corrections)
             clock += 1
         elif step == STEP_EMPTY and not taken:
             waiting = True
@@ -316,8 +325,12 @@ def _leave(window: _Window, words: _Words, clock: int, step: int, following: int
     free = words.leaving.room(max(clock, words.run_known) if last else clock)
     window.fill(free - clock)
     clock = free
-    taken = corrections == 0 and bool(following & STEP_SHORT) and following >= STEP_SYMBOL and window.bits >= ENOUGH
-    window.clock(following // STEP_SYMBOL + (following & 15) if taken else corrections)
+    looks = corrections == 0 and following >= STEP_SYMBOL and window.bits >= ENOUGH
+    taken = looks and bool(following & STEP_SHORT)
+    if taken:
+        window.look(following // STEP_SYMBOL + (following & 15))
+    elif not looks:
+        window.clock(corrections)
     words.go(clock, last)
     if taken:
         words.symbol(following, clock)
