@@ -67,7 +67,7 @@ class Condition:
 
 
 CONDITIONS: Final = (
-    Condition("none: the rows", "kaiser_best, the core measured here, 500x375, TF32, LibriSpeech, dpu:6, mean length"),
+    Condition("none: the rows", f"kaiser_best, this core, 500x375, TF32, LibriSpeech, {DPU}, mean length"),
     Condition("librosa's resampler", "soxr_hq, the default since 0.10", cpu=BASELINES[TODAY]),
     *(Condition("speed of a core", f"{slower:g} times slower", slower=slower) for slower in SLOWER),
     Condition("cost of a CPU", "what the paper's own numbers imply", cpu=BASELINES[IMPLIED]),

