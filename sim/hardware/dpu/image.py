@@ -469,6 +469,8 @@ def normalize_cycles(width: int, height: int) -> int:
 # latency. The arguments are checked, the burst is sized and issued, and its first word goes through the FIFO into
 # decode.
 TO_FIRST_BYTE: Final = 12
+# In stage 3 the tables' first burst comes before it, as their reader had the last turn of the run before
+# (axi_read_share.sv). Only in the first run after a reset does the file come first.
 # table_load.sv: it takes an entry a clock, in bursts of 16 words, of which two fit the FIFO
 TABLE_BURSTS, TABLE_BURST_ENTRIES, TABLE_BURSTS_AHEAD = 12, 64, 2
 TABLE_BURST_WORDS: Final = 16
@@ -538,9 +540,9 @@ def file_arrival(word: int) -> int:
     """Return the clock, from the first byte's, of a word of the file where the tables come through the same port.
 
     Memory sends the tables' first two bursts in turn with the file's, and two more after each 512 words of it, which
-    its queue holds."""
-    in_turn = min(word // FILE_BURST_WORDS, TABLE_BURSTS_AHEAD)
-    bursts = min(TABLE_BURSTS, in_turn + TABLE_BURSTS_AHEAD * (word // FILE_WORDS))
+    its queue holds. The first one is there before the first byte."""
+    in_turn = min(word // FILE_BURST_WORDS, TABLE_BURSTS_AHEAD - 1)
+    bursts = min(TABLE_BURSTS - 1, in_turn + TABLE_BURSTS_AHEAD * (word // FILE_WORDS))
     return word + TABLE_BURST_WORDS * bursts + TO_WORD
 
 
@@ -603,9 +605,10 @@ def image_cu_cycles(
         resize.append(_Resize(frame + FIFO, size, (width, height), rows, columns, source_columns, store.row, pixels))
         return lambda clock: resize[0].take(clock + FIFO) - FIFO
 
+    first_byte = TO_FIRST_BYTE + latency + (TABLE_BURST_WORDS if stage == 3 else 0)
     arrival = file_arrival if stage == 3 else lambda word: 0
     last = decode_rows(
-        work, TO_FIRST_BYTE + latency, source_rows, source_columns, known, begin, latency, arrival, pixels
+        work, first_byte, source_rows, source_columns, known, begin, latency, arrival, pixels
     )
     if resize:
         last = resize[0].sent

@@ -225,10 +225,10 @@ def test_zeros_may_follow_the_last_interval_of_a_scan_and_no_other():
         read_jpeg_work(whole[:restart] + b"\0" + whole[restart:])
 
 
-def test_data_is_handed_on_two_bytes_a_clock_within_a_word_but_one_next_to_ff():
+def test_data_is_handed_on_two_bytes_a_clock_but_one_next_to_ff():
     assert list(jpeg._tokens(bytes(64), 16, 32)) == [16] * 8
-    assert list(jpeg._tokens(bytes(64), 15, 32)) == [8] + [16] * 8
-    assert list(jpeg._tokens(bytes(14) + b"\1\2\3\xff\0\4\5\xff\xd9", 13, 21)) == [16, 8, 8, 8, 16]
+    assert list(jpeg._tokens(bytes(32) + b"\xff\xd9", 15, 32)) == [16] * 8 + [8]
+    assert list(jpeg._tokens(bytes(14) + b"\1\2\3\xff\0\4\5\xff\xd9", 13, 21)) == [16, 16, 8, 16]
 
 
 def test_a_progressive_file_that_is_cut_off_anywhere_is_refused():
