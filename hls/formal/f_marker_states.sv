@@ -56,7 +56,7 @@ module f_marker_states
                    frame_unfit_i || huffman_bad_i;
 
   // A failure that was found acts in this clock: the headers are told, or the file's end.
-  assign failed = u.failure_q == StatusOk && !u.file_end_q ? 8'd17 : 8'd4;
+  assign failed = u.status_d == StatusOk && !u.file_end_q ? 8'd17 : 8'd4;
   // One that has been told is not found again; a clock later it is.
   assign told   = 8'(u.tells_q);
 

@@ -33,7 +33,7 @@ module f_sound_store_states (
   state_checker #(.Moves(4)) u_check (
     .clk_i,
     .rank_i (rank),
-    .moves_i({sound_valid_i, u.take_value && u.last_value, u.moves && u.last_band,
+    .moves_i({sound_valid_i, u.take_value && u.last_value_q, u.moves && u.last_band,
               u.pipe_empty && !u.command_q && u.writer_idle}),
     .moved_o({sound_moved, values_moved, sums_moved, written_moved})
   );

@@ -191,7 +191,7 @@ PROOFS = (
     Proof("mel_states", cut=cuts("value_valid_o value_last frames_left_q frames_idle sound_q none_q"), any_state=True),
     Proof(
         "sound_store_states",
-        cut=cuts("take_value last_value moves last_band pipe_empty command_q writer_idle values_q fits_q"),
+        cut=cuts("take_value last_value_q moves last_band pipe_empty command_q writer_idle values_q fits_q"),
         any_state=True,
     ),
     Proof("frame_states", cut=cuts("mean_ready mean"), any_state=True),
@@ -636,7 +636,7 @@ MUTANTS = (
     ),
     Mutant(
         *("sound_store_states", "what does not fit is drained for ever", "a_nearer_to_rest", AUDIO_STORE),
-        *("StDrain: if (take_value && last_value) state_d = StWrite;", "StDrain: ;"),
+        *("StDrain: if (take_value && last_value_q) state_d = StWrite;", "StDrain: ;"),
     ),
     Mutant(
         *("frame_states", "less space than a frame has", "a_nearer_to_rest", FRAME),
