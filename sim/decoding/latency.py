@@ -7,7 +7,7 @@ A step takes the new tokens of some prompts (prefill) and one token of each requ
   all tokens that is new counts.
 - Attention of decoding requests by their number and their mean context.
 - The last product (LM head) by the requests.
-- The host's time, where it is not hidden: a setting, 0 for steps in a captured graph.
+- The host's time, where it is not hidden: two settings, 0 for steps in a captured graph.
 
 Nothing is fitted: the time is that of the tables (operators.py), and of bytes for norms and activations. Overlap of
 operators, sampling, and the quantization of activations that is not in the tables are not counted.
@@ -15,7 +15,7 @@ operators, sampling, and the quantization of activations that is not in the tabl
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -44,6 +44,7 @@ class StepLatency:
         experts: The precision of experts; None for that of the products.
         ep: The groups into which the GPUs share the experts (expert parallel); it divides `tp`. 1 shares each expert.
         host_s: The host's time in each step that the GPUs wait for.
+        host_request_s: The same for each request of a step.
         version: As in `Operators`.
 
     Raises UsageError for a choice that is not there, and NoMeasurement if the tables do not cover it."""
@@ -60,9 +61,10 @@ class StepLatency:
         experts: Precision | None = None,
         ep: int = 1,
         host_s: float = 0.0,
+        host_request_s: float = 0.0,
         version: str | None = None,
     ) -> None:
-        _check(architecture, tp, products, experts, ep, host_s)
+        _check(architecture, tp, products, experts, ep, {"host_s": host_s, "host_request_s": host_request_s})
         operators = Operators(gpu, backend, version)
         self.architecture = architecture
         self.operators = operators
@@ -72,6 +74,7 @@ class StepLatency:
         self.experts: Precision = experts or products
         self.ep = ep
         self.host_s = host_s
+        self.host_request_s = host_request_s
         heads, kv_heads = architecture.heads // tp, -(-architecture.kv_heads // tp)
         attention = heads, kv_heads, architecture.head_dim, keys
         full, windowed = architecture.layers - architecture.windowed_layers, architecture.windowed_layers
@@ -148,12 +151,15 @@ class StepLatency:
         tokens = decode_requests
         for new, _ in prefill:
             tokens += new
-        found = self.host_s + self._tokens.at(tokens) + self._head.at(decode_requests + len(prefill))
+        found = self._tokens.at(tokens) + self._of_requests(decode_requests + len(prefill))
         found += self._prefill_s(prefill)
         if decode_requests:
             _, lengths, row = self._row(decode_requests)
             found += _between(lengths, row, decode_context_tokens / decode_requests)
         return found
+
+    def _of_requests(self, requests: int) -> float:
+        return self.host_s + self.host_request_s * requests + self._head.at(requests)
 
     def _decode_s(self, requests: int, context: int) -> float:
         base, lengths, row = self._row(requests)
@@ -167,7 +173,7 @@ class StepLatency:
         """Return what a step of so many decoding requests takes without attention, and attention by context."""
         found = self._decoding.get(requests)
         if found is None:
-            base = self.host_s + self._tokens.at(requests) + self._head.at(requests)
+            base = self._tokens.at(requests) + self._of_requests(requests)
             lengths = sorted({length for _, surface in self._generation for length in surface.lengths})
             row = np.zeros(len(lengths))
             for layers, surface in self._generation:
@@ -241,7 +247,7 @@ def _new_share(new: int, before: int, window: int) -> float:
 
 
 def _check(
-    architecture: DecoderArchitecture, tp: int, products: str, experts: str | None, ep: int, host_s: float
+    architecture: DecoderArchitecture, tp: int, products: str, experts: str | None, ep: int, host: Mapping[str, float]
 ) -> None:
     if tp not in GPUS:
         raise UsageError(f"tp: {tp} GPUs cannot share a model; choose from {', '.join(map(str, GPUS))}")
@@ -256,5 +262,6 @@ def _check(
     for name, precision in (("products", products), ("experts", experts)):
         if precision is not None and precision not in PRECISIONS:
             raise NoMeasurement(f"{name}: there is no precision {precision!r}; choose from {', '.join(PRECISIONS)}")
-    if not 0 <= host_s < math.inf:
-        raise UsageError(f"host_s: {host_s} is not a time in seconds; give 0 or more")
+    for name, seconds in host.items():
+        if not 0 <= seconds < math.inf:
+            raise UsageError(f"{name}: {seconds} is not a time in seconds; give 0 or more")

@@ -12,14 +12,15 @@ corners of the tables. They count as one jump, with Simpson's rule.
 import heapq
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from headrace.batching.errors import UsageError
-from headrace.sim.decoding.latency import StepLatency
 from headrace.sim.hardware.gpu.tables import SGLANG, TENSORRT_LLM, VLLM
 
+# The prompts' chunks, the decoding requests, and the sum of their contexts, to seconds.
+Seconds = Callable[[Sequence[tuple[int, int]], int, int], float]
 MIXED: Final = (TENSORRT_LLM, VLLM)  # prompts and decoding requests in one step
 CHUNKED: Final = (SGLANG, VLLM)  # prompts in chunks
 
@@ -34,6 +35,9 @@ class Load:
         shortest: The smallest, as a share of the largest. Numbers are uniform between both.
         rounds: The requests of each user.
         seed: The seed of the numbers.
+        cached: Whether all but the last token of each prompt is in the KV cache when it arrives.
+        spread: Whether the users begin at different times. The first output of each is cut anywhere, and does not
+            count.
     """
 
     users: int
@@ -42,12 +46,16 @@ class Load:
     shortest: float = 1.0
     rounds: int = 10
     seed: int = 0
+    cached: bool = False
+    spread: bool = False
 
     def lengths(self) -> Iterator[tuple[int, int]]:
         """Return the tokens of prompt and output of each request. An output has 2 tokens or more."""
         draw = random.Random(self.seed)
-        for _ in range(self.users * self.rounds):
-            prompt, output = (draw.randint(int(self.shortest * most), most) for most in (self.prompt, self.output))
+        for number in range(self.users * self.rounds):
+            prompt, output = (draw.randint(int(self.shortest * size), size) for size in (self.prompt, self.output))
+            if self.spread and number < self.users:
+                output = draw.randint(1, output)
             yield prompt, max(2, output)
 
 
@@ -63,7 +71,7 @@ class ClosedLoop:
     """A closed loop on a server.
 
     Args:
-        steps: The latency of the server's steps.
+        seconds: Returns the seconds of a step, as `StepLatency.seconds` does.
         backend: The server, whose rule forms the steps.
         load: The requests.
         budget: The tokens that a step takes at most. A prompt of more tokens is a step's only one where the server
@@ -72,17 +80,17 @@ class ClosedLoop:
 
     Raises UsageError if a request does not fit the KV cache."""
 
-    def __init__(self, steps: StepLatency, backend: str, load: Load, budget: int, kv_tokens: int) -> None:
+    def __init__(self, seconds: Seconds, backend: str, load: Load, budget: int, kv_tokens: int) -> None:
         if load.prompt + load.output > kv_tokens:
             raise UsageError(
                 f"a request has {load.prompt + load.output} tokens, and the KV cache holds {kv_tokens}; "
                 "choose more GPUs, or a smaller precision"
             )
-        self._seconds = steps.seconds
+        self._seconds = seconds
         self._mixed, self._chunked = backend in MIXED, backend in CHUNKED
         self._budget = budget
         self._free = kv_tokens
-        self._users = load.users
+        self._load = load
         self._source = load.lengths()
         self._now = 0.0
         self._step = 0  # the steps in which requests decoded
@@ -91,12 +99,14 @@ class ClosedLoop:
         # By the step of the last token: when that is, a number, when the first token came, prompt and output.
         self._decoding: list[tuple[int, int, float, int, int]] = []
         self._context = 0
+        self._began = 0  # the requests that have their first token
+        self._skipped = load.users if load.spread else 0  # that many do not count
         self._ttft: list[float] = []
         self._tpot: list[float] = []
 
     def run(self) -> Times:
         """Run all requests and return their mean times."""
-        for _ in range(self._users):
+        for _ in range(self._load.users):
             self._arrive()
         while self._waiting or self._begun or self._decoding:
             chunks = self._fill()
@@ -116,6 +126,8 @@ class ClosedLoop:
         left = self._budget - (len(self._decoding) if self._mixed else 0)
         chunks: list[tuple[int, int]] = []
         for request in self._begun:  # what an earlier step cut
+            if left <= 0:
+                return chunks
             chunks.append((int(min(left, request[1] - request[3])), int(request[3])))
             left -= chunks[-1][0]
         while self._waiting and left > 0:
@@ -124,9 +136,10 @@ class ClosedLoop:
                 break
             self._waiting.popleft()
             self._free -= prompt + output
-            self._begun.append([arrival, prompt, output, 0])
-            new = min(left, prompt) if self._chunked else prompt
-            chunks.append((new, 0))
+            before = prompt - 1 if self._load.cached else 0
+            self._begun.append([arrival, prompt, output, before])
+            new = min(left, prompt - before) if self._chunked else prompt - before
+            chunks.append((new, before))
             left -= new
         return chunks
 
@@ -143,8 +156,10 @@ class ClosedLoop:
                 continue
             self._begun.popleft()
             arrival, prompt, output = request[0], int(request[1]), int(request[2])
-            self._ttft.append(self._now - arrival)
-            heapq.heappush(self._decoding, (self._step + output - 1, len(self._ttft), self._now, prompt, output))
+            self._began += 1
+            if self._began > self._skipped:
+                self._ttft.append(self._now - arrival)
+            heapq.heappush(self._decoding, (self._step + output - 1, self._began, self._now, prompt, output))
             self._context += prompt + 1
         self._end()
 
@@ -165,8 +180,9 @@ class ClosedLoop:
 
     def _end(self) -> None:
         while self._decoding and self._decoding[0][0] <= self._step:
-            _, _, first, prompt, output = heapq.heappop(self._decoding)
-            self._tpot.append((self._now - first) / (output - 1))
+            _, number, first, prompt, output = heapq.heappop(self._decoding)
+            if number > self._skipped:
+                self._tpot.append((self._now - first) / (output - 1))
             self._context -= prompt + output
             self._free += prompt + output
             self._arrive()

@@ -96,6 +96,9 @@ def test_the_host_adds_its_time_to_every_step():
     own, host = (StepLatency(LLAMA, "h100", "trtllm", host_s=s) for s in (0.0, 1e-3))
     for step in (([], 8, 800), ([(100, 0)], 0, 0), ([(100, 0)], 8, 800)):
         assert host.seconds(*step) == pytest.approx(own.seconds(*step) + 1e-3)
+    for_each = StepLatency(LLAMA, "h100", "trtllm", host_request_s=1e-5)
+    assert for_each.seconds([], 8, 800) == pytest.approx(own.seconds([], 8, 800) + 8e-5)
+    assert for_each.seconds([(100, 0)], 8, 800) == pytest.approx(own.seconds([(100, 0)], 8, 800) + 9e-5)
 
 
 def test_layers_with_a_window_do_not_grow_with_the_context():
@@ -139,6 +142,7 @@ def test_as_many_results_are_kept_as_a_bound_says(llama):
         ({"experts": "fp7"}, "experts: there is no precision 'fp7'"),
         ({"keys": "int8"}, "no KV cache in 'int8'"),
         ({"host_s": -1.0}, "host_s: -1.0 is not a time"),
+        ({"host_request_s": float("nan")}, "host_request_s: nan is not a time"),
         ({"version": "0.0"}, "no kernels of trtllm 0.0 on h100"),
     ],
 )
