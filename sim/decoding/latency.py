@@ -217,7 +217,7 @@ class _Line:
     def __init__(self, curve: Curve) -> None:
         self._sizes: list[float] = curve.sizes.tolist()
         self._seconds: list[float] = curve.seconds.tolist()
-        self._last = self._sizes[-1]
+        self._last: float = self._sizes[-1]
 
     def at(self, size: float) -> float:
         if size >= self._last:

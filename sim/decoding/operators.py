@@ -201,8 +201,9 @@ class Operators:
             "num_experts": experts.count,
             "distribution": ROUTING,
         }
-        for name in EXPERT_FORMATS.get(precision, ()) if path is not None else ():
-            assert path is not None
+        for name in EXPERT_FORMATS.get(precision, ()):
+            if path is None:
+                break
             found = columns(path, ("num_tokens", "moe_tp_size", "moe_ep_size"), moe_dtype=name, **sizes)
             groups = found["moe_ep_size"][found["moe_tp_size"] * found["moe_ep_size"] == tp * ep]
             if len(groups):

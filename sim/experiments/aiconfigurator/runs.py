@@ -3,7 +3,7 @@
 The figures are "classes" (all rows that can be predicted, by server, model, GPU and precision) and "causes" (why some
 classes are missed: the same rows with one change of the model). Nothing is fitted."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,7 @@ from headrace.sim.experiments.aiconfigurator.closed_loop import ClosedLoop, Load
 from headrace.sim.experiments.aiconfigurator.rows import ALL, NO_DYNAMO, Count, Errors, Predicted
 from headrace.sim.experiments.aiconfigurator.samples import DYNAMO, Sample, Samples, Setting, read_samples, setting_of
 from headrace.sim.experiments.experiment import Experiment, Report
-from headrace.sim.hardware.gpu.tables import SGLANG, TENSORRT_LLM, VLLM
+from headrace.sim.hardware.gpu.tables import BACKENDS, SGLANG, TENSORRT_LLM
 
 CLASSES, BY_CAUSE = "classes", "causes"
 ROUNDS: Final = 10  # requests of each user, as in InferenceMAX
@@ -55,15 +55,19 @@ def samples() -> Samples:
 
 
 def jobs_for(figure: str, scale: Scale) -> Sequence[Job]:
-    causes = ("",) if figure == CLASSES else ("", *CAUSES)
-    jobs = [Job("", "", "", "", "", "", scale)] if figure == CLASSES else []
-    for name in causes:
-        chosen = (CAUSES[name],) if name else (_NO_CAUSE,) if figure == CLASSES else tuple(CAUSES.values())
-        rows = [row for row in samples().rows if any(cause.tried_on(row) for cause in chosen)]
-        jobs += dict.fromkeys(
-            Job(row.source, row.backend, row.model, row.gpu, row.precision, name, scale) for row in rows
-        )
+    rows = samples().rows
+    if figure == CLASSES:
+        return [Job("", "", "", "", "", "", scale), *_classes(rows, "", scale)]
+    jobs = _classes([row for row in rows if any(cause.tried_on(row) for cause in CAUSES.values())], "", scale)
+    for name, cause in CAUSES.items():
+        jobs += _classes([row for row in rows if cause.tried_on(row)], name, scale)
     return jobs
+
+
+def _classes(rows: Sequence[Sample], cause: str, scale: Scale) -> list[Job]:
+    """Return a job for each class of the rows."""
+    jobs = (Job(row.source, row.backend, row.model, row.gpu, row.precision, cause, scale) for row in rows)
+    return list(dict.fromkeys(jobs))
 
 
 def run_job(job: Job) -> list[Predicted | Count]:
@@ -142,24 +146,26 @@ def errors(rows: Sequence[Predicted], cause: str = "", **names: str) -> Errors:
     """Return the errors of rows as those of one class. `names` says what the class is called; other parts are ALL."""
     ratios = np.array([row.tpot_ratio for row in rows if not row.failure])
     firsts = np.array([row.ttft_ratio for row in rows if not row.failure])
-    own = [names.get(name, ALL) for name in ("source", "backend", "model", "gpu", "precision")]
-    if not len(ratios):
-        return Errors(*own, 0, len(rows), 0, 0, 0, 0, 0, 0, 0, 0, cause)
-    off = np.abs(ratios - 1)
-    p10, ratio, p90 = (float(each) for each in np.quantile(ratios, (0.1, 0.5, 0.9)))
+    off, off_first = np.abs(ratios - 1), np.abs(firsts - 1)
+    some = len(ratios) > 0
+    p10, ratio, p90 = np.quantile(ratios, (0.1, 0.5, 0.9)).tolist() if some else (0.0, 0.0, 0.0)
     return Errors(
-        *own,
-        len(ratios),
-        len(rows) - len(ratios),
-        float(off.mean()),
-        float(np.median(off)),
-        float((off <= NEAR).mean()),
-        ratio,
-        p10,
-        p90,
-        float(np.abs(firsts - 1).mean()),
-        float(np.median(firsts)),
-        cause,
+        source=names.get("source", ALL),
+        backend=names.get("backend", ALL),
+        model=names.get("model", ALL),
+        gpu=names.get("gpu", ALL),
+        precision=names.get("precision", ALL),
+        rows=len(ratios),
+        failed=len(rows) - len(ratios),
+        tpot=float(off.mean()) if some else 0.0,
+        tpot_median=float(np.median(off)) if some else 0.0,
+        within=float((off <= NEAR).mean()) if some else 0.0,
+        ratio=ratio,
+        p10=p10,
+        p90=p90,
+        ttft=float(off_first.mean()) if some else 0.0,
+        ttft_ratio=float(np.median(firsts)) if some else 0.0,
+        cause=cause,
     )
 
 
@@ -176,13 +182,10 @@ def by_class(rows: Sequence[Predicted]) -> list[Errors]:
 
 def by_server(rows: Sequence[Predicted]) -> list[Errors]:
     """Return the errors by server, and of the two servers of the goal together: of all rows, and without Dynamo's."""
-    servers: Mapping[str, Callable[[Predicted], bool]] = {
-        "TensorRT-LLM and SGLang": lambda row: row.backend in (TENSORRT_LLM, SGLANG),
-        **{name: lambda row, name=name: row.backend == name for name in (TENSORRT_LLM, SGLANG, VLLM)},  # type: ignore[misc]
-    }
+    servers = {"TensorRT-LLM and SGLang": (TENSORRT_LLM, SGLANG), **{name: (name,) for name in BACKENDS}}
     found = []
     for name, chosen in servers.items():
-        of_server = [row for row in rows if chosen(row)]
+        of_server = [row for row in rows if row.backend in chosen]
         alone = [row for row in of_server if row.source != DYNAMO]
         found.append(errors(of_server, backend=name))
         if len(alone) < len(of_server):
