@@ -16,7 +16,6 @@ operators, sampling, and the quantization of activations that is not in the tabl
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from typing import Final
 
 import numpy as np
@@ -87,8 +86,10 @@ class StepLatency:
         self.parts = self._by_tokens(heads, kv_heads)
         self._tokens = _Line(total((1.0, curve) for curve in self.parts.values()))
         self._head = _Line(operators.products("bf16", -(-architecture.vocab // tp), architecture.hidden))
+        # By the number of requests: what a step takes without attention, lengths, and attention by length.
         self._decoding: dict[int, tuple[float, list[float], list[float]]] = {}
-        self._chunks: dict[tuple[int, int, int], float] = {}
+        # By the number of prompts: lengths, the attention of one of them by length, and the window.
+        self._prompts: dict[int, list[tuple[list[float], list[float], int]]] = {}
 
     def _by_tokens(self, heads: int, kv_heads: int) -> dict[str, Curve]:
         """Return the latency of all layers by the tokens of a step, in parts."""
@@ -187,25 +188,20 @@ class StepLatency:
 
     def _prefill_s(self, prefill: Sequence[tuple[int, int]]) -> float:
         """Return the attention of prompts. Each counts as one of as many equal ones, divided by their number."""
-        count = len(prefill)
+        rows = self._prompts.get(len(prefill))
+        if rows is None:
+            rows = [
+                (list(surface.lengths), [layers * each / len(prefill) for each in surface.row(len(prefill))], window)
+                for layers, surface, window in self._context
+            ]
+            if len(self._prompts) >= _MAX_KEPT:
+                self._prompts.clear()
+            self._prompts[len(prefill)] = rows
         found = 0.0
-        for (new, before), same in groupby(prefill):
-            key = count, new, before
-            each = self._chunks.get(key)
-            if each is None:
-                each = self._chunk_s(count, new, before)
-                if len(self._chunks) >= _MAX_KEPT:
-                    self._chunks.clear()
-                self._chunks[key] = each
-            found += each * len(list(same))
-        return found
-
-    def _chunk_s(self, count: int, new: int, before: int) -> float:
-        found = 0.0
-        length = new + before
-        for layers, surface, window in self._context:
-            seconds = _between(list(surface.lengths), surface.row(count), length) / count
-            found += layers * seconds * _new_share(new, before, window)
+        for new, before in prefill:
+            for lengths, row, window in rows:
+                seconds = _between(lengths, row, new + before)
+                found += seconds * _new_share(new, before, window) if before else seconds
         return found
 
 
@@ -243,7 +239,7 @@ def _new_share(new: int, before: int, window: int) -> float:
             return window * window / 2 + (tokens - window) * window
         return tokens * tokens / 2
 
-    return 1 - pairs(before) / pairs(new + before) if before else 1.0
+    return 1 - pairs(before) / pairs(new + before)
 
 
 def _check(

@@ -51,12 +51,18 @@ def test_decoding_requests_in_a_step_with_a_prompt_cost_less_than_in_a_step_of_t
 def test_chunks_of_a_prompt_have_the_attention_of_the_whole(llama):
     """The pairs of queries and keys of all chunks are those of the prompt, and so is their time."""
     cuts = [(1024, 0), (2048, 1024), (1024, 3072)]
-    whole = llama._chunk_s(1, 4096, 0)
-    shares = [llama._chunk_s(1, 4096 - before, before) for _, before in cuts]
+    whole = llama._prefill_s([(4096, 0)])
+    shares = [llama._prefill_s([(4096 - before, before)]) for _, before in cuts]
     assert shares[0] == whole
     assert shares[1] == pytest.approx(whole * (1 - (1 / 4) ** 2))
     assert shares[2] == pytest.approx(whole * (1 - (3 / 4) ** 2))
-    assert whole < sum(llama._chunk_s(1, *cut) for cut in cuts) < 1.3 * whole  # short ones use the GPU less well
+    assert whole < sum(llama._prefill_s([cut]) for cut in cuts) < 1.3 * whole  # short ones use the GPU less well
+
+
+def test_prompts_of_several_lengths_count_as_parts_of_equal_ones(llama):
+    mixed = llama._prefill_s([(512, 0), (4096, 1024)])
+    equal = llama._prefill_s([(512, 0)] * 2), llama._prefill_s([(4096, 1024)] * 2)
+    assert mixed == pytest.approx(sum(equal) / 2)
 
 
 def test_an_empty_step_takes_no_time(llama):
@@ -126,9 +132,9 @@ def test_the_cache_holds_what_the_weights_leave(llama):
 
 
 def test_as_many_results_are_kept_as_a_bound_says(llama):
-    for length in range(1, 6000):
-        llama.seconds([(length, 0)], 0, 0)
-    assert len(llama._chunks) <= 4096
+    for count in range(1, 4200):
+        llama.seconds([], count, count)
+    assert len(llama._decoding) <= 4096
 
 
 @pytest.mark.parametrize(
