@@ -20,7 +20,7 @@ Scale = TypeVar("Scale")
 Job = TypeVar("Job")
 Row = TypeVar("Row")
 
-NAMES: Final = ("batchmaker", "goodput", "gpu", "lazybatching", "parvagpu", "preba", "slices", "smdp")
+NAMES: Final = ("aiconfigurator", "batchmaker", "goodput", "gpu", "lazybatching", "parvagpu", "preba", "slices", "smdp")
 
 
 @dataclass(frozen=True, slots=True)

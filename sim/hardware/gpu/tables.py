@@ -1,7 +1,8 @@
 """Measured latencies of kernels on whole GPUs: NVIDIA's tables, as the package aiconfigurator-core carries them.
 
 The tables are files of that package (Apache-2.0), which the extra `measured` installs. This module reads the files and
-runs no code of the package. It takes vLLM's kernels in bf16:
+runs no code of the package. There are tables for each GPU, each server's kernels (BACKENDS) and each number format. The
+networks of a measured GPU (measured.py) take vLLM's kernels in bf16, and decoders (decoding/operators.py) any:
 
 - Products of m rows with a trained k x n matrix, by m, n and k.
 - Attention as one kernel: `encoder` sees all keys, `context` the keys before a query alone, and `generation` has one
@@ -13,6 +14,7 @@ grows in proportion.
 """
 
 import math
+import re
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,12 +33,24 @@ PACKAGE: Final = "aiconfigurator-core"
 VERSION: Final = "0.12.0"
 # The folders of the tables by the GPU's name in mig.py. Those of A100 were measured with 80 GB.
 FOLDERS: Final[Mapping[str, str]] = {"a100-80gb": "a100_sxm", "h100": "h100_sxm", "h200": "h200_sxm"}
+# GPUs of whose kernels decoders are made. Not all of them have tables of encoders.
+DECODER_FOLDERS: Final[Mapping[str, str]] = {
+    **FOLDERS,
+    "b200": "b200_sxm",
+    "b300": "b300_sxm",
+    "gb200": "gb200",
+    "gb300": "gb300",
+}
+TENSORRT_LLM, SGLANG, VLLM = "trtllm", "sglang", "vllm"
+# The servers, and the release whose tables the package calls current. An older one stands in where that has no table.
+BACKENDS: Final[Mapping[str, str]] = {TENSORRT_LLM: "1.3.0rc20", SGLANG: "0.5.14", VLLM: "0.24.0"}
 ENCODER, CONTEXT, GENERATION = "encoder", "context", "generation"
 KINDS_OF_ATTENTION: Final = (ENCODER, CONTEXT, GENERATION)
 BY_LOGARITHMS: Final = (ENCODER, CONTEXT)  # where lines of logarithms are closer to a size that is left out
 Flags = NDArray[np.bool_]
 LARGEST_HEAD: Final = 128  # Hopper's rows of longer heads are of other kernels
-_BF16: Final = "bfloat16"
+BF16: Final = "bfloat16"
+_SMALLEST: Final = 32  # a few products with fewer columns than this are measured, and are not on the grid
 _ATTENTION_COLUMNS: Final = ("batch_size", "num_heads", "head_dim")
 
 
@@ -72,10 +86,8 @@ class AttentionRows:
     seconds: Floats
 
 
-def _file(gpu: str, kind: str, name: str) -> Path | None:
-    """Return the file of a table, None if the package has none of this kind for the GPU. Raises UsageError."""
-    if gpu not in FOLDERS:
-        raise UsageError(f"there are no tables of {gpu!r}; choose from {', '.join(FOLDERS)}")
+def package_file(name: str) -> Path:
+    """Return the path of a file or folder in the package. Raises UsageError if the package is not there."""
     try:
         package = metadata.distribution(PACKAGE)
     except metadata.PackageNotFoundError:
@@ -87,15 +99,38 @@ def _file(gpu: str, kind: str, name: str) -> Path | None:
             f"measured latencies need {PACKAGE} {VERSION}, and {package.version} is installed; install it with: "
             "pip install 'headrace[measured]'"
         )
-    folder = Path(str(package.locate_file(f"aiconfigurator_core/systems/data/{FOLDERS[gpu]}/{kind}/vllm")))
-    files = sorted(folder.glob(f"*/{name}_perf.parquet"))
-    return files[-1] if files else None
+    return Path(str(package.locate_file(f"aiconfigurator_core/systems/{name}")))
 
 
-def _columns(path: Path, names: tuple[str, ...], **equal: Any) -> dict[str, Floats]:
+def table_file(gpu: str, kind: str, name: str, backend: str = VLLM, version: str | None = None) -> Path | None:
+    """Return the file of a table, None if the package has none of this kind for the GPU. Raises UsageError.
+
+    Args:
+        gpu: One of DECODER_FOLDERS.
+        kind: The folder of the table.
+        name: The file's name, without its end.
+        backend: One of BACKENDS.
+        version: The release whose kernels were measured; None for the newest that is not newer than in BACKENDS.
+    """
+    if gpu not in DECODER_FOLDERS:
+        raise UsageError(f"there are no tables of {gpu!r}; choose from {', '.join(DECODER_FOLDERS)}")
+    folder = package_file(f"data/{DECODER_FOLDERS[gpu]}/{kind}/{backend}")
+    files = {file.parent.name: file for file in folder.glob(f"*/{name}_perf.parquet")}
+    if version is not None:
+        return files.get(version)
+    known = sorted((each for each in files if _order(each) <= _order(BACKENDS[backend])), key=_order)
+    return files[known[-1]] if known else None
+
+
+def _order(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version, by which versions are in order."""
+    return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+def columns(path: Path, names: tuple[str, ...], **equal: Any) -> dict[str, Floats]:
     """Return columns of a file as arrays, of the rows in which the columns of `equal` have these values.
 
-    A column that the file does not have is not compared. Raises UsageError."""
+    "seconds" holds the latencies. A column that the file does not have is not compared. Raises UsageError."""
     try:
         from pyarrow import parquet
     except ImportError as error:
@@ -110,28 +145,54 @@ def _columns(path: Path, names: tuple[str, ...], **equal: Any) -> dict[str, Floa
 
 
 @cache
-def product_rows(gpu: str) -> ProductRows:
-    """Return the measured products of a GPU, one of FOLDERS. Raises UsageError."""
-    path = _file(gpu, "gemm", "gemm")
-    assert path is not None  # the version of the package is fixed
-    found = _columns(path, ("m", "n", "k"), gemm_dtype=_BF16)
-    return ProductRows(found["m"], found["n"], found["k"], found["seconds"])
+def product_rows(gpu: str, backend: str = VLLM, dtype: str = BF16, version: str | None = None) -> ProductRows:
+    """Return the measured products of a GPU, one of DECODER_FOLDERS. Raises UsageError if there are none."""
+    path = table_file(gpu, "gemm", "gemm", backend, version)
+    found = {} if path is None else columns(path, ("m", "n", "k"), gemm_dtype=dtype)
+    if not found or not len(found["m"]):
+        raise UsageError(
+            f"there are no products of {backend}{f' {version}' if version else ''} in {dtype} on {gpu}; "
+            "choose another number format, server or GPU"
+        )
+    chosen = found["n"] >= _SMALLEST
+    return ProductRows(*(found[name][chosen] for name in ("m", "n", "k", "seconds")))
 
 
 @cache
-def attention_rows(gpu: str, kind: str) -> AttentionRows | None:
-    """Return the measured attention of a kind of KINDS_OF_ATTENTION; None if the GPU has none. Raises UsageError."""
-    path = _file(gpu, "encoder_attention" if kind == ENCODER else "attention", f"{kind}_attention")
+def attention_rows(
+    gpu: str,
+    kind: str,
+    backend: str = VLLM,
+    queries: str = BF16,
+    keys: str = BF16,
+    window: int = 0,
+    version: str | None = None,
+) -> AttentionRows | None:
+    """Return the measured attention of a kind of KINDS_OF_ATTENTION; None if the GPU has none. Raises UsageError.
+
+    Args:
+        gpu: One of DECODER_FOLDERS.
+        kind: One of KINDS_OF_ATTENTION.
+        backend: The server whose kernels were measured.
+        queries: The number format of queries.
+        keys: The number format of the cache of keys and values.
+        window: How many keys a query sees; 0 for all.
+        version: As in `table_file`.
+    """
+    folder = "encoder_attention" if kind == ENCODER else "attention"
+    path = table_file(gpu, folder, f"{kind}_attention", backend, version)
     if path is None:
         return None
     names = (*_ATTENTION_COLUMNS, "num_key_value_heads", "isl", "step")
-    found = _columns(path, names, attn_dtype=_BF16, kv_cache_dtype=_BF16, window_size=0)
+    found = columns(path, names, attn_dtype=queries, kv_cache_dtype=keys, window_size=window)
     chosen = found["head_dim"] <= LARGEST_HEAD
     found = {name: values[chosen] for name, values in found.items()}
+    if not len(found["isl"]):
+        return None
     batch, heads, head = (found[name] for name in _ATTENTION_COLUMNS)
-    keys = found["isl"] + (found["step"] if kind == GENERATION else 0.0)
+    seen = found["isl"] + (found["step"] if kind == GENERATION else 0.0)
     return AttentionRows(
-        batch, heads, found.get("num_key_value_heads", heads), head, found["isl"], keys, found["seconds"]
+        batch, heads, found.get("num_key_value_heads", heads), head, found["isl"], seen, found["seconds"]
     )
 
 
@@ -146,6 +207,8 @@ class ProductTable:
         self.m, self.n, self.k = axes = tuple(np.unique(values) for values in (rows.m, rows.n, rows.k))
         grid = np.full([len(axis) for axis in axes], np.nan)
         grid[tuple(np.searchsorted(*each) for each in zip(axes, (rows.m, rows.n, rows.k), strict=True))] = rows.seconds
+        for m, n in np.argwhere(np.isnan(grid).all(axis=2)):  # too many rows to measure take in proportion
+            grid[m, n] = grid[m - 1, n] * (self.m[m] / self.m[m - 1])
         for m, n, k in np.argwhere(np.isnan(grid)):  # the few that were too large to measure continue a line over k
             slope = (grid[m, n, k - 1] - grid[m, n, k - 2]) / (self.k[k - 1] - self.k[k - 2])
             grid[m, n, k] = grid[m, n, k - 1] + slope * (self.k[k] - self.k[k - 1])
@@ -210,9 +273,9 @@ def between(low: float, before: Floats, high: float, after: Floats, at: float, *
 
 
 @cache
-def product_table(gpu: str) -> ProductTable:
-    """Return the table of products of a GPU, one of FOLDERS. Raises UsageError."""
-    return ProductTable(product_rows(gpu))
+def product_table(gpu: str, backend: str = VLLM, dtype: str = BF16, version: str | None = None) -> ProductTable:
+    """Return the table of products of a GPU, as `product_rows`. Raises UsageError."""
+    return ProductTable(product_rows(gpu, backend, dtype, version))
 
 
 @cache

@@ -139,7 +139,7 @@ def test_an_unknown_figure_is_refused(name, figure, known, tmp_path):
 
 
 def test_an_unknown_name_or_scale_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="no experiment 'vidur'; choose from batchmaker, goodput"):
+    with pytest.raises(UsageError, match="no experiment 'vidur'; choose from aiconfigurator, batchmaker, goodput"):
         reproduce("vidur", out=tmp_path)
     with pytest.raises(UsageError, match="no scale 'slow'; choose full or quick"):
         reproduce("smdp", out=tmp_path, scale="slow")

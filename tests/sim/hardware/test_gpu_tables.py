@@ -75,7 +75,7 @@ def test_without_the_package_the_error_names_the_extra(monkeypatch):
 
     monkeypatch.setattr(metadata, "distribution", missing)
     with pytest.raises(UsageError, match=r"aiconfigurator-core; install it with: pip install 'headrace\[measured\]'"):
-        tables._file("h100", "gemm", "gemm")
+        tables.table_file("h100", "gemm", "gemm")
 
 
 def test_another_version_of_the_package_is_refused(monkeypatch):
@@ -84,7 +84,7 @@ def test_another_version_of_the_package_is_refused(monkeypatch):
 
     monkeypatch.setattr(metadata, "distribution", lambda name: Other)
     with pytest.raises(UsageError, match=r"need aiconfigurator-core 0\.12\.0, and 0\.11\.0 is installed"):
-        tables._file("h100", "gemm", "gemm")
+        tables.table_file("h100", "gemm", "gemm")
 
 
 # Networks

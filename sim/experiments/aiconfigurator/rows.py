@@ -1,0 +1,88 @@
+"""The rows of the study, which its tables read. Errors are shares; a ratio is predicted by measured."""
+
+from dataclasses import dataclass
+
+ALL, NO_DYNAMO = "all", "all but Dynamo"
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """A measured row with what the closed loop predicts. Times are in milliseconds.
+
+    Attributes:
+        source: Who measured it (samples.py).
+        backend, model, gpu, precision: Its class. `precision` is the file's name of it.
+        prompt, output, requests, tp, ep: The load, and how many GPUs share the model and its experts.
+        ttft_ms, tpot_ms: The measured times to the first token and for each further one.
+        predicted_ttft_ms, predicted_tpot_ms: The predicted ones; 0 for a failure.
+        failure: Why there is no prediction; empty if there is one.
+        cause: The change of the model that the row is predicted with, of causes.py; empty for none.
+    """
+
+    source: str
+    backend: str
+    model: str
+    gpu: str
+    precision: str
+    prompt: int
+    output: int
+    requests: int
+    tp: int
+    ep: int
+    ttft_ms: float
+    tpot_ms: float
+    predicted_ttft_ms: float
+    predicted_tpot_ms: float
+    failure: str
+    cause: str
+
+    @property
+    def tpot_ratio(self) -> float:
+        return self.predicted_tpot_ms / self.tpot_ms
+
+    @property
+    def ttft_ratio(self) -> float:
+        return self.predicted_ttft_ms / self.ttft_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many rows of the file are left out, and why."""
+
+    reason: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """The errors of a class of rows.
+
+    Attributes:
+        source, backend, model, gpu, precision: The class; ALL where it has several.
+        rows: How many were predicted.
+        failed: How many were not.
+        tpot: The mean of |predicted / measured - 1| of the time for each further token.
+        tpot_median: Its median.
+        within: The share of rows within 10 %.
+        ratio, p10, p90: The median, and the 10th and 90th percentiles, of predicted by measured.
+        ttft: The mean error of the time to the first token.
+        ttft_ratio: The median of predicted by measured of it.
+        cause: What was changed in the model, or the name of it; empty for nothing.
+    """
+
+    source: str
+    backend: str
+    model: str
+    gpu: str
+    precision: str
+    rows: int
+    failed: int
+    tpot: float
+    tpot_median: float
+    within: float
+    ratio: float
+    p10: float
+    p90: float
+    ttft: float
+    ttft_ratio: float
+    cause: str

@@ -1,0 +1,234 @@
+"""Predict measured servers from measured operators: times per output token and to the first token.
+
+The figures are "classes" (all rows that can be predicted, by server, model, GPU and precision) and "causes" (why some
+classes are missed: the same rows with one change of the model). Nothing is fitted."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from headrace.batching.errors import UsageError
+from headrace.sim.decoding.architecture import named
+from headrace.sim.decoding.latency import StepLatency
+from headrace.sim.experiments.aiconfigurator import plots, tables
+from headrace.sim.experiments.aiconfigurator.causes import CAUSES, Cause
+from headrace.sim.experiments.aiconfigurator.closed_loop import ClosedLoop, Load
+from headrace.sim.experiments.aiconfigurator.rows import ALL, NO_DYNAMO, Count, Errors, Predicted
+from headrace.sim.experiments.aiconfigurator.samples import DYNAMO, Sample, Samples, Setting, read_samples, setting_of
+from headrace.sim.experiments.experiment import Experiment, Report
+from headrace.sim.hardware.gpu.tables import BACKENDS, SGLANG, TENSORRT_LLM
+
+CLASSES, BY_CAUSE = "classes", "causes"
+ROUNDS: Final = 10  # requests of each user, as in InferenceMAX
+NEAR: Final = 0.1
+_NO_CAUSE: Final = Cause("", lambda sample: True)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How many rows of each class are predicted; None for all."""
+
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A class of rows. `cause` is a name of CAUSES, or empty; a job without a class counts what is left out."""
+
+    source: str
+    backend: str
+    model: str
+    gpu: str
+    precision: str
+    cause: str
+    scale: Scale
+
+
+@cache
+def samples() -> Samples:
+    """Return the measured rows, read once. Raises UsageError if the package is missing."""
+    return read_samples()
+
+
+def jobs_for(figure: str, scale: Scale) -> Sequence[Job]:
+    rows = samples().rows
+    if figure == CLASSES:
+        return [Job("", "", "", "", "", "", scale), *_classes(rows, "", scale)]
+    jobs = _classes([row for row in rows if any(cause.tried_on(row) for cause in CAUSES.values())], "", scale)
+    for name, cause in CAUSES.items():
+        jobs += _classes([row for row in rows if cause.tried_on(row)], name, scale)
+    return jobs
+
+
+def _classes(rows: Sequence[Sample], cause: str, scale: Scale) -> list[Job]:
+    """Return a job for each class of the rows."""
+    jobs = (Job(row.source, row.backend, row.model, row.gpu, row.precision, cause, scale) for row in rows)
+    return list(dict.fromkeys(jobs))
+
+
+def run_job(job: Job) -> list[Predicted | Count]:
+    """Return the rows of a job. Raises UsageError without the tables."""
+    if not job.source:
+        return [Count(reason, count) for reason, count in samples().left_out.items()]
+    wanted = (job.source, job.backend, job.model, job.gpu, job.precision)
+    cause = CAUSES[job.cause] if job.cause else _NO_CAUSE
+    rows = [
+        row
+        for row in samples().rows
+        if (row.source, row.backend, row.model, row.gpu, row.precision) == wanted and cause.tried_on(row)
+    ]
+    every = 1 if job.scale.rows is None else max(1, len(rows) // job.scale.rows)
+    return [predicted(row, job.cause) for row in rows[::every][: job.scale.rows]]
+
+
+def predicted(sample: Sample, name: str = "") -> Predicted:
+    """Return a measured row with its prediction, or with why there is none. `name` is one of CAUSES, or empty."""
+    cause = CAUSES[name] if name else _NO_CAUSE
+    setting = setting_of(sample)
+    load = Load(
+        sample.requests,
+        sample.prompt,
+        sample.output,
+        setting.shortest,
+        ROUNDS,
+        cached=cause.cached,
+        spread=cause.spread,
+    )
+    failure, ttft_s, tpot_s = "", 0.0, 0.0
+    try:
+        steps = _steps(sample.model, sample.gpu, sample.backend, sample.tp, sample.ep, setting, name)
+        times = ClosedLoop(steps.seconds, sample.backend, load, setting.budget, steps.kv_tokens()).run()
+        ttft_s, tpot_s = times.ttft_s, times.tpot_s
+    except UsageError as error:
+        failure = str(error)
+    return Predicted(
+        sample.source,
+        sample.backend,
+        sample.model,
+        sample.gpu,
+        sample.precision,
+        sample.prompt,
+        sample.output,
+        sample.requests,
+        sample.tp,
+        sample.ep,
+        1e3 * sample.ttft_s,
+        1e3 * sample.tpot_s,
+        1e3 * ttft_s,
+        1e3 * tpot_s,
+        failure,
+        name,
+    )
+
+
+@cache
+def _steps(model: str, gpu: str, backend: str, tp: int, ep: int, setting: Setting, name: str) -> StepLatency:
+    cause = CAUSES[name] if name else _NO_CAUSE
+    return StepLatency(
+        named(model),
+        gpu,
+        cause.tables or backend,
+        tp=tp,
+        products=setting.products,
+        keys=setting.keys,
+        experts=setting.experts,
+        ep=ep,
+        host_s=cause.host_s,
+        host_request_s=cause.host_request_s,
+    )
+
+
+def errors(rows: Sequence[Predicted], cause: str = "", **names: str) -> Errors:
+    """Return the errors of rows as those of one class. `names` says what the class is called; other parts are ALL."""
+    ratios = np.array([row.tpot_ratio for row in rows if not row.failure])
+    firsts = np.array([row.ttft_ratio for row in rows if not row.failure])
+    off, off_first = np.abs(ratios - 1), np.abs(firsts - 1)
+    some = len(ratios) > 0
+    p10, ratio, p90 = np.quantile(ratios, (0.1, 0.5, 0.9)).tolist() if some else (0.0, 0.0, 0.0)
+    return Errors(
+        source=names.get("source", ALL),
+        backend=names.get("backend", ALL),
+        model=names.get("model", ALL),
+        gpu=names.get("gpu", ALL),
+        precision=names.get("precision", ALL),
+        rows=len(ratios),
+        failed=len(rows) - len(ratios),
+        tpot=float(off.mean()) if some else 0.0,
+        tpot_median=float(np.median(off)) if some else 0.0,
+        within=float((off <= NEAR).mean()) if some else 0.0,
+        ratio=ratio,
+        p10=p10,
+        p90=p90,
+        ttft=float(off_first.mean()) if some else 0.0,
+        ttft_ratio=float(np.median(firsts)) if some else 0.0,
+        cause=cause,
+    )
+
+
+def by_class(rows: Sequence[Predicted]) -> list[Errors]:
+    """Return the errors of each class: source, server, model, GPU and precision."""
+    classes: dict[tuple[str, ...], list[Predicted]] = {}
+    for row in rows:
+        classes.setdefault((row.backend, row.model, row.gpu, row.precision, row.source, row.cause), []).append(row)
+    return [
+        errors(found, cause, backend=backend, model=model, gpu=gpu, precision=precision, source=source)
+        for (backend, model, gpu, precision, source, cause), found in sorted(classes.items())
+    ]
+
+
+def by_server(rows: Sequence[Predicted]) -> list[Errors]:
+    """Return the errors by server, and of the two servers of the goal together: of all rows, and without Dynamo's."""
+    servers = {"TensorRT-LLM and SGLang": (TENSORRT_LLM, SGLANG), **{name: (name,) for name in BACKENDS}}
+    found = []
+    for name, chosen in servers.items():
+        of_server = [row for row in rows if row.backend in chosen]
+        alone = [row for row in of_server if row.source != DYNAMO]
+        found.append(errors(of_server, backend=name))
+        if len(alone) < len(of_server):
+            found.append(errors(alone, backend=name, source=NO_DYNAMO))
+    return found
+
+
+def with_causes(rows: Sequence[Predicted]) -> list[Errors]:
+    """Return the errors of each class that a cause is tried on, without the change and with it."""
+    found = []
+    for name, cause in CAUSES.items():
+        changed = [row for row in rows if row.cause == name]
+        for key in dict.fromkeys((row.backend, row.model, row.gpu, row.precision) for row in changed):
+            of_class = [row for row in rows if (row.backend, row.model, row.gpu, row.precision) == key]
+            parts = dict(zip(("backend", "model", "gpu", "precision"), key, strict=True))
+            for kept, words in (("", ""), (name, cause.words)):
+                found.append(errors([row for row in of_class if row.cause == kept], words, **parts))
+    return found
+
+
+def report(figure: str, rows: Sequence[Predicted | Count], folder: Path) -> Report:
+    found = [row for row in rows if isinstance(row, Predicted)]
+    if figure == BY_CAUSE:
+        changed = with_causes(found)
+        return Report({BY_CAUSE: changed}, tables=tables.causes(changed))
+    classes = by_class(found)
+    servers = by_server(found)
+    counts = [row for row in rows if isinstance(row, Count)]
+    failures = [row for row in found if row.failure]
+    plots.ratios(folder / f"{figure}.png", classes)
+    lines = [*tables.servers(servers), *tables.classes(classes), *tables.failures(failures), *tables.left_out(counts)]
+    return Report({"predicted": found, "servers": servers, figure: classes, "left_out": counts}, tables=lines)
+
+
+EXPERIMENT = Experiment(
+    name="aiconfigurator",
+    source="the measured servers of the package aiconfigurator-core",
+    figures=(CLASSES, BY_CAUSE),
+    full=Scale(),
+    quick=Scale(3),
+    jobs=jobs_for,
+    run=run_job,
+    row_types=(Predicted, Count),
+    report=report,
+    describe=lambda jobs: f"{len(jobs)} classes of measured servers",
+)
