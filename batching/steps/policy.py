@@ -66,7 +66,7 @@ class StepPolicy(Protocol):
         ...
 
 
-class StepLatency(Protocol):
+class StepLatencyModel(Protocol):
     """The duration of steps of one model on one replica."""
 
     def seconds(self, prefill: Sequence[tuple[int, int]], decode_requests: int, decode_context_tokens: int) -> float:
@@ -80,7 +80,7 @@ class StepLatency(Protocol):
         ...
 
 
-class EncoderLatency(Protocol):
+class EncoderLatencyModel(Protocol):
     """The duration of the encoder of images or audio."""
 
     def seconds(self, items: Sequence[int]) -> float:
@@ -103,9 +103,9 @@ class StepContext:
     """
 
     kv_blocks: int
-    latency: StepLatency
+    latency: StepLatencyModel
     block_size: int = 16
-    encoder: EncoderLatency | None = None
+    encoder: EncoderLatencyModel | None = None
 
     def __post_init__(self) -> None:
         if self.kv_blocks < 1 or self.block_size < 1:

@@ -35,6 +35,7 @@ class StepRequest(Request):
         first_token_by: The time (s) by which the first token is due; inf if there is no target.
         tpot_s: The target (s) for each output token after the first, on average; inf if there is no target.
         model: The model's name.
+        ready: The time (s) at which the request comes to the policy, at its arrival or later; None for its arrival.
 
     `deadline` is the time (s) at which the last of `max_output_tokens` tokens is due.
 
@@ -53,6 +54,7 @@ class StepRequest(Request):
         first_token_by: float = math.inf,
         tpot_s: float = math.inf,
         model: str = "model",
+        ready: float | None = None,
     ) -> None:
         largest = output_tokens if max_output_tokens is None else max_output_tokens
         if prompt_tokens < 1 or not 1 <= output_tokens <= largest:
@@ -70,6 +72,10 @@ class StepRequest(Request):
                 )
         if not tpot_s > 0.0:  # also refuses NaN
             raise UsageError(f"request {id} has a target of {tpot_s} s for each output token: give a time above 0")
+        if ready is not None and not arrival <= ready < math.inf:
+            raise UsageError(
+                f"request {id} arrives at {arrival} s and is ready at {ready} s: give a time after arrival"
+            )
         deadline = first_token_by if largest == 1 else first_token_by + tpot_s * (largest - 1)
         super().__init__(id, model, arrival, deadline, float(prompt_tokens), output_tokens)
         self.prompt_tokens: Final[int] = prompt_tokens
@@ -77,6 +83,7 @@ class StepRequest(Request):
         self.items: Final[tuple[int, ...]] = items
         self.first_token_by: Final[float] = first_token_by
         self.tpot_s: Final[float] = tpot_s
+        self.ready: Final[float] = arrival if ready is None else ready
 
 
 Part = tuple[StepRequest, int]  # a request, and how many of its tokens or items

@@ -30,7 +30,7 @@ import math
 
 from headrace.batching.settings import setting, settings
 from headrace.batching.steps.batch import Entry, StepBatching, WaitingQueue
-from headrace.batching.steps.policy import EncoderLatency, StepContext, StepLatency, StepPolicy
+from headrace.batching.steps.policy import EncoderLatencyModel, StepContext, StepLatencyModel, StepPolicy
 from headrace.batching.steps.request import Step
 from headrace.batching.steps.settings import StepLimits
 
@@ -44,9 +44,9 @@ class EarliestFirstToken(WaitingQueue):
     An entry of the heap with another ticket than its request is out of date. It is dropped when it comes to the
     top."""
 
-    def __init__(self, latency: StepLatency, encoder: EncoderLatency | None) -> None:
-        self._latency: StepLatency = latency
-        self._encoder: EncoderLatency | None = encoder
+    def __init__(self, latency: StepLatencyModel, encoder: EncoderLatencyModel | None) -> None:
+        self._latency: StepLatencyModel = latency
+        self._encoder: EncoderLatencyModel | None = encoder
         self._heap: list[tuple[float, int, Entry]] = []
         self._tickets: int = 0
         self._waiting: int = 0

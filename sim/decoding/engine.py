@@ -23,7 +23,7 @@ from typing import Final
 from headrace.batching.accounting import Ledger
 from headrace.batching.errors import UsageError
 from headrace.batching.steps.checked_policy import CheckedStepPolicy, Progress
-from headrace.batching.steps.policy import EncoderLatency, StepContext, StepLatency, StepPolicy
+from headrace.batching.steps.policy import EncoderLatencyModel, StepContext, StepLatencyModel, StepPolicy
 from headrace.batching.steps.request import Step, StepRequest
 from headrace.sim.engine import Durations
 from headrace.sim.interrupt import look_for_signals
@@ -51,7 +51,7 @@ class DecodingTally:
         first_tokens: Times (s) from arrival to the first token.
         per_token: Mean times (s) per output token after the first, of each request that has more than one.
         in_time: The requests that met both targets.
-        queue_s: The sum (s) of the times from arrival to the first step with the request.
+        queue_s: The sum (s) of the times from when a request is ready to the first step with it.
         busy_s: The time (s) in which a step ran.
         steps: The number of steps, each repetition counted.
         step_requests: The sum over steps of the requests in it.
@@ -80,7 +80,7 @@ class DecodingTally:
         """Note that a request stands in a step that starts."""
         if progress.started < 0.0:
             progress.started = now
-            self.queue_s += now - progress.request.arrival
+            self.queue_s += now - progress.request.ready
 
     def yields(self, progress: Progress, now: float) -> None:
         """Note that a prefill of the request ended, which yields the first token if there is none."""
@@ -111,7 +111,7 @@ def run_steps(
 
     Args:
         policy: The policy that is driven. It must be new.
-        requests: The requests, in the order of their arrivals. They are read as they come.
+        requests: The requests, in the order in which they are ready. They are read as they come.
         context: The replica. Its latencies give the duration of steps.
         record: List every step as it ran.
 
@@ -130,16 +130,16 @@ def run_steps(
         turns += 1
         if turns % STEPS_BETWEEN_LOOKS == 0:
             look_for_signals()
-        while coming is not None and coming.arrival <= now:
+        while coming is not None and coming.ready <= now:
             replica.submit(coming, now)
             following = next(requests, None)
-            if following is not None and following.arrival < coming.arrival:
+            if following is not None and following.ready < coming.ready:
                 raise UsageError(
-                    f"request {following.id} arrives at {following.arrival} s, before request {coming.id}; give the "
-                    "requests in the order of their arrivals"
+                    f"request {following.id} comes at {following.ready} s, before request {coming.id}; give the "
+                    "requests in the order in which they come"
                 )
             coming = following
-        comes = math.inf if coming is None else coming.arrival
+        comes = math.inf if coming is None else coming.ready
         if tally.ledger.in_flight == 0:
             if coming is None:
                 return tally
@@ -151,8 +151,8 @@ def run_steps(
 class _Replica:
     def __init__(self, checked: CheckedStepPolicy, context: StepContext, tally: DecodingTally) -> None:
         self._checked: CheckedStepPolicy = checked
-        self._latency: StepLatency = context.latency
-        self._encoder: EncoderLatency | None = context.encoder
+        self._latency: StepLatencyModel = context.latency
+        self._encoder: EncoderLatencyModel | None = context.encoder
         self._tally: DecodingTally = tally
 
     def submit(self, request: StepRequest, now: float) -> None:

@@ -19,7 +19,7 @@ class DecodingResult:
         ttft_ms: The same, of the time from arrival to the first token.
         tpot_ms: The same, of each request's mean time per output token after the first.
         goodput_rps: Requests per second that met both targets.
-        queue_ms: The mean time from arrival to the first step with the request.
+        queue_ms: The mean time from when a request is ready to the first step with it.
         sla_violation_rate: The share of the requests that missed a target or failed.
         batch_size_mean: The mean number of requests in a step.
         utilization: The share of the time in which a step ran.

@@ -5,20 +5,21 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from headrace.batching.steps.policy import EncoderLatency, StepContext, StepLatency
+from headrace.batching.steps.policy import EncoderLatencyModel, StepContext, StepLatencyModel
 from headrace.batching.steps.registry import StepPolicySettings, step_policy_settings
 from headrace.batching.steps.request import StepRequest
+from headrace.sim.decoding.encoder import EncoderStage
 from headrace.sim.decoding.engine import run_steps
 from headrace.sim.decoding.results import DecodingResult, result_of
 
 
 def simulate_decoding(
     requests: Iterable[StepRequest],
-    latency: StepLatency,
+    latency: StepLatencyModel,
     *,
     kv_blocks: int,
     block_size: int = 16,
-    encoder: EncoderLatency | None = None,
+    encoder: EncoderLatencyModel | EncoderStage | None = None,
     policy: str | StepPolicySettings = "continuous",
     settings: Mapping[str, Any] | None = None,
     busy_power_w: float | None = None,
@@ -31,7 +32,8 @@ def simulate_decoding(
         latency: The duration of steps.
         kv_blocks: The number of blocks of the KV cache.
         block_size: The tokens of one block.
-        encoder: The duration of encoding images or audio; None for a model without encoder.
+        encoder: How images or audio are encoded: by the replica itself, as part of its steps, with this duration; or on
+            a device of their own, by an EncoderStage; None for a model without encoder.
         policy: A step policy's name, or its settings.
         settings: Values by the settings' names, for a policy that is named.
         busy_power_w: The power (W) of the replica while a step runs. With it, the result has an energy.
@@ -41,13 +43,14 @@ def simulate_decoding(
         UsageError: An argument or a request is wrong.
         PolicyError: The policy breaks a rule.
     """
-    context = StepContext(kv_blocks, latency, block_size, encoder)
+    stage = encoder if isinstance(encoder, EncoderStage) else None
+    context = StepContext(kv_blocks, latency, block_size, None if isinstance(encoder, EncoderStage) else encoder)
     made = step_policy_settings(policy, settings).build(context)
     began = time.perf_counter()
     collecting = gc.isenabled()
     gc.disable()  # the engine leaves no circles of references
     try:
-        tally = run_steps(made, iter(requests), context)
+        tally = run_steps(made, iter(requests) if stage is None else stage.encoded(requests), context)
     finally:
         if collecting:
             gc.enable()

@@ -354,7 +354,7 @@ def test_a_request_that_does_not_fit_fails_and_the_others_run():
 
 
 def test_wrong_runs_are_told_with_what_to_change():
-    with pytest.raises(UsageError, match=r"request 1 arrives at 0\.5 s, before request 0"):
+    with pytest.raises(UsageError, match=r"request 1 comes at 0\.5 s, before request 0"):
         simulate_decoding([StepRequest(0, 1.0, 8, 2), StepRequest(1, 0.5, 8, 2)], OneSecond(), kv_blocks=9)
     with pytest.raises(UsageError, match="has no encoder"):
         simulate_decoding([StepRequest(0, 1.0, 8, 2, items=(4,))], OneSecond(), kv_blocks=9)
