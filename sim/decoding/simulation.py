@@ -32,10 +32,11 @@ def simulate_decoding(
         latency: The duration of steps.
         kv_blocks: The number of blocks of the KV cache.
         block_size: The tokens of one block.
-        encoder: How images or audio are encoded: by the replica itself, as part of its steps, with this duration; or on
-            a device of their own, by an EncoderStage; None for a model without encoder.
-        policy: A step policy's name, or its settings.
-        settings: Values by the settings' names, for a policy that is named.
+        encoder: How images or audio are encoded; None for a model without encoder. A duration stands for the replica,
+            which encodes them in its steps. An EncoderStage is a device of its own.
+        policy: The name of a step policy, or its settings. The names are continuous, token-deadline, lazy and cellular.
+        settings: Values by the settings' names, for a policy that is named. All policies have max_num_batched_tokens,
+            max_num_seqs and max_encoder_tokens.
         busy_power_w: The power (W) of the replica while a step runs. With it, the result has an energy.
         seed: The seed that the result reports. Nothing here draws from it.
 

@@ -15,7 +15,7 @@ BLOCK = 1 << 12  # requests that are made together
 
 
 @dataclass(frozen=True, slots=True)
-class Images:
+class ImagesPerRequest:
     """How many images a request has, and how many tokens each.
 
     Args:
@@ -39,7 +39,7 @@ class Images:
         if self.shares and not (whole and math.isclose(sum(self.shares.values()), 1.0, abs_tol=1e-6)):
             raise UsageError(f"shares of images {dict(self.shares)}: give numbers of 0 or more, whose shares sum to 1")
 
-    def counts(self, trace: TokenTrace, block: slice, rng: np.random.Generator) -> NDArray[np.int64]:
+    def _counts(self, trace: TokenTrace, block: slice, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return the number of images of each request of a block. Raises UsageError if nothing tells it."""
         if self.shares:
             share = np.array(list(self.shares.values()), dtype=np.float64)
@@ -58,7 +58,7 @@ def token_requests(
     ttft_s: float = math.inf,
     tpot_s: float = math.inf,
     max_output_tokens: int | None = None,
-    images: Images | None = None,
+    images: ImagesPerRequest | None = None,
     seed: int = 0,
 ) -> Iterator[StepRequest]:
     """Return the requests of a trace, in order. They are made as they are read.
@@ -91,7 +91,7 @@ def token_requests(
             f"an output has {longest} tokens, and at most {max_output_tokens} are allowed; allow {longest}"
         )
     if images is not None:
-        images.counts(trace, slice(0, 1), np.random.default_rng(0))  # so that an error comes now
+        images._counts(trace, slice(0, 1), np.random.default_rng(0))  # so that an error comes now
     period_s = float(trace.arrival_s[-1]) + (1.0 / trace.rate_rps if count > trace.requests else 0.0)
     return _made(trace, count, period_s, speed, ttft_s, tpot_s, max_output_tokens, images, seed)
 
@@ -104,7 +104,7 @@ def _made(
     ttft_s: float,
     tpot_s: float,
     max_output_tokens: int | None,
-    images: Images | None,
+    images: ImagesPerRequest | None,
     seed: int,
 ) -> Iterator[StepRequest]:
     number = 0
@@ -115,7 +115,7 @@ def _made(
         block = slice(start, min(start + BLOCK, trace.requests, start + count - number))
         arrival = ((origin_s + trace.arrival_s[block]) / speed).tolist()
         prompts, outputs = trace.prompt_tokens[block].tolist(), trace.output_tokens[block].tolist()
-        pictures = [0] * len(arrival) if images is None else images.counts(trace, block, rng).tolist()
+        pictures = [0] * len(arrival) if images is None else images._counts(trace, block, rng).tolist()
         for at, prompt, output, number_of_images in zip(arrival, prompts, outputs, pictures, strict=True):
             items: tuple[int, ...] = ()
             if images is not None and number_of_images > 0:

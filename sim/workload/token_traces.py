@@ -79,10 +79,12 @@ class TokenTrace:
         return cls(arrival_s, np.ceil(inputs).astype(np.int64), outputs)
 
 
-def read_token_trace(path: Path) -> TokenTrace:
-    """Read a trace in one of the formats above. Times are counted from the first request.
+def read_token_trace(path: Path | str) -> TokenTrace:
+    """Read a trace of LLM inference: CSV as Azure or BurstGPT publish it, or JSON lines as Mooncake does.
 
-    Raises UsageError that names the file and the line."""
+    Times are counted from the first request. A column or key NumImages tells the images of each request. Raises
+    UsageError that names the file and the line."""
+    path = Path(path)
     rows, failed = [], 0
     last = -math.inf
     for where, row in _rows(path):

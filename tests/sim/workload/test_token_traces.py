@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.batching.errors import UsageError
 from headrace.sim.workload.lengths import Fixed
-from headrace.sim.workload.token_requests import Images, token_requests
+from headrace.sim.workload.token_requests import ImagesPerRequest, token_requests
 from headrace.sim.workload.token_traces import TokenTrace, read_token_trace
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -177,14 +177,17 @@ def test_requests_are_made_as_they_are_read():
 
 def test_images_come_from_the_column_or_from_shares():
     trace = trace_of((0.0, 10, 3), (1.0, 900, 5), images=[0, 2])
-    assert [each.items for each in token_requests(trace, images=Images(256))] == [(), (256, 256)]
-    assert [each.prompt_tokens for each in token_requests(trace, images=Images(256))] == [10, 1412]
-    assert [each.prompt_tokens for each in token_requests(trace, images=Images(256, in_prompt=True))] == [10, 900]
-    drawn = list(token_requests(trace, requests=9000, images=Images(64, {0: 0.5, 3: 0.5}), seed=1))
+    assert [each.items for each in token_requests(trace, images=ImagesPerRequest(256))] == [(), (256, 256)]
+    assert [each.prompt_tokens for each in token_requests(trace, images=ImagesPerRequest(256))] == [10, 1412]
+    assert [each.prompt_tokens for each in token_requests(trace, images=ImagesPerRequest(256, in_prompt=True))] == [
+        10,
+        900,
+    ]
+    drawn = list(token_requests(trace, requests=9000, images=ImagesPerRequest(64, {0: 0.5, 3: 0.5}), seed=1))
     counts = [len(each.items) for each in drawn]
     assert set(counts) == {0, 3}
     assert sum(counts) / 9000 == pytest.approx(1.5, abs=0.1)
-    again = token_requests(trace, requests=9000, images=Images(64, {0: 0.5, 3: 0.5}), seed=1)
+    again = token_requests(trace, requests=9000, images=ImagesPerRequest(64, {0: 0.5, 3: 0.5}), seed=1)
     assert [each.items for each in again] == [each.items for each in drawn]
 
 
@@ -201,15 +204,15 @@ def test_wrong_arguments_are_told():
         ({"speed": math.nan}, "a speed of nan"),
         ({"ttft_s": 0.0}, "targets of 0.0 s"),
         ({"max_output_tokens": 4}, "an output has 5 tokens, and at most 4 are allowed"),
-        ({"images": Images(9)}, "the trace has no images; give it a column NumImages"),
+        ({"images": ImagesPerRequest(9)}, "the trace has no images; give it a column NumImages"),
     ):
         with pytest.raises(UsageError, match=message):
             token_requests(trace, **options)
     with pytest.raises(UsageError, match="whose shares sum to 1"):
-        Images(9, {0: 0.5})
+        ImagesPerRequest(9, {0: 0.5})
     with pytest.raises(UsageError, match="images of 0 tokens"):
-        Images(0)
+        ImagesPerRequest(0)
     with pytest.raises(UsageError, match="arrive at one time"):
         token_requests(trace_of((0.0, 1, 1)), requests=2)
     with pytest.raises(UsageError, match="encoder item of 100 tokens, in a prompt of 20"):
-        list(token_requests(trace_of((0.0, 20, 1), images=[1]), images=Images(100, in_prompt=True)))
+        list(token_requests(trace_of((0.0, 20, 1), images=[1]), images=ImagesPerRequest(100, in_prompt=True)))
