@@ -148,12 +148,17 @@ class CheckedStepPolicy:
         self._number += 1
         self.chunks = []
         self.items = []
-        if step.decoding is not self._decoding or len(step.preempted) > 0:
-            self._write()
-            self._check_parts(step)
-            self._starts_decoding(step.decoding)
-        elif len(step.prefill) > 0 or len(step.encoder) > 0:
-            self._check_parts(step)
+        try:
+            if step.decoding is not self._decoding or len(step.preempted) > 0:
+                self._write()
+                self._check_parts(step)
+                self._starts_decoding(step.decoding)
+            elif len(step.prefill) > 0 or len(step.encoder) > 0:
+                self._check_parts(step)
+        except (TypeError, ValueError) as error:
+            raise self._broke(
+                ANSWERS, f"a step has wrong parts: {one_line(error)}", "give tuples of requests, with whole numbers"
+            ) from error
         tokens = len(step.decoding)
         for chunk in self.chunks:
             tokens += chunk[0]

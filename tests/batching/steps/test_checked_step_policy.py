@@ -57,6 +57,8 @@ def checked(*steps, blocks=4):
     [
         ("answers", "a step"),
         ("answers", Step(prefill=(("R1", 1),))),
+        ("answers", Step(prefill=((R1, 1, 1),))),
+        ("answers", Step(decoding=("R0",))),
         ("nothing-lost", None),
         ("known-requests", Step(decoding=(R3,))),
         ("known-requests", Step(prefill=((STRANGER, 1),))),
