@@ -38,6 +38,15 @@ _PLACES = {
     "V100": "sim.hardware.settings",  # a GPU for networks of cells
     "Preprocess": "sim.system.settings",  # what makes tensors of images and audio
     "Fleet": "sim.fleet.settings",  # many servers behind a router
+    # Models that decode
+    "simulate_decoding": "sim.decoding.simulation",  # one run of a replica of a model that decodes
+    "DecodingResult": "sim.decoding.results",  # what such a run gave
+    "EncoderStage": "sim.decoding.encoder",  # a device that encodes images or audio before the replica
+    "StepRequest": "batching.steps.request",  # one request, in tokens
+    "TokenTrace": "sim.workload.token_traces",  # requests in tokens, as arrays
+    "read_token_trace": "sim.workload.token_traces",  # a trace of Azure, BurstGPT or Mooncake
+    "token_requests": "sim.workload.token_requests",  # the requests of a trace, one after another
+    "ImagesPerRequest": "sim.workload.token_requests",  # how many images a request has, and their tokens
     # Policies
     "Policy": "batching.policy",  # what a policy answers
     "PolicyContext": "batching.context",  # what a policy is told before its run
@@ -98,6 +107,7 @@ if TYPE_CHECKING:
     from headrace.batching.request import Task as Task
     from headrace.batching.settings import setting as setting
     from headrace.batching.settings import settings as settings
+    from headrace.batching.steps.request import StepRequest as StepRequest
     from headrace.bitstreams.cache import build as build
     from headrace.host.adapters.audio import HeadraceFeatureExtractor as HeadraceFeatureExtractor
     from headrace.host.adapters.images import HeadraceImageProcessor as HeadraceImageProcessor
@@ -118,6 +128,9 @@ if TYPE_CHECKING:
     from headrace.host.server.background import Server as Server
     from headrace.host.server.background import serve as serve
     from headrace.host.workers.profiling.profile import profile as profile
+    from headrace.sim.decoding.encoder import EncoderStage as EncoderStage
+    from headrace.sim.decoding.results import DecodingResult as DecodingResult
+    from headrace.sim.decoding.simulation import simulate_decoding as simulate_decoding
     from headrace.sim.experiments.reproduce import reproduce as reproduce
     from headrace.sim.fleet.settings import FleetSettings
     from headrace.sim.hardware.settings import V100 as V100
@@ -137,6 +150,10 @@ if TYPE_CHECKING:
     from headrace.sim.workload.settings import Poisson as Poisson
     from headrace.sim.workload.settings import Replay as Replay
     from headrace.sim.workload.settings import Workload as Workload
+    from headrace.sim.workload.token_requests import ImagesPerRequest as ImagesPerRequest
+    from headrace.sim.workload.token_requests import token_requests as token_requests
+    from headrace.sim.workload.token_traces import TokenTrace as TokenTrace
+    from headrace.sim.workload.token_traces import read_token_trace as read_token_trace
 
     Fleet = FleetSettings
     __version__: str

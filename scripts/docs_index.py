@@ -37,6 +37,7 @@ ORDER = {
         "Simulate and plan": [
             "choose_a_load",
             "replay_a_trace",
+            "simulate_models_that_decode",
             "sweep_and_plot",
             "simulate_a_server",
             "simulate_a_fleet",

@@ -1,0 +1,58 @@
+"""Simulate one replica of a model that decodes: take requests, latencies and a policy, and return the results."""
+
+import gc
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from headrace.batching.steps.policy import EncoderLatencyModel, StepContext, StepLatencyModel
+from headrace.batching.steps.registry import StepPolicySettings, step_policy_settings
+from headrace.batching.steps.request import StepRequest
+from headrace.sim.decoding.encoder import EncoderStage
+from headrace.sim.decoding.engine import run_steps
+from headrace.sim.decoding.results import DecodingResult, result_of
+
+
+def simulate_decoding(
+    requests: Iterable[StepRequest],
+    latency: StepLatencyModel,
+    *,
+    kv_blocks: int,
+    block_size: int = 16,
+    encoder: EncoderLatencyModel | EncoderStage | None = None,
+    policy: str | StepPolicySettings = "continuous",
+    settings: Mapping[str, Any] | None = None,
+    busy_power_w: float | None = None,
+    seed: int | None = None,
+) -> DecodingResult:
+    """Serve requests on one replica of a model that decodes, in virtual time.
+
+    Args:
+        requests: The requests, in the order of their arrivals. They are read as they come, and then forgotten.
+        latency: The duration of steps.
+        kv_blocks: The number of blocks of the KV cache.
+        block_size: The tokens of one block.
+        encoder: How images or audio are encoded; None for a model without encoder. A duration stands for the replica,
+            which encodes them in its steps. An EncoderStage is a device of its own.
+        policy: The name of a step policy, or its settings. The names are continuous, token-deadline, lazy and cellular.
+        settings: Values by the settings' names, for a policy that is named. All policies have max_num_batched_tokens,
+            max_num_seqs and max_encoder_tokens.
+        busy_power_w: The power (W) of the replica while a step runs. With it, the result has an energy.
+        seed: The seed that the result reports. Nothing here draws from it.
+
+    Raises:
+        UsageError: An argument or a request is wrong.
+        PolicyError: The policy breaks a rule.
+    """
+    stage = encoder if isinstance(encoder, EncoderStage) else None
+    context = StepContext(kv_blocks, latency, block_size, None if isinstance(encoder, EncoderStage) else encoder)
+    made = step_policy_settings(policy, settings).build(context)
+    began = time.perf_counter()
+    collecting = gc.isenabled()
+    gc.disable()  # the engine leaves no circles of references
+    try:
+        tally = run_steps(made, iter(requests) if stage is None else stage.encoded(requests), context)
+    finally:
+        if collecting:
+            gc.enable()
+    return result_of(tally, wall_s=time.perf_counter() - began, seed=seed, busy_power_w=busy_power_w)
