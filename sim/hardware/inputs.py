@@ -27,11 +27,11 @@ TYPICAL_PIXELS: Final = TYPICAL_SIZE[0] * TYPICAL_SIZE[1]
 TYPICAL_FILE_BYTES: Final = 110_000
 # The clocks of image_cu for an image of which only pixels and bytes are known. The units take PIXELS a clock of those
 # that the crop needs (resized to 256, cropped to 224: 329 rows of 336 columns of TYPICAL_PIXELS, in whole blocks and
-# MCUs), and write BEAT pixels or WRITE_BYTES of the tensor in a clock. If it is slower, they take Huffman symbols, one or
-# two a clock; photos take some CLOCKS_PER_BYTE. Headers and the way through the units are added. The estimate was
-# compared with `image_cu_cycles` for the twelve bundled photos at 500x375, quality 60 to 98. For 4:2:0 it is 18 % off at
-# most, and 3 % too high on average. Small files of 4:4:4 get up to 39 % too few clocks, because their
-# twice as many blocks go through the transform. `image_of` returns the clocks of a file.
+# MCUs), and write BEAT pixels or WRITE_BYTES of the tensor in a clock. If it is slower, they take Huffman symbols,
+# one or two a clock; photos take some CLOCKS_PER_BYTE. Headers and the way through the units are added. The estimate
+# was compared with `image_cu_cycles` for the twelve bundled photos at 500x375, quality 60 to 98. For 4:2:0 it is 18 %
+# off at most, and 3 % too high on average. Small files of 4:4:4 get up to 39 % too few clocks, because their twice as
+# many blocks go through the transform. `image_of` returns the clocks of a file.
 NEEDED: Final = 329 * 336 / TYPICAL_PIXELS
 CLOCKS_PER_BYTE: Final = 1.15
 CLOCKS_PER_IMAGE: Final = 3000.0

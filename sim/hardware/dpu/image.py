@@ -607,9 +607,7 @@ def image_cu_cycles(
 
     first_byte = TO_FIRST_BYTE + latency + (TABLE_BURST_WORDS if stage == 3 else 0)
     arrival = file_arrival if stage == 3 else lambda word: 0
-    last = decode_rows(
-        work, first_byte, source_rows, source_columns, known, begin, latency, arrival, pixels
-    )
+    last = decode_rows(work, first_byte, source_rows, source_columns, known, begin, latency, arrival, pixels)
     if resize:
         last = resize[0].sent
     else:
