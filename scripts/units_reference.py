@@ -71,7 +71,7 @@ UNITS = (
         "image_cu",
         "image_cu",
         "a JPEG file to a tensor",
-        MASTER,
+        "AXI4 masters of 128 and 256 bits, AXI4-Lite, `ap_ctrl_chain`",
         "that of decode",
         "that of decode, and a burst",
     ),
