@@ -296,7 +296,8 @@ def test_file_cut_off_anywhere_is_reported_as_truncated(restart, step):
     ("count", "seed"),
     [
         pytest.param(260, 60, id="260"),
-        *(pytest.param(1500, n, marks=SLOW, id=f"corpus {n}") for n in range(100, 116)),
+        *(pytest.param(3000, n, marks=SLOW, id=f"3,000 of {n}") for n in (11, 12)),
+        *(pytest.param(6000, n, marks=SLOW, id=f"corpus {n}") for n in range(13, 16)),
     ],
 )
 def test_rtl_and_cpp_agree_on_every_damaged_file_of_several_scans(count, seed):
