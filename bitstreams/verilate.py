@@ -188,11 +188,12 @@ def compiled(
         messages = _run([*command, *map(str, sources)], f"verilator on {top}")
         if "%Warning" in messages:
             raise BuildError(f"Verilator warns of {top}:\n{messages[:4000]}")
-        compiler = [*([ccache] if (ccache := shutil.which("ccache")) else []), "g++", *COMPILE_FLAGS, *compile_flags]
-        compiler += [f"-DVM_TRACE={int(trace is not None)}", f"-DVM_COVERAGE={int(coverage is not None)}"]
-        compiler += [f"-DVM_TRACE_{name.upper()}={int(trace == name)}" for name in TRACES]
-        compiler += [f"-I{path}" for path in (root / "include", root / "include" / "vltstd")]
-        own = [*compiler, *(f"-I{path}" for path in (".", *includes)), *(f"-D{macro}" for macro in macros)]
+        flags = [*COMPILE_FLAGS, *compile_flags]
+        flags += [f"-DVM_TRACE={int(trace is not None)}", f"-DVM_COVERAGE={int(coverage is not None)}"]
+        flags += [f"-DVM_TRACE_{name.upper()}={int(trace == name)}" for name in TRACES]
+        flags += [f"-I{path}" for path in (root / "include", root / "include" / "vltstd")]
+        own = [*([ccache] if (ccache := shutil.which("ccache")) else []), "g++", *flags]
+        own += [*(f"-I{path}" for path in (".", *includes)), *(f"-D{macro}" for macro in macros)]
         parts = [*_pieces(generated), *drivers]
         objects = {part: generated / f"{number}-{part.stem}.o" for number, part in enumerate(parts)}
 
@@ -204,7 +205,7 @@ def compiled(
 
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             list(threads.map(compile_one, parts))
-        yield objects | _runtime(generated, compiler, trace, coverage)
+        yield objects | _runtime(generated, flags, trace, coverage)
 
 
 def _pieces(generated: Path) -> list[Path]:
@@ -224,17 +225,13 @@ def _pieces(generated: Path) -> list[Path]:
     return [generated / name for name in pieces]
 
 
-def _runtime(spare: Path, compiler: Sequence[str], trace: str | None, coverage: str | None) -> dict[Path, Path]:
+def _runtime(spare: Path, flags: Sequence[str], trace: str | None, coverage: str | None) -> dict[Path, Path]:
     """Compile Verilator's own C++, which is the same for all models, or take what an earlier build compiled.
 
     The objects stay in the cache folder. If that cannot be written to, they are in the folder `spare`."""
     include = verilator_folder() / "include"
     names = ["verilated.cpp", "verilated_threads.cpp", "verilated_dpi.cpp"]
     names += ([TRACES[trace][1]] if trace else []) + (["verilated_cov.cpp"] if coverage else [])
-    digest = hashlib.sha256(repr((compiler, verilator_version(), _run(["g++", "-v"], "g++ -v"))).encode())
-    for flag in compiler:
-        if (file := Path(flag)).is_absolute() and file.is_file():  # it is included before the first line
-            digest.update(file.read_bytes())
 
     def objects(folder: Path) -> dict[Path, Path]:
         made = {include / name: folder / f"{name}.o" for name in names}
@@ -242,18 +239,29 @@ def _runtime(spare: Path, compiler: Sequence[str], trace: str | None, coverage: 
         def compile_one(source: Path) -> None:
             if not made[source].exists():
                 with replacing(made[source]) as partial:
-                    _run([*compiler, "-c", str(source), "-o", str(partial)], f"compiling {source.name}")
+                    _run(["g++", *flags, "-c", str(source), "-o", str(partial)], f"compiling {source.name}")
 
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             list(threads.map(compile_one, made))
         return made
 
-    folder = cache_folder() / f"verilator-{digest.hexdigest()[:16]}"
+    folder = runtime_folder(flags)
     try:
         with locked(folder):
             return objects(folder)
     except OSError:
         return objects(spare)
+
+
+def runtime_folder(flags: Sequence[str]) -> Path:
+    """Return the folder in which Verilator's runtime is kept that was compiled with these flags of g++.
+
+    It is another one after a change of Verilator, of g++, or of a file that the flags include."""
+    digest = hashlib.sha256(repr((flags, verilator_version(), _run(["g++", "-v"], "g++ -v"))).encode())
+    for flag in flags:
+        if (file := Path(flag)).is_absolute() and file.is_file():  # behind -include
+            digest.update(file.read_bytes())
+    return cache_folder() / f"verilator-{digest.hexdigest()[:16]}"
 
 
 def link(target: Path, objects: Iterable[Path], flags: Sequence[str] = ()) -> None:

@@ -61,6 +61,16 @@ def test_models_of_one_piece_or_several_share_one_runtime(tmp_path, monkeypatch,
     assert [made.stat().st_mtime_ns for made in runtime] == times
 
 
+def test_the_runtime_is_another_one_after_a_change_of_a_file_that_its_flags_include(tmp_path):
+    header = tmp_path / "first.hpp"
+    header.write_text("#define VALUE 1\n")
+    flags = ["-O2", "-include", str(header)]
+    before = verilate.runtime_folder(flags)
+    assert verilate.runtime_folder(flags) == before != verilate.runtime_folder(["-O1", "-include", str(header)])
+    header.write_text("#define VALUE 2\n")
+    assert verilate.runtime_folder(flags) != before
+
+
 def test_a_model_is_built_where_the_cache_folder_cannot_be_made(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
