@@ -42,46 +42,51 @@ def program(name: str) -> Path:
 
 
 def objects_of_library(name: str) -> list["Object"]:
-    return [Object(source, "", CONFIGURATION.get(name, FULL)) for source in LIBRARIES[name]]
+    return [Object(source, False, CONFIGURATION.get(name, FULL)) for source in LIBRARIES[name]]
 
 
 def objects_of_program(name: str) -> list["Object"]:
-    return [Object(source, "sanitized") for source in PROGRAMS[name]]
+    return [Object(source, True) for source in PROGRAMS[name]]
 
 
 class Object(NamedTuple):
     """A source to compile: for a library, or for a program that is sanitized."""
 
     source: Path
-    sanitized: str
+    sanitized: bool
     configuration: str = FULL
 
     def __str__(self) -> str:
-        return " ".join(filter(None, (self.source.name, self.sanitized, self.configuration.replace(FULL, ""))))
+        parts = [
+            self.source.name,
+            *["sanitized"] * self.sanitized,
+            *[self.configuration] * (self.configuration != FULL),
+        ]
+        return " ".join(parts)
 
 
-def compiled(wanted: Object) -> Path:
+def compiled(part: Object) -> Path:
     """The object file."""
     compiler = [shutil.which("ccache"), "g++"] if shutil.which("ccache") else ["g++"]
-    folders = include_folders(headers_of(wanted.configuration))
+    folders = include_folders(headers_of(part.configuration))
     # The vendor's ap_types are system headers: their warnings are not ours to fix.
     *ours, vendor = folders
     includes = [flag for folder in ours for flag in ("-I", str(folder))] + ["-isystem", str(vendor)]
-    flags = [*FLAGS, *(SANITIZE if wanted.sanitized else LIBRARY)]
+    flags = [*FLAGS, *(SANITIZE if part.sanitized else LIBRARY)]
     digest = hashlib.sha256(repr(flags).encode())
-    update(digest, with_includes([wanted.source], folders))
+    update(digest, with_includes([part.source], folders))
     return built(
-        str(wanted).replace(" ", "_"),
+        str(part).replace(" ", "_"),
         digest.hexdigest(),
         ".o",
-        lambda target: _run([*compiler, *flags, *includes, "-c", str(wanted.source)], target),
+        lambda target: _run([*compiler, *flags, *includes, "-c", str(part.source)], target),
     )
 
 
-def _link(stem: str, suffix: str, wanted: list[Object], flags: list[str]) -> Path:
-    objects = [str(compiled(each)) for each in wanted]
-    digest = hashlib.sha256(repr((flags, objects)).encode())
-    return built(stem, digest.hexdigest(), suffix, lambda target: _run(["g++", *flags, *objects], target))
+def _link(stem: str, suffix: str, parts: list[Object], flags: list[str]) -> Path:
+    objects = [compiled(each) for each in parts]
+    digest = hashlib.sha256(repr((flags, [each.name for each in objects])).encode())
+    return built(stem, digest.hexdigest(), suffix, lambda target: _run(["g++", *flags, *map(str, objects)], target))
 
 
 def _run(command: list[str], target: Path) -> None:
