@@ -298,8 +298,7 @@ def _decoded_blocks(
     paired = [first_byte - 1 + writes.paired.get(0x10 | table, 0) for table in work.ac_tables] or [0] * work.components
     # The clock of the symbol before the first, if there were one.
     clock = first_byte + max(headers, sized + window - 1) - 1 + FIRST_SYMBOL + work.starts[0] - 1 + TO_COEFFICIENT
-    factors = ((work.h_factor, work.v_factor), *work.chroma_factors)[: work.components]
-    components = [component for component, (h, v) in enumerate(factors) for _ in range(h * v)]
+    components = work.components_of_blocks
     block = stored = 0
     for mcu in range(work.mcus_across * work.mcus_down):
         if work.restart_interval and mcu and mcu % work.restart_interval == 0:

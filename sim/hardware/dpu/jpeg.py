@@ -96,12 +96,17 @@ class Scan:
 class JpegWork:
     """Hold the work that a file is for the decoder.
 
-    For one sequential scan, the file's order of blocks has five counts of each: its `symbols`, those whose code is too
-    long for a clock (`long_codes`), the `pairs` of symbols that the decoder takes at once, and the `splits`, pairs of
-    coefficients that the transform stores one by one, because both are in even rows or both in odd ones. `long_singles`
-    are the long codes if all symbols come one by one. `starts` are the clocks of the first FIRST_BYTES of each restart
-    interval: two bytes in one clock, but one next to 0xFF. `ac_tables` are the numbers of the components' AC tables, or
-    empty if none has pairs.
+    A file of one sequential scan has five counts of each block, in the file's order:
+
+    - `symbols` are its Huffman symbols.
+    - `long_codes` are those whose code is too long for a clock.
+    - `pairs` are the pairs of symbols that the decoder takes at once.
+    - `splits` are the pairs of coefficients that the transform stores one by one. Both are in even rows, or both in odd
+      ones.
+    - `long_singles` are the long codes if all symbols come one by one.
+
+    `starts` are the clocks of the first FIRST_BYTES of each restart interval. Two bytes come in one clock, but one next
+    to 0xFF. `ac_tables` are the numbers of the components' AC tables. It is empty if no table has pairs.
 
     Any other file has `scans`. Then `symbols` count, in the order of MCUs, what leaves of each block after the last
     scan, as Planes.end has it."""
@@ -133,8 +138,17 @@ class JpegWork:
         return -(-self.height // (8 * self.v_factor))
 
     @property
+    def components_of_blocks(self) -> tuple[int, ...]:
+        """The component of each block of an MCU, in the file's order."""
+        return _components_of_blocks(((self.h_factor, self.v_factor), *self.chroma_factors)[: self.components])
+
+    @property
     def blocks_per_mcu(self) -> int:
-        return 1 if self.components == 1 else _blocks((self.h_factor, self.v_factor), *self.chroma_factors)
+        return len(self.components_of_blocks)
+
+
+def _components_of_blocks(factors: Sequence[Factors]) -> tuple[int, ...]:
+    return tuple(component for component, (h, v) in enumerate(factors) for _ in range(h * v))
 
 
 def _blocks(*factors: Factors) -> int:
@@ -177,7 +191,6 @@ def _read(jpeg: bytes, pair_bits: int, max_width: int) -> JpegWork:
     if file.progressive or file.scan[0] < components:
         return _read_several(file, headers, width, height, factors, max_width)
     selectors = [file.scan[2 + 2 * component] for component in range(components)]
-    order = [component for component, (h, v) in enumerate(factors) for _ in range(h * v)]
     blocks = [
         _Tables(file.tables[selector >> 4], file.tables[0x10 | selector & 15], pair_bits if selector & 2 == 0 else 0)
         for selector in selectors
@@ -185,7 +198,7 @@ def _read(jpeg: bytes, pair_bits: int, max_width: int) -> JpegWork:
     mcus = -(-width // (8 * h_factor)) * -(-height // (8 * v_factor))
     intervals = [_unstuffed(jpeg, *span) for span in file.intervals(mcus)]
     short = SHORT_CODE if pair_bits else SHORT_SINGLE_CODE
-    counts = _count(intervals, [blocks[c] for c in order], mcus, file.restart_interval, short)
+    counts = _count(intervals, [blocks[c] for c in _components_of_blocks(factors)], mcus, file.restart_interval, short)
     return JpegWork(
         *size,
         headers,
