@@ -25,7 +25,7 @@ from headrace.batching.errors import LONGEST_NAME, UsageError
 from headrace.batching.named import installed, is_own, own
 from headrace.batching.policies import BUILT_IN
 from headrace.batching.policy import Policy
-from headrace.batching.settings import Setting, read_settings, settings_of
+from headrace.batching.settings import Setting, check_policy_object, read_settings, settings_of
 
 GROUP = "headrace.policies"  # the group of entry points
 TASKS = ("graph", "nodes", "cells")
@@ -141,10 +141,7 @@ def policy_settings(policy: "str | PolicySettings", given: Mapping[str, Any] | N
         UsageError: The name or a value is wrong, or values are given for settings that are made already.
     """
     if not isinstance(policy, str):
-        if given:
-            raise UsageError("the policy is given with its settings; leave out the others")
-        if not isinstance(policy, PolicySettings) or isinstance(policy, type):
-            raise UsageError(f"policy {policy!r}: give a name, or an object that has build(context)")
+        check_policy_object(policy, PolicySettings, given)
         return policy
     entry = find_policy(policy)
     return read_settings(entry.cls, given or {}, what=f"policy {policy}")

@@ -299,6 +299,23 @@ def read_settings(
     return cls(**read, **others)
 
 
+def check_policy_object(policy: object, protocol: type, given: Mapping[str, Any] | None) -> None:
+    """Check settings of a policy that a caller made, where a name could stand.
+
+    Args:
+        policy: What the caller gave.
+        protocol: The protocol of such settings, with a method `build(context)`.
+        given: Values by the settings' names, which only a name can have.
+
+    Raises:
+        UsageError: It is no such object, or values are given.
+    """
+    if given:
+        raise UsageError("the policy is given with its settings; leave out the others")
+    if not isinstance(policy, protocol) or isinstance(policy, type):
+        raise UsageError(f"policy {policy!r}: give a name, or an object that has build(context)")
+
+
 def _known(known: Mapping[str, Setting], name: str, where: Callable[[str], str], what: str) -> Setting:
     if name not in known:
         raise UsageError(

@@ -34,9 +34,8 @@ class KvCache:
         self.free: int = blocks
         self.steps: int = 0
         self._decoding: int = 0
-        self._phases: list[int] = [
-            0
-        ] * block_size  # requests by the step, modulo block_size, in which they take a block
+        # The requests that take a block in a step, by the step's number modulo block_size.
+        self._phases: list[int] = [0] * block_size
 
     def needed(self, tokens: int) -> int:
         """Return the number of blocks that hold so many tokens."""

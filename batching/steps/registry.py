@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from headrace.batching.errors import LONGEST_NAME, UsageError
-from headrace.batching.settings import read_settings
+from headrace.batching.settings import check_policy_object, read_settings
 from headrace.batching.steps.cellular import CellularSteps
 from headrace.batching.steps.continuous import Continuous
 from headrace.batching.steps.lazy import LazySteps
@@ -42,10 +42,7 @@ def step_policy_settings(
         UsageError: The name or a value is wrong, or values are given for settings that are made already.
     """
     if not isinstance(policy, str):
-        if given:
-            raise UsageError("the policy is given with its settings; leave out the others")
-        if not isinstance(policy, StepPolicySettings) or isinstance(policy, type):
-            raise UsageError(f"policy {policy!r}: give a name, or an object that has build(context)")
+        check_policy_object(policy, StepPolicySettings, given)
         return policy
     if policy not in STEP_POLICIES:
         raise UsageError(
