@@ -1,5 +1,6 @@
 """Test the contract of step policies (batching/steps/policy.py) on random requests, for every policy."""
 
+import gc
 import math
 
 import pytest
@@ -204,3 +205,20 @@ def test_limits_that_exclude_each_other_are_told(name):
 def test_a_name_that_no_policy_has_is_told():
     with pytest.raises(UsageError, match=r"'eager'.*choose from continuous, token-deadline, lazy, cellular"):
         step_policy_settings("eager")
+
+
+def requests_alive() -> int:
+    gc.collect()
+    return sum(isinstance(each, StepRequest) for each in gc.get_objects())
+
+
+@pytest.mark.parametrize("name", STEP_POLICIES)
+def test_of_a_thousand_requests_that_left_before_they_began_few_are_kept(name):
+    """A queue may keep some that left, up to a fixed number, until others are served."""
+    policy = policy_of(name, StepContext(64, LATENCY), {"max_num_seqs": 4})
+    before = requests_alive()
+    for number in range(1000):
+        request = StepRequest(number, 0.0, 8, 8, first_token_by=1.0 + number)
+        policy.submit(request, 0.0)
+        assert policy.withdraw(request, 0.0)
+    assert requests_alive() - before <= 80

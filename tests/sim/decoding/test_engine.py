@@ -46,6 +46,13 @@ def timeline(tally):
     return rows
 
 
+@pytest.mark.parametrize("name", STEP_POLICIES)
+def test_a_request_that_comes_as_a_step_ends_is_in_the_next_step(name):
+    requests = [StepRequest(0, 0.0, 1, 6), StepRequest(1, 3.0, 1, 1)]
+    tally = run(name, requests, StepContext(64, OneSecond()))
+    assert [row[0] for row in timeline(tally) if 1 in row[2]] == [3.0]
+
+
 def test_three_requests_with_chunks_and_a_preemption_as_by_hand():
     """R0: prompt 6, output 5. R1: prompt 10, output 3. R2: prompt 3, output 2. All come at 0.
 
