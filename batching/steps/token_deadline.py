@@ -81,7 +81,7 @@ class EarliestFirstToken(WaitingQueue):
     def remove(self, entry: Entry) -> None:
         entry.ticket = 0
         self._waiting -= 1
-        if len(self._heap) > 2 * self._waiting + 64:  # of requests that left, at most 64 more are kept
+        if len(self._heap) > 2 * self._waiting + 64:  # it keeps at most 64 more of those that left than wait
             self._heap = [each for each in self._heap if each[1] == each[2].ticket]
             heapq.heapify(self._heap)
 

@@ -1,23 +1,16 @@
 """`scripts/audio_errors.py`: errors of speech features by plan and sound."""
 
-import importlib.util
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "audio_errors.py"
-
 
 @pytest.fixture
-def script(monkeypatch):
+def script(load_script, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
-    spec = importlib.util.spec_from_file_location("audio_errors", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("audio_errors")
 
 
 def test_sounds_that_no_test_has_are_marked(script):

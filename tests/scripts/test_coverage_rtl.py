@@ -1,7 +1,5 @@
 """scripts/coverage_rtl.py: its reasons are of the RTL as it is, and it adds up what models wrote."""
 
-import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,18 +8,11 @@ from headrace.bitstreams.sources import hls_folder
 from headrace.bitstreams.verilate import rtl_sources
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "scripts" / "coverage_rtl.py"
 
 
 @pytest.fixture(scope="module")
-def coverage():
-    spec = importlib.util.spec_from_file_location("coverage_rtl", SCRIPT)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["coverage_rtl"] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["coverage_rtl"]
+def coverage(load_script):
+    return load_script("coverage_rtl")
 
 
 def test_every_suite_is_a_test_file(coverage):

@@ -1,16 +1,12 @@
 """scripts/lint_rtl.py over modules of the tests; those of the units are `make lint`'s."""
 
-import importlib.util
 import re
-import sys
-from pathlib import Path
 
 import pytest
 
 from headrace.bitstreams.configurations import configuration_names
 from headrace.bitstreams.sources import hls_folder
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "lint_rtl.py"
 SOUND = """
 module below #(parameter int Width = 4) (input logic [Width-1:0] in_i, output logic [Width-1:0] out_o);
   assign out_o = ~in_i;
@@ -22,14 +18,8 @@ endmodule
 
 
 @pytest.fixture(scope="module")
-def lint():
-    spec = importlib.util.spec_from_file_location("lint_rtl", SCRIPT)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["lint_rtl"] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["lint_rtl"]
+def lint(load_script):
+    return load_script("lint_rtl")
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
 """Test scripts/mutate.py: its changes, its sample, and its verdicts on a small tree."""
 
-import importlib.util
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,13 +10,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def mutate():
-    spec = importlib.util.spec_from_file_location("mutate", ROOT / "scripts" / "mutate.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["mutate"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["mutate"]
+def mutate(load_script):
+    return load_script("mutate")
 
 
 def changes(mutants, text):

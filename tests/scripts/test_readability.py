@@ -1,6 +1,5 @@
 """scripts/readability.py: what it counts as a sentence, a long one and a fragment, and how it compares revisions."""
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -13,12 +12,8 @@ SCRIPT = ROOT / "scripts" / "readability.py"
 
 
 @pytest.fixture(scope="module")
-def readability():
-    spec = importlib.util.spec_from_file_location("readability", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+def readability(load_script):
+    return load_script("readability")
 
 
 PAGE = """\

@@ -1,6 +1,5 @@
 """scripts/shields.py: a shield says what the checks of one commit found, or there is none."""
 
-import importlib.util
 import json
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -18,11 +17,8 @@ ALONE = '<testsuites><testsuite><testcase classname="tests.host.test_clock" name
 
 
 @pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("shields", ROOT / "scripts" / "shields.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def script(load_script):
+    return load_script("shields")
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """scripts/tidy_hls.py over files of the tests; those of the units are `make lint`'s."""
 
-import importlib.util
 import shutil
 import sys
 from pathlib import Path
@@ -11,11 +10,9 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "tidy_hls.py"
 
 
 @pytest.fixture
-def tidy(tmp_path, monkeypatch):
+def tidy(load_script, tmp_path, monkeypatch):
     """Run the script on a file, and return its exit status."""
-    spec = importlib.util.spec_from_file_location("tidy_hls", SCRIPT)
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    script = load_script("tidy_hls")
     monkeypatch.setattr(script, "CLEAN", tmp_path / "clean")
     shutil.copy(SCRIPT.parents[1] / "hls" / ".clang-tidy", tmp_path)
 
