@@ -41,6 +41,7 @@ _PLACES = {
     # Models that decode
     "simulate_decoding": "sim.decoding.simulation",  # one run of a replica of a model that decodes
     "DecodingResult": "sim.decoding.results",  # what such a run gave
+    "PreprocessStage": "sim.decoding.front_end",  # cores or compute units that make tensors before the encoder
     "EncoderStage": "sim.decoding.encoder",  # a device that encodes images or audio before the replica
     "StepRequest": "batching.steps.request",  # one request, in tokens
     "TokenTrace": "sim.workload.token_traces",  # requests in tokens, as arrays
@@ -129,6 +130,7 @@ if TYPE_CHECKING:
     from headrace.host.server.background import serve as serve
     from headrace.host.workers.profiling.profile import profile as profile
     from headrace.sim.decoding.encoder import EncoderStage as EncoderStage
+    from headrace.sim.decoding.front_end import PreprocessStage as PreprocessStage
     from headrace.sim.decoding.results import DecodingResult as DecodingResult
     from headrace.sim.decoding.simulation import simulate_decoding as simulate_decoding
     from headrace.sim.experiments.reproduce import reproduce as reproduce
