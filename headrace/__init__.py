@@ -40,6 +40,8 @@ _PLACES = {
     "Fleet": "sim.fleet.settings",  # many servers behind a router
     # Models that decode
     "simulate_decoding": "sim.decoding.simulation",  # one run of a replica of a model that decodes
+    "plan_decoding": "sim.planner.decoders.planning",  # the cheapest servers of a model that decodes
+    "PlannedDecoder": "sim.planner.decoders.planning",  # what `plan_decoding` found
     "DecodingResult": "sim.decoding.results",  # what such a run gave
     "PreprocessStage": "sim.decoding.front_end",  # cores or compute units that make tensors before the encoder
     "EncoderStage": "sim.decoding.encoder",  # a device that encodes images or audio before the replica
@@ -141,6 +143,8 @@ if TYPE_CHECKING:
     from headrace.sim.hardware.settings import MigGpu as MigGpu
     from headrace.sim.hardware.settings import Npu as Npu
     from headrace.sim.machine import measured_nodes as measured_nodes
+    from headrace.sim.planner.decoders.planning import PlannedDecoder as PlannedDecoder
+    from headrace.sim.planner.decoders.planning import plan_decoding as plan_decoding
     from headrace.sim.planner.planning import Planned as Planned
     from headrace.sim.planner.planning import plan as plan
     from headrace.sim.studies import Result as Result
