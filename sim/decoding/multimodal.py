@@ -169,8 +169,8 @@ def multimodal(name: str) -> MultimodalArchitecture:
     if name in CROSS_ATTENTION:
         raise UsageError(
             f"{name}: each layer of its decoder also attends to the encoder's output. Steps with such cross-attention "
-            "are not modelled, and the tables lack its heads (20 of 64 elements, with 20 heads of keys) for vllm and "
-            f"sglang; choose from {', '.join(MULTIMODAL)}"
+            "are not modelled, and the tables lack the attention of large decoders (one query, 20 heads of keys with "
+            f"64 elements); choose from {', '.join(MULTIMODAL)}"
         )
     if name not in MULTIMODAL:
         raise UsageError(f"there is no model {name!r} of images or audio; choose from {', '.join(MULTIMODAL)}")

@@ -1,6 +1,6 @@
 """The output of `headrace plan` for a model that decodes: a table of front ends, and JSON."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,10 @@ from headrace.batching.errors import UsageError
 from headrace.batching.settings import option, read_settings
 from headrace.host.cli.console import Stages, out, progress, show
 from headrace.host.cli.plan.answer import give
-from headrace.sim.planner.decoders.planning import answer_body
+from headrace.sim.planner.decoders.planning import answer_body, trial_runner
 from headrace.sim.planner.decoders.search import DecodingAnswer, DecodingPlan, plan_decoder
-from headrace.sim.planner.decoders.server import DecodingMeasured, DecodingTrial, measure
 from headrace.sim.planner.decoders.target import DecodingTarget
 from headrace.sim.planner.search import FRESH
-from headrace.sim.sweeps.sweep import worker_pool
 
 # Settings of a target for which `headrace plan` has an option of its own, or one of its other plans.
 SHARED = ("model", "gpu", "rate_rps", "quantile", "gpus", "budget_usd", "prices", "images")
@@ -44,14 +42,10 @@ def planned_decoder(given: Mapping[str, Any], ray: str | None, out_folder: Path 
         if name not in given:
             raise UsageError(f"{option(name)} is missing: {given['model']} decodes, and its plan needs it")
     target = read_settings(DecodingTarget, given, what="plan of a model that decodes")
-    with worker_pool(ray=ray) as workers, progress() as shown:
+    with progress() as shown:
         stages = Stages(shown)
-
-        def run(text: str, trials: Sequence[DecodingTrial]) -> list[DecodingMeasured]:
-            stages.stage(text, len(trials))
-            return workers.sweep(measure, trials, stages.step)
-
-        answer = plan_decoder(target, run)
+        with trial_runner(stages.stage, stages.step, ray) as run:
+            answer = plan_decoder(target, run)
     give(answer_body(answer), lambda: _print(answer), None, out_folder, as_json)
 
 

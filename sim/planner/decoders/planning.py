@@ -1,12 +1,13 @@
 """Plans of models that decode, from Python, and what such a plan is as plain values."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from headrace.batching.settings import read_settings
 from headrace.sim.planner.decoders.search import DecodingAnswer, DecodingPlan, plan_decoder
-from headrace.sim.planner.decoders.server import DecodingMeasured, DecodingTrial, measure
+from headrace.sim.planner.decoders.server import DecodingMeasured, DecodingRun, DecodingTrial, measure
 from headrace.sim.planner.decoders.target import DecodingTarget
 from headrace.sim.sweeps.sweep import worker_pool
 
@@ -53,12 +54,41 @@ def plan_decoding(
     Returns the plan. Raises UsageError, and HeadraceError where nothing meets the targets."""
     given = {"model": model, "gpu": gpu, "rate_rps": rate_rps, "slo_ttft_ms": slo_ttft_ms, "slo_tpot_ms": slo_tpot_ms}
     wanted = read_settings(DecodingTarget, {**target, **given}, what="plan of a model that decodes")
+    with trial_runner(lambda text, count: None, lambda: None, ray) as run:
+        return PlannedDecoder(plan_decoder(wanted, run))
+
+
+@contextmanager
+def trial_runner(
+    stage: Callable[[str, int], None], step: Callable[[], None], ray: str | None = None
+) -> Iterator[DecodingRun]:
+    """Return a function that runs trials in this process, or on the Ray cluster at an address.
+
+    A search asks for one trial at a time, which takes less than workers take to start.
+
+    Args:
+        stage: It is told what is simulated, and how many trials.
+        step: It is called after each trial.
+        ray: The address of the cluster, as `worker_pool` takes it."""
+
+    def here(text: str, trials: Sequence[DecodingTrial]) -> list[DecodingMeasured]:
+        stage(text, len(trials))
+        done = []
+        for trial in trials:
+            done.append(measure(trial))
+            step()
+        return done
+
+    if ray is None:
+        yield here
+        return
     with worker_pool(ray=ray) as workers:
 
-        def run(text: str, trials: Sequence[DecodingTrial]) -> list[DecodingMeasured]:
-            return workers.sweep(measure, trials, lambda: None)
+        def there(text: str, trials: Sequence[DecodingTrial]) -> list[DecodingMeasured]:
+            stage(text, len(trials))
+            return workers.sweep(measure, trials, step)
 
-        return PlannedDecoder(plan_decoder(wanted, run))
+        yield there
 
 
 def of_plan(target: DecodingTarget, plan: DecodingPlan) -> dict[str, Any]:
