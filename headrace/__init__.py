@@ -44,6 +44,7 @@ _PLACES = {
     "PlannedDecoder": "sim.planner.decoders.planning",  # what `plan_decoding` found
     "DecodingResult": "sim.decoding.results",  # what such a run gave
     "PreprocessStage": "sim.decoding.front_end",  # cores or compute units that make tensors before the encoder
+    "preprocess_stage": "sim.planner.decoders.stages",  # such a stage by names: cpu:8:torchvision, dpu:2
     "EncoderStage": "sim.decoding.encoder",  # a device that encodes images or audio before the replica
     "StepRequest": "batching.steps.request",  # one request, in tokens
     "TokenTrace": "sim.workload.token_traces",  # requests in tokens, as arrays
@@ -145,6 +146,7 @@ if TYPE_CHECKING:
     from headrace.sim.machine import measured_nodes as measured_nodes
     from headrace.sim.planner.decoders.planning import PlannedDecoder as PlannedDecoder
     from headrace.sim.planner.decoders.planning import plan_decoding as plan_decoding
+    from headrace.sim.planner.decoders.stages import preprocess_stage as preprocess_stage
     from headrace.sim.planner.planning import Planned as Planned
     from headrace.sim.planner.planning import plan as plan
     from headrace.sim.studies import Result as Result

@@ -12,13 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from headrace.batching.errors import HeadraceError
+from headrace.sim.hardware.inputs import UNITS
 from headrace.sim.planner.decoders.search import DecodingAnswer, fewest, plan_decoder
 from headrace.sim.planner.decoders.server import (
     DecodingCandidate,
     DecodingMeasured,
     DecodingTrial,
     FrontEndChoice,
+    device,
     front_end_usd,
     measure,
 )
@@ -31,10 +35,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "docs" / "results" / "measured" / "decoder_front_ends.json"
 PICTURE = ROOT / "docs" / "images" / "results" / "decoder_front_ends" / "map.png"
-SIDES = (448, 640, 1024, 1448, 2048)  # of square images, in pixels
+SIDES = (224, 448, 640, 1024, 1448, 2048)  # of square images, in pixels
 SECONDS = (1.0, 5.0, 15.0, 30.0)
 TTFT_MS = (200.0, 300.0, 400.0, 600.0, 1000.0, 2000.0)  # targets of the map
 RATE_RPS = 10.0  # of the map
+SHARE = 0.9  # of the greatest rate, at which cores and compute units are counted: at the rate itself, chance decides
 ALL_CORES, CARD = 31, FrontEndChoice("dpu", 8)
 COMMON = {"gpu": "h100", "slo_ttft_ms": 2000.0, "slo_tpot_ms": 50.0, "quantile": 0.95, "output_tokens": 64}
 COMMON |= {"trial_requests": 500}
@@ -55,10 +60,17 @@ def planned(target: DecodingTarget) -> DecodingAnswer | None:
         return None
 
 
+def busy_s(target: DecodingTarget, front_end: FrontEndChoice) -> float:
+    """Return the time (s) that a core or the slower kind of compute unit takes for an image or a sound."""
+    size = np.array([0.0 if target.audio_s is None else target.audio_s])  # the number of the one image is 0
+    steps = device(target, front_end).steps
+    return max(float(step.service_s(size)[0]) for step in steps if step.name in ("cpu", *UNITS))
+
+
 def need(target: DecodingTarget) -> dict[str, Any]:
     """Return the greatest rate of a server, and the fewest cores of each library and compute units that hold it."""
     answer = plan_decoder(replace(target, gpus=1, rate_rps=0.2), run)
-    found: dict[str, Any] = {"max_rps": answer.max_rps, "binds": answer.binds, "cores": {}}
+    found: dict[str, Any] = {"max_rps": answer.max_rps, "binds": answer.binds, "cores": {}, "work": {}}
     both = target.multimodal
     assert both is not None
     libraries = [name for name in core_seconds(both.processor) if name != "measured"]
@@ -66,12 +78,15 @@ def need(target: DecodingTarget) -> dict[str, Any]:
     def holds(device: str, library: str | None) -> Callable[[int], bool]:
         def one(count: int) -> bool:
             server = DecodingCandidate(1, FrontEndChoice(device, count, library), answer.best.candidate.policy)
-            return measure(DecodingTrial(target, server, answer.max_rps)).late <= target.late
+            return measure(DecodingTrial(target, server, rate)).late <= target.late
 
         return one
 
+    rate = SHARE * answer.max_rps
     for library in libraries:
         found["cores"][library] = fewest(holds("cpu", library), 63)
+        found["work"][library] = rate * busy_s(target, FrontEndChoice("cpu", ALL_CORES, library))
+    found["cus_work"] = rate * busy_s(target, CARD)
     found["cus"] = fewest(holds("dpu", None), CARD.count)
     usd = answer.best.measured.cost_usd
     least = min(count for count in found["cores"].values() if count)
@@ -110,6 +125,7 @@ def main() -> None:
     body = {
         "settings": COMMON,
         "rate_rps": RATE_RPS,
+        "share": SHARE,
         "ttft_ms": TTFT_MS,
         "images": needs,
         "audio": seconds,
@@ -130,14 +146,14 @@ def draw(body: dict[str, Any]) -> None:
 def _drawn(body: dict[str, Any]) -> "Figure":
     from headrace.sim.plot_style import SMALL_PT, label_ends, others, panels, theme
 
-    titles = ["Cores that keep up with one H100", f"Cost with a DPU / with cores, {body['rate_rps']:g} images/s"]
+    titles = ["Work of cores for each H100", f"Cost with a DPU / with cores, {body['rate_rps']:g} images/s"]
     drawn, (left, right) = panels(titles, columns=2, height_in=3.6)
     sides = list(body["images"])
     names = list(next(iter(body["images"].values()))["cores"])
     for name, fill in zip([*names, "CUs of a DPU"], others(len(names) + 1), strict=True):
-        counts = [each["cus"] if name not in names else each["cores"][name] for each in body["images"].values()]
-        left.plot([int(side) for side in sides], counts, "o-", color=fill, label=name)
-    left.set(xlabel="side of a square image, pixels", ylabel="cores or CUs for each GPU", ylim=(0, None))
+        work = [each["work"].get(name, each["cus_work"]) for each in body["images"].values()]
+        left.plot([int(side) for side in sides], work, "o-", color=fill, label=name)
+    left.set(xlabel="side of a square image, pixels", ylabel="cores or CUs that work", ylim=(0, None))
     label_ends(left)
     shown = theme()
     for row, ttft_ms in enumerate(body["ttft_ms"]):

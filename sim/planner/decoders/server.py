@@ -25,6 +25,8 @@ from headrace.sim.hardware.gpu import power
 from headrace.sim.hardware.gpu.mig import gpu_named
 from headrace.sim.hardware.inputs import UNITS
 from headrace.sim.planner.decoders.target import DecodingTarget, parse_images
+from headrace.sim.planner.search import SURE_SPANS
+from headrace.sim.planner.target import LONGEST
 from headrace.sim.preprocessing import Preprocessor
 from headrace.sim.system import cost
 from headrace.sim.system.card import too_many
@@ -152,22 +154,21 @@ def items(target: DecodingTarget) -> tuple[tuple[int, ...], tuple[float, ...], i
 
 
 def requests_of(target: DecodingTarget, rate_rps: float, seed: int) -> tuple[list[StepRequest], list[list[float]]]:
-    """Return the requests of a trial, and the sizes of the items of each, as the front end takes them."""
+    """Return the requests of a trial, and the sizes of the items of each, as the front end takes them.
+
+    They last SURE_SPANS times the target for the first token at least, up to LONGEST requests."""
     rng = np.random.default_rng((seed, 5))
     tokens, weights, count = items(target)
-    arrivals = np.cumsum(rng.exponential(1 / rate_rps, target.trial_requests)).tolist()
-    kinds = (
-        rng.choice(len(tokens), (target.trial_requests, count), p=weights).tolist()
-        if count
-        else [[]] * target.trial_requests
-    )
+    total = max(target.trial_requests, min(LONGEST, math.ceil(SURE_SPANS * target.slo_ttft_ms / 1e3 * rate_rps)))
+    arrivals = np.cumsum(rng.exponential(1 / rate_rps, total)).tolist()
+    kinds = rng.choice(len(tokens), (total, count), p=weights).tolist() if count else [[]] * total
     ttft_s, tpot_s = target.slo_ttft_ms / 1e3, target.slo_tpot_ms / 1e3
     made = []
     for number, (at, own) in enumerate(zip(arrivals, kinds, strict=True)):
         images = tuple(tokens[kind] for kind in own)
         prompt = target.prompt_tokens + sum(images)
         made.append(StepRequest(number, at, prompt, target.output_tokens, None, images, at + ttft_s, tpot_s))
-    sizes = kinds if target.audio_s is None else [[target.audio_s]] * target.trial_requests
+    sizes = kinds if target.audio_s is None else [[target.audio_s]] * total
     return made, sizes
 
 

@@ -57,7 +57,7 @@ class DecodingTarget:
     library: str | None = setting(
         default=None, help="Library that preprocesses on the CPU [the one with the least measured time]."
     )
-    trial_requests: int = setting(default=2000, help="Requests of each simulation.", ge=100, le=1_000_000)
+    trial_requests: int = setting(default=2000, help="Requests of each simulation, at least.", ge=100, le=1_000_000)
 
     def check(self) -> None:
         """Refuse values that contradict each other."""
