@@ -40,7 +40,11 @@ _PLACES = {
     "Fleet": "sim.fleet.settings",  # many servers behind a router
     # Models that decode
     "simulate_decoding": "sim.decoding.simulation",  # one run of a replica of a model that decodes
+    "plan_decoding": "sim.planner.decoders.planning",  # the cheapest servers of a model that decodes
+    "PlannedDecoder": "sim.planner.decoders.planning",  # what `plan_decoding` found
     "DecodingResult": "sim.decoding.results",  # what such a run gave
+    "PreprocessStage": "sim.decoding.front_end",  # cores or compute units that make tensors before the encoder
+    "preprocess_stage": "sim.planner.decoders.stages",  # such a stage by names: cpu:8:torchvision, dpu:2
     "EncoderStage": "sim.decoding.encoder",  # a device that encodes images or audio before the replica
     "StepRequest": "batching.steps.request",  # one request, in tokens
     "TokenTrace": "sim.workload.token_traces",  # requests in tokens, as arrays
@@ -129,6 +133,7 @@ if TYPE_CHECKING:
     from headrace.host.server.background import serve as serve
     from headrace.host.workers.profiling.profile import profile as profile
     from headrace.sim.decoding.encoder import EncoderStage as EncoderStage
+    from headrace.sim.decoding.front_end import PreprocessStage as PreprocessStage
     from headrace.sim.decoding.results import DecodingResult as DecodingResult
     from headrace.sim.decoding.simulation import simulate_decoding as simulate_decoding
     from headrace.sim.experiments.reproduce import reproduce as reproduce
@@ -139,6 +144,9 @@ if TYPE_CHECKING:
     from headrace.sim.hardware.settings import MigGpu as MigGpu
     from headrace.sim.hardware.settings import Npu as Npu
     from headrace.sim.machine import measured_nodes as measured_nodes
+    from headrace.sim.planner.decoders.planning import PlannedDecoder as PlannedDecoder
+    from headrace.sim.planner.decoders.planning import plan_decoding as plan_decoding
+    from headrace.sim.planner.decoders.stages import preprocess_stage as preprocess_stage
     from headrace.sim.planner.planning import Planned as Planned
     from headrace.sim.planner.planning import plan as plan
     from headrace.sim.studies import Result as Result

@@ -187,7 +187,11 @@ class Stations:
 
     def end(self) -> tuple[Numbers, Times]:
         """Return the same for all requests that are left; no further one arrives."""
-        return self._advance(np.empty(0, np.int64), np.empty(0), np.empty(0), math.inf)
+        return self.until(math.inf)
+
+    def until(self, arrival: float) -> tuple[Numbers, Times]:
+        """Return the same, knowing that no further request arrives before this time (s)."""
+        return self._advance(np.empty(0, np.int64), np.empty(0), np.empty(0), arrival + self._delay_s)
 
     def _advance(self, numbers: Numbers, times: Times, sizes: Times, horizon: float) -> tuple[Numbers, Times]:
         for station in self._stations:

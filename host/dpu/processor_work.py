@@ -34,11 +34,15 @@ def processor_work(name: str) -> ImageWorkOf | AudioWork:
 def image_work(spec: ProcessorSpec, width: int, height: int) -> ImageWork:
     """Return the work of an image processor for an image. Raises UsageError for a size that it does not take."""
     size = Size(width, height)
-    tensor_bytes = sum(math.prod(form.shape) * form.dtype.itemsize for form in forms(spec, size).values())
+    made = forms(spec, size)
+    tensor_bytes = sum(math.prod(form.shape) * form.dtype.itemsize for form in made.values())
+    layout = spec.layout
+    patches = made["pixel_values"].shape[0]
+    tokens = patches // layout.merge**2 if isinstance(layout, MergedPatches) else None
     try:
-        return ImageWork(tensor_bytes, scaler_passes(spec, size))
+        return ImageWork(tensor_bytes, scaler_passes(spec, size), tokens)
     except UnsupportedInput as error:
-        return ImageWork(tensor_bytes, str(error))
+        return ImageWork(tensor_bytes, str(error), tokens)
 
 
 def scaler_passes(spec: ProcessorSpec, source: Size) -> tuple[ScalerPass, ...]:

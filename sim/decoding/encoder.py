@@ -2,7 +2,7 @@
 
 The device takes the items that wait, first come first served, up to `max_tokens` tokens in one batch. It takes the next
 batch when the one before has ended. A request is ready when its last item is encoded. A request without items is ready
-when it arrives, and so it may pass others.
+when it comes, and so it may pass others. Requests come when they arrive, or when they are preprocessed (front_end.py).
 
 An encoder that shares the replica's device is no such stage: there, the step policy says what each step encodes
 (batching/steps/policy.py).
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from headrace.batching.errors import UsageError
 from headrace.batching.steps.policy import EncoderLatencyModel
 from headrace.batching.steps.request import StepRequest
+from headrace.sim.decoding.front_end import ready_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +45,21 @@ class EncoderStage:
     def encoded(self, requests: Iterable[StepRequest]) -> Iterator[StepRequest]:
         """Yield the requests in the order in which they are ready, without their items.
 
-        The requests come in the order of their arrivals, and are read as they come. Raises UsageError if the duration
-        of a batch is not a number of 0 or more."""
+        The requests are given in the order in which they come, and are read as they come. Raises UsageError if the
+        duration of a batch is not a number of 0 or more."""
         coming = iter(requests)
         following = next(coming, None)
         waiting: deque[tuple[StepRequest, int]] = deque()  # requests, and the next item of each
         ready: list[tuple[float, int, StepRequest]] = []
         order, free_s = 0, 0.0
         while following is not None or waiting:
-            start_s = max(free_s, waiting[0][0].arrival) if waiting else math.inf
+            start_s = max(free_s, waiting[0][0].ready) if waiting else math.inf
             ended: list[tuple[float, StepRequest]] = []
-            if following is not None and following.arrival <= start_s:
+            if following is not None and following.ready <= start_s:
                 if following.items:
                     waiting.append((following, 0))
                 else:
-                    ended.append((following.arrival, following))
+                    ended.append((following.ready, following))
                 following = next(coming, None)
             else:
                 items, whole = self._batch(waiting)
@@ -71,11 +72,11 @@ class EncoderStage:
                 heapq.heappush(ready, (at, order, request))
                 order += 1
             # Nothing is ready before the next arrival and before the end of the next batch.
-            comes_s = math.inf if following is None else following.arrival
-            until_s = min(comes_s, max(free_s, waiting[0][0].arrival) if waiting else math.inf)
+            comes_s = math.inf if following is None else following.ready
+            until_s = min(comes_s, max(free_s, waiting[0][0].ready) if waiting else math.inf)
             while ready and ready[0][0] <= until_s:
                 at, _, request = heapq.heappop(ready)
-                yield _without_items(request, at)
+                yield ready_at(request, at, ())
 
     def _batch(self, waiting: deque[tuple[StepRequest, int]]) -> tuple[list[int], list[StepRequest]]:
         """Take the next batch. Return the tokens of its items, and the requests whose last item is in it."""
@@ -94,19 +95,3 @@ class EncoderStage:
                 waiting.popleft()
                 whole.append(request)
         return items, whole
-
-
-def _without_items(request: StepRequest, ready: float) -> StepRequest:
-    """Return a request whose items are encoded, which comes to the replica at `ready` (s)."""
-    return StepRequest(
-        request.id,
-        request.arrival,
-        request.prompt_tokens,
-        request.output_len,
-        request.max_output_tokens,
-        (),
-        request.first_token_by,
-        request.tpot_s,
-        request.model,
-        ready,
-    )

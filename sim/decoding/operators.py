@@ -6,7 +6,9 @@ returns the latency of one operator, by the size that varies from step to step:
 - A `Curve` is the latency by one size: tokens, elements of a message. It is piecewise linear, and beyond the largest
   measured size it grows in proportion.
 - A `Surface` is the latency of attention by requests and length. Between measured sizes it is linear in both. Sizes
-  too large to measure take in proportion to the requests, and lengths beyond the last continue its last line.
+  too large to measure take in proportion to the requests, and lengths beyond the last continue its last line. Where a
+  number of heads of queries was not measured, the surface is on lines between the next fewer and the next more, with
+  the same heads of keys.
 
 Where the tables have no row for a choice (a precision, heads, experts, GPUs), `NoMeasurement` says which to change.
 """
@@ -27,7 +29,11 @@ from headrace.sim.hardware.gpu.tables import (
     BF16,
     CONTEXT,
     DECODER_FOLDERS,
+    ENCODER,
     GENERATION,
+    AttentionRows,
+    AttentionTable,
+    Flags,
     attention_rows,
     columns,
     product_table,
@@ -240,6 +246,18 @@ class Operators:
         Raises NoMeasurement."""
         return _attention(self, GENERATION, heads, kv_heads, head_dim, keys, window)
 
+    def encoder(self, head_dim: int) -> AttentionTable:
+        """Return the latency of one layer's attention in which all queries see all keys, by heads and keys.
+
+        Raises NoMeasurement."""
+        rows = attention_rows(self.gpu, ENCODER, self.backend, version=self.version)
+        if rows is None or not (rows.head == head_dim).any():
+            raise NoMeasurement(
+                f"{self._where}: attention of encoders with heads of {head_dim} was not measured; choose another GPU, "
+                "or a model without an encoder"
+            )
+        return AttentionTable(rows, head_dim, logarithms=True)
+
     def moved(self, moved_bytes: float, kernels: int) -> Curve:
         """Return the latency of kernels that only move bytes, by tokens. `moved_bytes` are those of one token."""
         per_token = moved_bytes / (FITTED.memory * self.memory.bandwidth)
@@ -296,9 +314,29 @@ def _surface(
     rows = attention_rows(gpu, kind, backend, queries, KEY_FORMATS[keys], window, version)
     if rows is None:
         return None
-    chosen = (rows.heads == heads) & (rows.kv_heads == kv_heads) & (rows.head == head_dim)
-    if not chosen.any():
+    alike = (rows.kv_heads == kv_heads) & (rows.head == head_dim)
+    measured = np.unique(rows.heads[alike])
+    if heads in measured:
+        return _measured_surface(rows, alike & (rows.heads == heads))
+    above = int(np.searchsorted(measured, heads))
+    if not 0 < above < len(measured):
         return None
+    fewer, more = measured[above - 1], measured[above]
+    ends = [_measured_surface(rows, alike & (rows.heads == each)) for each in (fewer, more)]
+    return _between_surfaces(*ends, (heads - fewer) / (more - fewer))
+
+
+def _between_surfaces(low: Surface, high: Surface, share: float) -> Surface:
+    """Return the surface on lines between two, at the requests and lengths that both have."""
+    requests = np.intersect1d(low.requests, high.requests)
+    lengths = np.intersect1d(low.lengths, high.lengths)
+    low_s, high_s = (
+        each.seconds[np.ix_(np.isin(each.requests, requests), np.isin(each.lengths, lengths))] for each in (low, high)
+    )
+    return Surface(tuple(requests.tolist()), tuple(lengths.tolist()), (1 - share) * low_s + share * high_s)
+
+
+def _measured_surface(rows: AttentionRows, chosen: Flags) -> Surface:
     batch, length, seconds = rows.batch[chosen], rows.keys[chosen], rows.seconds[chosen]
     requests, lengths = np.unique(batch), np.unique(length)
     grid = np.full((len(requests), len(lengths)), np.inf)

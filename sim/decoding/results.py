@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 
 from headrace.sim.decoding.engine import DecodingTally
+from headrace.sim.decoding.front_end import FrontEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,10 @@ class DecodingResult:
         tpot_ms: The same, of each request's mean time per output token after the first.
         goodput_rps: Requests per second that met both targets.
         queue_ms: The mean time from when a request is ready to the first step with it.
+        preprocess_ms: The same as latency_ms, of the time in the preprocessing stage; None without a stage. Requests
+            without items do not count.
+        preprocess_wait_ms: The mean time that an image or a piece of audio waits in the stage.
+        preprocess_utilization: The busy share of the servers of each step of the stage, by the step's name.
         sla_violation_rate: The share of the requests that missed a target or failed.
         batch_size_mean: The mean number of requests in a step.
         utilization: The share of the time in which a step ran.
@@ -41,6 +46,9 @@ class DecodingResult:
     tpot_ms: dict[str, float | None]
     goodput_rps: float | None
     queue_ms: float | None
+    preprocess_ms: dict[str, float | None] | None
+    preprocess_wait_ms: float | None
+    preprocess_utilization: dict[str, float | None] | None
     sla_violation_rate: float | None
     batch_size_mean: float | None
     utilization: float | None
@@ -55,7 +63,12 @@ class DecodingResult:
 
 
 def result_of(
-    tally: DecodingTally, *, wall_s: float, seed: int | None = None, busy_power_w: float | None = None
+    tally: DecodingTally,
+    *,
+    wall_s: float,
+    seed: int | None = None,
+    busy_power_w: float | None = None,
+    front_end: FrontEnd | None = None,
 ) -> DecodingResult:
     """Return the results of a run.
 
@@ -64,6 +77,7 @@ def result_of(
         wall_s: The duration (s) of the run on the clock of the machine that ran it.
         seed: The seed of the workload.
         busy_power_w: The power (W) of a replica that runs a step.
+        front_end: The preprocessing of the run, which has ended; None for a run without.
     """
     ledger = tally.ledger
     ledger.check()
@@ -82,6 +96,9 @@ def result_of(
         tally.per_token.percentiles_ms(),
         tally.in_time / span_s if span_s > 0 else None,
         1e3 * tally.queue_s / finished if finished else None,
+        None if front_end is None else front_end.latency_ms(),
+        None if front_end is None else front_end.wait_ms(),
+        None if front_end is None else front_end.utilization(tally.first, tally.last),
         1.0 - tally.in_time / ended if ended else None,
         tally.step_requests / tally.steps if tally.steps else None,
         tally.busy_s / span_s if span_s > 0 else None,

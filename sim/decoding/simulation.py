@@ -10,6 +10,7 @@ from headrace.batching.steps.registry import StepPolicySettings, step_policy_set
 from headrace.batching.steps.request import StepRequest
 from headrace.sim.decoding.encoder import EncoderStage
 from headrace.sim.decoding.engine import run_steps
+from headrace.sim.decoding.front_end import FrontEnd, PreprocessStage
 from headrace.sim.decoding.results import DecodingResult, result_of
 
 
@@ -19,6 +20,7 @@ def simulate_decoding(
     *,
     kv_blocks: int,
     block_size: int = 16,
+    preprocess: PreprocessStage | None = None,
     encoder: EncoderLatencyModel | EncoderStage | None = None,
     policy: str | StepPolicySettings = "continuous",
     settings: Mapping[str, Any] | None = None,
@@ -32,6 +34,7 @@ def simulate_decoding(
         latency: The duration of steps.
         kv_blocks: The number of blocks of the KV cache.
         block_size: The tokens of one block.
+        preprocess: What makes tensors of images or audio before they are encoded; None if that takes no time.
         encoder: How images or audio are encoded; None for a model without encoder. A duration stands for the replica,
             which encodes them in its steps. An EncoderStage is a device of its own.
         policy: The name of a step policy, or its settings. The names are continuous, token-deadline, lazy and cellular.
@@ -47,12 +50,15 @@ def simulate_decoding(
     stage = encoder if isinstance(encoder, EncoderStage) else None
     context = StepContext(kv_blocks, latency, block_size, None if isinstance(encoder, EncoderStage) else encoder)
     made = step_policy_settings(policy, settings).build(context)
+    front_end = None if preprocess is None else FrontEnd(preprocess)
+    coming = iter(requests) if front_end is None else front_end.preprocessed(requests)
     began = time.perf_counter()
     collecting = gc.isenabled()
     gc.disable()  # the engine leaves no circles of references
     try:
-        tally = run_steps(made, iter(requests) if stage is None else stage.encoded(requests), context)
+        tally = run_steps(made, coming if stage is None else stage.encoded(coming), context)
     finally:
         if collecting:
             gc.enable()
-    return result_of(tally, wall_s=time.perf_counter() - began, seed=seed, busy_power_w=busy_power_w)
+    wall_s = time.perf_counter() - began
+    return result_of(tally, wall_s=wall_s, seed=seed, busy_power_w=busy_power_w, front_end=front_end)

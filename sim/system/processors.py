@@ -45,10 +45,12 @@ class ImageWork:
     Attributes:
         tensor_bytes: Bytes of all tensors.
         passes: The passes of the image CU, or the reason why it does not take the image.
+        tokens: The tokens of the prompt that the image becomes, where the model merges patches; None for others.
     """
 
     tensor_bytes: int
     passes: tuple[ScalerPass, ...] | str
+    tokens: int | None = None
 
 
 ImageWorkOf = Callable[[int, int], ImageWork]  # by width and height

@@ -36,7 +36,7 @@ class Preprocess:
     images: str | None = setting(
         default=None,
         help="A CSV file with the sizes of images, from which those of requests are drawn: width, height, and maybe "
-        "weight and file_bytes.",
+        "weight and file_bytes. To plan for a model that decodes: COUNT:SIZE[,SIZE...], such as 1:2048x2048.",
         advanced=True,
     )
 

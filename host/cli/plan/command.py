@@ -15,6 +15,7 @@ from headrace.batching.errors import UsageError
 from headrace.batching.settings import option
 from headrace.host.cli.console import Stages, progress, tell, warn
 from headrace.host.cli.options import HelpAll, Json, Ray, check_readable, command, make_folder, readable
+from headrace.host.cli.plan.decoding import check_options, planned_decoder
 from headrace.host.cli.plan.placement import placed_models
 from headrace.host.cli.plan.schedule import check_day, scheduled
 from headrace.host.cli.plan.search import planned
@@ -25,8 +26,9 @@ from headrace.host.cli.simulate.command import ACCELERATOR_CHOICE, FILES, readab
 from headrace.sim.hardware.gpu.mig import GPUS
 from headrace.sim.hardware.settings import ACCELERATORS
 from headrace.sim.planner import tuning
+from headrace.sim.planner.decoders.target import DecodingTarget, decodes
 from headrace.sim.planner.schedule import REPARTITION_S
-from headrace.sim.planner.target import TRAFFICS, Target
+from headrace.sim.planner.target import MAX_GPUS, TRAFFICS, Target
 from headrace.sim.planner.trials import Measured, Run, Trial, measure
 from headrace.sim.scenario import ACCELERATOR, TRAFFIC, RunSettings, every_setting, renamed
 from headrace.sim.sweeps.journal import Journal
@@ -60,6 +62,19 @@ REQUESTS = (
     "overhead_ms",
     "prices",
 )
+DECODING = (
+    "slo_ttft_ms",
+    "slo_tpot_ms",
+    "audio_s",
+    "prompt_tokens",
+    "output_tokens",
+    "kernels",
+    "tp",
+    "weight_precision",
+    "kv_precision",
+    "library",
+    "trial_requests",
+)  # settings of models that decode
 
 
 class Least(StrEnum):
@@ -76,16 +91,17 @@ def plan(
     model: Annotated[
         str,
         typer.Option(
-            help="Network, as `headrace simulate --accelerator a100-40gb` takes it. Give several by comma.",
+            help="Network, as `headrace simulate --accelerator a100-40gb` takes it. Give several by comma. Or a model "
+            "that decodes: qwen2-vl-7b, qwen2-audio-7b, llama-3.1-8b and others, or the config.json of a decoder.",
             metavar="NAME[,...]",
         ),
     ],
     slo_ms: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Target latency (ms) from arrival to end, for all models, or for each by comma.", metavar="FLOAT[,...]"
         ),
-    ],
+    ] = None,
     gpu: Annotated[
         str | None,
         typer.Option(help=f"Kind of GPU to plan with: {', '.join(GPUS)}.", autocompletion=lambda: list(GPUS)),
@@ -119,7 +135,13 @@ def plan(
     slo_quantile: Annotated[
         float, typer.Option(help="Share of requests that must meet --slo-ms, from 0.5 to 0.999.")
     ] = 0.99,
-    gpus: Annotated[int, typer.Option(help="Largest number of GPUs. Each one is in its own server.")] = 1,
+    gpus: Annotated[
+        int | None,
+        typer.Option(
+            help="Largest number of GPUs. Each one, or each --tp of them, is in its own server [1; "
+            f"{MAX_GPUS} for a model that decodes]."
+        ),
+    ] = None,
     least: Annotated[
         Least, typer.Option(help="What to minimise: cost (dollars), power (W), or gpus (then dollars).")
     ] = Least.COST,
@@ -153,7 +175,33 @@ def plan(
     the least latency on a given machine.
 
     Bounds leave out what cannot meet the target, and simulation decides among the rest. The best plan is simulated
-    again with fresh seeds."""
+    again with fresh seeds.
+
+    A model that decodes has two targets, --slo-ttft-ms and --slo-tpot-ms. The plan then says how many GPUs, and how
+    many cores or compute units prepare images or audio."""
+    if decodes(model):
+        others = {
+            "--slo-ms": slo_ms,
+            "--replay": replay,
+            "--day": day,
+            "--repartition-s": repartition_s,
+            "--tune": tune,
+        }
+        others["--least"] = least is not Least.COST
+        given = given_options(ctx)
+        check_options(given, others)
+        own = {"model": model, "gpu": gpu, "rate_rps": rate_rps, "quantile": slo_quantile, "gpus": gpus}
+        own["budget_usd"] = budget_usd
+        given |= {name: value for name, value in own.items() if value is not None}
+        if out_folder is not None:
+            make_folder("--out", out_folder)
+        planned_decoder(given, ray, out_folder, as_json)
+        return
+    if unfit := next((name for name in given_options(ctx) if name in DECODING), None):
+        raise UsageError(f"{option(unfit)} is for models that decode, and --model {model[:60]} is none of them")
+    if slo_ms is None:
+        raise UsageError("--slo-ms is missing: give the target latency (ms) from arrival to end")
+    gpus = 1 if gpus is None else gpus
     chosen = _chosen(ctx)
     given = {name: value for name, value in chosen.items() if name in MACHINE}
     requests = {name: value for name, value in chosen.items() if name not in MACHINE}
@@ -291,8 +339,9 @@ add_settings(
             Preprocess,
         ],
         "Machine, for --tune": [ACCELERATOR_CHOICE, *ACCELERATORS.values()],
+        "Models that decode": [DecodingTarget],
     },
-    only={*REQUESTS, *MACHINE},
+    only={*REQUESTS, *MACHINE, *DECODING},
 )
 group_options(
     plan,
@@ -300,6 +349,7 @@ group_options(
         "Target": ["model", "slo_ms", "slo_quantile", "rate_rps", "replay", "day"],
         "Server to plan": ["gpu", "gpus", "least", "budget_usd", "repartition_s"],
         "Policies to tune": ["tune"],
+        "Models that decode": DECODING,
     },
     first=(
         "model",
@@ -313,6 +363,9 @@ group_options(
         "least",
         "budget_usd",
         "tune",
+        "slo_ttft_ms",
+        "slo_tpot_ms",
+        "images",
         "traffic",
         "lengths",
         "accelerator",

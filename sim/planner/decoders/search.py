@@ -1,0 +1,274 @@
+"""The cheapest servers of a model that decodes that meet two targets: time to first token, and time per output token.
+
+The search is pure: it says what is to be simulated, and its caller runs that (`DecodingRun`).
+
+The space. Hardware is a number of equal servers, each with a replica of the model and a front end: the cores of one or
+two CPUs, or a DPU with as many compute units as the card has room for. Policies are POLICIES. A model of text alone has
+no front end.
+
+The search. For each front end and policy, the number of servers is doubled until the targets hold, and then the gap is
+halved. This takes for granted that more servers never do worse. A run holds the targets if the share of requests that
+miss one is at most what the target allows. The cheapest candidate is simulated again with fresh seeds, and the upper
+end of the interval of its share of late requests must hold. If it does not, it gets a further server. At last the
+search finds the fewest cores or compute units with which a front end still holds, and the greatest rate of the plan.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from headrace.batching.errors import HeadraceError, UsageError
+from headrace.sim.planner.decoders import server
+from headrace.sim.planner.decoders.server import (
+    IDEAL,
+    DecodingCandidate,
+    DecodingMeasured,
+    DecodingRun,
+    DecodingTrial,
+    FrontEndChoice,
+    at_quantile,
+)
+from headrace.sim.planner.decoders.target import DecodingTarget
+from headrace.sim.planner.search import BINDS, FRESH
+from headrace.sim.planner.space import CUS, SOCKETS
+from headrace.sim.planner.trials import HALVINGS, interval
+from headrace.sim.system.system import CORES
+
+POLICIES: Final = ("continuous", "token-deadline")  # of equal ones, the first is taken
+BEYOND: Final = 1.05  # the rate at which a plan misses its targets, as a multiple of the greatest that it holds
+ALONE_RPS: Final = 1e-3  # a rate at which requests do not meet
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingPlan:
+    """Servers that hold the targets.
+
+    Attributes:
+        candidate: The servers, with all cores or compute units that they have.
+        measured: The run with the seed of the search.
+        fewest: The fewest cores or compute units for preprocessing with which a server still holds; 0 without one.
+        front_end_usd: Dollars of preprocessing in all servers: of the fewest cores as parts of CPUs, or of the cards.
+    """
+
+    candidate: DecodingCandidate
+    measured: DecodingMeasured
+    fewest: int
+    front_end_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingAnswer:
+    """The answer to a target.
+
+    Attributes:
+        target: The target.
+        best: The cheapest plan.
+        others: The cheapest plan with the other kind of front end, if it holds.
+        late: The share of late requests of `best` with fresh seeds, with the ends of its 95 % interval.
+        max_rps: The greatest rate, about, that `best` holds in all.
+        binds: What ends it there: gpu, cores, cus or pcie if a part works nearly all the time, else ttft or tpot.
+        simulated: The number of runs.
+    """
+
+    target: DecodingTarget
+    best: DecodingPlan
+    others: tuple[DecodingPlan, ...]
+    late: tuple[float, float, float]
+    max_rps: float
+    binds: str
+    simulated: int
+
+
+def plan_decoder(target: DecodingTarget, run: DecodingRun) -> DecodingAnswer:
+    """Return the cheapest servers that meet the targets.
+
+    Raises UsageError for targets that no server meets, even if a request is alone, and HeadraceError if more GPUs or
+    dollars are needed than are allowed."""
+    return _Search(target, run).answer()
+
+
+class _Search:
+    def __init__(self, target: DecodingTarget, run: DecodingRun) -> None:
+        self.target = target
+        self._run = run
+        self._known: dict[DecodingTrial, DecodingMeasured] = {}
+        self._max_servers = target.gpus // target.tp
+
+    def answer(self) -> DecodingAnswer:
+        front_ends = self._front_ends()
+        self._check_alone(front_ends)
+        cheapest: list[DecodingCandidate] = []
+        for front_end in front_ends:
+            if (found := self._fewest_servers(front_end)) is not None:
+                cheapest.append(found)
+        cheapest.sort(key=self._usd)
+        if not cheapest:
+            raise self._missed(front_ends)
+        best, late = self._confirmed(cheapest)
+        max_rps = self._max_rps(best)
+        others = {each.front_end.device: each for each in reversed(cheapest)}  # the cheapest of each device
+        others.pop(best.front_end.device, None)
+        return DecodingAnswer(
+            self.target,
+            self._plan(best),
+            tuple(self._plan(each) for each in sorted(others.values(), key=self._usd)),
+            late,
+            max_rps,
+            self._binding(best, max_rps),
+            len(self._known),
+        )
+
+    def _front_ends(self) -> list[FrontEndChoice]:
+        """Return the front ends to try. Cores fill the CPUs, and compute units the card."""
+        target = self.target
+        server.replica(target)  # so that an error of the model comes first
+        if target.multimodal is None:
+            return [FrontEndChoice(IDEAL)]
+        library = server.library_of(target)
+        cores = [FrontEndChoice("cpu", CORES * sockets - target.tp, library) for sockets in SOCKETS]
+        for count in sorted(CUS, reverse=True):
+            card = FrontEndChoice("dpu", count)
+            try:
+                server.device(target, card)
+            except UsageError:
+                continue  # the card has no room for so many, or the units do not take these inputs
+            return [*cores, card]
+        return cores
+
+    def _measure(self, text: str, trials: Sequence[DecodingTrial]) -> list[DecodingMeasured]:
+        new = [trial for trial in dict.fromkeys(trials) if trial not in self._known]
+        if new:
+            self._known.update(zip(new, self._run(text, new), strict=True))
+        return [self._known[trial] for trial in trials]
+
+    def _one(self, candidate: DecodingCandidate, rate_rps: float | None = None) -> DecodingMeasured:
+        rate = self.target.rate_rps if rate_rps is None else rate_rps
+        text = f"{candidate.servers} x {self.target.gpu}, {candidate.front_end.text}, {rate:.4g}/s"
+        return self._measure(text, [DecodingTrial(self.target, candidate, rate)])[0]
+
+    def _holds(self, candidate: DecodingCandidate, rate_rps: float | None = None) -> bool:
+        return self._one(candidate, rate_rps).late <= self.target.late + 1e-12
+
+    def _usd(self, candidate: DecodingCandidate) -> float:
+        return candidate.servers * server.price(self.target, candidate.front_end)
+
+    def _check_alone(self, front_ends: Sequence[FrontEndChoice]) -> None:
+        """Raise UsageError if a request misses a target even where it meets no other one."""
+        target = replace(self.target, trial_requests=100)
+        alone = [DecodingCandidate(1, each, POLICIES[0]) for each in front_ends]
+        done = self._measure("a request alone", [DecodingTrial(target, each, ALONE_RPS) for each in alone])
+        for option, asked, times in (
+            ("--slo-ttft-ms", target.slo_ttft_ms, [each.ttft_ms for each in done]),
+            ("--slo-tpot-ms", target.slo_tpot_ms, [each.tpot_ms for each in done]),
+        ):
+            if target.output_tokens == 1 and option == "--slo-tpot-ms":
+                continue
+            least, front_end = min(
+                (at_quantile(each, target.quantile), of.text) for each, of in zip(times, front_ends, strict=True)
+            )
+            if least > asked:
+                raise UsageError(
+                    f"{option} {asked:g} is below {least:.4g} ms, which a request takes alone on {target.gpu} with "
+                    f"{front_end}; allow more, or give smaller inputs, a faster --gpu, or a larger --tp"
+                )
+
+    def _fewest_servers(self, front_end: FrontEndChoice) -> DecodingCandidate | None:
+        """Return the candidate with the fewest servers that holds; None if there is none."""
+        found: DecodingCandidate | None = None
+        budget = self.target.budget_usd
+        limit = self._max_servers
+        if budget is not None:
+            limit = min(limit, math.floor(budget / server.price(self.target, front_end)))
+        for policy in POLICIES:
+            most = limit if found is None else found.servers - 1
+
+            def holds(servers: int, policy: str = policy) -> bool:
+                return self._holds(DecodingCandidate(servers, front_end, policy))
+
+            servers = fewest(holds, most) if found is None else fewest_below(holds, most)
+            if servers is not None:
+                found = DecodingCandidate(servers, front_end, policy)
+        return found
+
+    def _confirmed(self, cheapest: list[DecodingCandidate]) -> tuple[DecodingCandidate, tuple[float, float, float]]:
+        """Return the cheapest candidate that holds with fresh seeds, and its share of late requests."""
+        while cheapest:
+            best = cheapest[0]
+            trials = [DecodingTrial(self.target, best, self.target.rate_rps, seed) for seed in range(1, FRESH + 1)]
+            late = interval([each.late for each in self._measure("fresh seeds", trials)])
+            budget = self.target.budget_usd
+            if late[2] <= self.target.late + 1e-12 and (budget is None or self._one(best).cost_usd <= budget):
+                return best, late
+            more = replace(best, servers=best.servers + 1)
+            rest = cheapest[1:]
+            if more.servers <= self._max_servers:
+                rest.append(more)
+            cheapest[:] = sorted(rest, key=self._usd)
+        raise self._missed(self._front_ends())
+
+    def _missed(self, front_ends: Sequence[FrontEndChoice]) -> HeadraceError:
+        target = self.target
+        servers = max(1, self._max_servers)
+        if target.budget_usd is not None:
+            servers = max(1, min(servers, math.floor(target.budget_usd / server.price(target, front_ends[0]))))
+        nearest = DecodingCandidate(servers, front_ends[0], POLICIES[0])
+        done = self._one(nearest)
+        budget = "" if target.budget_usd is None else f" and --budget-usd {target.budget_usd:,.0f}"
+        return HeadraceError(
+            f"no plan within --gpus {target.gpus}{budget} serves --rate-rps {target.rate_rps:g}: {servers} x "
+            f"{target.tp} {target.gpu} with {front_ends[0].text} let {100 * done.late:.3g} % of the requests miss a "
+            f"target, and {100 * target.late:.3g} % are allowed; its GPUs work {100 * done.used['gpu']:.0f} % of the "
+            "time. Allow more --gpus, dollars or time, or a lower rate"
+        )
+
+    def _plan(self, candidate: DecodingCandidate) -> DecodingPlan:
+        """Return the plan of a candidate, with the fewest cores or compute units that do."""
+        front_end = candidate.front_end
+        if front_end.device == IDEAL:
+            return DecodingPlan(candidate, self._one(candidate), 0, 0.0)
+
+        def holds(count: int) -> bool:
+            return self._holds(replace(candidate, front_end=replace(front_end, count=count)))
+
+        found = fewest(holds, front_end.count) or front_end.count
+        spent = server.front_end_usd(self.target, candidate, found)
+        return DecodingPlan(candidate, self._one(candidate), found, spent)
+
+    def _max_rps(self, best: DecodingCandidate) -> float:
+        low, high = self.target.rate_rps, 2 * self.target.rate_rps
+        while self._holds(best, high):
+            low, high = high, 2 * high
+        for _ in range(HALVINGS):
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if self._holds(best, middle) else (low, middle)
+        return low
+
+    def _binding(self, best: DecodingCandidate, max_rps: float) -> str:
+        target, beyond = self.target, self._one(best, BEYOND * max_rps)
+        part = max(beyond.used, key=lambda each: beyond.used[each])
+        if beyond.used[part] >= BINDS:
+            return part
+        ttft = at_quantile(beyond.ttft_ms, target.quantile) / target.slo_ttft_ms
+        tpot = 0.0 if target.output_tokens == 1 else at_quantile(beyond.tpot_ms, target.quantile) / target.slo_tpot_ms
+        return "ttft" if ttft >= tpot else "tpot"
+
+
+def fewest(holds: Callable[[int], bool], most: int) -> int | None:
+    """Return the least count of 1 to `most` that holds, if all above it do too; None if there is none."""
+    low, high = 0, 1
+    while high < most and not holds(high):
+        low, high = high, 2 * high
+    if high >= most:
+        high = most
+        if high <= low or not holds(high):
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def fewest_below(holds: Callable[[int], bool], most: int) -> int | None:
+    """Return the same where most counts do not hold: the greatest is asked first."""
+    return fewest(holds, most) if most >= 1 and holds(most) else None

@@ -1,0 +1,311 @@
+"""One server of a plan for a model that decodes: its replica, its front end, its price, and one simulation of it.
+
+A server is a node with one replica of the model on `tp` GPUs, and with CPUs of `system.CORES` cores. A core is kept for
+each GPU, where the process of the replica runs. The other cores preprocess, or a DPU does. Each of several equal
+servers takes an equal share of the arrivals. A share of a Poisson process is again one.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from headrace.batching.errors import UsageError
+from headrace.batching.steps.request import StepRequest
+from headrace.sim.decoding.front_end import PreprocessStage
+from headrace.sim.decoding.latency import StepLatency
+from headrace.sim.decoding.multimodal import EncoderLatency, audio_tokens
+from headrace.sim.decoding.results import DecodingResult
+from headrace.sim.decoding.simulation import simulate_decoding
+from headrace.sim.hardware import cpu
+from headrace.sim.hardware.gpu import power
+from headrace.sim.hardware.gpu.mig import gpu_named
+from headrace.sim.hardware.inputs import UNITS
+from headrace.sim.planner.decoders.target import DecodingTarget, parse_images
+from headrace.sim.planner.search import SURE_SPANS
+from headrace.sim.planner.target import LONGEST
+from headrace.sim.preprocessing import Preprocessor
+from headrace.sim.system import cost
+from headrace.sim.system.card import too_many
+from headrace.sim.system.preprocessors import Host, parse
+from headrace.sim.system.processors import AudioWork, core_seconds, inputs_of, work_of
+from headrace.sim.system.system import CORES
+from headrace.sim.workload.images import ImageSizes
+
+IDEAL: Final = "ideal"
+BLOCK_SIZE: Final = 16
+CACHE_SHARE: Final = 0.9  # the part of a GPU's memory that the weights leave, which is the KV cache
+PERCENTILES: Final = ((0.99, "p99"), (0.95, "p95"), (0.9, "p90"), (0.0, "p50"))
+
+
+@dataclass(frozen=True, slots=True)
+class FrontEndChoice:
+    """What preprocesses in a server: `count` cores of a library ("cpu") or compute units ("dpu"), or nothing ("ideal").
+
+    For audio, `count` counts the compute units of each kind."""
+
+    device: str
+    count: int = 0
+    library: str | None = None
+
+    @property
+    def text(self) -> str:
+        """Return the front end as `headrace simulate --preprocess` takes it, without cores kept for the replica."""
+        words = [self.device, *([str(self.count)] if self.count else []), *([self.library] if self.library else [])]
+        return ":".join(words)
+
+    def cpus(self, kept: int) -> int:
+        """Return the number of CPUs, if `kept` cores do other work."""
+        return max(1, math.ceil((kept + (self.count if self.device == "cpu" else 0)) / CORES))
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingCandidate:
+    """A number of equal servers with a front end and a policy."""
+
+    servers: int
+    front_end: FrontEndChoice
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingTrial:
+    """A simulation of one server of a candidate, which gets its share of `rate_rps`."""
+
+    target: DecodingTarget
+    candidate: DecodingCandidate
+    rate_rps: float
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingMeasured:
+    """The figures of a trial. Cost and power are those of all servers.
+
+    Attributes:
+        late: The share of requests that missed a target.
+        ttft_ms, tpot_ms: The percentiles of both times.
+        preprocess_ms: The same of the front end; None without one.
+        preprocess_wait_ms: The mean wait of an image or a sound in the front end.
+        used: The share of each part's time in which it works: gpu, cores or cus, and pcie.
+        cost_usd, power_w: Of all servers, over their time.
+    """
+
+    late: float
+    ttft_ms: Mapping[str, float | None]
+    tpot_ms: Mapping[str, float | None]
+    preprocess_ms: Mapping[str, float | None] | None
+    preprocess_wait_ms: float | None
+    used: Mapping[str, float]
+    cost_usd: float
+    power_w: float
+
+
+# It takes words for a progress display, and returns results in the order of the trials.
+DecodingRun = Callable[[str, Sequence[DecodingTrial]], list[DecodingMeasured]]
+
+
+@lru_cache(maxsize=2)
+def replica(target: DecodingTarget) -> tuple[StepLatency, EncoderLatency | None, int]:
+    """Return the latency of steps, that of the encoder, and the blocks of the KV cache. Raises UsageError."""
+    both = target.multimodal
+    precision = target.weight_precision
+    latency = StepLatency(
+        target.decoder,
+        target.gpu,
+        target.kernels,
+        tp=target.tp,
+        products=precision,  # type: ignore[arg-type]  # checked against PRECISIONS
+        keys=target.kv_precision,
+    )
+    encoder = None if both is None else EncoderLatency(both.encoder, target.gpu, target.kernels)
+    weights = latency.weight_bytes + (0.0 if both is None else both.encoder.weight_bytes)
+    left = CACHE_SHARE * (latency.operators.memory.size - weights)
+    tokens = int(left / target.decoder.kv_bytes(target.kv_precision, target.tp))
+    if tokens < BLOCK_SIZE:
+        raise UsageError(
+            f"--tp {target.tp}: the weights of {target.model} take {weights / 1e9:.0f} GB on each GPU, and "
+            f"{target.gpu} has {latency.operators.memory.size / 1e9:.0f} GB; give more GPUs to a replica"
+        )
+    return latency, encoder, tokens // BLOCK_SIZE
+
+
+@lru_cache(maxsize=2)
+def items(target: DecodingTarget) -> tuple[tuple[int, ...], tuple[float, ...], int]:
+    """Return tokens and weights of the kinds of items, and the items of a request. There are none for text."""
+    both = target.multimodal
+    if both is None:
+        return (), (), 0
+    if target.audio_s is not None:
+        return (audio_tokens(target.audio_s),), (1.0,), 1
+    assert target.images is not None
+    images = parse_images(target.images)
+    work = work_of(both.processor)
+    assert not isinstance(work, AudioWork)
+    tokens = [
+        work(int(width), int(height)).tokens or 0
+        for width, height in zip(images.sizes.width, images.sizes.height, strict=True)
+    ]
+    weights = images.sizes.weight / images.sizes.weight.sum()
+    return tuple(tokens), tuple(weights.tolist()), images.count
+
+
+def requests_of(target: DecodingTarget, rate_rps: float, seed: int) -> tuple[list[StepRequest], list[list[float]]]:
+    """Return the requests of a trial, and the sizes of the items of each, as the front end takes them.
+
+    They last SURE_SPANS times the target for the first token at least, up to LONGEST requests."""
+    rng = np.random.default_rng((seed, 5))
+    tokens, weights, count = items(target)
+    total = max(target.trial_requests, min(LONGEST, math.ceil(SURE_SPANS * target.slo_ttft_ms / 1e3 * rate_rps)))
+    arrivals = np.cumsum(rng.exponential(1 / rate_rps, total)).tolist()
+    kinds = rng.choice(len(tokens), (total, count), p=weights).tolist() if count else [[]] * total
+    ttft_s, tpot_s = target.slo_ttft_ms / 1e3, target.slo_tpot_ms / 1e3
+    made = []
+    for number, (at, own) in enumerate(zip(arrivals, kinds, strict=True)):
+        images = tuple(tokens[kind] for kind in own)
+        prompt = target.prompt_tokens + sum(images)
+        made.append(StepRequest(number, at, prompt, target.output_tokens, None, images, at + ttft_s, tpot_s))
+    sizes = kinds if target.audio_s is None else [[target.audio_s]] * total
+    return made, sizes
+
+
+@lru_cache(maxsize=64)
+def device(target: DecodingTarget, front_end: FrontEndChoice) -> Preprocessor:
+    """Return the cores or compute units of a front end. Raises UsageError if there are none such."""
+    both = target.multimodal
+    assert both is not None
+    sizes: ImageSizes | None = None if target.images is None else parse_images(target.images).sizes
+    inputs = inputs_of(both.processor, both.kind, sizes, front_end.text)
+    made = parse(front_end.text, Host(inputs, gpu_named(target.gpu)))
+    if (excess := too_many(made)) is not None:
+        raise UsageError(excess)
+    return made
+
+
+def library_of(target: DecodingTarget) -> str | None:
+    """Return the library that preprocesses on the CPU: the one of the target, or the one that takes least time.
+
+    Raises UsageError for a library of which no time was measured."""
+    both = target.multimodal
+    if both is None:
+        return None
+    known = core_seconds(both.processor)
+    known.pop("measured", None)  # the same as ours
+    if target.library is not None:
+        if target.library not in known:
+            raise UsageError(
+                f"--library {target.library[:60]}: its time for {both.processor} was not measured; choose from "
+                f"{', '.join(known)}"
+            )
+        return target.library
+    if target.audio_s is not None:
+        amounts, weights = np.array([target.audio_s]), np.ones(1)
+    else:
+        assert target.images is not None
+        sizes = parse_images(target.images).sizes
+        amounts, weights = sizes.pixels, sizes.weight
+    return min(known, key=lambda library: float(np.average(known[library](amounts), weights=weights)))
+
+
+def simulated(trial: DecodingTrial) -> DecodingResult:
+    """Return the result of one server of a trial."""
+    target, front_end = trial.target, trial.candidate.front_end
+    latency, encoder, blocks = replica(target)
+    requests, sizes = requests_of(target, trial.rate_rps / trial.candidate.servers, trial.seed)
+    stage = None
+    if front_end.device != IDEAL:
+        stage = PreprocessStage(device(target, front_end), lambda request: sizes[request.id])
+    return simulate_decoding(
+        requests,
+        latency,
+        kv_blocks=blocks,
+        block_size=BLOCK_SIZE,
+        preprocess=stage,
+        encoder=encoder,
+        policy=trial.candidate.policy,
+        seed=trial.seed,
+    )
+
+
+def measure(trial: DecodingTrial) -> DecodingMeasured:
+    """Simulate one server of a trial, and return its figures with the cost and power of all servers."""
+    target, candidate = trial.target, trial.candidate
+    result = simulated(trial)
+    used = {"gpu": result.utilization or 0.0}
+    preprocessor = None if candidate.front_end.device == IDEAL else device(target, candidate.front_end)
+    at_work = 0.0
+    for step in () if preprocessor is None else preprocessor.steps:
+        assert result.preprocess_utilization is not None
+        share = result.preprocess_utilization[step.name] or 0.0
+        part = "cores" if step.name == "cpu" else "cus" if step.name in UNITS else "pcie"
+        used[part] = max(used.get(part, 0.0), share)
+        if part == "cores":
+            at_work = share * step.servers
+    kept = target.tp
+    cpus = candidate.front_end.cpus(kept)
+    card = candidate.front_end.device == "dpu"
+    shares = {
+        "cpu": cpu.utilization(cpus * CORES, at_work, kept * min(1.0, used["gpu"])),
+        "gpu": min(1.0, used["gpu"]),
+        **({"fpga": min(1.0, used["cus"])} if card else {}),
+    }
+    watts = sum(_machine(target, cpus, card).power_w(shares).values())
+    prices = cost.given_prices(target.prices)
+    parts = parts_of(target, candidate.front_end)
+    bought = cost.cost(0.0, watts, parts, prices_usd=prices, usd_a_kwh=prices[cost.KWH])
+    return DecodingMeasured(
+        result.sla_violation_rate or 0.0,
+        result.ttft_ms,
+        result.tpot_ms,
+        result.preprocess_ms,
+        result.preprocess_wait_ms,
+        used,
+        candidate.servers * (bought.capex_usd + bought.opex_usd),
+        candidate.servers * watts,
+    )
+
+
+def front_end_usd(target: DecodingTarget, candidate: DecodingCandidate, needed: int) -> float:
+    """Return dollars of the preprocessing of all servers: of the cores `needed` as parts of CPUs, or of the cards."""
+    prices = cost.given_prices(target.prices)
+    match candidate.front_end.device:
+        case "cpu":
+            return candidate.servers * prices["cpu"] * needed / CORES
+        case "dpu":
+            return candidate.servers * prices["fpga"]
+        case _:
+            return 0.0
+
+
+def parts_of(target: DecodingTarget, front_end: FrontEndChoice) -> list[str]:
+    """Return the parts of a server that are bought, by names in `cost.PRICES_USD`."""
+    further = ["cpu"] * (front_end.cpus(target.tp) - 1)
+    return ["node", *further, *[target.gpu] * target.tp, *(["fpga"] if front_end.device == "dpu" else [])]
+
+
+def price(target: DecodingTarget, front_end: FrontEndChoice) -> float:
+    """Return dollars of a server that does nothing, energy over its time included."""
+    machine = _machine(target, front_end.cpus(target.tp), front_end.device == "dpu")
+    prices = cost.given_prices(target.prices)
+    watts = sum(machine.power_w({}).values())
+    bought = cost.cost(0.0, watts, parts_of(target, front_end), prices_usd=prices, usd_a_kwh=prices[cost.KWH])
+    return bought.capex_usd + bought.opex_usd
+
+
+def _machine(target: DecodingTarget, cpus: int, card: bool) -> power.Server:
+    one = power.server(target.gpu, fpga=card, cpus=cpus)
+    parts = (
+        power.Part(each.name, target.tp * each.idle_w, target.tp * each.busy_w) if each.name == "gpu" else each
+        for each in one.parts
+    )
+    return power.Server(tuple(parts))
+
+
+def at_quantile(percentiles: Mapping[str, float | None], quantile: float) -> float:
+    """Return the time (ms) at the percentile that is next below a quantile; infinity where nothing ended."""
+    name = next(name for share, name in PERCENTILES if quantile >= share)
+    found = percentiles[name]
+    return math.inf if found is None else found

@@ -1,0 +1,222 @@
+"""Plans of models that decode: what they answer is simulated again, and one server fewer does not do."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+from command import headrace_here
+from hypothesis import given
+from hypothesis import strategies as st
+
+import headrace
+from headrace.batching.errors import HeadraceError, UsageError
+from headrace.sim.planner.decoders import server
+from headrace.sim.planner.decoders.search import BEYOND, fewest, plan_decoder
+from headrace.sim.planner.decoders.server import DecodingCandidate, DecodingTrial, FrontEndChoice, measure, simulated
+from headrace.sim.planner.decoders.target import DecodingTarget, parse_images
+from headrace.sim.system import cost
+
+VISION = {"model": "qwen2-vl-7b", "gpu": "h100", "slo_ttft_ms": 1500.0, "slo_tpot_ms": 60.0}
+PLAN = ("plan", "--model", "qwen2-vl-7b", "--gpu", "h100", "--slo-ttft-ms", "1500", "--slo-tpot-ms", "60")
+FEW = {"trial_requests": 300, "output_tokens": 32, "quantile": 0.95}
+AUDIO = {"model": "qwen2-audio-7b", "gpu": "h100", "kernels": "sglang", "audio_s": 10.0}
+
+
+def run(text, trials):
+    return [measure(trial) for trial in trials]
+
+
+@pytest.fixture(scope="module")
+def large():
+    """Return the plan for images of 2048x2048: two servers or more."""
+    return plan_decoder(DecodingTarget(**VISION, **FEW, images="1:2048x2048", rate_rps=5.0), run)
+
+
+def holds(answer, candidate, rate_rps=None, seed=0):
+    rate = answer.target.rate_rps if rate_rps is None else rate_rps
+    result = simulated(DecodingTrial(answer.target, candidate, rate, seed))
+    return result.sla_violation_rate <= answer.target.late
+
+
+def test_the_plan_holds_and_one_server_fewer_does_not(large):
+    best = large.best.candidate
+    assert best.servers >= 2
+    for seed in range(6):
+        assert holds(large, best, seed=seed)
+    fewer = replace(best, servers=best.servers - 1)
+    shares = [measure(DecodingTrial(large.target, fewer, 5.0, seed)).late for seed in range(1, 6)]
+    low = sum(shares) / len(shares)
+    assert not holds(large, fewer) or low + 2.776 * _spread(shares) > large.target.late
+
+
+def _spread(shares):
+    mean = sum(shares) / len(shares)
+    return math.sqrt(sum((each - mean) ** 2 for each in shares) / (len(shares) - 1) / len(shares))
+
+
+def test_the_plan_holds_up_to_its_greatest_rate_and_not_beyond(large):
+    best = large.best.candidate
+    assert large.max_rps >= 5.0
+    assert holds(large, best, large.max_rps)
+    assert not holds(large, best, BEYOND * large.max_rps)
+    assert large.binds in ("gpu", "ttft", "tpot")  # a core works for a tenth of a second for each image
+
+
+def test_the_fewest_cores_hold_and_fewer_do_not():
+    """Pillow takes 49 ms for an image of 1024x768. At 24 images a second one core of a server is not enough."""
+    target = DecodingTarget(**VISION, **FEW, images="1:1024x768", rate_rps=24.0, library="pillow")
+    target = replace(target, output_tokens=4, slo_tpot_ms=1e3)
+    answer = plan_decoder(target, run)
+    cores = next(each for each in (answer.best, *answer.others) if each.candidate.front_end.device == "cpu")
+    per_server = target.rate_rps * 0.0488 / cores.candidate.servers
+    assert cores.fewest > per_server > 1  # cores of work a second
+    front_end = cores.candidate.front_end
+
+    def with_cores(count):
+        return replace(cores.candidate, front_end=replace(front_end, count=count))
+
+    assert holds(answer, with_cores(cores.fewest))
+    assert not holds(answer, with_cores(cores.fewest - 1))
+    spent = cores.candidate.servers * cost.PRICES_USD["cpu"] * cores.fewest / 32
+    assert cores.front_end_usd == pytest.approx(spent)
+
+
+def test_a_target_that_only_a_dpu_meets_gets_a_dpu():
+    """A core takes 160 ms for an image of 2048x2048 and a compute unit 24 ms. Alone, the rest takes 300 ms."""
+    target = DecodingTarget(**{**VISION, "slo_ttft_ms": 400.0}, **FEW, images="1:2048x2048", rate_rps=0.5)
+    answer = plan_decoder(target, run)
+    assert answer.best.candidate.front_end.device == "dpu"
+    assert not answer.others
+    on_cores = DecodingCandidate(64, FrontEndChoice("cpu", 31, "torchvision"), "continuous")
+    assert not holds(answer, on_cores)
+    assert answer.best.front_end_usd == answer.best.candidate.servers * cost.PRICES_USD["fpga"]
+
+
+def test_time_to_first_token_has_the_wait_for_a_core():
+    """Pillow takes 49 ms for an image of 1024x768, and the GPU some 35 ms. So one core is the slowest part."""
+    target = DecodingTarget(**VISION, **FEW, images="1:1024x768", rate_rps=15.0)
+    one, many = (
+        measure(DecodingTrial(target, DecodingCandidate(1, FrontEndChoice("cpu", n, "pillow"), "continuous"), 15.0))
+        for n in (1, 8)
+    )
+    assert one.preprocess_wait_ms > 10 > many.preprocess_wait_ms
+    assert one.ttft_ms["mean"] > many.ttft_ms["mean"] + 5
+    assert one.used["cores"] == pytest.approx(8 * many.used["cores"], rel=0.05)
+    assert one.cost_usd == pytest.approx(many.cost_usd, rel=0.01)  # cores come with their CPU
+
+
+def test_a_queue_of_one_core_before_a_slower_gpu_adds_no_wait():
+    """A line of single servers with fixed times takes its slowest time for each, and the others once (Friedman 1965).
+
+    An image of 2048x2048 takes 160 ms on a core, and 300 ms on a GPU, which has one token to make of it."""
+    target = DecodingTarget(**{**VISION, "slo_ttft_ms": 9e3}, trial_requests=300, output_tokens=1, images="1:2048x2048")
+    one, many = (
+        measure(DecodingTrial(target, DecodingCandidate(1, FrontEndChoice("cpu", n, "torchvision"), "continuous"), 2.0))
+        for n in (1, 31)
+    )
+    assert one.preprocess_wait_ms > 10 > many.preprocess_wait_ms
+    assert one.ttft_ms["mean"] == pytest.approx(many.ttft_ms["mean"], rel=1e-6)
+
+
+def test_the_cost_is_that_of_the_parts_and_of_their_energy():
+    target = DecodingTarget(**VISION, **FEW, images="1:640x427", rate_rps=1.0, prices="node=1000,h100=20000,kwh=0")
+    card = DecodingCandidate(3, FrontEndChoice("dpu", 4), "continuous")
+    assert measure(DecodingTrial(target, card, 1.0)).cost_usd == pytest.approx(3 * (1000 + 20000 + 4395))
+    two_cpus = DecodingCandidate(1, FrontEndChoice("cpu", 63, "ours"), "continuous")
+    assert measure(DecodingTrial(target, two_cpus, 1.0)).cost_usd == pytest.approx(1000 + 20000 + 2600)
+    shared = replace(target, tp=2)
+    assert server.parts_of(shared, FrontEndChoice("cpu", 31, "ours")) == ["node", "cpu", "h100", "h100"]
+
+
+def test_python_plans_speech_and_text():
+    speech = headrace.plan_decoding(rate_rps=20, slo_ttft_ms=300, slo_tpot_ms=30, **AUDIO, **FEW)
+    assert speech.best["preprocess"] == "cpu:31:ours"  # the least measured time for 10 s of sound
+    assert speech.best["gpus"] == 1 and speech.best["cores_needed"] == 1
+    assert speech.to_dict()["others"][0]["preprocess"].startswith("dpu:")
+    text = headrace.plan_decoding("llama-3.1-8b", gpu="h100", rate_rps=5, slo_ttft_ms=300, slo_tpot_ms=30, **FEW)
+    assert text.best["preprocess"] == "ideal" and text.best["preprocess_ms"] is None
+    assert text.answer.best.front_end_usd == 0.0
+    assert "cores_needed" not in text.best
+
+
+def test_the_command_prints_the_plan_and_its_json():
+    words = (*PLAN, "--images", "1:640x427", "--rate-rps", "10", "--trial-requests", "200", "--output-tokens", "16")
+    told = headrace_here(*words)
+    assert told.returncode == 0, told.stderr
+    assert "cpu:31:torchvision" in told.stdout and "1 core a server" in told.stdout
+    assert "binds." in told.stdout and "it costs" in told.stdout
+    body = json.loads(headrace_here(*words, "--json").stdout)
+    assert body["best"]["gpus"] == 1
+    assert body["best"]["cores_needed"] == 1
+    assert {"late", "ttft_ms", "tpot_ms", "used", "cost_usd", "front_end_usd", "binds", "max_rps"} <= set(body["best"])
+
+
+IMAGES = ("--images", "1:640x427", "--rate-rps", "1")
+REFUSED = {
+    "no images": (("--rate-rps", "1"), "--images is missing: qwen2-vl-7b takes images"),
+    "a size": (("--images", "2048x2048", "--rate-rps", "1"), "--images 2048x2048: give COUNT:WIDTHxHEIGHT"),
+    "no size": (("--images", "1:big", "--rate-rps", "1"), "--images 1:big: 'big' is no size of an image"),
+    "too many": (("--images", "99:28x28", "--rate-rps", "1"), "give COUNT:WIDTHxHEIGHT with 1 to 64 images"),
+    "no rate": (("--images", "1:640x427"), "--rate-rps is missing: qwen2-vl-7b decodes"),
+    "sound": ((*IMAGES, "--audio-s", "3"), "--audio-s: qwen2-vl-7b takes images; leave it out"),
+    "latency": ((*IMAGES, "--slo-ms", "10"), "--slo-ms is for networks that do not decode: leave it out"),
+    "lengths": ((*IMAGES, "--lengths", "librispeech"), "--lengths is for networks that do not decode"),
+    "power": ((*IMAGES, "--least", "power"), "--least is for networks that do not decode"),
+    "library": ((*IMAGES, "--library", "opencv"), "--library opencv: its time for qwen2-vl was not measured; choose"),
+    "gpu": ((*IMAGES, "--gpu", "b200"), "--gpu 'b200': choose from a100-80gb, h100, h200"),
+    "tp": ((*IMAGES, "--tp", "3"), "tp: 3 GPUs cannot share a model; choose from 1, 2, 4, 8"),
+    "gpus": ((*IMAGES, "--tp", "4", "--gpus", "2"), "--tp 4 needs 4 GPUs, and --gpus allows 2; allow more"),
+    "whisper": ((*IMAGES, "--model", "whisper-large-v3"), "whisper-large-v3: each layer of its decoder also attends"),
+    "text": ((*IMAGES, "--model", "llama-3.1-8b"), "--images: llama-3.1-8b takes text alone; leave it out"),
+    "no file": ((*IMAGES, "--model", "none.json"), "none.json: cannot be read as JSON"),
+    "network": ((*IMAGES, "--model", "resnet50"), "--slo-ttft-ms is for models that decode, and --model resnet50"),
+    "too tight": ((*IMAGES, "--slo-ttft-ms", "5"), "--slo-ttft-ms 5 is below"),
+    "too tight a token": ((*IMAGES, "--slo-tpot-ms", "2"), "--slo-tpot-ms 2 is below"),
+    "a price": ((*IMAGES, "--prices", "gold=3"), "--prices: no price 'gold'"),
+}
+
+
+@pytest.mark.parametrize("words, message", REFUSED.values(), ids=REFUSED)
+def test_bad_usage_says_what_to_change(words, message):
+    done = headrace_here(*PLAN, *words)
+    assert done.returncode == 2
+    assert message in done.stderr.replace("\n", " ")
+    assert not done.stdout
+
+
+def test_too_few_gpus_or_dollars_are_an_error_that_says_how_late():
+    target = DecodingTarget(**VISION, **FEW, images="1:2048x2048", rate_rps=50.0, gpus=2)
+    with pytest.raises(HeadraceError, match=r"no plan within --gpus 2 serves --rate-rps 50: 2 x 1 h100 with cpu:31"):
+        plan_decoder(target, run)
+    with pytest.raises(HeadraceError, match="--budget-usd 50,000 serves --rate-rps 5: 1 x 1 h100"):
+        plan_decoder(replace(target, gpus=64, rate_rps=5.0, budget_usd=50_000.0), run)
+    with pytest.raises(UsageError, match=r"--tp 1: the weights of llama-3\.1-70b take 141 GB on each GPU"):
+        plan_decoder(DecodingTarget(**{**VISION, "model": "llama-3.1-70b"}, **FEW), run)
+
+
+def test_images_are_drawn_by_their_weights():
+    images = parse_images("2:640x427,1024x768:3")
+    assert images.count == 2
+    assert images.sizes.weight.tolist() == [1.0, 3.0]
+    target = DecodingTarget(**VISION, images="2:640x427,1024x768:3", rate_rps=1.0, trial_requests=1000)
+    requests, sizes = server.requests_of(target, 1.0, 0)
+    tokens = {0: 345, 1: 999}
+    assert all(each.items == tuple(tokens[kind] for kind in own) for each, own in zip(requests, sizes, strict=True))
+    assert all(each.prompt_tokens == 64 + sum(each.items) for each in requests)
+    large = sum(own.count(1) for own in sizes) / 2000
+    assert large == pytest.approx(0.75, abs=0.05)
+
+
+@given(least=st.integers(1, 70), most=st.integers(0, 64))
+def test_the_fewest_that_hold_are_found_with_few_questions(least, most):
+    asked = []
+
+    def holds(count):
+        asked.append(count)
+        return count >= least
+
+    found = fewest(holds, most)
+    assert found == (least if least <= most else None)
+    assert len(asked) <= 2 * math.log2(max(2, most)) + 2
+    assert all(1 <= each <= most for each in asked)
