@@ -1,11 +1,7 @@
-"""Cost of the live runtime over the hardware: live and simulated latency, turn-round, an empty network, cells.
+"""Throughput of the live runtime where the hardware costs next to nothing: an empty network, and cells.
 
-    .venv/bin/python -m benchmarks.runtime [--rounds 3] [--seconds 4] [--only live|empty|cells] [--json [FILE]]
+    .venv/bin/python -m benchmarks.runtime [--rounds 3] [--seconds 4] [--only empty|cells] [--json [FILE]]
 
-- live: one real worker process with a network that takes 1.052 + 0.3051 b ms by the clock. Poisson arrivals come at
-  0.3, 0.6 and 0.9 of what each policy can serve, and the simulator gets the same arrivals. Latency counts from the
-  planned arrival; "late" is how late the arrivals were. Turn-round is the time from the worker's end of a batch to its
-  beginning of the next one, where a request was waiting at that end.
 - empty: a network that does nothing, and 64 callers, each asking again as soon as it is answered; inputs of 1 and of
   150,528 floats.
 - cells: LSTM of 24 steps, 64 callers.
@@ -27,7 +23,6 @@ from benchmarks.networks import ALPHA_S, TAU0_S
 from headrace.batching import (
     ModelGraph,
     NodeTimes,
-    Policy,
     PolicyContext,
     Profile,
     ProfilePoint,
@@ -38,23 +33,17 @@ from headrace.host.live.results import Execution
 from headrace.host.live.runtime import Runtime
 from headrace.host.live.tasks.cells import CellTasks
 from headrace.host.live.tasks.whole import WholeTasks
-from headrace.host.validation.live import live_and_simulated
 from headrace.host.workers.devices import worker_devices
 from headrace.host.workers.networks.models import load_model
 from headrace.host.workers.networks.program import WholeModel
 from headrace.host.workers.networks.sequence_networks import Network
 from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.process import processes
-from headrace.sim.workload.lengths import Fixed
-from headrace.sim.workload.traffic import generate, poisson
 
 MAX_BATCH = 32
-POLICIES = ("serial", "graph", "preba", "smdp", "work-conserving")
-LOADS = (0.3, 0.6, 0.9)
 CALLERS = 64
-SLOTS = {"timed": 4096, "empty_small": 2 * CALLERS, "empty_image": 2 * CALLERS}
+SLOTS = {"empty_small": 2 * CALLERS, "empty_image": 2 * CALLERS}
 EMPTY = {"1 float": "empty_small", "150,528 floats": "empty_image"}
-SIDES, MEAN, P95 = ("simulated", "live"), ("latency_ms", "mean"), ("latency_ms", "p95")
 CELLS = [Network("lstm 64", "lstm", 64, 100), Network("lstm 1024", "lstm", 1024, 100)]
 
 
@@ -76,50 +65,6 @@ def whole_tasks(network: str) -> WholeTasks:
 
 def worker_pool(tasks: WholeTasks | CellTasks) -> WorkerPool:
     return WorkerPool(processes(tasks.program(), worker_devices(1)))
-
-
-# ---- live and simulated ----
-
-
-async def live_round(seconds: float, seed: int) -> dict[str, dict[str, Any]]:
-    def policy(name: str) -> Policy:
-        context = PolicyContext(TIMES, 1, {"net": PROFILE})
-        return policy_with(name, window_ms=2.0, max_batch=MAX_BATCH).build(context)
-
-    found = {}
-    tasks, x = whole_tasks("timed"), np.zeros(1, np.float32)
-    async with worker_pool(tasks) as pool:
-        for load in LOADS:
-            for name in POLICIES:
-                rate = load * PROFILE.points[0 if name == "serial" else -1].throughput_rps
-                at = poisson(rate, max(200, round(rate * seconds)), seed)
-                arrivals = generate(at, {"net": Fixed()}, 1.0, seed)
-                for awake in ("", ", cores awake"):
-                    given = (pool, tasks, TIMES["net"], arrivals, lambda _: (x, {}))
-                    found[f"{name} {load}{awake}"] = await live_and_simulated(
-                        lambda name=name: policy(name), *given, keep_awake=bool(awake)
-                    )
-    tasks.close()
-    return found
-
-
-def live_table(rounds: list[dict[str, Any]]) -> str:
-    rows = []
-    for case in rounds[0]:
-        runs = [one[case] for one in rounds]
-        ratios = ratios_of(runs)
-        turns = [run["live"]["turn_us"] for run in runs if run["live"]["turn_us"]]
-        both = " | ".join(f"{median(runs, side, *MEAN):.2f}, {median(runs, side, *P95):.2f}" for side in SIDES)
-        late = ", ".join(f"{median(runs, 'live', 'late_ms', key):.3f}" for key in ("p50", "p99"))
-        turn = f"{median(turns, 'median'):.0f}, {median(turns, 'p99'):.0f}" if turns else "-"
-        rows.append(f"{case} | {both} | {', '.join(f'{median(each):.2f}' for each in ratios)} | {late} | {turn}")
-    head = "policy, load | simulated mean, p95 ms | live mean, p95 ms | ratios | arrivals late median, p99 ms"
-    return table(f"{head} | turn-round median, p99 us", rows)
-
-
-def ratios_of(runs: list[dict[str, Any]]) -> list[list[float]]:
-    """Return live over simulated latency in each round, of the mean and of p95."""
-    return [[run["live"][ms][key] / run["simulated"][ms][key] for run in runs] for ms, key in (MEAN, P95)]
 
 
 # ---- an empty network, and cells ----
@@ -178,7 +123,7 @@ def cells_table(rounds: list[dict[str, float]]) -> str:
     return table("cells, 24 steps | requests/s", (f"{case} | {median(rounds, case):,.0f}" for case in rounds[0]))
 
 
-PARTS = {"live": (live_round, live_table), "empty": (empty_round, empty_table), "cells": (cells_round, cells_table)}
+PARTS = {"empty": (empty_round, empty_table), "cells": (cells_round, cells_table)}
 
 
 async def run(options: argparse.Namespace) -> Report:

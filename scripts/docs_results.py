@@ -13,8 +13,10 @@ sections of docs may have a template, too.
 
 import argparse
 import csv
+import functools
 import importlib
 import json
+import operator
 import re
 import shutil
 import statistics
@@ -346,6 +348,41 @@ def checked(part: str, quantity: str, **details: Any) -> list[dict[str, Any]]:
     ]
 
 
+def dispatch_table(run: Mapping[str, Any]) -> str:
+    """Return the table of `benchmarks.dispatch`: medians of the rounds, by policy and load."""
+
+    def middle(rounds: Sequence[Any], *keys: str) -> float:
+        return statistics.median(functools.reduce(operator.getitem, keys, each) for each in rounds)
+
+    lines = []
+    for case, rounds in run["cases"].items():
+        policy, load = case.split()
+        simulated, (live, p95) = ("profile", "clock"), (("live", "latency_ms", key) for key in ("mean", "p95"))
+        ratios = [middle(rounds, *live) / middle(rounds, "simulated", name, *live[1:]) for name in simulated]
+        ratios.append(middle(rounds, *p95) / middle(rounds, "simulated", "profile", *p95[1:]))
+        lines.append(
+            [
+                f"`{policy}`",
+                load,
+                f"{middle(rounds, 'simulated', 'profile', *live[1:]):.2f}",
+                f"{middle(rounds, *live):.2f}",
+                *(f"{ratio:.2f}" for ratio in ratios),
+                f"{middle(rounds, 'dispatch_us', 'both', 'median'):.0f}",
+                f"{100 * middle(rounds, 'share'):.1f}",
+            ]
+        )
+    head = [
+        "policy",
+        "load",
+        "simulated mean ms",
+        "live mean ms",
+        "live / profile",
+        "live / clock",
+        "p95, live / profile",
+    ]
+    return markdown([*head, "dispatch us", "share %"], lines)
+
+
 def mean(values: Iterable[float]) -> str:
     """Return the mean with three digits, or with all digits before the point."""
     found = statistics.fmean(values)
@@ -390,7 +427,8 @@ def environment() -> jinja2.Environment:
         )
     }
     found.globals |= {
-        function.__name__: function for function in (benchmark_list, checked, mean, quantile, printed, value)
+        function.__name__: function
+        for function in (benchmark_list, checked, dispatch_table, mean, quantile, printed, value)
     } | {"zip": zip}
     return found
 

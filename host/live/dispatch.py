@@ -2,7 +2,9 @@
 
 Rules:
 
-- A worker may have `Policy.ahead` tasks that have not ended. It runs them in the order in which they were sent.
+- A worker may have `Policy.ahead` tasks that have not ended. It runs them in the order in which they were sent. A task
+  that waits at its worker has not begun, but no policy takes its requests back. So where late requests are dropped, a
+  worker gets the next whole task only when it is idle.
 - When something happens, running preemptible tasks are told to end at their next node boundary (an interrupt). Then the
   policy may add new requests to their batch, or run another batch first.
 - An interrupted task whose batch goes on unchanged is no news for the other workers. If anything else follows on its
@@ -40,12 +42,14 @@ class Dispatch:
         tasks: Tasks,
         requests: Requests,
         isolation: Isolation,
+        drop_late: bool,
     ) -> None:
         self._policy = policy
         self._slots = slots
         self._tasks = tasks
         self._requests = requests
         self._isolation = isolation
+        self._ahead = policy.ahead if tasks.cells or not drop_late else 1
         self._numbers = itertools.count()
         self.ended: list[Execution] = []  # tasks that ended since the runtime last took them
         self.finished: list[tuple[InFlight, Execution]] = []  # requests that wait for their answer, with the last task
@@ -66,7 +70,7 @@ class Dispatch:
 
     def offer(self, now: float) -> None:
         """Offer one task at a time to every worker that may have another, until no worker takes one."""
-        ahead = self._policy.ahead
+        ahead = self._ahead
         slots = [slot for slot in self._slots if slot.up and len(slot.dispatched) < ahead]
         while slots:
             again = []
@@ -97,6 +101,8 @@ class Dispatch:
         answer = message[ANSWER.size :]
         sent = slot.dispatched.popleft()
         slot.free_since = now
+        if slot.dispatched:  # the next one begins now
+            self._requests.begin(slot.dispatched[0].task.requests, now)
         times = (sent.handed, began - origin, gathered - origin, ended - origin, now)
         if kind != DONE:
             error = ModelError(f"the network failed on worker {slot.worker.name}: {answer.decode()}")
@@ -150,7 +156,8 @@ class Dispatch:
 
     def _send(self, slot: WorkerSlot, task: Task, policy: CheckedPolicy, now: float) -> None:
         number = next(self._numbers)
-        self._requests.begin(task.requests, now)
+        if not slot.dispatched:
+            self._requests.begin(task.requests, now)
         slot.worker.send(number, self._tasks.message(task))
         slot.dispatched.append(DispatchedTask(number, task, policy, now))
 

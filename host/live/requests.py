@@ -42,7 +42,7 @@ class InFlight:
         policy: The policy that schedules the request: the runtime's own, or that of its group of suspects. It is None
             while the group waits for a worker.
         read: What the caller wants of the outputs (`Tasks.result`).
-        started: When the first task of the request was sent; None before that.
+        started: When the first task of the request was the first at its worker; None before that.
         execute_s: The network's time, summed over the tasks of the request so far.
         kills: How many workers were lost while they ran the request.
         failed: The caller already has an error, and the request runs on.
@@ -121,10 +121,13 @@ class Requests:
         return in_flight
 
     def begin(self, requests: Iterable[Request], now: float) -> None:
-        """Note that a task with these requests is sent. Requests that had begun before keep their start."""
+        """Note that a task with these requests begins. Requests that had begun before keep their start.
+
+        Requests that have left meanwhile do not count. A task of cells may outlive them at its worker.
+        """
         for request in requests:
-            in_flight = self.by_id[request.id]
-            if in_flight.started is None:
+            in_flight = self.by_id.get(request.id)
+            if in_flight is not None and in_flight.started is None:
                 in_flight.started = now
                 self.waiting[request.model] -= 1
                 self.running[request.model] += 1

@@ -92,7 +92,9 @@ class Runtime:
         self._policy = self._checked(policy)
         self._worker_slots = [WorkerSlot(index, worker) for index, worker in enumerate(pool.workers)]
         self._isolation = Isolation(self._policy, tasks, self._requests, settings.attempts, self._checked)
-        self._dispatch = Dispatch(self._policy, self._worker_slots, tasks, self._requests, self._isolation)
+        self._dispatch = Dispatch(
+            self._policy, self._worker_slots, tasks, self._requests, self._isolation, settings.drop_late
+        )
         self._supervision = Supervision(
             self._worker_slots,
             settings,

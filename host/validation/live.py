@@ -31,7 +31,6 @@ from headrace.batching.results import summarize
 from headrace.host.live.machine.precise_timer import PreciseTimer
 from headrace.host.live.results import Execution
 from headrace.host.live.runtime import Runtime
-from headrace.host.live.settings import RuntimeSettings
 from headrace.host.live.tasks.interface import Tasks
 from headrace.host.live.tasks.nodes import SplitTasks
 from headrace.host.workers.devices import worker_devices
@@ -179,7 +178,6 @@ async def live_and_simulated(
     arrivals: Arrivals,
     value: Callable[[int], tuple[Any, Mapping[str, Any]]],
     slo_s: float = math.inf,
-    keep_awake: bool = False,
 ) -> dict[str, Any]:
     """Return the result of the simulator and of the live runtime for the same arrivals at one worker.
 
@@ -188,8 +186,7 @@ async def live_and_simulated(
     (model,) = set(arrivals.models)
     simulated = simulate(policy(), arrivals, {model: times}, 1)
     executions: list[Execution] = []
-    settings = RuntimeSettings(keep_awake=keep_awake)
-    async with Runtime(policy(), pool, tasks, settings, on_execution=executions.append) as runtime:
+    async with Runtime(policy(), pool, tasks, on_execution=executions.append) as runtime:
         served, late = await open_loop(runtime, model, value, np.array(arrivals.arrival), slo_s)
         counts = runtime.statistics()
     live = summarize(

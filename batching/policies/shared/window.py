@@ -76,10 +76,11 @@ class WindowBatching:
     Args:
         queues: All queues.
         at_limit: The reason (`Task.reason`) of a batch that leaves at its size limit.
+        ahead: The number of tasks that a worker may have.
     """
 
-    def __init__(self, queues: Iterable[WindowQueue], at_limit: str = FULL) -> None:
-        self.ahead: Final[int] = 1
+    def __init__(self, queues: Iterable[WindowQueue], at_limit: str = FULL, ahead: int = 1) -> None:
+        self.ahead: Final[int] = ahead
         self._at_limit: str = at_limit
         self.all_queues: Final[list[WindowQueue]] = list(queues)
         self.queues: Final[dict[str, WindowQueue]] = {queue.model: queue for queue in reversed(self.all_queues)}

@@ -307,8 +307,9 @@ def test_what_is_not_known_is_not_withdrawn(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_worker_is_handed_one_task_at_a_time_but_for_cells(name):
-    assert Bench(name).policy.ahead == (MAX_TASKS if name.startswith("cellular") else 1)
+def test_a_worker_is_handed_one_task_at_a_time_but_for_cells_and_single_requests(name):
+    expected = MAX_TASKS if name.startswith("cellular") else 2 if name == "serial" else 1
+    assert Bench(name).policy.ahead == expected
 
 
 @pytest.mark.parametrize("name", NAMES)

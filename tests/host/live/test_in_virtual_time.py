@@ -204,7 +204,7 @@ def test_requests_of_a_killed_worker_run_again_and_the_worker_comes_back():
         assert workers[0].starts == at(0.0, 0.3)
         assert {execution.worker for execution in served.executions[-2:]} == {0, 1}
 
-    serve(SerialBatching([OPAQUE]), TIMES, body, workers=2)
+    serve(SerialBatching([OPAQUE], workers=2), TIMES, body, workers=2)
 
 
 def test_both_workers_killed_at_once_cost_nobody_an_answer():
@@ -216,7 +216,7 @@ def test_both_workers_killed_at_once_cost_nobody_an_answer():
         assert max(await finished(calls)) == pytest.approx(0.3 + 4 * 0.51)
         assert runtime.statistics().workers_lost == 2
 
-    serve(SerialBatching([OPAQUE]), TIMES, body, workers=2)
+    serve(SerialBatching([OPAQUE], workers=2), TIMES, body, workers=2)
 
 
 def test_a_request_that_kills_fails_with_its_second_kill_and_takes_nobody_along():
@@ -453,7 +453,37 @@ def test_a_caller_that_gives_up_before_its_request_began_takes_it_out_again():
         assert await finished([running]) == at(0.26)
         assert runtime.statistics().tasks == 1  # it never ran
 
-    serve(SerialBatching([OPAQUE]), TIMES, body, slots=2)
+    serve(WorkConservingBatching([OPAQUE], 1), TIMES, body, slots=2)
+
+
+def test_a_single_worker_has_the_next_request_alone_before_it_ends_the_one_before():
+    async def body(runtime, workers, served):
+        calls = ask(runtime, 1000.25, 0, 0)
+        await asyncio.sleep(0.1)
+        (worker,) = workers
+        assert worker.tasks == 2
+        # Only the first has begun, as in the simulator. The second cannot be taken out of its worker, the third can.
+        assert (runtime.statistics().running, runtime.statistics().waiting) == ({"net": 1}, {"net": 2})
+        for call in calls[1:]:
+            call.cancel()
+        await asyncio.gather(*calls[1:], return_exceptions=True)
+        assert await finished(calls[:1]) == at(0.26)
+        assert await finished(ask(runtime, 0)) == at(0.26 + 2 * TASK_S)
+        assert (runtime.ledger.finished, runtime.ledger.cancelled) == (3, 1)
+        first, second, _ = served.executions
+        assert second.started == first.ended and second.handed < first.ended
+
+    serve(SerialBatching([OPAQUE]), TIMES, body)
+
+
+def test_a_request_that_may_be_dropped_is_not_sent_ahead():
+    async def body(runtime, workers, _):
+        calls = ask(runtime, 1000.25, 0)
+        await asyncio.sleep(0.1)
+        assert workers[0].tasks == 1
+        assert await finished(calls) == at(0.26, 0.26 + TASK_S)
+
+    serve(SerialBatching([OPAQUE]), TIMES, body, drop_late=True)
 
 
 def test_a_caller_that_gives_up_later_leaves_the_accounts_in_order():

@@ -65,6 +65,11 @@ class VirtualWorker:
     def at_work(self):
         return bool(self._queue)
 
+    @property
+    def tasks(self):
+        """The number of tasks that it has."""
+        return len(self._queue)
+
     async def start(self):
         await self.stop()
         self._loop = asyncio.get_running_loop()
