@@ -24,7 +24,7 @@ from headrace.host.dpu.specs import Damaged
 from headrace.host.server.group import Preprocessors
 from headrace.host.server.protocol.limits import BYTES_PER_S, Limits
 from headrace.host.server.service import Service
-from headrace.host.server.transport.grpc.endpoints import _Entrance
+from headrace.host.server.transport.grpc.aio_server import _Entrance
 
 INFER = "/v2/models/scale/infer"
 RPC = "/inference.GRPCInferenceService"
