@@ -123,8 +123,9 @@ class _Entrance(aio.ServerInterceptor):
             await abort(context, error)
 
     @contextmanager
-    def room(self, message: Bytes, context: Any) -> Iterator[None]:
+    def room(self, message: Bytes | None, context: Any) -> Iterator[None]:
         """Reserve room for a message inside this context. Raises Overloaded if there is none."""
+        assert message is not None  # only a front that counts bytes by itself has none
         if self._held + len(message) > self._limits.bodies:
             self._refuse(context, Overloaded("the server has no room for the message; try again later"))
         self._held += len(message)

@@ -81,10 +81,10 @@ _PARAMETER = {str: "string_param", int: "int64_param", bool: "bool_param"}
 
 # Handles a message, with the call's context, and returns the answer: in one piece, or in parts that follow each other.
 Call = Callable[[Bytes, Any], Awaitable[bytes | Sequence[Bytes]]]
-# Handles the messages of a stream, with its context, and yields the answers.
-Stream = Callable[[AsyncIterator[Bytes], Any], AsyncIterator[bytes]]
-# Reserves room for a message of a stream inside its context. Raises Overloaded if there is none.
-Room = Callable[[Bytes, Any], AbstractContextManager[None]]
+# Handles the messages of a stream, with its context, and yields the answers. None is a message without room.
+Stream = Callable[[AsyncIterator[Bytes | None], Any], AsyncIterator[bytes]]
+# Reserves room for a message of a stream inside its context. Raises Overloaded if there is none, and for None.
+Room = Callable[[Bytes | None, Any], AbstractContextManager[None]]
 
 _log = logging.getLogger(__name__)
 
@@ -228,7 +228,7 @@ class _TensorCalls:
             outputs = await self._service.infer(inference, trace)
             return infer_response(inference, outputs, trace.marks)
 
-    async def stream_infer(self, messages: AsyncIterator[Bytes], context: Any) -> AsyncIterator[bytes]:
+    async def stream_infer(self, messages: AsyncIterator[Bytes | None], context: Any) -> AsyncIterator[bytes]:
         """Answer the requests of a stream, which run concurrently.
 
         Answers keep the order of the requests, except that the tokens of a decoder are sent as they are decoded. A
@@ -237,7 +237,7 @@ class _TensorCalls:
         room, unread = asyncio.Semaphore(STREAM_AHEAD), asyncio.Semaphore(STREAM_AHEAD)
         running: set[asyncio.Task[None]] = set()
 
-        async def run(message: Bytes, before: asyncio.Task[None] | None) -> None:
+        async def run(message: Bytes | None, before: asyncio.Task[None] | None) -> None:
             try:
                 async for answer, in_order in self._stream_answers(message, context):
                     if in_order and before is not None:
@@ -269,11 +269,12 @@ class _TensorCalls:
             for task in running:
                 task.cancel()
 
-    async def _stream_answers(self, message: Bytes, context: Any) -> AsyncIterator[tuple[bytes, bool]]:
+    async def _stream_answers(self, message: Bytes | None, context: Any) -> AsyncIterator[tuple[bytes, bool]]:
         """Yield each answer to a request, and whether it must wait for the answers of earlier requests."""
         id = ""
         try:
             with self._room(message, context):
+                assert message is not None
                 request, contents = read_request(message)
                 id = request.id
                 with self._service.counted(trace_of(context, request.model_name)) as trace:

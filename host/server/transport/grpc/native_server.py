@@ -8,7 +8,7 @@ import logging
 import socket
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import grpc
@@ -71,7 +71,7 @@ class NativeServer:
         self._make_front = front
         self._service = service
         self._limits = limits
-        self._endpoints = endpoints(service, limits, regions, lambda message, context: nullcontext())
+        self._endpoints = endpoints(service, limits, regions, self._room)
         self._unary = {f"/{SERVICE}/{name}": call for name, call in self._endpoints.unary.items()}
         self._streaming = {f"/{SERVICE}/{name}": call for name, call in self._endpoints.streams.items()}
         self._front: Any = None
@@ -79,6 +79,12 @@ class NativeServer:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._streams: dict[int, _Stream] = {}
         self._inflated = 0  # bytes of decompressed messages
+
+    def _room(self, message: Bytes | None, head: Head) -> AbstractContextManager[None]:
+        """Return an empty context, because the front has counted the message. Raises Overloaded if it had no room."""
+        if message is None:
+            raise self._counted(head, Overloaded("the server has no room for the message; try again later"))
+        return nullcontext()
 
     async def start(self, host: str, port: int) -> int:
         """Open the port and return its number. Raises OSError if the port cannot be opened."""
@@ -213,9 +219,11 @@ class NativeServer:
         finally:
             del self._streams[call]
 
-    async def _inflated_messages(self, stream: "_Stream", head: Head) -> AsyncIterator[Bytes]:
+    async def _inflated_messages(self, stream: "_Stream", head: Head) -> AsyncIterator[Bytes | None]:
         async for message, compressed in stream.messages():
-            yield memoryview(await self._inflate(message, head.encoding) if compressed else message)
+            if message is not None and compressed:
+                message = await self._inflate(message, head.encoding)
+            yield None if message is None else memoryview(message)
 
     async def _inflate_or_count(self, message: Any, head: Head) -> Bytes:
         try:

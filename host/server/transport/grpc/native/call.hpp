@@ -91,7 +91,7 @@ enum Reason { NONE, TOO_LARGE, NO_ROOM, TOO_LATE, NO_MESSAGE, MALFORMED, LARGE_H
 enum Kind {
     CALL,     // a call with its only message
     OPEN,     // a call whose messages follow, or that has to be authorized first
-    MESSAGE,  // a message of a stream
+    MESSAGE,  // a message of a stream; without bytes if there was no room for it
     END,      // a stream has no further message
     CLOSED,   // the client has gone before the answer
     SENT,     // a message of a stream's answer has left
@@ -128,6 +128,8 @@ struct Call {
     std::uint8_t prefix[5] = {};
     std::size_t prefix_bytes = 0;
     std::unique_ptr<Message> message;
+    std::size_t dropped = 0;  // bytes of a stream's message that has no room, which are still to come
+    bool drops = false;
     double began = 0.0;  // when the call, or the message of a stream, began
     bool streams = false, opened = false, discards = false, ended = false;
     bool awaited = false;         // Python knows of the call, and has not answered it yet

@@ -307,6 +307,16 @@ void Connection::take(Call& call, const std::uint8_t* data, std::size_t size) {
         call.unconsumed += size;
     }
     while (size > 0 && !call.discards) {
+        if (call.drops) {
+            std::size_t some = std::min(size, call.dropped);
+            call.dropped -= some;
+            data += some;
+            size -= some;
+            if (call.dropped > 0) return;
+            call.drops = false;
+            message_complete(call);
+            continue;
+        }
         if (call.message == nullptr) {
             if (call.prefix_bytes == 0 && call.streams) call.began = now();
             std::size_t some = std::min(size, sizeof call.prefix - call.prefix_bytes);
@@ -323,15 +333,21 @@ void Connection::take(Call& call, const std::uint8_t* data, std::size_t size) {
         }
         auto& message = *call.message;
         while (size > 0 && message.arrived < message.size) {
-            if (!message.has_room()) return refuse(call, NO_ROOM);
+            bool has_room = message.has_room();
             std::size_t some = std::min(size, message.room - message.arrived);
             auto* place = message.data + message.arrived;
-            if (!message.count(some, front.limits.bodies)) return refuse(call, NO_ROOM);
+            if (!has_room || !message.count(some, front.limits.bodies)) {
+                if (!call.streams) return refuse(call, NO_ROOM);
+                call.drops = true;
+                call.dropped = message.size - message.arrived;
+                call.message.reset();
+                break;
+            }
             if (place != data) std::memmove(place, data, some);
             data += some;
             size -= some;
         }
-        if (message.arrived == message.size) message_complete(call);
+        if (!call.drops && message.arrived == message.size) message_complete(call);
     }
 }
 
@@ -351,7 +367,7 @@ void Connection::message_complete(Call& call) {
 void Connection::end_stream(Call& call) {
     call.ended = true;
     if (call.discards) return;
-    if (call.prefix_bytes > 0 || call.message != nullptr) return refuse(call, MALFORMED);
+    if (call.prefix_bytes > 0 || call.drops || call.message != nullptr) return refuse(call, MALFORMED);
     if (!call.streams) return refuse(call, NO_MESSAGE);
     front.emit({END, call.id, nullptr, nullptr, 0});
 }
