@@ -1,5 +1,5 @@
 """Compiles the hot loop of the simulator, and the policies that it drives, with mypyc, and the solver's kernel with
-Cython; all else is in pyproject.toml.
+Cython, and the native front of gRPC, which needs libnghttp2-dev; all else is in pyproject.toml.
 
 What mypyc compiles also runs as it is, several times slower; HEADRACE_PURE=1 leaves that out."""
 
@@ -53,6 +53,16 @@ COMPILED = (
     "sim/fleet/run.py",
 )
 KERNELS = ("batching/smdp/kernel.pyx",)
+FRONT = (
+    "host/server/transport/grpc/native/connection.cpp",
+    "host/server/transport/grpc/native/front.cpp",
+    "host/server/transport/grpc/native/module.cpp",
+)
+FRONT_HEADERS = (
+    "host/server/transport/grpc/native/call.hpp",
+    "host/server/transport/grpc/native/connection.hpp",
+    "host/server/transport/grpc/native/front.hpp",
+)
 
 
 def extensions():
@@ -65,8 +75,21 @@ def extensions():
         Extension("headrace." + path.removesuffix(".pyx").replace("/", "."), [path], extra_compile_args=["-O3"])
         for path in KERNELS
     ]
-    found = cythonize(kernels, build_dir="build", language_level=3, quiet=True)
+    found = [*cythonize(kernels, build_dir="build", language_level=3, quiet=True), grpc_front()]
     return found if os.environ.get("HEADRACE_PURE") else [*found, *compiled_policies()]
+
+
+def grpc_front():
+    """Return the extension that serves gRPC. Where it cannot be built, grpc.aio serves."""
+    return Extension(
+        "headrace.host.server.transport.grpc.native.http2",
+        list(FRONT),
+        depends=list(FRONT_HEADERS),
+        libraries=["nghttp2"],
+        language="c++",
+        extra_compile_args=["-std=c++17", "-O2", "-pthread"],
+        optional=True,
+    )
 
 
 def compiled_policies():

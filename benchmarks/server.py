@@ -1,7 +1,7 @@
 """`headrace serve` and NVIDIA's Triton Inference Server on this machine, in one run, by one client.
 
-    .venv/bin/python -m benchmarks.server [--rounds 3] [--seconds 5] [--only echo|batches|images] [--keep-awake]
-        [--json [FILE]]
+    .venv/bin/python -m benchmarks.server [--rounds 3] [--seconds 5] [--only echo|batches|images|fronts]
+        [--keep-awake] [--json [FILE]]
 
 - echo: 150,528 float32 there and back, 1, 4 and 16 requests at a time, over HTTP and gRPC, in messages and, where a
   server has the extension, through shared memory. Triton's is a Python model that returns its input.
@@ -9,6 +9,7 @@
   Headrace's policies run in turn with Triton's dynamic batcher, without a delay and with a delay of 1 ms.
 - images: a JPEG in, labels out, 8 requests at a time. Triton's is an ensemble: a Python step that decodes, resizes,
   crops and normalises with OpenCV, and the network. One network costs next to nothing, the other is mobilenet_v3_small.
+- fronts: the echo of Headrace alone, with each front of gRPC. It runs only if --only names it.
 
 The client is that of `headrace bench` (one process). The servers of a case run at the same time and are measured in
 turn. Figures are medians of the rounds. A server's CPU time per request is that of all its processes: it hardly
@@ -241,7 +242,22 @@ def images(folder: Path, seconds: float, stack: contextlib.ExitStack) -> list[Ca
     return found
 
 
-PARTS = {"echo": echo, "batches": batches, "images": images}
+def fronts(folder: Path, seconds: float, stack: contextlib.ExitStack) -> list[Case]:
+    servers = [
+        stack.enter_context(
+            headrace(folder, front, "echo", "benchmarks.networks:echo", "work-conserving", "--grpc-front", front)
+        )
+        for front in ("aio", "native")
+    ]
+    return [
+        Case(f"{at_once} at a time", server, "grpc", "echo", closed_loop(at_once, seconds))
+        for at_once in (1, 4, 16)
+        for server in servers
+    ]
+
+
+WITH_TRITON = {"echo": echo, "batches": batches, "images": images}
+PARTS = {**WITH_TRITON, "fronts": fronts}
 
 
 def rows_of(part: str, rounds: int, seconds: float) -> list[dict[str, Any]]:
@@ -273,9 +289,10 @@ def text_of(part: str, rows: Sequence[dict[str, Any]]) -> str:
 
 
 def run(options: argparse.Namespace) -> Report:
-    subprocess.run([ROOT / "scripts" / "setup_triton", "--benchmark"], check=True)
+    if options.only != "fronts":
+        subprocess.run([ROOT / "scripts" / "setup_triton", "--benchmark"], check=True)
     with awake_cores() if options.keep_awake else contextlib.nullcontext():
-        parts = [options.only] if options.only else PARTS
+        parts = [options.only] if options.only else WITH_TRITON
         found = {part: rows_of(part, options.rounds, options.seconds) for part in parts}
     return Report(found, "\n\n".join(text_of(part, rows) for part, rows in found.items()))
 

@@ -29,6 +29,7 @@ ORDER = {
             "from_triton",
             "before_triton",
             "limits_and_overload",
+            "grpc_front",
             "observe",
             "mig",
             "kserve",

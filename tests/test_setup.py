@@ -21,7 +21,7 @@ WITHOUT_HEADERS = '#!/bin/sh\ncase "$*" in *Python.h*) exit 1; esac\nexec {} "$@
 @pytest.fixture
 def setup(tmp_path):
     """setup(*tools, python=...) runs it in a copy, on a PATH of these tools. Without apt, nothing is installed."""
-    for folder in ("batching", "sim"):
+    for folder in ("batching", "sim", "host/server/transport/grpc/native"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     for file in ("pyproject.toml", "setup.py", "constraints.txt", "scripts/setup"):
         (tmp_path / file).parent.mkdir(exist_ok=True)
@@ -45,7 +45,7 @@ def test_missing_compilers_are_named_with_the_line_that_installs_them(setup):
     done = setup(*TOOLS, PYTHON)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        "setup: as root: apt-get update && apt-get install --no-install-recommends g++ ccache"
+        "setup: as root: apt-get update && apt-get install --no-install-recommends g++ ccache libnghttp2-dev"
     )
 
 

@@ -121,6 +121,14 @@ class NormalizeOver(StrEnum):
     ALL = "all"
 
 
+class GrpcFrontName(StrEnum):
+    """Values of `GrpcFront`, named here so that the command line imports no gRPC."""
+
+    AUTO = "auto"
+    NATIVE = "native"
+    AIO = "aio"
+
+
 class LaunchName(StrEnum):
     SINGLE = "single"
     QUEUE = "queue"

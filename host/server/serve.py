@@ -26,7 +26,7 @@ from headrace.host.server.protocol.shared_memory import Regions
 from headrace.host.server.repository import Repository
 from headrace.host.server.service import Service
 from headrace.host.server.settings import ModelSettings
-from headrace.host.server.transport.grpc.endpoints import grpc_server
+from headrace.host.server.transport.grpc.fronts import GrpcFront, check_front, grpc_server
 from headrace.host.server.transport.http.connection import HttpServer
 from headrace.host.server.transport.http.endpoints import HttpApi, MetricsApi, refusal
 from headrace.host.server.transport.tls import Tls
@@ -47,6 +47,7 @@ class ServeOptions:
         max_megapixels: see `ImageSpec`; so are `damaged` and `orient`.
         resampler: see `AudioSpec`; None keeps each model's own.
         launch: see `Dpu`.
+        grpc_front: what carries gRPC's bytes.
         access_log: a file, or `-` for stdout.
         otlp: the URL of an OpenTelemetry collector.
 
@@ -67,12 +68,14 @@ class ServeOptions:
     orient: bool = False
     resampler: str | None = None
     launch: Launch = Launch.SINGLE
+    grpc_front: GrpcFront = GrpcFront.AUTO
     drain_s: float = 30.0
     access_log: str | None = None
     trace: Path | None = None
     otlp: str | None = None
 
     def __post_init__(self) -> None:
+        check_front(self.grpc_front, self.tls)
         for option in ("http", "grpc", "metrics"):
             self.access.check(f"--{option}", getattr(self, option))
 
@@ -200,7 +203,7 @@ async def _ports(options: ServeOptions, service: Service) -> AsyncIterator[dict[
                 host, port = await server.start(address.host, address.port)
             stack.push_async_callback(server.stop, STOP_S)
             ports[name] = str(Address(host, port))
-        calls = grpc_server(service, limits, regions, options.tls)
+        calls = grpc_server(options.grpc_front, service, limits, regions, options.tls)
         with _port_of("grpc", options.grpc):
             port = await calls.start(options.grpc.host, options.grpc.port)
         stack.push_async_callback(calls.stop, STOP_S)

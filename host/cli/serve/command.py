@@ -23,6 +23,7 @@ from headrace.host.cli.options import (
     AgainKib,
     AllowHost,
     DamagedName,
+    GrpcFrontName,
     HelpAll,
     ImageCus,
     Insecure,
@@ -200,6 +201,13 @@ def serve(
     orient: Orient = False,
     resampler: ResamplerOption = None,
     launch: LaunchOption = LaunchName.SINGLE,
+    grpc_front: Annotated[
+        GrpcFrontName,
+        typer.Option(
+            help="What carries gRPC's bytes: the extension in C++ (native), grpc.aio (aio), or the extension where it "
+            "is installed and the port has no TLS (auto)."
+        ),
+    ] = GrpcFrontName.AUTO,
     drain_s: Annotated[
         float, typer.Option(min=0, max=3600, help="Longest wait (s) at the end for requests in flight.")
     ] = 30.0,
@@ -295,6 +303,7 @@ def serve(
     from headrace.host.server.repository import Repository
     from headrace.host.server.serve import ServeOptions
     from headrace.host.server.serve import serve as run
+    from headrace.host.server.transport.grpc.fronts import GrpcFront
     from headrace.host.server.transport.tls import Tls
 
     options = ServeOptions(
@@ -320,6 +329,7 @@ def serve(
         orient=orient,
         resampler=None if resampler is None else resampler.value,
         launch=Launch(launch.value),
+        grpc_front=GrpcFront(grpc_front.value),
         drain_s=drain_s,
         shared_memory=shared_memory,
         keep_awake=keep_awake,
@@ -490,6 +500,7 @@ group_options(
             "http",
             "grpc",
             "metrics",
+            "grpc_front",
             "token_file",
             "tls_cert",
             "tls_key",

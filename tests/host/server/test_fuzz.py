@@ -18,6 +18,7 @@ import grpc
 import numpy as np
 import pytest
 import running
+from grpc_fronts import FRONTS
 from running import IMAGE_FILE, serving, write_profile
 from tritonclient.grpc import service_pb2 as pb
 
@@ -267,8 +268,8 @@ class Fuzzed:
 HTTP, GRPC, HTTP2 = http_seeds(), grpc_seeds(), http2_seeds()
 
 
-@pytest.fixture
-def fuzzed(monkeypatch, tmp_path):
+@pytest.fixture(params=FRONTS)
+def fuzzed(request, monkeypatch, tmp_path):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     (tmp_path / "twice.toml").write_text(
         'source = "served:scale"\npolicy = "work-conserving"\nprofile = "twice.json"\n'
@@ -282,6 +283,7 @@ def fuzzed(monkeypatch, tmp_path):
         "--client-timeout-s": 5,
         "--repository": tmp_path,
         "--max-request-megapixels": 8,
+        "--grpc-front": request.param,
     }
     given = [str(part) for pair in options.items() for part in pair]
     with serving(*given, models=("deep", "means"), program=[sys.executable, "-c", TIMED]) as server:
@@ -319,7 +321,7 @@ def test_two_hundred_thousand_mutants_leave_the_server_as_it_was(fuzzed):
 @pytest.mark.slow
 def test_a_call_whose_name_is_no_text_ends_neither_the_server_nor_calls_that_are_under_way():
     """grpc.aio ends its server on such a call."""
-    with serving(models=("scale", "deep")) as server:
+    with serving("--grpc-front", "aio", models=("scale", "deep")) as server:
         fuzzed = Fuzzed(server)
         row = np.array([[running.HELD, 1, 2, 3]], np.float32)
         tensor = pb.ModelInferRequest.InferInputTensor(name="x", datatype="FP32", shape=[1, 4])

@@ -1,6 +1,7 @@
 """Test that no request blocks the event loop for long, even at the limits of size."""
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from headrace.host.server.group import Preprocessors
 from headrace.host.server.protocol.limits import Limits
 from headrace.host.server.service import Service
 from headrace.host.server.settings import ModelSettings
-from headrace.host.server.transport.grpc.endpoints import _Entrance, _TensorCalls
+from headrace.host.server.transport.grpc.endpoints import _TensorCalls, joined
 from headrace.host.server.transport.grpc.wire import MAX_PLAIN
 from headrace.host.server.transport.http.connection import Request
 from headrace.host.server.transport.http.endpoints import HEADER_LENGTH, HttpApi
@@ -74,7 +75,7 @@ def ask(tmp_path_factory):
         patch.chdir(folder)
         loop.run_until_complete(service.open([settings]))
         api = HttpApi(service, LIMITS, None)
-        calls = _TensorCalls(service, LIMITS, None, _Entrance(service, LIMITS))
+        calls = _TensorCalls(service, LIMITS, None, lambda message, context: contextlib.nullcontext())
         context = SimpleNamespace(invocation_metadata=lambda: (), peer=lambda: "a test")
 
         def run(answer):
@@ -99,7 +100,10 @@ def ask(tmp_path_factory):
             return run(lambda: api.handle(request))
 
         def by_grpc(message):
-            return run(lambda: calls._infer(message, context))
+            async def answer():
+                return await joined(await calls.infer(message, context))
+
+            return run(answer)
 
         yield SimpleNamespace(http=by_http, grpc=by_grpc)
         loop.run_until_complete(service.close())

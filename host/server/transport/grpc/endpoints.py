@@ -4,22 +4,19 @@ Calls with tensors are handled as bytes (see `wire`). All other calls use protob
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import MappingProxyType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import grpc
 import numpy as np
 from google.protobuf import json_format, message_factory
 from google.protobuf.message import DecodeError
-from grpc import aio
 from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2 as pb
 
-from headrace.batching import BadInput, HeadraceError, UnknownModel
-from headrace.host.live.results import Overloaded, TooLate
+from headrace.batching import BadInput, UnknownModel
 from headrace.host.server import describe
 from headrace.host.server.observe.watch import RequestTrace
 from headrace.host.server.protocol.descriptions import (
@@ -32,7 +29,7 @@ from headrace.host.server.protocol.descriptions import (
     key_of,
     place_of,
 )
-from headrace.host.server.protocol.limits import BYTES_PER_S, IDLE_S, SMALL, Limits
+from headrace.host.server.protocol.limits import Limits
 from headrace.host.server.protocol.messages import (
     BYTES,
     MAX_CLASSES,
@@ -43,7 +40,6 @@ from headrace.host.server.protocol.messages import (
     Outcome,
     Output,
     RequestedOutput,
-    Unauthorized,
     bytes_tensor,
     checked_shape,
     client_text,
@@ -54,7 +50,6 @@ from headrace.host.server.protocol.messages import (
 )
 from headrace.host.server.protocol.shared_memory import Regions, Shared
 from headrace.host.server.service import INLINE_BYTES, Service
-from headrace.host.server.transport.grpc.server import GrpcServer
 from headrace.host.server.transport.grpc.wire import (
     Bytes,
     parsed,
@@ -63,7 +58,6 @@ from headrace.host.server.transport.grpc.wire import (
     write_response,
     write_stream_response,
 )
-from headrace.host.server.transport.tls import Tls
 
 SERVICE = "inference.GRPCInferenceService"
 # Limit on the unanswered requests of a stream, and on its answers that the client has not received. At the limit the
@@ -85,43 +79,17 @@ _CONTENTS = {
 RAW = "raw"  # marks the key of a description whose inputs are raw contents
 _PARAMETER = {str: "string_param", int: "int64_param", bool: "bool_param"}
 
-Call = Callable[[bytes, Any], Awaitable[bytes]]  # handles a message, with the call's context, and returns the answer
+# Handles a message, with the call's context, and returns the answer: in one piece, or in parts that follow each other.
+Call = Callable[[Bytes, Any], Awaitable[bytes | Sequence[Bytes]]]
+# Handles the messages of a stream, with its context, and yields the answers. None is a message without room.
+Stream = Callable[[AsyncIterator[Bytes | None], Any], AsyncIterator[bytes]]
+# Reserves room for a message of a stream inside its context. Raises Overloaded if there is none, and for None.
+Room = Callable[[Bytes | None, Any], AbstractContextManager[None]]
 
 _log = logging.getLogger(__name__)
 
 
-def grpc_server(service: Service, limits: Limits, regions: Regions | None, tls: Tls | None) -> GrpcServer:
-    """Return a server of the protocol that is not started yet."""
-    options = [
-        ("grpc.max_receive_message_length", limits.body),
-        ("grpc.max_send_message_length", -1),
-        ("grpc.max_metadata_size", limits.head),
-        ("grpc.absolute_max_metadata_size", limits.head),
-        ("grpc.max_allowed_incoming_connections", limits.connections),
-        ("grpc.server_handshake_timeout_ms", int(limits.client_s * 1e3)),
-        ("grpc.max_connection_idle_ms", int(IDLE_S * 1e3)),
-        ("grpc.keepalive_time_ms", int(IDLE_S * 1e3)),  # detects a peer that left without closing
-        ("grpc.keepalive_timeout_ms", int(limits.client_s * 1e3)),
-        ("grpc.so_reuseport", 0),  # a port that is in use is an error
-    ]
-    entrance = _Entrance(service, limits)
-    handlers = _handlers(_Calls(service, regions), entrance)
-    handlers |= _TensorCalls(service, limits, regions, entrance).handlers()
-
-    def make() -> aio.Server:
-        server = aio.server(interceptors=[entrance], options=options, maximum_concurrent_rpcs=limits.connections)
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-        return server
-
-    def bind(server: aio.Server, address: str) -> int:
-        if tls is None:
-            return int(server.add_insecure_port(address))
-        return int(server.add_secure_port(address, tls.credentials()))
-
-    return GrpcServer(make, bind)
-
-
-def _status(error: Exception) -> tuple[Outcome, str]:
+def status_of(error: Exception) -> tuple[Outcome, str]:
     text = client_text(error)
     if text is None:
         _log.error("a call failed because of an internal error", exc_info=error)
@@ -130,151 +98,37 @@ def _status(error: Exception) -> tuple[Outcome, str]:
 
 async def abort(context: Any, error: Exception) -> None:
     """End the call with the status of an error."""
-    result, text = _status(error)
+    result, text = status_of(error)
     await context.abort(grpc.StatusCode[result.grpc], text)
 
 
-def _trace(context: Any, model: str) -> RequestTrace:
+def trace_of(context: Any, model: str) -> RequestTrace:
     metadata = dict(context.invocation_metadata())
     return RequestTrace(model, "grpc", context.peer(), str(metadata.get("traceparent", "")))
 
 
-class _Entrance(aio.ServerInterceptor):
-    """Admit calls that have the token, and messages for which there is room.
+class Endpoints(NamedTuple):
+    """Hold the handlers of all calls, by the names of the calls. A transport carries their bytes."""
 
-    gRPC reports the size of a message only when it is complete. So every message counts with the largest size: the
-    server receives at most `limits.bodies` / `limits.body` messages at a time.
-
-    gRPC itself may receive half of these messages, which saves 0.05 ms a call. But gRPC cannot end a call whose message
-    never arrives. So this class receives all further messages itself, with a time limit. They also pass when stalled
-    clients use up gRPC's half.
-
-    Messages that have arrived, and answers that the client has not received, may take as much memory again. The
-    messages of a stream arrive one at a time and are not limited here."""
-
-    def __init__(self, service: Service, limits: Limits) -> None:
-        self._service = service
-        self._limits = limits
-        places = limits.bodies // limits.body
-        self._max_by_grpc = max(1, places // 2)
-        self._by_grpc: set[asyncio.Task[Any]] = set()  # calls whose messages gRPC is receiving
-        self._places = asyncio.Semaphore(max(1, places - self._max_by_grpc))
-        self._held = 0
-
-    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
-        handler = await continuation(details)
-        if handler is None:
-            return None
-        if not self._service.authorized(dict(details.invocation_metadata).get("authorization")):
-            return grpc.stream_stream_rpc_method_handler(self._unauthorized)  # answers without waiting for a message
-        if handler.request_streaming:
-            return handler
-        if len(self._by_grpc) < self._max_by_grpc:
-            task = _current_task()
-            self._by_grpc.add(task)
-            task.add_done_callback(self._by_grpc.discard)  # in case the message never arrives
-            return handler
-        answer = handler.unary_unary
-
-        async def read(_: Any, context: Any) -> bytes | None:
-            try:
-                message = await self._message(context)
-            except Exception as error:
-                await abort(context, error)
-            return await answer(message, context)  # type: ignore[no-any-return]
-
-        return grpc.stream_unary_rpc_method_handler(read)
-
-    def unary(self, call: Call) -> Any:
-        """Return the handler of a call with one message and one answer, both as bytes."""
-
-        async def run(message: bytes, context: Any) -> bytes | None:
-            self._by_grpc.discard(_current_task())
-            try:
-                with self.room(message, context):
-                    answer = await call(message, context)
-                self._hold(answer)
-                return answer
-            except Exception as error:
-                await abort(context, error)
-                return None
-
-        return grpc.unary_unary_rpc_method_handler(run)
-
-    async def _unauthorized(self, _: Any, context: Any) -> None:
-        try:
-            token = "send the metadata authorization: Bearer TOKEN with this server's token"
-            self._refuse(context, Unauthorized(token))
-        except Unauthorized as error:
-            await abort(context, error)
-
-    @contextmanager
-    def room(self, message: bytes, context: Any) -> Iterator[None]:
-        """Reserve room for a message inside this context. Raises Overloaded if there is none."""
-        if self._held + len(message) > self._limits.bodies:
-            self._refuse(context, Overloaded("the server has no room for the message; try again later"))
-        self._held += len(message)
-        try:
-            yield
-        finally:
-            self._held -= len(message)
-
-    def _hold(self, answer: bytes) -> None:
-        """Reserve room for the answer until its call's task ends, which is when the client has received it. Raises
-        Overloaded."""
-        if len(answer) > SMALL and self._held + len(answer) > self._limits.bodies:
-            raise Overloaded("the server has no room for the answer; try again later")
-        self._held += len(answer)
-        _current_task().add_done_callback(lambda _: self._release(len(answer)))
-
-    def _release(self, size: int) -> None:
-        self._held -= size
-
-    def _refuse(self, context: Any, error: HeadraceError) -> NoReturn:
-        """Raise the error, and count the refused call."""
-        with self._service.counted(_trace(context, "")):
-            raise error
-
-    async def _message(self, context: Any) -> bytes:
-        """Receive the message of a call within the time limit. Raises Overloaded, TooLate and BadInput."""
-        limits = self._limits
-        try:
-            async with asyncio.timeout(limits.client_s):
-                await self._places.acquire()
-        except TimeoutError:
-            self._refuse(context, Overloaded("the server has no room for the message; try again later"))
-        try:
-            async with asyncio.timeout(limits.client_s + limits.body / BYTES_PER_S):
-                message: bytes = await context.read()
-        except TimeoutError:
-            self._refuse(context, TooLate("the message did not arrive within the time limit; send it again"))
-        finally:
-            self._places.release()
-        if message is aio.EOF:
-            self._refuse(context, BadInput("the call has no message"))
-        return message
+    unary: Mapping[str, Call]
+    streams: Mapping[str, Stream]
 
 
-def _current_task() -> asyncio.Task[Any]:
-    task = asyncio.current_task()
-    assert task is not None
-    return task
-
-
-def _handlers(calls: "_Calls", entrance: _Entrance) -> dict[str, Any]:
-    handlers = {}
+def endpoints(service: Service, limits: Limits, regions: Regions | None, room: Room) -> Endpoints:
+    """Return the handlers of the protocol."""
+    unary = dict[str, Call]()
+    calls, tensors = _Calls(service, regions), _TensorCalls(service, limits, regions, room)
     for method in pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods:
         call = getattr(calls, method.name, None)
-        if call is not None:  # gRPC answers a call without a handler with UNIMPLEMENTED
-            kind = message_factory.GetMessageClass(method.input_type)
-            handlers[method.name] = entrance.unary(on_messages(call, kind))
-    return handlers
+        if call is not None:  # the transport answers a call without a handler with UNIMPLEMENTED
+            unary[method.name] = on_messages(call, message_factory.GetMessageClass(method.input_type))
+    return Endpoints({**unary, "ModelInfer": tensors.infer}, {"ModelStreamInfer": tensors.stream_infer})
 
 
-def on_messages(call: Callable[[Any], Awaitable[Any]], kind: Any) -> Call:
+def on_messages(call: Callable[[Any], Awaitable[Any]], kind: Any) -> Callable[[Bytes, Any], Coroutine[Any, Any, bytes]]:
     """Turn a call on protobuf messages of the class `kind` into a call on bytes."""
 
-    async def run(message: bytes, _: Any) -> bytes:
+    async def run(message: Bytes, _: Any) -> bytes:
         try:
             request = kind.FromString(message)
         except DecodeError:
@@ -359,28 +213,22 @@ class _Calls:
 class _TensorCalls:
     """The calls with tensors."""
 
-    def __init__(self, service: Service, limits: Limits, regions: Regions | None, entrance: _Entrance) -> None:
+    def __init__(self, service: Service, limits: Limits, regions: Regions | None, room: Room) -> None:
         self._service = service
         self._limits = limits
         self._regions = regions
-        self._entrance = entrance
+        self._room = room
         self._descriptions = Descriptions()
 
-    def handlers(self) -> dict[str, Any]:
-        return {
-            "ModelInfer": self._entrance.unary(self._infer),
-            "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self._stream_infer),
-        }
-
-    async def _infer(self, message: bytes, context: Any) -> bytes:
+    async def infer(self, message: Bytes, context: Any) -> Sequence[Bytes]:
         read = received(message, self._limits, self._descriptions)
-        with self._service.counted(_trace(context, read.model)) as trace:
+        with self._service.counted(trace_of(context, read.model)) as trace:
             self._service.model(read.model, read.version)
             inference = infer_request(read.description(), read.contents, self._regions)
             outputs = await self._service.infer(inference, trace)
-            return await _made(outputs, partial(infer_response, inference, outputs, trace.marks))
+            return infer_response(inference, outputs, trace.marks)
 
-    async def _stream_infer(self, messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+    async def stream_infer(self, messages: AsyncIterator[Bytes | None], context: Any) -> AsyncIterator[bytes]:
         """Answer the requests of a stream, which run concurrently.
 
         Answers keep the order of the requests, except that the tokens of a decoder are sent as they are decoded. A
@@ -389,7 +237,7 @@ class _TensorCalls:
         room, unread = asyncio.Semaphore(STREAM_AHEAD), asyncio.Semaphore(STREAM_AHEAD)
         running: set[asyncio.Task[None]] = set()
 
-        async def run(message: bytes, before: asyncio.Task[None] | None) -> None:
+        async def run(message: Bytes | None, before: asyncio.Task[None] | None) -> None:
             try:
                 async for answer, in_order in self._stream_answers(message, context):
                     if in_order and before is not None:
@@ -421,24 +269,25 @@ class _TensorCalls:
             for task in running:
                 task.cancel()
 
-    async def _stream_answers(self, message: bytes, context: Any) -> AsyncIterator[tuple[bytes, bool]]:
+    async def _stream_answers(self, message: Bytes | None, context: Any) -> AsyncIterator[tuple[bytes, bool]]:
         """Yield each answer to a request, and whether it must wait for the answers of earlier requests."""
         id = ""
         try:
-            with self._entrance.room(message, context):
+            with self._room(message, context):
+                assert message is not None
                 request, contents = read_request(message)
                 id = request.id
-                with self._service.counted(_trace(context, request.model_name)) as trace:
+                with self._service.counted(trace_of(context, request.model_name)) as trace:
                     streams = self._service.model(request.model_name, request.model_version).streams
                     inference = infer_request(described(request, contents, self._limits), contents, self._regions)
                     final = {FINAL: False} if streams else {}
                     async for outputs in self._service.stream(inference, trace):
-                        make = partial(_stream_response, inference, outputs, final | trace.marks)
-                        yield await _made(outputs, make), not streams
+                        parts = write_stream_response(infer_response(inference, outputs, final | trace.marks))
+                        yield await joined(parts), not streams
             if streams and _plain(request.parameters).get(WANTS_FINAL) is True:
-                yield _stream_response(inference, [], {FINAL: True}), False
+                yield b"".join(write_stream_response(infer_response(inference, [], {FINAL: True}))), False
         except Exception as error:
-            failed = pb.ModelStreamInferResponse(error_message=_status(error)[1])
+            failed = pb.ModelStreamInferResponse(error_message=status_of(error)[1])
             failed.infer_response.id = id
             yield failed.SerializeToString(), True
 
@@ -454,7 +303,7 @@ class Received(NamedTuple):
     description: Callable[[], Description]
 
 
-def received(message: bytes, limits: Limits, descriptions: Descriptions) -> Received:
+def received(message: Bytes, limits: Limits, descriptions: Descriptions) -> Received:
     """Read a ModelInferRequest. It is parsed unless its description is remembered. Raises BadInput."""
     said, contents = separated(message)
     key = key_of(said, RAW if contents else "")
@@ -521,22 +370,18 @@ def described(request: Any, contents: Sequence[Bytes], limits: Limits) -> Descri
     return Description(inference, inputs, outputs, repeats)
 
 
-async def _made(outputs: Sequence[Output], make: Callable[[], bytes]) -> bytes:
-    """Return the result of `make`, which copies the outputs. A large answer is copied in a thread, so the event loop
-    can continue."""
-    if sum(output.array.nbytes for output in outputs if output.array is not None) <= INLINE_BYTES:
-        return make()
-    return await asyncio.to_thread(make)
-
-
-def _stream_response(request: InferRequest, outputs: Sequence[Output], parameters: Mapping[str, str | bool]) -> bytes:
-    return write_stream_response(infer_response(request, outputs, parameters))
+async def joined(parts: Sequence[Bytes]) -> bytes:
+    """Return the parts of an answer in one piece. A large answer is copied in a thread, so the event loop can
+    continue."""
+    if sum(map(len, parts)) <= INLINE_BYTES:
+        return b"".join(parts)
+    return await asyncio.to_thread(b"".join, parts)
 
 
 def infer_response(
     request: InferRequest, outputs: Sequence[Output], parameters: Mapping[str, str | int | bool] = MappingProxyType({})
-) -> bytes:
-    """Return a ModelInferResponse as bytes."""
+) -> list[Bytes]:
+    """Return a ModelInferResponse as parts."""
     answer = pb.ModelInferResponse(model_name=request.model, model_version=VERSION, id=request.id)
     _set(answer.parameters, parameters)
     contents = list[Bytes]()

@@ -166,16 +166,17 @@ def test_a_long_message_that_only_protobuf_can_read_is_refused():
 
 @given(RESPONSES, CONTENTS)
 def test_an_answer_is_what_protobuf_reads(response, contents):
-    message = write_response(response, map(memoryview, contents))
+    parts = write_response(response, map(memoryview, contents))
+    message = b"".join(parts)
     expected = pb.ModelInferResponse()
     expected.CopyFrom(response)
     expected.raw_output_contents[:] = contents
     assert pb.ModelInferResponse.FromString(message) == expected
-    streamed = pb.ModelStreamInferResponse.FromString(write_stream_response(message))
+    streamed = pb.ModelStreamInferResponse.FromString(b"".join(write_stream_response(parts)))
     assert streamed.infer_response == expected and not streamed.error_message
 
 
 def test_contents_of_every_length_keep_it():
     for length in (0, 1, 127, 128, 16383, 16384, 2**21):
-        message = write_response(pb.ModelInferResponse(), [bytes(length)])
+        message = b"".join(write_response(pb.ModelInferResponse(), [bytes(length)]))
         assert list(map(len, pb.ModelInferResponse.FromString(message).raw_output_contents)) == [length]

@@ -1,0 +1,84 @@
+// The front's thread owns all connections. Two queues lie between it and Python's thread, each with an eventfd.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "call.hpp"
+
+namespace headrace {
+
+// What Python tells the front.
+struct Command {
+    enum What { ANSWER, TAKEN, DRAIN, CLOSE } what;
+    CallId call = 0;
+    std::shared_ptr<Parts> parts{};  // a message of the answer, or none
+    bool last = false;
+    int status = 0;
+    std::string text{};
+};
+
+double now();
+
+class Front {
+  public:
+    Front(int listener, Limits limits, std::unordered_set<std::string> streams, bool early);
+    ~Front();
+    Front(const Front&) = delete;
+    Front& operator=(const Front&) = delete;
+
+    // For Python's thread.
+    int ready_fd() const { return ready_; }
+    std::vector<Event> events();
+    void tell(Command command);
+    std::shared_ptr<Parts> share(std::unique_ptr<Parts> parts);
+    std::vector<Parts*> released();  // answers that were sent or dropped
+    void close();
+
+    // For the front's thread.
+    void emit(Event event);
+    CallId next_id() { return ++last_id_; }
+    bool is_stream(const std::string& path) const { return streams_.count(path) > 0; }
+
+    const Limits limits;
+    const bool early;  // whether Python is told of a call before its message, to authorize it
+    const std::shared_ptr<Memory> memory = std::make_shared<Memory>();
+    std::atomic<std::size_t> open_calls{0};
+    std::unordered_map<CallId, Call*> calls;
+
+  private:
+    void run();
+    template <typename Work>
+    void guarded(std::uint64_t id, Work work);
+    void serve(std::uint64_t id, std::uint32_t events);
+    void accept_all();
+    void obey(Command& command);
+    void look_at_clock();
+    void close_connection(std::uint64_t id);
+    void pump(std::uint64_t id);
+    void retire(Parts* parts);
+    void listen(bool on);
+
+    const std::unordered_set<std::string> streams_;
+    int listener_, epoll_, wake_, ready_;
+    bool listens_ = false, draining_ = false, closing_ = false, closed_ = false;
+    double accepts_again_ = 0.0;
+    CallId last_id_ = 0;
+    std::uint64_t last_connection_ = 1;  // smaller numbers are the listener and the eventfd
+    std::unordered_map<std::uint64_t, std::unique_ptr<Connection>> connections_;
+
+    std::mutex mutex_;  // guards the three below
+    std::vector<Command> commands_;
+    std::vector<Event> events_;
+    std::vector<Parts*> released_;
+    std::size_t released_bytes_ = 0;
+
+    std::thread thread_;
+};
+
+}  // namespace headrace

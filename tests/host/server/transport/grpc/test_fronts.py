@@ -1,0 +1,259 @@
+"""Test that both fronts of gRPC carry the same calls, and refuse the same ones."""
+
+import contextlib
+import gzip
+import re
+import socket
+import struct
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import numpy as np
+import pytest
+from grpc_fronts import BOTH
+from running import HELD, serving, until
+from tritonclient.grpc import service_pb2 as pb
+
+RPC = "/inference.GRPCInferenceService"
+OK, EXHAUSTED, INVALID = grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT
+ON_NATIVE = pytest.mark.parametrize("front", BOTH[:1], indirect=True, scope="module")
+INFER = f"{RPC}/ModelInfer".encode()
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+@pytest.fixture(scope="module", params=BOTH)
+def front(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def server(front):
+    options = "--max-body-mib 1 --max-bodies-mib 8 --max-head-kib 4 --client-timeout-s 1 --max-connections 64"
+    with serving("--grpc-front", front, *options.split(), models=("scale",)) as running:
+        yield running
+        assert running.lives()
+        status, said = running.end()
+        assert status == 0 and "Traceback" not in said, said
+
+
+@pytest.fixture
+def channel(server):
+    with grpc.insecure_channel(server.url("grpc")) as found:
+        yield found
+
+
+def asked(*firsts, id=""):
+    rows = np.array([[first, 1, 2, 3] for first in firsts], np.float32)
+    tensor = pb.ModelInferRequest.InferInputTensor(name="x", datatype="FP32", shape=rows.shape)
+    return pb.ModelInferRequest(model_name="scale", id=id, inputs=[tensor], raw_input_contents=[rows.tobytes()])
+
+
+def firsts_of(raw):
+    answer = pb.ModelInferResponse.FromString(raw)
+    return answer.id, np.frombuffer(answer.raw_output_contents[0], np.float32).reshape(-1, 4)[:, 0].tolist()
+
+
+def infer(channel, message, **more):
+    return firsts_of(channel.unary_unary(f"{RPC}/ModelInfer")(message.SerializeToString(), timeout=30, **more))
+
+
+def refusal(call, *given, **more):
+    with pytest.raises(grpc.RpcError) as refused:
+        call(*given, **{"timeout": 30, **more})
+    return refused.value.code(), refused.value.details()
+
+
+@pytest.mark.parametrize("size", [0, 10, 16_000, 70_000, 900_000])
+def test_messages_of_every_size_come_and_go_whole(channel, size):
+    id = "".join(chr(97 + number % 26) for number in range(size))
+    assert infer(channel, asked(1.5, 2.5, id=id)) == (id, [3.0, 5.0])
+
+
+def test_many_calls_of_one_connection_each_get_their_own_answer(channel):
+    with ThreadPoolExecutor(16) as threads:
+        found = threads.map(lambda number: infer(channel, asked(number, id=str(number) * 3000)), range(100, 200))
+        assert list(found) == [(str(number) * 3000, [2.0 * number]) for number in range(100, 200)]
+
+
+@pytest.mark.parametrize("coding", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+def test_compressed_messages_are_read(channel, coding):
+    id = "x" * 100_000
+    assert infer(channel, asked(4, id=id), compression=coding) == (id, [8.0])
+    streamed = channel.stream_stream(f"{RPC}/ModelStreamInfer")(
+        iter([asked(4, id=id).SerializeToString()]), compression=coding, timeout=30
+    )
+    (answer,) = [pb.ModelStreamInferResponse.FromString(each).infer_response for each in streamed]
+    assert firsts_of(answer.SerializeToString()) == (id, [8.0])
+
+
+def test_a_compressed_message_is_bounded_by_its_size_without_compression(channel):
+    code, text = refusal(
+        channel.unary_unary(f"{RPC}/ModelInfer"),
+        asked(1, id="x" * (2 << 20)).SerializeToString(),
+        compression=grpc.Compression.Gzip,
+    )
+    assert code is EXHAUSTED and "larger than max" in text
+
+
+def test_messages_and_metadata_beyond_the_limits_are_refused(channel):
+    infers = channel.unary_unary(f"{RPC}/ModelInfer")
+    code, text = refusal(infers, bytes((1 << 20) + 1))
+    assert code is EXHAUSTED and "larger than max" in text
+    code, _ = refusal(infers, asked(1).SerializeToString(), metadata=[("x", "y" * 5000)])
+    assert code is EXHAUSTED
+    assert infer(channel, asked(1, id="x"), metadata=[("x", "y" * 3000)]) == ("x", [2.0])
+
+
+def test_a_method_that_is_not_there_is_unimplemented(channel):
+    for path in ("/inference.GRPCInferenceService/Nothing", "/nobody/ModelInfer", f"{RPC}/CudaSharedMemoryStatus"):
+        assert refusal(channel.unary_unary(path), b"")[0] is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_errors_have_their_status_and_any_text(channel):
+    unknown = pb.ModelInferRequest(model_name="caf\u00e9 100 %\n").SerializeToString()
+    code, text = refusal(channel.unary_unary(f"{RPC}/ModelInfer"), unknown)
+    assert code is grpc.StatusCode.NOT_FOUND and "100 %" in text
+    assert refusal(channel.unary_unary(f"{RPC}/ModelInfer"), b"\xff\xff")[0] is INVALID
+
+
+def test_a_call_whose_time_is_over_is_cancelled(server, channel):
+    """The held request has begun, so the one after it waits. Nobody cancels that one but its own deadline."""
+    with ThreadPoolExecutor(2) as threads:
+        (server.folder / "go").unlink(missing_ok=True)
+        held = [threads.submit(infer, channel, asked(HELD)) for _ in range(2)]
+        until(lambda: 'headrace_in_flight{model="scale"} 2.0' in server.metrics())
+        before = cancelled(server)
+        code, _ = refusal(channel.unary_unary(f"{RPC}/ModelInfer"), asked(13).SerializeToString(), timeout=0.3)
+        assert code is grpc.StatusCode.DEADLINE_EXCEEDED
+        until(lambda: cancelled(server) == before + 1)
+        server.let_go()
+        assert [each.result()[1] for each in held] == [[2 * HELD]] * 2
+
+
+def cancelled(server):
+    found = re.search(r'outcome="cancelled",transport="grpc"} (\S+)', server.metrics())
+    return float(found[1]) if found else 0.0
+
+
+def test_a_stream_keeps_the_order_of_many_messages(channel):
+    numbers = range(100, 400)
+    messages = (asked(number, id=str(number) * 500).SerializeToString() for number in numbers)
+    streamed = channel.stream_stream(f"{RPC}/ModelStreamInfer")(messages, timeout=60)
+    found = [pb.ModelStreamInferResponse.FromString(each).infer_response.id for each in streamed]
+    assert found == [str(number) * 500 for number in numbers]
+
+
+# ---- bytes that no client of gRPC sends ----
+
+
+def frame(kind, flags, stream, payload=b""):
+    """Return a frame of HTTP/2 (RFC 9113, section 4.1)."""
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def head(path=INFER, stream=1, flags=4, **more):
+    """Return a frame with headers as literals that are not indexed (RFC 7541, section 6.2.2)."""
+    fields = {
+        ":method": b"POST",
+        ":scheme": b"http",
+        ":path": path,
+        ":authority": b"a",
+        "te": b"trailers",
+        "content-type": b"application/grpc",
+        **more,
+    }
+    block = b"".join(
+        b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value for name, value in fields.items()
+    )
+    return frame(1, flags, stream, block)
+
+
+def message(raw, flag=0):
+    return bytes([flag]) + struct.pack(">I", len(raw)) + raw
+
+
+def spoken(server, *frames):
+    """Send frames. Return the server's as (kind, flags, stream, payload), until it ends a stream or closes."""
+    host, port = server.ports["grpc"].split(":")
+    found = []
+    with socket.create_connection((host, int(port)), timeout=30) as connection, contextlib.suppress(ConnectionError):
+        connection.sendall(PREFACE + frame(4, 0, 0) + frame(4, 1, 0) + b"".join(frames))
+        with connection.makefile("rb") as file:
+            while len(start := file.read(9)) == 9:
+                payload = file.read(int.from_bytes(start[:3], "big"))
+                found.append((start[3], start[4], int.from_bytes(start[5:], "big"), payload))
+                if start[3] in (3, 7) or (start[3] in (0, 1) and start[4] & 1):
+                    break
+    return found
+
+
+VALID = asked(5).SerializeToString()
+HOSTILE = {
+    "no message": [head(flags=5)],
+    "an empty frame at the end": [head(), frame(0, 1, 1)],
+    "half a prefix": [head(), frame(0, 1, 1, b"\0\0")],
+    "a message that is cut off": [head(), frame(0, 1, 1, message(bytes(100))[:50])],
+    "a length that lies": [head(), frame(0, 1, 1, b"\0\xff\xff\xff\xff" + bytes(10))],
+    "an unknown flag": [head(), frame(0, 1, 1, message(VALID, 7))],
+    "an unknown coding": [head(**{"grpc-encoding": b"snappy"}), frame(0, 1, 1, message(VALID, 1))],
+    "a coding that is not said": [head(), frame(0, 1, 1, message(gzip.compress(VALID), 1))],
+    "bytes that are not compressed": [head(**{"grpc-encoding": b"gzip"}), frame(0, 1, 1, message(VALID, 1))],
+    "compressed bytes that are cut off": [
+        head(**{"grpc-encoding": b"deflate"}),
+        frame(0, 1, 1, message(zlib.compress(VALID)[:-9], 1)),
+    ],
+    "a path that is no text": [head(b"/\xb8\xff/ModelInfer"), frame(0, 1, 1, message(VALID))],
+    "a stream whose message is cut off": [
+        head(f"{RPC}/ModelStreamInfer".encode()),
+        frame(0, 1, 1, message(VALID) + message(VALID)[:9]),
+    ],
+    "another method": [head(**{":method": b"GET"}), frame(0, 1, 1, message(VALID))],
+    "another content": [head(**{"content-type": b"text/html"}), frame(0, 1, 1, message(VALID))],
+    "a frame on a stream that is not open": [frame(0, 1, 9, message(VALID))],
+    "an even stream": [head(stream=2)],
+    "a window of zero": [frame(8, 0, 0, bytes(4))],
+    "a long frame": [head(), frame(0, 0, 1, bytes(2 << 20))],
+    "headers that go on for ever": [head(flags=0), *[frame(9, 0, 1, b"\0\1a\1b" * 200)] * 40],
+    "no settings": [b"\0" * 200],
+}
+
+
+@ON_NATIVE
+@pytest.mark.parametrize("frames", HOSTILE.values(), ids=HOSTILE)
+def test_bytes_that_no_client_sends_end_their_call_or_connection(server, channel, frames):
+    assert spoken(server, *frames)
+    assert infer(channel, asked(3, id="a")) == ("a", [6.0])
+
+
+@ON_NATIVE
+def test_what_refused_and_left_calls_held_is_free_again(server, channel):
+    """Each call sends most of 1 MiB, of 8 MiB that there are, and leaves in one of the ways that there are."""
+    almost = message(bytes(1 << 20))[:-100]
+    pieces = [frame(0, 0, 1, almost[at : at + 16_000]) for at in range(0, len(almost), 16_000)]
+    ways = ([], [frame(3, 0, 1, struct.pack(">I", 8))], [frame(0, 1, 1)])  # leaves, resets, or ends too early
+    for _ in range(5):
+        for way in ways:
+            host, port = server.ports["grpc"].split(":")
+            with socket.create_connection((host, int(port)), timeout=30) as connection:
+                window = frame(4, 0, 0) + frame(4, 1, 0)
+                connection.sendall(PREFACE + window + head() + b"".join(pieces) + b"".join(way))
+    for _ in range(5):
+        assert infer(channel, asked(3, id="x" * 900_000))[1] == [6.0]
+
+
+@ON_NATIVE
+def test_calls_that_together_exceed_the_room_are_refused(server):
+    """Ten calls hold 0.9 MiB each, of 8 MiB that there are. The limit of time then frees their room."""
+    almost = message(bytes(1 << 20))[: 900 << 10]
+    pieces = [frame(0, 0, 1, almost[at : at + 16_000]) for at in range(0, len(almost), 16_000)]
+    with contextlib.ExitStack() as stack:
+        for _ in range(10):
+            host, port = server.ports["grpc"].split(":")
+            connection = stack.enter_context(socket.create_connection((host, int(port)), timeout=30))
+            connection.sendall(PREFACE + frame(4, 0, 0) + frame(4, 1, 0) + head() + b"".join(pieces))
+        refused = r'outcome="shed",transport="grpc"} [1-9]'
+        until(lambda: re.search(refused, server.metrics()))
+        until(lambda: re.search(r'outcome="late",transport="grpc"} [1-9]', server.metrics()))
+    with grpc.insecure_channel(server.url("grpc")) as channel:
+        assert infer(channel, asked(3, id="x" * 900_000))[1] == [6.0]
