@@ -10,10 +10,9 @@ A file has one row for each step. A step may have several chunks: their numbers 
 The model is a sum of terms that grow with the work of a step:
 
 - a constant
-- the tokens of the step, and beyond each of KNOTS a further slope, because large steps are bound by arithmetic
-- the chunks
-- the pairs of query and key in the chunks
+- the chunks, their tokens, and their pairs of query and key
 - the requests that decode, and the tokens that they attend to
+- all tokens of the step beyond each of KNOTS, because large steps are bound by arithmetic
 
 Its coefficients are the least squares of relative errors, and none is negative. So more work never takes less time, and
 sizes between and beyond the measured ones have a defined latency. The weights of a second pass are the latencies of the
@@ -119,10 +118,12 @@ class MeasuredSteps:
         return total
 
     def _terms(self, prefill: Sequence[tuple[int, int]], decode_requests: int, context: int) -> list[float]:
-        tokens, pairs = _tokens(prefill, decode_requests), 0.0
+        new_tokens, pairs = 0, 0.0
         for new, cached in prefill:
+            new_tokens += new
             pairs += new * (cached + (new + 1) / 2)
-        terms = [1.0, tokens, len(prefill), pairs, decode_requests, context]
+        terms = [1.0, new_tokens, len(prefill), pairs, decode_requests, context]
+        tokens = new_tokens + decode_requests
         for knot in self._knots:
             terms.append(tokens - knot if tokens > knot else 0.0)
         return terms
