@@ -81,10 +81,11 @@ class PolicyEntry:
 
     @property
     def paper(self) -> str:
-        """Return where the policy comes from: the paragraph "Source: ..." of its module's docstring, empty if it has
-        none."""
+        """Return where the policy comes from: the paragraph "Source: ..." or "Sources: ..." of its module's docstring,
+        empty if it has none."""
         paragraphs = (" ".join(text.split()) for text in docstrings(self.cls)[0].split("\n\n"))
-        return next((text.removeprefix("Source: ") for text in paragraphs if text.startswith("Source: ")), "")
+        heads = ("Source: ", "Sources: ")
+        return next((text.partition(": ")[2] for text in paragraphs if text.startswith(heads)), "")
 
 
 def policy_names() -> list[str]:

@@ -94,6 +94,7 @@ ORDER = {
             "energy",
             "front_ends",
             "vllm",
+            "vllm_steps",
             "benchmarks",
         ],
     },

@@ -24,8 +24,9 @@ from headrace.sim.workload.settings import Replay
 from headrace.sim.workload.token_requests import token_requests
 from headrace.sim.workload.token_traces import TokenTrace, read_token_trace
 
-_FALLS_BEHIND = 0.9  # of the rate of arrivals, below which a warning says so
-_FEW = 100  # requests, whose throughput says little
+# A warning tells a queue that grows: fewer requests are served than this share of those that come, and they wait for
+# more than this share of their time.
+_FALLS_BEHIND, _WAITS = 0.9, 0.5
 
 
 class AffineEncoder:
@@ -155,8 +156,10 @@ def _warnings(result: DecodingResult, rate_rps: float, kv_tokens: int) -> list[s
     found = []
     if result.failed:
         found.append(f"{result.failed} requests were refused, because the KV cache of {kv_tokens} tokens is too small")
-    served = result.throughput_rps
-    if result.requests >= _FEW and served is not None and served < _FALLS_BEHIND * rate_rps and not result.failed:
+    served, waits_ms, mean_ms = result.throughput_rps, result.queue_ms, result.latency_ms["mean"]
+    if served is None or waits_ms is None or mean_ms is None:
+        return found
+    if served < _FALLS_BEHIND * rate_rps and waits_ms > _WAITS * mean_ms:  # the end alone makes short runs slower
         found.append(
             f"{rate_rps:.3g} requests/s come and {served:.3g} are served: the queue grows to the end of the run"
         )
