@@ -80,8 +80,8 @@ class MeasuredSteps:
                 raise UsageError(
                     f"{step} has no work, or no duration above 0; give steps with a chunk or a request that decodes"
                 )
-        most = max(_tokens(step.prefill, step.decode_requests) for step in measured)
-        self._knots: tuple[int, ...] = tuple(knot for knot in KNOTS if knot < most)
+        largest = max(_tokens(step.prefill, step.decode_requests) for step in measured)
+        self._knots: tuple[int, ...] = tuple(knot for knot in KNOTS if knot < largest)
         terms = np.array(
             [self._terms(each.prefill, each.decode_requests, each.decode_context_tokens) for each in measured]
         )

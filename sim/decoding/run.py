@@ -26,7 +26,7 @@ from headrace.sim.workload.token_traces import TokenTrace, read_token_trace
 
 # A warning tells a queue that grows: fewer requests are served than this share of those that come, and they wait for
 # more than this share of their time.
-_FALLS_BEHIND, _WAITS = 0.9, 0.5
+_SERVED_SHARE, _WAITING_SHARE = 0.9, 0.5
 
 
 class AffineEncoder:
@@ -159,7 +159,9 @@ def _warnings(result: DecodingResult, rate_rps: float, kv_tokens: int) -> list[s
     served, waits_ms, mean_ms = result.throughput_rps, result.queue_ms, result.latency_ms["mean"]
     if served is None or waits_ms is None or mean_ms is None:
         return found
-    if served < _FALLS_BEHIND * rate_rps and waits_ms > _WAITS * mean_ms:  # the end alone makes short runs slower
+    if (
+        served < _SERVED_SHARE * rate_rps and waits_ms > _WAITING_SHARE * mean_ms
+    ):  # the end alone makes short runs slower
         found.append(
             f"{rate_rps:.3g} requests/s come and {served:.3g} are served: the queue grows to the end of the run"
         )

@@ -30,8 +30,8 @@ def simulate_decoding(
 
     Args:
         requests: The requests, in the order of their arrivals. They are read as they come, and then forgotten.
-        latency: The duration of steps, as an object with a method `seconds`; or its name: a CSV file of measured step
-            times, `module:name`, or an entry point of the group `headrace.step_models`.
+        latency: The duration of steps, as an object with a method `seconds`, or the name of one. A name is a CSV file
+            of measured step times, `module:name`, or an entry point of the group `headrace.step_models`.
         kv_blocks: The number of blocks of the KV cache.
         block_size: The tokens of one block.
         encoder: How images or audio are encoded; None for a model without encoder. A duration stands for the replica,

@@ -27,7 +27,7 @@ GROUP: Final = "headrace.step_models"  # the group of entry points
 STEPS: Final = 200  # that a check plays
 _MAX_CHUNK, _MAX_CONTEXT, _MAX_REQUESTS = 2048, 8192, 256
 
-Asked = tuple[list[tuple[int, int]], int, int]  # the arguments of `seconds`
+Arguments = tuple[list[tuple[int, int]], int, int]  # the arguments of `seconds`
 
 
 def _rule(name: str, sentence: str) -> Rule:
@@ -60,8 +60,8 @@ class StepModelCheck:
 def check_step_model(model: StepLatencyModel, steps: int = STEPS, seed: int = 0) -> StepModelCheck:
     """Check the rules that every step model keeps, with random steps of a server.
 
-    The rules are: `seconds` raises no error, returns a finite number of 0 or more, and more than 0 for a step with
-    work; the same step takes the same time; and no argument is changed.
+    `seconds` raises no error, and returns a finite number of 0 or more. A step with work takes more than 0. The same
+    step always takes the same time. No argument is changed.
 
     Args:
         model: The step model.
@@ -81,7 +81,7 @@ def check_step_model(model: StepLatencyModel, steps: int = STEPS, seed: int = 0)
     return StepModelCheck(len(asked))
 
 
-def _steps(count: int, seed: int) -> Iterator[Asked]:
+def _steps(count: int, seed: int) -> Iterator[Arguments]:
     random = Random(f"{seed} steps")
     yield [(1, 0)], 0, 0
     yield [], 1, 1
@@ -94,7 +94,7 @@ def _steps(count: int, seed: int) -> Iterator[Asked]:
         yield chunks, requests, sum(random.randint(1, _MAX_CONTEXT) for _ in range(requests))
 
 
-def _broken(seconds: Callable[..., Any], step: Asked, before: float | None) -> StepModelCheck | float:
+def _broken(seconds: Callable[..., Any], step: Arguments, before: float | None) -> StepModelCheck | float:
     """Return the duration of a step, or the rule that it breaks."""
     chunks, requests, context = step
     given = list(chunks)
