@@ -4,9 +4,9 @@
     .venv/bin/python -m benchmarks.vllm_steps [--rounds 3] [--clock cpu] [--json [FILE]] [--steps FILE]
 
 A small Qwen2 with random weights runs on one thread. Each round has two runs for each load, with requests of their own:
-one whose steps are measured, and one that is compared. The steps of all measured runs make one step model
-(`headrace.MeasuredSteps`). The simulator then serves the requests of the compared runs with the policy `continuous` and
-vLLM's limits. Nothing is fitted to the compared runs.
+one whose steps are measured, and one that is compared. The measured steps of a round make one step model
+(`headrace.MeasuredSteps`). The simulator then serves the requests of the compared runs of the round with the policy
+`continuous` and vLLM's limits. Nothing is fitted to the compared runs.
 
 Requests come by a Poisson process, and their lengths are log-normal. At the highest load the KV cache is too small, so
 that vLLM preempts requests. With `--clock cpu` the clock counts the CPU time of the engine's process and jumps where it
@@ -60,6 +60,7 @@ START_S = 600.0  # for the engine, in addition to RUN_S for each run
 RUN_S = 60.0
 
 Requests = list[tuple[float, int, int]]  # arrival, prompt and output
+Run = tuple[int, float, int]  # the round, the load, and 1 if it is compared
 
 
 def requests_of(rate_rps: float, count: int, seed: int) -> Requests:
@@ -146,9 +147,14 @@ def simulated_figures(requests: Requests, model: MeasuredSteps) -> dict[str, flo
     return {**{name: float(value or 0.0) for name, value in known.items()}, "preemptions": result.preemptions}
 
 
-def held_out(model: MeasuredSteps, found: Mapping[tuple[int, float, int], Any]) -> dict[str, float]:
-    """Return how well the step model predicts the steps of the compared runs."""
-    steps = [step for (_, _, compared), each in found.items() if compared for step in steps_of(each)]
+def steps_in(found: Mapping[Run, Mapping[str, Any]], number: int, compared: int) -> list[MeasuredStep]:
+    """Return the steps of the measured or the compared runs of a round."""
+    keys = [(number, load, compared) for load in LOADS_RPS]
+    return [step for key in keys for step in steps_of(found[key])]
+
+
+def held_out(model: MeasuredSteps, steps: Sequence[MeasuredStep]) -> dict[str, float]:
+    """Return how well a step model predicts other steps."""
     real = np.array([each.seconds for each in steps])
     made = np.array([model.seconds(each.prefill, each.decode_requests, each.decode_context_tokens) for each in steps])
     return {
@@ -181,15 +187,14 @@ def run(options: argparse.Namespace) -> Report:
     progress(f"{2 * len(LOADS_RPS) * rounds} runs of {count} requests on vLLM")
     warm_up = requests_of(LOADS_RPS[0], 8, 1000)
     found = dict(zip(drawn, served([warm_up, *drawn.values()], options.clock)[1:], strict=True))
-    steps = [step for (_, _, compared), each in found.items() if not compared for step in steps_of(each)]
+    models = [MeasuredSteps(steps_in(found, number, 0)) for number in range(rounds)]
     if options.steps:
-        write_steps(Path(options.steps), steps)
-    model = MeasuredSteps(steps)
+        write_steps(Path(options.steps), steps_in(found, 0, 0))
     rows, figures = [], {}
     for load in LOADS_RPS:
-        of_load = [(drawn[key], found[key]) for key in drawn if key[1] == load and key[2]]
-        real = [measured_figures(*each) for each in of_load]
-        made = [simulated_figures(requests, model) for requests, _ in of_load]
+        keys = [(number, load, 1) for number in range(rounds)]
+        real = [measured_figures(drawn[key], found[key]) for key in keys]
+        made = [simulated_figures(drawn[key], models[key[0]]) for key in keys]
         figures[f"{load:g}"] = {"vllm": real, "simulated": made}
         for name, what in COMPARED.items():
             ours, theirs = (statistics.fmean(each[name] for each in one) for one in (made, real))
@@ -197,7 +202,10 @@ def run(options: argparse.Namespace) -> Report:
             error = f"{statistics.fmean(errors):+.1f} % ({min(errors):+.1f} to {max(errors):+.1f})" if errors else "-"
             rows.append(f"{load:g} | {what} | {theirs:.3g} | {ours:.3g} | {error}")
     head = "requests/s that come | what | vLLM | simulated | error, mean of rounds (least to greatest)"
-    fit = {"steps": model.rows, "mean_error": model.mean_error, **held_out(model, found)}
+    fits = [
+        {"steps": model.rows, "mean_error": model.mean_error, **held_out(model, steps_in(found, number, 1))}
+        for number, model in enumerate(models)
+    ]
     worst = max(
         abs(b[name] / a[name] - 1)
         for each in figures.values()
@@ -205,12 +213,15 @@ def run(options: argparse.Namespace) -> Report:
         for name in ("ttft_ms", "tpot_ms", "throughput_rps")
     )
     text = table(head, rows)
-    text += (
-        f"\n\n{fit['steps']} measured steps; their mean error is {100 * fit['mean_error']:.0f} %, and that of the "
-        f"{fit['compared_steps']} compared ones {100 * fit['compared_mean_error']:.0f} %"
-    )
+    kinds = {"measured": ("steps", "mean_error"), "compared": ("compared_steps", "compared_mean_error")}
+    said = [
+        f"{sum(each[count] for each in fits):,} {kind} steps, whose mean error is "
+        f"{100 * statistics.fmean(each[error] for each in fits):.0f} %"
+        for kind, (count, error) in kinds.items()
+    ]
+    text += f"\n\n{'; '.join(said)}"
     text += f"\nlargest error of a mean time or rate in one run: {100 * worst:.1f} %"
-    return Report({"loads": figures, "fit": fit, "worst": worst}, text)
+    return Report({"loads": figures, "fits": fits, "worst": worst}, text)
 
 
 if __name__ == "__main__":
