@@ -38,7 +38,7 @@ check test test-all:
 # vLLM is in an environment of its own, and the tests start it as a server.
 test-vllm: setup
 	scripts/setup_vllm
-	.venv/bin/python -m pytest -m vllm tests/host/adapters
+	.venv/bin/python -m pytest -m vllm tests/host/adapters tests/benchmarks
 
 # SGLang's environment has that of the tests within it, and runs them itself.
 test-sglang: setup

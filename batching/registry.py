@@ -26,6 +26,7 @@ from headrace.batching.named import installed, is_own, own
 from headrace.batching.policies import BUILT_IN
 from headrace.batching.policy import Policy
 from headrace.batching.settings import Setting, check_policy_object, read_settings, settings_of
+from headrace.batching.steps.registry import STEP_POLICIES
 
 GROUP = "headrace.policies"  # the group of entry points
 TASKS = ("graph", "nodes", "cells")
@@ -64,7 +65,7 @@ class PolicyEntry:
 
     @property
     def tasks(self) -> str:
-        """Return the kind of the policy's tasks: "graph", "nodes" or "cells"."""
+        """Return the kind of the policy's tasks: "graph", "nodes" or "cells"; "steps" for models that decode."""
         return str(getattr(self.cls, "tasks", "graph"))
 
     @property
@@ -80,10 +81,11 @@ class PolicyEntry:
 
     @property
     def paper(self) -> str:
-        """Return where the policy comes from: the paragraph "Source: ..." of its module's docstring, empty if it has
-        none."""
+        """Return where the policy comes from: the paragraph "Source: ..." or "Sources: ..." of its module's docstring,
+        empty if it has none."""
         paragraphs = (" ".join(text.split()) for text in docstrings(self.cls)[0].split("\n\n"))
-        return next((text.removeprefix("Source: ") for text in paragraphs if text.startswith("Source: ")), "")
+        heads = ("Source: ", "Sources: ")
+        return next((text.partition(": ")[2] for text in paragraphs if text.startswith(heads)), "")
 
 
 def policy_names() -> list[str]:
@@ -97,6 +99,11 @@ def find_policy(name: str, where: str = "--policy") -> PolicyEntry:
     Raises UsageError that begins with `where`."""
     if name in BUILT_IN:
         return _built_in(name)
+    if name in STEP_POLICIES:
+        raise UsageError(
+            f"{where} {name!r}: it is for models that decode; give such a model, as in --model llama-3.1-8b, or choose "
+            f"from {', '.join(policy_names())}"
+        )
     if not is_own(name, GROUP):
         raise UsageError(
             f"{where} {name[:LONGEST_NAME]!r}: there is no such policy; choose from {', '.join(policy_names())}, or "
@@ -105,6 +112,19 @@ def find_policy(name: str, where: str = "--policy") -> PolicyEntry:
     point = installed(GROUP).get(name)
     package = None if point is None or point.dist is None else point.dist.name
     return _entry(name, own(where, name, GROUP), name if point is None else point.value, package)
+
+
+def step_policy_entry(name: str, where: str = "--policy") -> PolicyEntry:
+    """Return the policy of models that decode with this name (steps/registry.py). Its tasks are "steps".
+
+    Raises UsageError that begins with `where`."""
+    if name not in STEP_POLICIES:
+        raise UsageError(
+            f"{where} {name[:LONGEST_NAME]!r}: there is no such policy for models that decode; choose from "
+            f"{', '.join(STEP_POLICIES)}"
+        )
+    cls = STEP_POLICIES[name]
+    return PolicyEntry(name, cast("type[PolicySettings]", cls), f"{cls.__module__}:{cls.__qualname__}", "headrace")
 
 
 def usable_policies() -> Iterator[PolicyEntry]:

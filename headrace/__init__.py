@@ -46,6 +46,13 @@ _PLACES = {
     "PreprocessStage": "sim.decoding.front_end",  # cores or compute units that make tensors before the encoder
     "preprocess_stage": "sim.planner.decoders.stages",  # such a stage by names: cpu:8:torchvision, dpu:2
     "EncoderStage": "sim.decoding.encoder",  # a device that encodes images or audio before the replica
+    "StepLatencyModel": "batching.steps.policy",  # what a step model answers
+    "StepLatency": "sim.decoding.latency",  # a step model of measured operators of a GPU
+    "DecoderArchitecture": "sim.decoding.architecture",  # the sizes of a model that decodes
+    "MeasuredSteps": "sim.decoding.measured_steps",  # a step model of measured step times
+    "MeasuredStep": "sim.decoding.measured_steps",  # a step and its duration
+    "check_step_model": "sim.decoding.step_models",  # whether a step model keeps the rules
+    "StepModelCheck": "sim.decoding.step_models",  # what `check_step_model` found
     "StepRequest": "batching.steps.request",  # one request, in tokens
     "TokenTrace": "sim.workload.token_traces",  # requests in tokens, as arrays
     "read_token_trace": "sim.workload.token_traces",  # a trace of Azure, BurstGPT or Mooncake
@@ -111,6 +118,7 @@ if TYPE_CHECKING:
     from headrace.batching.request import Task as Task
     from headrace.batching.settings import setting as setting
     from headrace.batching.settings import settings as settings
+    from headrace.batching.steps.policy import StepLatencyModel as StepLatencyModel
     from headrace.batching.steps.request import StepRequest as StepRequest
     from headrace.bitstreams.cache import build as build
     from headrace.host.adapters.audio import HeadraceFeatureExtractor as HeadraceFeatureExtractor
@@ -132,10 +140,16 @@ if TYPE_CHECKING:
     from headrace.host.server.background import Server as Server
     from headrace.host.server.background import serve as serve
     from headrace.host.workers.profiling.profile import profile as profile
+    from headrace.sim.decoding.architecture import DecoderArchitecture as DecoderArchitecture
     from headrace.sim.decoding.encoder import EncoderStage as EncoderStage
     from headrace.sim.decoding.front_end import PreprocessStage as PreprocessStage
+    from headrace.sim.decoding.latency import StepLatency as StepLatency
+    from headrace.sim.decoding.measured_steps import MeasuredStep as MeasuredStep
+    from headrace.sim.decoding.measured_steps import MeasuredSteps as MeasuredSteps
     from headrace.sim.decoding.results import DecodingResult as DecodingResult
     from headrace.sim.decoding.simulation import simulate_decoding as simulate_decoding
+    from headrace.sim.decoding.step_models import StepModelCheck as StepModelCheck
+    from headrace.sim.decoding.step_models import check_step_model as check_step_model
     from headrace.sim.experiments.reproduce import reproduce as reproduce
     from headrace.sim.fleet.settings import FleetSettings
     from headrace.sim.hardware.settings import V100 as V100

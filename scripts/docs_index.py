@@ -97,6 +97,7 @@ ORDER = {
             "energy",
             "front_ends",
             "vllm",
+            "vllm_steps",
             "benchmarks",
         ],
     },

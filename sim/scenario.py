@@ -21,6 +21,8 @@ from headrace.batching.registry import (
     policy_names,
 )
 from headrace.batching.settings import FORMER, Setting, option, read_settings, setting, settings, settings_of
+from headrace.batching.steps.registry import STEP_POLICIES
+from headrace.sim.decoding.scenario import DECODING
 from headrace.sim.fleet.settings import FleetSettings
 from headrace.sim.hardware.settings import ACCELERATORS, Hardware, MeasuredGpu, MigGpu, Npu, accelerator_name
 from headrace.sim.system.settings import IDEAL, SIZE_SETTINGS, Preprocess, check_sizes
@@ -204,10 +206,13 @@ def renamed(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def every_setting() -> dict[str, Setting]:
-    """Return every setting that a scenario may have, by its flat name; of policies, those of all that are known."""
+    """Return every setting that a scenario may have, by its flat name; of policies, those of all that are known.
+
+    Scenarios of models that decode count, too (sim/decoding/scenario.py)."""
     if not _EVERY:
         classes = [Poisson, Deterministic, Bursty, Replay, Workload, *ACCELERATORS.values(), Preprocess]
         classes += [*(find_policy(name).cls for name in policy_names()), FleetSettings, RunSettings]
+        classes += [*DECODING, *STEP_POLICIES.values()]
         for cls in classes:
             for each in settings_of(cls):
                 _EVERY.setdefault(each.name, each)

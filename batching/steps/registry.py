@@ -50,3 +50,9 @@ def step_policy_settings(
             f"{', '.join(STEP_POLICIES)}"
         )
     return read_settings(STEP_POLICIES[policy], given or {}, what=f"policy {policy}")
+
+
+def step_policy_name(settings: StepPolicySettings) -> str:
+    """Return the name of the policy of these settings: that of a built-in policy, or `module:Class`."""
+    cls = type(settings)
+    return next((name for name, known in STEP_POLICIES.items() if known is cls), f"{cls.__module__}:{cls.__qualname__}")

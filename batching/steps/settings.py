@@ -5,7 +5,7 @@ from headrace.batching.settings import setting, settings
 MAX_TOKENS = 1 << 20
 
 
-@settings()
+@settings(tasks="steps")
 class StepLimits:
     """The limits of a step. The names and the rules are those of vLLM."""
 

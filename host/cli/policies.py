@@ -9,8 +9,9 @@ import typer
 from rich.table import Table
 
 from headrace.batching.errors import UsageError
-from headrace.batching.registry import PolicyEntry, find_policy, policy_names
+from headrace.batching.registry import PolicyEntry, find_policy, policy_names, step_policy_entry
 from headrace.batching.settings import Setting
+from headrace.batching.steps.registry import STEP_POLICIES
 from headrace.host.cli.console import out, show, show_json
 from headrace.host.cli.options import Json, command
 
@@ -18,6 +19,7 @@ TASKS = {
     "graph": "whole graphs",
     "nodes": "runs of nodes, which may end at any node",
     "cells": "cells of recurrent networks",
+    "steps": "steps of a model that decodes",
 }
 
 
@@ -25,33 +27,61 @@ TASKS = {
 def policies(
     name: Annotated[
         str | None,
-        typer.Argument(help="Explain this policy; module:Class, too.", autocompletion=policy_names, metavar="[NAME]"),
+        typer.Argument(
+            help="Explain this policy; module:Class, too.",
+            autocompletion=lambda: list(dict.fromkeys([*policy_names(), *STEP_POLICIES])),
+            metavar="[NAME]",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List all policies, or explain one: its settings, where it comes from, and an example."""
+    """List all policies, or explain one: its settings, where it comes from, and an example.
+
+    Some names stand for two policies: one for networks, and one for models that decode."""
     with contextlib.redirect_stdout(sys.stderr):  # a user's module may print; stdout belongs to the result
-        entry = None if name is None else find_policy(name, "policy")
-        listed = [] if entry is not None else [_found(each) for each in policy_names()]
-    if entry is not None:
-        show_json(_explained(entry)) if as_json else _show(entry)
+        entries = [] if name is None else _named(name)
+        listed = [] if entries else [_found(each) for each in policy_names()]
+    of_steps = [step_policy_entry(each) for each in STEP_POLICIES]
+    if entries:
+        if as_json:
+            further = {"of_steps": _explained(entries[1])} if len(entries) > 1 else {}
+            show_json({**_explained(entries[0]), **further})
+            return
+        for number, entry in enumerate(entries):
+            if number:
+                show("")
+            _show(entry)
         return
     if as_json:
-        show_json([{"name": name, "summary": summary, "package": package} for name, summary, package in listed])
+        keys = ("name", "summary", "package", "tasks")
+        show_json([dict(zip(keys, row, strict=True)) for row in (*listed, *map(_row, of_steps))])
         return
-    table = Table("policy", "what it does", "package", box=None, pad_edge=False)
-    for row in listed:
-        table.add_row(*(text or "" for text in row))
-    out.print(table)
+    for heading, found in (("policy", listed), ("for models that decode", map(_row, of_steps))):
+        table = Table(heading, "what it does", "package", box=None, pad_edge=False)
+        for row in found:
+            table.add_row(*(text or "" for text in row[:3]))
+        out.print(table)
+        show("")
 
 
-def _found(name: str) -> tuple[str, str, str | None]:
-    """Return a policy's name, summary and package. A package that cannot be imported hides no other policy."""
+def _named(name: str) -> list[PolicyEntry]:
+    """Return the policies of a name: that of networks, that of models that decode, or both."""
+    of_steps = [step_policy_entry(name)] if name in STEP_POLICIES else []
+    if of_steps and name not in policy_names():
+        return of_steps
+    return [find_policy(name, "policy"), *of_steps]
+
+
+def _found(name: str) -> tuple[str, str, str | None, str | None]:
+    """Return a policy's name, summary, package and tasks. A package that cannot be imported hides no other policy."""
     try:
-        entry = find_policy(name)
+        return _row(find_policy(name))
     except UsageError as error:
-        return name, f"cannot be used: {error}", None
-    return name, entry.summary, entry.package
+        return name, f"cannot be used: {error}", None, None
+
+
+def _row(entry: PolicyEntry) -> tuple[str, str, str | None, str | None]:
+    return entry.name, entry.summary, entry.package, entry.tasks
 
 
 def _explained(entry: PolicyEntry) -> dict[str, Any]:
@@ -87,7 +117,8 @@ def _show(entry: PolicyEntry) -> None:
         show("It has no settings.")
     show("")
     show(f"Example: {_example(entry)}")
-    show(f"Check it: headrace check-policy {entry.name}")
+    if entry.tasks != "steps":
+        show(f"Check it: headrace check-policy {entry.name}")
 
 
 def _type(setting: Setting) -> str:
@@ -112,4 +143,6 @@ def _example(entry: PolicyEntry) -> str:
     """Return a command that simulates the policy, with one of its settings."""
     model = "--accelerator v100 --model lstm" if entry.tasks == "cells" else "--model resnet50"
     given = next((f" --set {each.name}={_default(each)}" for each in entry.settings if each.default is not None), "")
+    if entry.tasks == "steps":
+        return f"headrace simulate --model llama-3.1-8b --accelerator h100 --rate-rps 2 --policy {entry.name}{given}"
     return f"headrace simulate {model} --rate-rps 100 --policy {entry.name}{given}"

@@ -5,7 +5,7 @@ A setting stands once, in its class. A command that takes the setting gets an op
 """
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,8 +14,9 @@ import typer
 from typer.core import TyperCommand
 
 from headrace.batching import UsageError
-from headrace.batching.registry import find_policy, usable_policies
+from headrace.batching.registry import PolicyEntry, find_policy, step_policy_entry, usable_policies
 from headrace.batching.settings import FORMER, Setting, option, parse_assignments, settings_of
+from headrace.batching.steps.registry import STEP_POLICIES
 from headrace.host.cli.options import GIVEN, command
 
 POLICY_SETTINGS = "Settings of policies (also as --set NAME=VALUE)"
@@ -68,14 +69,17 @@ def add_settings(
     taken_by.params[:0] = _options(list(wanted.values()))
 
 
-def add_policy_settings(taken_by: TyperCommand) -> None:
-    """Add an option for each setting of each known policy. They are shown by `--help-all`."""
+def add_policy_settings(taken_by: TyperCommand, steps: bool = False) -> None:
+    """Add an option for each setting of each known policy. They are shown by `--help-all`.
+
+    With `steps`, the policies of models that decode count, too."""
     present = {param.name for param in taken_by.params}
     by_name: dict[str, tuple[Setting, list[str]]] = {}
-    for entry in usable_policies():
+    for entry in (*usable_policies(), *(step_policy_entry(name) for name in STEP_POLICIES if steps)):
         for each in entry.settings:
             if each.name not in present:
-                by_name.setdefault(each.name, (each, []))[1].append(entry.name)
+                names = by_name.setdefault(each.name, (each, []))[1]
+                names += [entry.name] if entry.name not in names else []
     taken_by.params += _options(
         [
             _NewOption(each, POLICY_SETTINGS, text=f"{', '.join(policies)}: {help_text(each)}", advanced=True)
@@ -127,10 +131,12 @@ def with_assignments(given: Mapping[str, Any], texts: Iterable[str] | None) -> d
     return {**given, **found}
 
 
-def check_assignments(texts: Iterable[str] | None, policies: Iterable[str]) -> None:
-    """Raise UsageError for a setting of `--set` that none of the policies has."""
+def check_assignments(
+    texts: Iterable[str] | None, policies: Iterable[str], find: Callable[[str], PolicyEntry] = find_policy
+) -> None:
+    """Raise UsageError for a setting of `--set` that none of the policies has. `find` finds a policy by its name."""
     names = list(dict.fromkeys(policies))
-    known = {each.name for name in names for each in find_policy(name).settings}
+    known = {each.name for name in names for each in find(name).settings}
     for name in parse_assignments(texts or ()):
         if name not in known:
             has = "has" if len(names) == 1 else "have"

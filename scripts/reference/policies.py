@@ -6,7 +6,8 @@ from functools import cache
 import draw_policies
 
 from headrace.batching.policies import BUILT_IN
-from headrace.batching.registry import find_policy
+from headrace.batching.registry import find_policy, step_policy_entry
+from headrace.batching.steps.registry import STEP_POLICIES
 from reference.markdown import table
 
 NAMES = tuple(BUILT_IN)
@@ -106,4 +107,18 @@ def costs() -> str:
     return table(("batch", "a node or cell, ms", "nodes A to D, ms", "requests/s"), rows)
 
 
-GENERATORS = {"policy": policy, "timeline": timeline, "policies": policies, "example": example, "costs": costs}
+def step_policies() -> str:
+    """Return a table of the policies of models that decode."""
+    entries = [step_policy_entry(name) for name in STEP_POLICIES]
+    rows = [(f"[`{each.name}`](#{each.name})", each.summary, each.paper) for each in entries]
+    return table(("policy", "what it does", "source"), rows)
+
+
+GENERATORS = {
+    "policy": policy,
+    "timeline": timeline,
+    "policies": policies,
+    "step-policies": step_policies,
+    "example": example,
+    "costs": costs,
+}

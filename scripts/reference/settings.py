@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 
-from headrace.batching.registry import find_policy, policy_names
+from headrace.batching.registry import find_policy, policy_names, step_policy_entry
 from headrace.batching.settings import Setting, settings_of
 from headrace.host.server.settings import ModelSettings
+from headrace.sim.decoding.scenario import DecoderGpus, DecodingWorkload, StepTimes, TokenReplay
 from headrace.sim.fleet.settings import FleetSettings
 from headrace.sim.hardware.settings import V100, Measured, MeasuredGpu, MigGpu, Npu
 from headrace.sim.scenario import RunSettings
@@ -23,6 +24,10 @@ CLASSES: Mapping[str, type] = {
     "MeasuredGpu": MeasuredGpu,
     "Measured": Measured,
     "V100": V100,
+    "DecodingWorkload": DecodingWorkload,
+    "TokenReplay": TokenReplay,
+    "DecoderGpus": DecoderGpus,
+    "StepTimes": StepTimes,
     "Preprocess": Preprocess,
     "Fleet": FleetSettings,
     "RunSettings": RunSettings,
@@ -69,6 +74,11 @@ def settings(name: str) -> str:
     return of_class(CLASSES[name] if name in CLASSES else find_policy(name).cls)
 
 
+def step_settings(name: str) -> str:
+    """Return the settings of a policy of models that decode."""
+    return of_class(step_policy_entry(name).cls)
+
+
 def policy_settings() -> str:
     """Return the settings of all policies, each with the policies that have it."""
     found: dict[tuple[str, str], list[str]] = {}
@@ -81,4 +91,4 @@ def policy_settings() -> str:
     return table(("setting", "meaning", "policies"), rows)
 
 
-GENERATORS = {"settings": settings, "policy-settings": policy_settings}
+GENERATORS = {"settings": settings, "step-settings": step_settings, "policy-settings": policy_settings}

@@ -26,6 +26,7 @@ WEIGHT_BYTES: Final[Mapping[str, float]] = {
     "mxfp4": 0.5 + 1 / 32,
 }
 KEY_BYTES: Final[Mapping[str, float]] = {"bf16": 2.0, "fp8": 1.0}  # of an element in the KV cache
+CONFIG: Final = ".json"  # ends the path of a config.json
 _LATENT, _LINEAR = "multi-head latent attention", "linear attention or a state space"
 # Fields of a config.json that say that a model is not one of those above.
 _REFUSED: Final[Mapping[str, str]] = {
@@ -160,6 +161,11 @@ def named(name: str) -> DecoderArchitecture:
             f"there is no decoder {name!r}; choose from {', '.join(ARCHITECTURES)}, or give the path of a config.json"
         )
     return ARCHITECTURES[name]
+
+
+def architecture_of(model: str) -> DecoderArchitecture:
+    """Return the architecture of a name, or of the path of a config.json, which ends in .json. Raises UsageError."""
+    return from_config(model) if model.endswith(CONFIG) else named(model)
 
 
 def from_config(path: str | Path, name: str | None = None) -> DecoderArchitecture:

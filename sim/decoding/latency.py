@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from headrace.batching.errors import UsageError
-from headrace.sim.decoding.architecture import PRECISIONS, DecoderArchitecture, Precision
+from headrace.sim.decoding.architecture import PRECISIONS, DecoderArchitecture, Precision, architecture_of
 from headrace.sim.decoding.operators import Curve, NoMeasurement, Operators, Surface, total
 from headrace.sim.hardware.gpu.tables import TENSORRT_LLM
 
@@ -34,23 +34,23 @@ class StepLatency:
     """The seconds of a server's step, on `tp` GPUs that share every layer of a model.
 
     Args:
-        architecture: The model.
-        gpu: The GPU, one of `tables.DECODER_FOLDERS`.
+        architecture: The model: its sizes, its name, or the path of a config.json of Hugging Face.
+        gpu: The GPU: a100-80gb, h100, h200, b200, b300, gb200 or gb300.
         backend: The server whose kernels run: trtllm, sglang or vllm.
         tp: The GPUs that share each layer (tensor parallel): 1, 2, 4 or 8.
-        products: The precision of the layers' products, one of `operators.FORMATS`.
+        products: The precision of the layers' products: bf16, fp8, fp8_static, fp8_block or nvfp4.
         keys: The precision of the KV cache: bf16 or fp8.
         experts: The precision of experts; None for that of the products.
         ep: The groups into which the GPUs share the experts (expert parallel); it divides `tp`. 1 shares each expert.
         host_s: The host's time in each step that the GPUs wait for.
         host_request_s: The same for each request of a step.
-        version: As in `Operators`.
+        version: The release of the server whose tables are taken; None for the current ones.
 
     Raises UsageError for a choice that is not there, and NoMeasurement if the tables do not cover it."""
 
     def __init__(
         self,
-        architecture: DecoderArchitecture,
+        architecture: DecoderArchitecture | str,
         gpu: str,
         backend: str,
         *,
@@ -63,6 +63,8 @@ class StepLatency:
         host_request_s: float = 0.0,
         version: str | None = None,
     ) -> None:
+        if isinstance(architecture, str):
+            architecture = architecture_of(architecture)
         _check(architecture, tp, products, experts, ep, {"host_s": host_s, "host_request_s": host_request_s})
         operators = Operators(gpu, backend, version)
         self.architecture = architecture

@@ -12,11 +12,12 @@ from headrace.sim.decoding.encoder import EncoderStage
 from headrace.sim.decoding.engine import run_steps
 from headrace.sim.decoding.front_end import FrontEnd, PreprocessStage
 from headrace.sim.decoding.results import DecodingResult, result_of
+from headrace.sim.decoding.step_models import find_step_model
 
 
 def simulate_decoding(
     requests: Iterable[StepRequest],
-    latency: StepLatencyModel,
+    latency: StepLatencyModel | str,
     *,
     kv_blocks: int,
     block_size: int = 16,
@@ -31,7 +32,8 @@ def simulate_decoding(
 
     Args:
         requests: The requests, in the order of their arrivals. They are read as they come, and then forgotten.
-        latency: The duration of steps.
+        latency: The duration of steps, as an object with a method `seconds`, or the name of one. A name is a CSV file
+            of measured step times, `module:name`, or an entry point of the group `headrace.step_models`.
         kv_blocks: The number of blocks of the KV cache.
         block_size: The tokens of one block.
         preprocess: What makes tensors of images or audio before they are encoded; None if that takes no time.
@@ -47,8 +49,9 @@ def simulate_decoding(
         UsageError: An argument or a request is wrong.
         PolicyError: The policy breaks a rule.
     """
+    model = find_step_model(latency, "latency") if isinstance(latency, str) else latency
     stage = encoder if isinstance(encoder, EncoderStage) else None
-    context = StepContext(kv_blocks, latency, block_size, None if isinstance(encoder, EncoderStage) else encoder)
+    context = StepContext(kv_blocks, model, block_size, None if isinstance(encoder, EncoderStage) else encoder)
     made = step_policy_settings(policy, settings).build(context)
     front_end = None if preprocess is None else FrontEnd(preprocess)
     coming = iter(requests) if front_end is None else front_end.preprocessed(requests)

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.batching.errors import OutOfMemory, Unstable, UsageError
+from headrace.sim.decoding.run import run_decoding
+from headrace.sim.decoding.scenario import DecodingScenario
 from headrace.sim.run import run_scenario
 from headrace.sim.scenario import Scenario
 from headrace.sim.scenario_files import checked_setting, flattened
@@ -79,9 +81,16 @@ class Found:
     failed: str | None = None
 
 
-def run(scenario: Scenario) -> Found:
+def run(scenario: Scenario | DecodingScenario) -> Found:
     try:
+        if isinstance(scenario, DecodingScenario):
+            decoded = run_decoding(scenario)
+            return Found(_without_wall_s(decoded.as_dict()), decoded.warnings)
         done, warnings = run_scenario(scenario)
     except (OutOfMemory, Unstable) as error:
         return Found({}, [], str(error))
-    return Found({name: value for name, value in done.result.items() if name != "wall_s"}, warnings)
+    return Found(_without_wall_s(done.result), warnings)
+
+
+def _without_wall_s(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: value for name, value in result.items() if name != "wall_s"}

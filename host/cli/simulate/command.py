@@ -1,7 +1,7 @@
 """The command `headrace simulate`, which simulates one run or a grid of runs."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,8 +9,9 @@ import typer
 from rich.table import Table
 
 from headrace.batching.errors import UsageError
-from headrace.batching.registry import policy_names
-from headrace.batching.settings import option
+from headrace.batching.registry import find_policy, policy_names, step_policy_entry
+from headrace.batching.settings import option, settings_of
+from headrace.batching.steps.registry import STEP_POLICIES
 from headrace.bitstreams.whole_file import replacing
 from headrace.host.cli.console import numbers_of, out, show, show_json, tell, warn, working
 from headrace.host.cli.options import HelpAll, Json, Ray, check_finite, check_readable, command, creatable, readable
@@ -24,29 +25,41 @@ from headrace.host.cli.setting_options import (
     with_assignments,
 )
 from headrace.host.cli.setting_options import given as given_options
-from headrace.host.cli.simulate.grid import run_grid, show_grid
+from headrace.host.cli.simulate.grid import AnyScenario, run_grid, show_grid
+from headrace.sim.decoding.run import run_decoding, slices_of
+from headrace.sim.decoding.scenario import DECODING, GPU, DecodingScenario, decodes, decoding_scenario_of, files_of
 from headrace.sim.fleet.settings import FleetSettings
+from headrace.sim.hardware.gpu.tables import DECODER_FOLDERS
 from headrace.sim.hardware.settings import ACCELERATORS
 from headrace.sim.run import run_scenario
-from headrace.sim.scenario import POLICY, RunSettings, Scenario, renamed, scenario_of
+from headrace.sim.scenario import POLICY, RunSettings, Scenario, every_setting, renamed, scenario_of
 from headrace.sim.scenario_files import read_settings
 from headrace.sim.sweeps.grid import Grid, read_grid
 from headrace.sim.system.settings import Preprocess
-from headrace.sim.trace import of_simulation, write
-from headrace.sim.workload.settings import TRAFFICS, Replay, Workload
+from headrace.sim.trace import Slice, of_simulation, write
+from headrace.sim.workload.settings import TRAFFICS, Poisson, Replay, Workload
 
 OUTPUT = "Run and output"
 FILES = ("replay", "corpus", "profile", "trees", "cpu_costs", "images")  # settings that name a file to read
 POLICY_CHOICE = Choice(
-    "policy", f"Batching policy: {', '.join(policy_names())}, or module:Class [lazy].", tuple(policy_names())
+    "policy",
+    f"Batching policy: {', '.join(policy_names())}, or module:Class [lazy]. For models that decode: "
+    f"{', '.join(STEP_POLICIES)} [continuous].",
+    tuple(dict.fromkeys([*policy_names(), *STEP_POLICIES])),
 )
 ACCELERATOR_CHOICE = Choice(
     "accelerator", f"Hardware: {', '.join(ACCELERATORS)}. profile needs --profile [npu].", tuple(ACCELERATORS)
+)
+ANY_ACCELERATOR_CHOICE = Choice(
+    "accelerator",
+    f"{ACCELERATOR_CHOICE.help} For models that decode: {', '.join(DECODER_FOLDERS)} [{GPU}].",
+    tuple(dict.fromkeys([*ACCELERATORS, *DECODER_FOLDERS])),
 )
 TRAFFIC_CHOICE = Choice(
     "traffic", f"Arrival process: {', '.join(TRAFFICS)}, or module:Class [poisson].", tuple(TRAFFICS)
 )
 HARDWARE_PANEL = "Models and hardware"
+SHARED = {each.name for cls in (Poisson, Replay, Workload) for each in settings_of(cls)}  # by networks and decoders
 
 
 @command
@@ -92,12 +105,15 @@ def simulate(
     """Simulate a run of arrivals and a policy on a model of the hardware, or many runs with --grid.
 
     The hardware is one of NPUs, a GPU in slices with preprocessing, whole GPUs with measured kernels, the cells of a
-    V100, or a measured profile."""
+    V100, or a measured profile. A model that decodes, such as llama-3.1-8b, runs on one replica of whole GPUs, or with
+    your own step times (--step-model). --help-all shows the options of such models."""
     given: dict[str, Any] = read_settings(config) if config else {}
     given |= with_assignments(renamed(given_options(ctx)), assignments)
     runs = None if grid is None else read_grid(grid)
-    policies = [given.get(POLICY, "lazy")]
-    check_assignments(assignments, policies if runs is None else runs.values.get(POLICY, policies))
+    first = given if runs is None else {**given, **next(runs.combinations())}
+    find, usual = (step_policy_entry, "continuous") if decodes(first) else (find_policy, "lazy")
+    policies = [given.get(POLICY, usual)]
+    check_assignments(assignments, policies if runs is None else runs.values.get(POLICY, policies), find)
     if runs is not None:
         if trace is not None:
             raise UsageError("--trace is for one run: leave it out, or leave out --grid")
@@ -106,24 +122,45 @@ def simulate(
     for name, value in (("--out", out_folder), ("--ray", ray)):
         if value is not None:
             raise UsageError(f"{name} is for --grid: leave it out, or give a grid of runs")
-    scenario, notes = readable_scenario(given)
+    scenario, notes = _any_scenario(given)
+    if isinstance(scenario, DecodingScenario):
+        with working(f"simulating {scenario.title}"):
+            decoded = run_decoding(scenario, record=trace is not None)
+        if trace is not None:
+            _write_trace(trace, slices_of(decoded.records))
+        _report(
+            scenario, f"{scenario.title}, seed {scenario.seed}", decoded.as_dict(), [*notes, *decoded.warnings], as_json
+        )
+        return
     with working(f"simulating {scenario.entry.name} on {scenario.workload.model}"):
         done, found = run_scenario(scenario, record=trace is not None)
     if trace is not None:
-        with replacing(trace) as partial:
-            write(partial, of_simulation(done.arrivals, done.outcome))
-        tell(f"wrote {trace}")
-    for note in (*notes, *found):
+        _write_trace(trace, of_simulation(done.arrivals, done.outcome))
+    title = f"{scenario.entry.name}, {scenario.workload.model}, seed {scenario.seed}"
+    _report(scenario, title, done.result, [*notes, *found], as_json)
+
+
+def _write_trace(path: Path, slices: Iterable[Slice]) -> None:
+    with replacing(path) as partial:
+        write(partial, slices)
+    tell(f"wrote {path}")
+
+
+def _report(
+    scenario: AnyScenario, title: str, result: Mapping[str, Any], warnings: Sequence[str], as_json: bool
+) -> None:
+    """Print the result of a run, and warn."""
+    for note in warnings:
         warn(note)
     if as_json:
-        show_json({**done.result, "settings": scenario.flat(), "warnings": [*notes, *found]})
+        show_json({**result, "settings": scenario.flat(), "warnings": list(warnings)})
         return
     # Not as the title of the table, which breaks at the table's width: that varies with the duration of the run.
-    show(f"{scenario.entry.name}, {scenario.workload.model}, seed {scenario.seed}")
+    show(title)
     table = Table(show_header=False)
     table.add_column()
     table.add_column(justify="right")
-    for name, number in numbers_of(done.result):
+    for name, number in numbers_of(result):
         shown = f"{number:.4g}" if isinstance(number, float) else "-" if number is None else str(number)
         table.add_row(name, shown)
     out.print(table)
@@ -133,9 +170,10 @@ def _simulate_grid(grid: Grid, given: Mapping[str, Any], folder: Path | None, ra
     """Simulate every combination of a grid. The settings in `given` hold for all. Raises UsageError."""
     if both := set(grid.values) & set(given):
         raise UsageError(f"--grid has {', '.join(sorted(both))} as well: give it once")
-    scenarios, notes = [], dict[str, None]()
+    scenarios: list[AnyScenario] = []
+    notes = dict[str, None]()
     for combination in grid.combinations():
-        scenario, found = readable_scenario({**given, **combination})
+        scenario, found = _any_scenario({**given, **combination})
         scenarios.append(scenario)
         notes |= dict.fromkeys(found)
     runs = run_grid(scenarios, folder, ray)
@@ -158,22 +196,36 @@ def readable_scenario(given: Mapping[str, Any]) -> tuple[Scenario, list[str]]:
     Raises UsageError, also where a file that a setting names cannot be read."""
     scenario, notes = scenario_of(given)
     check_finite("--slo-ms", scenario.workload.slo_ms)
-    for name in FILES:
+    _check_files(FILES, given)
+    return scenario, notes
+
+
+def _any_scenario(given: Mapping[str, Any]) -> tuple[AnyScenario, list[str]]:
+    """Return a scenario of networks or of a model that decodes, as `readable_scenario` does."""
+    if not decodes(given):
+        return readable_scenario(given)
+    found = decoding_scenario_of(given, every_setting())
+    _check_files((*FILES, *files_of(given)), given)
+    return found
+
+
+def _check_files(names: Iterable[str], given: Mapping[str, Any]) -> None:
+    for name in names:
         if given.get(name) is not None:
             check_readable(option(name), Path(given[name]))
-    return scenario, notes
 
 
 add_settings(
     simulate,
     {
         "Traffic": [TRAFFIC_CHOICE, *TRAFFICS.values(), Replay, Workload],
-        HARDWARE_PANEL: [ACCELERATOR_CHOICE, *ACCELERATORS.values(), Preprocess],
+        HARDWARE_PANEL: [ANY_ACCELERATOR_CHOICE, *ACCELERATORS.values(), Preprocess],
+        "Models that decode": DECODING,
         "Policy": [POLICY_CHOICE],
         "Fleet": [FleetSettings],
         OUTPUT: [RunSettings],
     },
     without=["gpu"],
 )
-add_policy_settings(simulate)
-mark_advanced(simulate, "ray")
+add_policy_settings(simulate, steps=True)
+mark_advanced(simulate, "ray", *(each.name for cls in DECODING for each in settings_of(cls) if each.name not in SHARED))

@@ -11,10 +11,13 @@ from rich.table import Table
 
 from headrace.host.cli.console import Stages, out, progress, tell
 from headrace.host.cli.options import make_folder
+from headrace.sim.decoding.scenario import DecodingScenario
 from headrace.sim.scenario import Scenario
 from headrace.sim.sweeps.grid import Found, run
 from headrace.sim.sweeps.journal import Journal
 from headrace.sim.sweeps.sweep import worker_pool
+
+AnyScenario = Scenario | DecodingScenario
 
 SHOWN: Final = (  # headings of the table, and the keys of their numbers in a result
     ("requests/s", ("throughput_rps",)),
@@ -24,9 +27,19 @@ SHOWN: Final = (  # headings of the table, and the keys of their numbers in a re
     ("batch", ("batch_size_mean",)),
     ("utilization", ("utilization",)),
 )
+DECODING_SHOWN: Final = (  # the same for models that decode
+    ("requests/s", ("throughput_rps",)),
+    ("goodput/s", ("goodput_rps",)),
+    ("first token ms", ("ttft_ms", "p50")),
+    ("its p99", ("ttft_ms", "p99")),
+    ("ms per token", ("tpot_ms", "p50")),
+    ("its p99", ("tpot_ms", "p99")),
+    ("late", ("sla_violation_rate",)),
+    ("utilization", ("utilization",)),
+)
 
 
-def run_grid(scenarios: Sequence[Scenario], folder: Path | None, ray: str | None) -> list[Found]:
+def run_grid(scenarios: Sequence[AnyScenario], folder: Path | None, ray: str | None) -> list[Found]:
     """Return the result of each scenario, in their order. Results in `folder` are not simulated again."""
     if folder is not None:
         make_folder("--out", folder)
@@ -44,17 +57,18 @@ def run_grid(scenarios: Sequence[Scenario], folder: Path | None, ray: str | None
         return workers.sweep(run, scenarios, stages.step, journal, stages.skip)
 
 
-def show_grid(varied: Sequence[str], scenarios: Sequence[Scenario], runs: Sequence[Found]) -> None:
+def show_grid(varied: Sequence[str], scenarios: Sequence[AnyScenario], runs: Sequence[Found]) -> None:
     """Print a row for each combination of the `varied` settings, with means over its seeds."""
-    by_setting: dict[Scenario, list[Found]] = {}
+    shown = DECODING_SHOWN if all(isinstance(each, DecodingScenario) for each in scenarios) else SHOWN
+    by_setting: dict[AnyScenario, list[Found]] = {}
     for scenario, each in zip(scenarios, runs, strict=True):
         by_setting.setdefault(replace(scenario, seed=0), []).append(each)
     table = Table(title=f"{len(runs)} runs; means over the seeds of each setting", title_justify="left")
-    for heading in (*varied, "runs", *(heading for heading, _ in SHOWN)):
+    for heading in (*varied, "runs", *(heading for heading, _ in shown)):
         table.add_column(heading, justify="right")
     for setting, found in by_setting.items():
         good = [each.result for each in found if each.failed is None]
-        numbers = [_mean(good, path) for _, path in SHOWN]
+        numbers = [_mean(good, path) for _, path in shown]
         table.add_row(*(str(setting.flat().get(name)) for name in varied), str(len(good)), *numbers)
     out.print(table)
     for reason in dict.fromkeys(each.failed for each in runs if each.failed is not None):

@@ -18,6 +18,7 @@ from headrace.host.demo.inputs.images import bundled_images
 
 SIMULATE = ("simulate", "--requests", "10")
 FLEET = (*SIMULATE, "--servers", "2")
+DECODES = (*SIMULATE, "--model", "llama-3.1-8b")
 SMDP = ("smdp", "--tau", "0.3051,1.052", "--zeta", "19.9,19.6")
 SLICES = (*SIMULATE, "--accelerator", "a100-40gb", "--model", "swin_t")
 SOUNDS = (*SIMULATE, "--accelerator", "a100-40gb", "--model", "citrinet")
@@ -182,6 +183,9 @@ NAMED = (  # choices and lists of names
     (*PLAN, "--model", "citrinet", "--processor"),
     (*PLAN, "--model", "citrinet", "--lengths"),
     *((*SLICES, option) for option in ("--partition", "--preprocess", "--precision", "--model", "--prices")),
+    *((*DECODES, option) for option in ("--kernels", "--weight-precision", "--expert-precision", "--kv-precision")),
+    (*DECODES, "--encoder-ms", "1", "--images-per-request"),
+    (*SIMULATE, "--kv-blocks", "9", "--step-model"),
 )
 # Options with a number, the values that are bad beside those of NUMBERS, and those of NUMBERS that are good.
 RANGES = (
@@ -196,6 +200,31 @@ RANGES = (
     (SIMULATE, "--busy-w", "float", ("0",), ()),
     (("simulate", "--replay", "trace.csv"), "--replay-every", "int", ("0", "1025"), ()),
     (("simulate", "--replay", "trace.csv"), "--replay-speed", "float", ("0",), ()),
+    *(
+        (DECODES, *case, ())
+        for case in (
+            ("--prompt-tokens", "float", ("0",)),
+            ("--output-tokens", "float", ("0",)),
+            ("--tokens-sigma", "float", ("3.1",)),
+            ("--longest-tokens", "int", ("0",)),
+            ("--slo-ttft-ms", "float", ("0",)),
+            ("--slo-tpot-ms", "float", ("0",)),
+            ("--image-tokens", "int", ("0",)),
+            ("--kv-blocks", "int", ("0",)),
+            ("--block-size", "int", ("0", "65537")),
+            ("--encoder-ms", "float", ()),
+            ("--encoder-token-us", "float", ()),
+            ("--tp", "int", ("0", "9")),
+            ("--ep", "int", ("0", "9")),
+            ("--memory-share", "float", ("0", "1.1")),
+            ("--host-us", "float", ("1000001",)),
+            ("--host-request-us", "float", ("1000001",)),
+            ("--max-num-batched-tokens", "int", ("0", "1048577")),
+            ("--max-num-seqs", "int", ("0", "65537")),
+            ("--max-encoder-tokens", "int", ("0", "1048577")),
+        )
+    ),
+    ((*DECODES, "--policy", "token-deadline"), "--chunk-tokens", "int", ("0", "65537"), ()),
     (PLAN, "--rate-rps", "float", ("0", "1,2", "1,,2", "1,"), ()),
     (PLAN, "--slo-ms", "float", ("0", "1,2", "1,,2", "1,"), ()),
     ((*PLAN, "--traffic", "mmpp"), "--burst-s", "float", ("0", "1e6"), ()),

@@ -353,7 +353,7 @@ def test_answers_that_are_not_taken_are_bounded(server, client):
     until(lambda: status_is_ok(client, request_id="x" * 500_000))
 
 
-def test_a_stream_whose_answers_are_not_taken_is_read_no_further():
+def test_a_stream_whose_answers_are_not_taken_is_read_no_further(front):
     """The server waits long for its client, which may be slow on a busy machine. So the stream is open to the end."""
     asked = service_pb2.ModelInferRequest(model_name="nobody", id="x" * 100_000).SerializeToString()
     taken = 0
@@ -364,7 +364,7 @@ def test_a_stream_whose_answers_are_not_taken_is_read_no_further():
             taken = number
             yield asked
 
-    with limited(client_timeout_s=120) as server, grpc.insecure_channel(server.url("grpc")) as channel:
+    with limited(client_timeout_s=120, front=front) as server, grpc.insecure_channel(server.url("grpc")) as channel:
         before = memory(server)
         running = channel.stream_stream(f"{RPC}/ModelStreamInfer")(requests())
         until(lambda: taken > 100, 60)
