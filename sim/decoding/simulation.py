@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from headrace.batching.errors import UsageError
 from headrace.batching.steps.policy import EncoderLatencyModel, StepContext, StepLatencyModel
 from headrace.batching.steps.registry import StepPolicySettings, step_policy_settings
 from headrace.batching.steps.request import StepRequest
@@ -24,6 +25,7 @@ def simulate_decoding(
     settings: Mapping[str, Any] | None = None,
     busy_power_w: float | None = None,
     seed: int | None = None,
+    users: int | None = None,
 ) -> DecodingResult:
     """Serve requests on one replica of a model that decodes, in virtual time.
 
@@ -39,19 +41,24 @@ def simulate_decoding(
             max_num_seqs and max_encoder_tokens.
         busy_power_w: The power (W) of the replica while a step runs. With it, the result has an energy.
         seed: The seed that the result reports. Nothing here draws from it.
+        users: The largest number of requests in flight; None for no limit. With it, the run is a closed loop of so many
+            users, as benchmarks with a fixed concurrency measure it. Each user waits for all tokens of its request, and
+            then sends the next one, but not before its arrival. Times count from when a request is sent.
 
     Raises:
         UsageError: An argument or a request is wrong.
         PolicyError: The policy breaks a rule.
     """
     stage = encoder if isinstance(encoder, EncoderStage) else None
+    if stage is not None and users is not None:
+        raise UsageError("users cannot wait for an encoder of its own; leave out one of users and EncoderStage")
     context = StepContext(kv_blocks, latency, block_size, None if isinstance(encoder, EncoderStage) else encoder)
     made = step_policy_settings(policy, settings).build(context)
     began = time.perf_counter()
     collecting = gc.isenabled()
     gc.disable()  # the engine leaves no circles of references
     try:
-        tally = run_steps(made, iter(requests) if stage is None else stage.encoded(requests), context)
+        tally = run_steps(made, iter(requests) if stage is None else stage.encoded(requests), context, users=users)
     finally:
         if collecting:
             gc.enable()
