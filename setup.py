@@ -41,6 +41,7 @@ COMPILED = (
     "batching/steps/continuous.py",
     "batching/steps/kv_cache.py",
     "batching/steps/lazy.py",
+    "batching/steps/prefill_first.py",
     "batching/steps/request.py",
     "batching/steps/token_deadline.py",
     "batching/policies/shared/table_times.py",
@@ -51,6 +52,7 @@ COMPILED = (
     "sim/engine.py",
     "sim/fleet/routers.py",
     "sim/fleet/run.py",
+    "sim/workload/closed_loop.py",
 )
 KERNELS = ("batching/smdp/kernel.pyx",)
 FRONT = (

@@ -7,6 +7,10 @@ A policy derives from StepBatching and decides in `next_step` alone. Three rules
 3. Preemption (vLLM V1, first come first served). If a request needs a block and none is free, the request that was
    admitted last is preempted, and the need is looked at again. It loses its blocks and goes to the front of the waiting
    requests. Its encoded items are kept. In a step with a preemption no request is admitted.
+4. Admission. A waiting request is admitted only if blocks for all tokens of its prefill are free, and not for its first
+   chunk alone. Each running request has promised blocks: those of its prompt, and of a share of its largest output
+   (`StepLimits.reserved_output`). The promises of all running requests never exceed the cache. So with a share of 1 no
+   request is ever preempted.
 
 A request is submitted only if the cache can hold it alone, up to its largest output. So the request that was admitted
 first always advances, and every request ends.
@@ -17,6 +21,7 @@ cache follow from the number of steps (kv_cache.py).
 This file is compiled (setup.py).
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections import deque
 from typing import Final
@@ -25,6 +30,7 @@ from headrace.batching.errors import BadInput, UsageError
 from headrace.batching.steps.kv_cache import KvCache
 from headrace.batching.steps.policy import StepContext
 from headrace.batching.steps.request import Part, Step, StepRequest
+from headrace.batching.steps.settings import StepLimits
 
 
 class Entry:
@@ -32,6 +38,7 @@ class Entry:
 
     `total` is the number of tokens that its prefill computes: the prompt, and the output that it has generated.
     `computed` counts those in the cache. While it decodes, `base` counts instead (see `KvCache`).
+    `promised` are its blocks by rule 4 of the head, while it runs.
     `ticket` and `passed_over` are for the queue where it waits.
     """
 
@@ -40,6 +47,7 @@ class Entry:
         self.total: int = request.prompt_tokens
         self.computed: int = 0
         self.base: int = 0
+        self.promised: int = 0
         self.encoded: int = 0  # items
         self.waits: bool = True
         self.ticket: int = 0
@@ -98,7 +106,7 @@ class StepBatching(ABC):
     Args:
         context: The replica.
         waiting: The order of the waiting requests.
-        max_num_batched_tokens, max_num_seqs, max_encoder_tokens: The limits (policy.py).
+        limits: The limits of a step, and the share of an output that is promised.
         chunked: Whether a prompt may be prefilled in several steps.
 
     Raises:
@@ -109,24 +117,24 @@ class StepBatching(ABC):
         self,
         context: StepContext,
         waiting: WaitingQueue,
-        max_num_batched_tokens: int,
-        max_num_seqs: int,
-        max_encoder_tokens: int,
+        limits: StepLimits,
         chunked: bool = True,
     ) -> None:
-        if max_num_batched_tokens < max_num_seqs:
+        self.max_num_batched_tokens: Final[int] = limits.max_num_batched_tokens
+        self.max_num_seqs: Final[int] = limits.max_num_seqs
+        if self.max_num_batched_tokens < self.max_num_seqs:
             raise UsageError(
-                f"--max-num-batched-tokens {max_num_batched_tokens} is below --max-num-seqs {max_num_seqs}; give one "
-                "token for each request, or more"
+                f"--max-num-batched-tokens {self.max_num_batched_tokens} is below --max-num-seqs {self.max_num_seqs}; "
+                "give one token for each request, or more"
             )
-        self.max_num_batched_tokens: Final[int] = max_num_batched_tokens
-        self.max_num_seqs: Final[int] = max_num_seqs
-        self.max_encoder_tokens: Final[int] = max_encoder_tokens
+        self.max_encoder_tokens: Final[int] = limits.encoder_limit
+        self._reserved_output: Final[float] = limits.reserved_output
         self.context: Final[StepContext] = context
         self.cache: Final[KvCache] = KvCache(context.kv_blocks, context.block_size)
         self.waiting: Final[WaitingQueue] = waiting
         self.decoding: dict[int, Entry] = {}  # by id, in the order of admission
         self.partial: Entry | None = None  # the running request that has not finished its prefill
+        self._promised: int = 0  # blocks, by all running requests
         self._chunked: bool = chunked
         self._entries: dict[int, Entry] = {}
         self._decoding_requests: tuple[StepRequest, ...] | None = None  # None after a change
@@ -150,9 +158,10 @@ class StepBatching(ABC):
                 f"request {request.id} may have {tokens} tokens in the KV cache, which holds "
                 f"{self.cache.blocks * self.cache.block_size}; send a shorter one, or give more blocks"
             )
-        if not self._chunked and tokens > self.max_num_batched_tokens:
+        at_once = request.prompt_tokens if self._reserved_output == 1.0 else tokens
+        if not self._chunked and at_once > self.max_num_batched_tokens:
             raise BadInput(
-                f"request {request.id} may prefill {tokens} tokens at once, and a step has at most "
+                f"request {request.id} may prefill {at_once} tokens at once, and a step has at most "
                 f"{self.max_num_batched_tokens}; send a shorter one, or give --max-num-batched-tokens a larger number"
             )
         entry = Entry(request)
@@ -251,15 +260,19 @@ class StepBatching(ABC):
         tokens = min(entry.total, budget)
         if tokens < 1 or self.running() >= self.max_num_seqs or (not self._chunked and tokens < entry.total):
             return False
-        more = self.cache.needed(tokens)
         items, left = self._items_that_fit(entry), len(entry.request.items) - entry.encoded
-        if more > self.cache.free - reserved or (items == 0 and left > 0):
+        if items == 0 and left > 0:
+            return False
+        promised = self._promise_of(entry)
+        if self.cache.needed(entry.total) > self.cache.free - reserved or self._promised + promised > self.cache.blocks:
             return False
         self.waiting.remove(entry)
         entry.waits = False
+        entry.promised = promised
+        self._promised += promised
         self.partial = entry
         if items == left:
-            self.cache.free -= more
+            self.cache.free -= self.cache.needed(tokens)
             self._takes(entry, tokens)
         self._encodes(entry, items)
         return True
@@ -319,6 +332,12 @@ class StepBatching(ABC):
 
     # ---- within ----
 
+    def _promise_of(self, entry: Entry) -> int:
+        """Return the blocks that a request promises at its admission: those of its prefill at least."""
+        request = entry.request
+        output = math.ceil(self._reserved_output * (request.max_output_tokens - 1))
+        return self.cache.needed(max(entry.total, request.prompt_tokens + output))
+
     def _items_that_fit(self, entry: Entry) -> int:
         """Return how many of the request's next items the formed step has room for."""
         items = entry.request.items
@@ -363,6 +382,7 @@ class StepBatching(ABC):
 
     def _release(self, entry: Entry) -> None:
         """Take a running request out of the batch, and free its blocks. Its output so far counts in `total`."""
+        self._promised -= entry.promised
         if entry is self.partial:
             self.partial = None
             self.cache.free += self.cache.needed(entry.computed)

@@ -44,12 +44,8 @@ from headrace.batching.steps.settings import MAX_TOKENS, StepLimits
 class CellularStepBatching(StepBatching):
     """A `StepPolicy` whose requests join with their whole prompts."""
 
-    def __init__(
-        self, context: StepContext, max_num_batched_tokens: int, max_num_seqs: int, max_encoder_tokens: int
-    ) -> None:
-        super().__init__(
-            context, FirstComeFirstServed(), max_num_batched_tokens, max_num_seqs, max_encoder_tokens, chunked=False
-        )
+    def __init__(self, context: StepContext, limits: StepLimits) -> None:
+        super().__init__(context, FirstComeFirstServed(), limits, chunked=False)
 
     def next_step(self, now: float) -> Step | None:
         return None if self.idle() else self.mixed_step(now)
@@ -68,4 +64,4 @@ class CellularSteps(StepLimits):
 
     def build(self, context: StepContext) -> StepPolicy:
         """Return the policy for one replica."""
-        return CellularStepBatching(context, self.max_num_batched_tokens, self.max_num_seqs, self.encoder_limit)
+        return CellularStepBatching(context, self)

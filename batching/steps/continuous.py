@@ -1,7 +1,8 @@
 """The step policy `continuous` is the default rule of vLLM: a token budget, first come first served, prefill in chunks.
 
-Source: vLLM V1, `vllm/v1/core/sched/scheduler.py`, with the policy "fcfs" and chunked prefill, and without prefix
-caching, speculation and connectors. Sarathi-Serve (Agrawal et al., OSDI 2024) for the idea.
+Source: vLLM V1, `Scheduler.schedule` in `vllm/v1/core/sched/scheduler.py`, with the policy "fcfs", chunked prefill and
+`scheduler_reserve_full_isl` (its default), and without prefix caching, speculation and connectors. Sarathi-Serve
+(Agrawal et al., OSDI 2024) for the idea.
 
 Rules
 -----
@@ -9,12 +10,14 @@ Rules
    admission: one token for each that decodes, then the next chunk of the one that has not finished its prefill.
 2. If a running request needs a block and none is free, the request that was admitted last is preempted (batch.py).
 3. If nothing was preempted, waiting requests are admitted in order. Each gets a chunk of the rest of the budget, until
-   the budget is used, `max_num_seqs` requests run, or the blocks for the chunk are not free.
+   the budget is used, `max_num_seqs` requests run, or the blocks for the whole prompt are not free. A preempted request
+   needs blocks for its output so far, too.
 4. The items of a request are encoded before its prefill, in the same step where `max_encoder_tokens` allows it.
    Requests after it wait for that, as they wait for a prompt that does not fit into a step.
 
-A difference from vLLM: there, the text before an image is prefilled before the image is encoded. Here all items come
-first.
+Differences from vLLM: there, the text before an image is prefilled before the image is encoded, and requests behind one
+that waits for its images may run. Here all items come first, and in order. vLLM drops the encoded items of a preempted
+request when it needs their room, and here they are kept. Its defaults depend on the GPU.
 
 Example
 -------
@@ -39,10 +42,8 @@ from headrace.batching.steps.settings import StepLimits
 class ContinuousBatching(StepBatching):
     """A `StepPolicy` that serves first come first served, with prefill in chunks."""
 
-    def __init__(
-        self, context: StepContext, max_num_batched_tokens: int, max_num_seqs: int, max_encoder_tokens: int
-    ) -> None:
-        super().__init__(context, FirstComeFirstServed(), max_num_batched_tokens, max_num_seqs, max_encoder_tokens)
+    def __init__(self, context: StepContext, limits: StepLimits) -> None:
+        super().__init__(context, FirstComeFirstServed(), limits)
 
     def next_step(self, now: float) -> Step | None:
         return None if self.idle() else self.mixed_step(now)
@@ -54,4 +55,4 @@ class Continuous(StepLimits):
 
     def build(self, context: StepContext) -> StepPolicy:
         """Return the policy for one replica."""
-        return ContinuousBatching(context, self.max_num_batched_tokens, self.max_num_seqs, self.encoder_limit)
+        return ContinuousBatching(context, self)

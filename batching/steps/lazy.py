@@ -58,15 +58,8 @@ class LazyStepBatching(StepBatching):
 
     Its last argument is the number of output tokens that are assumed for every request."""
 
-    def __init__(
-        self,
-        context: StepContext,
-        max_num_batched_tokens: int,
-        max_num_seqs: int,
-        max_encoder_tokens: int,
-        dec_timesteps: int,
-    ) -> None:
-        super().__init__(context, FirstComeFirstServed(), max_num_batched_tokens, max_num_seqs, max_encoder_tokens)
+    def __init__(self, context: StepContext, limits: StepLimits, dec_timesteps: int) -> None:
+        super().__init__(context, FirstComeFirstServed(), limits)
         self._dec_timesteps: int = dec_timesteps
         self._refused: bool = False  # by slack, in the formed step
         self._begins: bool = True  # no request of the batch has decoded in it
@@ -141,4 +134,4 @@ class LazySteps(StepLimits, AssumedOutput):
     def build(self, context: StepContext) -> StepPolicy:
         """Return the policy for one replica."""
         assumed = MAX_OUTPUT if self.dec_timesteps is None else self.dec_timesteps
-        return LazyStepBatching(context, self.max_num_batched_tokens, self.max_num_seqs, self.encoder_limit, assumed)
+        return LazyStepBatching(context, self, assumed)

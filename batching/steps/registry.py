@@ -9,6 +9,7 @@ from headrace.batching.steps.cellular import CellularSteps
 from headrace.batching.steps.continuous import Continuous
 from headrace.batching.steps.lazy import LazySteps
 from headrace.batching.steps.policy import StepContext, StepPolicy
+from headrace.batching.steps.prefill_first import PrefillFirst
 from headrace.batching.steps.token_deadline import TokenDeadline
 
 
@@ -26,6 +27,7 @@ STEP_POLICIES: Mapping[str, type[StepPolicySettings]] = {
     "token-deadline": TokenDeadline,
     "lazy": LazySteps,
     "cellular": CellularSteps,
+    "prefill-first": PrefillFirst,
 }
 
 

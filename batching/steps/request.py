@@ -85,6 +85,20 @@ class StepRequest(Request):
         self.tpot_s: Final[float] = tpot_s
         self.ready: Final[float] = arrival if ready is None else ready
 
+    def sent_at(self, at: float) -> "StepRequest":
+        """Return the same request as it comes at `at` (s). The first token is due as long after it as before."""
+        return StepRequest(
+            self.id,
+            at,
+            self.prompt_tokens,
+            self.output_len,
+            self.max_output_tokens,
+            self.items,
+            self.first_token_by + (at - self.arrival),
+            self.tpot_s,
+            self.model,
+        )
+
 
 Part = tuple[StepRequest, int]  # a request, and how many of its tokens or items
 

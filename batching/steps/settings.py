@@ -21,6 +21,15 @@ class StepLimits:
         kw_only=True,
     )
 
+    reserved_output: float = setting(
+        default=0.0,
+        help="Share of its largest output for which a request reserves blocks when it is admitted.",
+        ge=0,
+        le=1,
+        kw_only=True,
+        advanced=True,
+    )
+
     @property
     def encoder_limit(self) -> int:
         """Return the largest number of tokens that a step encodes, as policies take it."""

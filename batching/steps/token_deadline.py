@@ -101,16 +101,8 @@ class TokenDeadlineBatching(StepBatching):
 
     Its last argument is the unit (tokens) in which prefill gets its share of a step."""
 
-    def __init__(
-        self,
-        context: StepContext,
-        max_num_batched_tokens: int,
-        max_num_seqs: int,
-        max_encoder_tokens: int,
-        chunk_tokens: int,
-    ) -> None:
-        queue = EarliestFirstToken(context.latency, context.encoder)
-        super().__init__(context, queue, max_num_batched_tokens, max_num_seqs, max_encoder_tokens)
+    def __init__(self, context: StepContext, limits: StepLimits, chunk_tokens: int) -> None:
+        super().__init__(context, EarliestFirstToken(context.latency, context.encoder), limits)
         self._chunk_tokens: int = chunk_tokens
 
     def next_step(self, now: float) -> Step | None:
@@ -162,6 +154,4 @@ class TokenDeadline(StepLimits):
 
     def build(self, context: StepContext) -> StepPolicy:
         """Return the policy for one replica."""
-        return TokenDeadlineBatching(
-            context, self.max_num_batched_tokens, self.max_num_seqs, self.encoder_limit, self.chunk_tokens
-        )
+        return TokenDeadlineBatching(context, self, self.chunk_tokens)

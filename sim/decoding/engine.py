@@ -6,6 +6,9 @@ At each time at which a step ends, the engine takes these steps in order:
 2. It submits all requests that have come.
 3. It asks for the next step, and starts it.
 
+With a limit of requests in flight, a request that comes while as many are waits, and is submitted when one ends
+(workload/closed_loop.py).
+
 If no request is in flight, it waits for the next one. A step that has both takes the time of its encoder, and then that
 of the model. The policy may allow that a step of decoding is repeated (`Step.repeats`). The engine then runs
 repetitions until one of them ends at or after the next arrival, or until an output ends. So a run is the same, to the
@@ -27,6 +30,7 @@ from headrace.batching.steps.policy import EncoderLatencyModel, StepContext, Ste
 from headrace.batching.steps.request import Step, StepRequest
 from headrace.sim.engine import Durations
 from headrace.sim.interrupt import look_for_signals
+from headrace.sim.workload.closed_loop import Arrivals
 
 STEPS_BETWEEN_LOOKS = 1 << 12  # at most some tens of milliseconds
 # Rounding of sums of durations must not make a target late that is met exactly.
@@ -106,6 +110,7 @@ def run_steps(
     requests: Iterator[StepRequest],
     context: StepContext,
     record: bool = False,
+    users: int | None = None,
 ) -> DecodingTally:
     """Serve all requests to the end.
 
@@ -114,34 +119,30 @@ def run_steps(
         requests: The requests, in the order in which they are ready. They are read as they come.
         context: The replica. Its latencies give the duration of steps.
         record: List every step as it ran.
+        users: The largest number of requests in flight; None for no limit.
 
     Raises:
         UsageError: The requests are not in order, or have items and the model has no encoder, or a duration is not a
-            number of 0 or more.
+            number of 0 or more, or `users` is below 1.
         PolicyError: The policy breaks a rule.
     """
     tally = DecodingTally(record)
     checked = CheckedStepPolicy(policy, context.kv_blocks, context.block_size, tally.ledger)
     replica = _Replica(checked, context, tally)
-    coming = next(requests, None)
+    arrivals = Arrivals(requests, users)
     now = 0.0
     turns = 0
     while True:
         turns += 1
         if turns % STEPS_BETWEEN_LOOKS == 0:
             look_for_signals()
-        while coming is not None and coming.ready <= now:
+        coming = arrivals.take(now, tally.ledger.in_flight)
+        while coming is not None:
             replica.submit(coming, now)
-            following = next(requests, None)
-            if following is not None and following.ready < coming.ready:
-                raise UsageError(
-                    f"request {following.id} comes at {following.ready} s, before request {coming.id}; give the "
-                    "requests in the order in which they come"
-                )
-            coming = following
-        comes = math.inf if coming is None else coming.ready
+            coming = arrivals.take(now, tally.ledger.in_flight)
+        comes = arrivals.next_at(tally.ledger.in_flight)
         if tally.ledger.in_flight == 0:
-            if coming is None:
+            if comes == math.inf:
                 return tally
             now = max(now, comes)
             continue

@@ -23,11 +23,13 @@ import numpy as np
 from headrace.batching.errors import UsageError
 from headrace.sim.decoding.architecture import PRECISIONS, DecoderArchitecture, Precision, architecture_of
 from headrace.sim.decoding.operators import Curve, NoMeasurement, Operators, Surface, total
-from headrace.sim.hardware.gpu.tables import TENSORRT_LLM
+from headrace.sim.hardware.gpu.tables import SGLANG, TENSORRT_LLM
 
 GPUS: Final = (1, 2, 4, 8)  # that may share a model
 _MAX_KEPT: Final = 4096  # entries of a table of results that is kept
 _BF16_BYTES: Final = 2
+_SHARE: Final = 0.9  # of the memory for weights and KV cache
+_MIB: Final = 1 << 20
 
 
 class StepLatency:
@@ -135,9 +137,21 @@ class StepLatency:
         """Return the bytes of weights on each GPU."""
         return self.architecture.weight_bytes(self.products, self.experts) / self.tp
 
-    def kv_tokens(self, share: float = 0.9) -> int:
-        """Return how many tokens the KV cache holds if it takes a share of the memory that the weights leave."""
-        left = share * (self.operators.memory.size - self.weight_bytes)
+    def kv_tokens(self, share: float | None = None) -> int:
+        """Return how many tokens the KV cache holds if it takes a share of the memory that the weights leave.
+
+        Without a share, it is the server's default. TensorRT-LLM gives it 0.9 of what the weights leave
+        (`free_gpu_memory_fraction`), and vLLM what the weights leave of 0.9 of the memory (`gpu_memory_utilization`).
+        SGLang keeps some memory free, and the cache takes what the weights leave of the rest
+        (`mem_fraction_static`)."""
+        size, weights = self.operators.memory.size, self.weight_bytes
+        backend = self.operators.backend
+        if share is not None or backend == TENSORRT_LLM:
+            left = (_SHARE if share is None else share) * (size - weights)
+        elif backend == SGLANG:
+            left = size - _kept_free(size, self.tp) - weights
+        else:
+            left = _SHARE * size - weights
         return max(0, int(left / self.architecture.kv_bytes(self.keys, self.tp)))
 
     def seconds(self, prefill: Sequence[tuple[int, int]], decode_requests: int, decode_context_tokens: int) -> float:
@@ -205,6 +219,17 @@ class StepLatency:
                 seconds = _between(lengths, row, new + before)
                 found += seconds * _new_share(new, before, window) if before else seconds
         return found
+
+
+def _kept_free(size: float, tp: int) -> float:
+    """Return the bytes that SGLang keeps free of weights and KV cache on a GPU of 60 to 300 GB.
+
+    Source: SGLang, `ServerArgs._handle_gpu_memory_settings` in `server_args.py`, as aiconfigurator quotes it: 512 MiB,
+    1.5 MiB for each token of a chunk, 2 MiB for each request of the largest captured graph, and 128 MiB for each
+    GPU."""
+    large = size >= 160 * 1024 * _MIB
+    chunk, largest_graph = (16384, 512) if large else (8192, 256 if tp < 4 else 512)
+    return (512 + 1.5 * chunk + 2 * largest_graph + 128 * tp) * _MIB
 
 
 class _Line:

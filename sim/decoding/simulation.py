@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from headrace.batching.errors import UsageError
 from headrace.batching.steps.policy import EncoderLatencyModel, StepContext, StepLatencyModel
 from headrace.batching.steps.registry import StepPolicySettings, step_policy_settings
 from headrace.batching.steps.request import StepRequest
@@ -27,6 +28,7 @@ def simulate_decoding(
     settings: Mapping[str, Any] | None = None,
     busy_power_w: float | None = None,
     seed: int | None = None,
+    users: int | None = None,
 ) -> DecodingResult:
     """Serve requests on one replica of a model that decodes, in virtual time.
 
@@ -44,6 +46,9 @@ def simulate_decoding(
             max_num_seqs and max_encoder_tokens.
         busy_power_w: The power (W) of the replica while a step runs. With it, the result has an energy.
         seed: The seed that the result reports. Nothing here draws from it.
+        users: The largest number of requests in flight; None for no limit. With it, the run is a closed loop of so many
+            users, as benchmarks with a fixed concurrency measure it. Each user waits for all tokens of its request, and
+            then sends the next one, but not before its arrival. Times count from when a request is sent.
 
     Raises:
         UsageError: An argument or a request is wrong.
@@ -51,6 +56,8 @@ def simulate_decoding(
     """
     model = find_step_model(latency, "latency") if isinstance(latency, str) else latency
     stage = encoder if isinstance(encoder, EncoderStage) else None
+    if users is not None and (stage is not None or preprocess is not None):
+        raise UsageError("users cannot wait for a stage; leave out users, or preprocess and EncoderStage")
     context = StepContext(kv_blocks, model, block_size, None if isinstance(encoder, EncoderStage) else encoder)
     made = step_policy_settings(policy, settings).build(context)
     front_end = None if preprocess is None else FrontEnd(preprocess)
@@ -59,7 +66,7 @@ def simulate_decoding(
     collecting = gc.isenabled()
     gc.disable()  # the engine leaves no circles of references
     try:
-        tally = run_steps(made, coming if stage is None else stage.encoded(coming), context)
+        tally = run_steps(made, coming if stage is None else stage.encoded(coming), context, users=users)
     finally:
         if collecting:
             gc.enable()

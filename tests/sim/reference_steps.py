@@ -82,7 +82,7 @@ def serve(requests, latency, encoder, *, blocks, size, budget, seqs, encoder_bud
                 break
             one = waiting[0]
             tokens, seen = min(one["prompt"] + one["out"], step.left), step.look(one)
-            if step.lacks(one, tokens) > len(free) or (one["images"] and not seen):
+            if step.lacks(one, one["prompt"] + one["out"]) > len(free) or (one["images"] and not seen):
                 break
             running.append(waiting.pop(0))
             step.plans(one, tokens if len(seen) == len(one["images"]) else 0, seen)

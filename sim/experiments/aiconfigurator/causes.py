@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from headrace.batching.steps.prefill_first import PrefillFirst
+from headrace.batching.steps.registry import StepPolicySettings
 from headrace.sim.experiments.aiconfigurator.samples import Sample
 from headrace.sim.hardware.gpu.tables import SGLANG, TENSORRT_LLM, VLLM
 
@@ -20,8 +22,8 @@ class Cause:
         words: What is changed.
         tried_on: Says whether a row is one of them.
         tables: The server whose tables are taken; None for the row's own.
-        cached: Whether all but the last token of each prompt is in the cache already.
-        spread: Whether the users begin at different times, evenly spread over a request's life.
+        cached: Whether prompts take the time of their last token alone, as if all others were in the cache.
+        policy: The rule of the server's steps; None for that of samples.py.
         host_s, host_request_s: The host's time in each step, and for each request of it.
     """
 
@@ -29,7 +31,7 @@ class Cause:
     tried_on: Callable[[Sample], bool]
     tables: str | None = None
     cached: bool = False
-    spread: bool = False
+    policy: Callable[[Sample], StepPolicySettings] | None = None
     host_s: float = 0.0
     host_request_s: float = 0.0
 
@@ -54,7 +56,11 @@ CAUSES: Final[Mapping[str, Cause]] = {
         tables=SGLANG,
     ),
     "cached prompts": Cause("prompts that are in the cache", _of(VLLM, "llama-3.1-8b", "h200"), cached=True),
-    "users apart": Cause("users that begin at different times", _of(SGLANG, "llama-3.1-8b", "h200"), spread=True),
+    "defaults of SGLang": Cause(
+        "SGLang's defaults: prompts go first, and wait for no limit of their own",
+        lambda sample: sample.mixed,
+        policy=lambda sample: PrefillFirst(max_num_seqs=sample.requests),
+    ),
     # The best of a grid of 16 pairs, by the mean error of every other row of Qwen3-32B on an H100.
     "host": Cause(
         "0.4 ms of the host in a step, and 20 us for a request",

@@ -3,7 +3,8 @@
 The figures are "classes" (all rows that can be predicted, by server, model, GPU and precision) and "causes" (why some
 classes are missed: the same rows with one change of the model). Nothing is fitted."""
 
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,18 +13,29 @@ from typing import Final
 import numpy as np
 
 from headrace.batching.errors import UsageError
+from headrace.batching.steps.request import StepRequest
 from headrace.sim.decoding.architecture import named
 from headrace.sim.decoding.latency import StepLatency
+from headrace.sim.decoding.simulation import simulate_decoding
 from headrace.sim.experiments.aiconfigurator import plots, tables
 from headrace.sim.experiments.aiconfigurator.causes import CAUSES, Cause
-from headrace.sim.experiments.aiconfigurator.closed_loop import ClosedLoop, Load
 from headrace.sim.experiments.aiconfigurator.rows import ALL, NO_DYNAMO, Count, Errors, Predicted
-from headrace.sim.experiments.aiconfigurator.samples import DYNAMO, Sample, Samples, Setting, read_samples, setting_of
+from headrace.sim.experiments.aiconfigurator.samples import (
+    DYNAMO,
+    Sample,
+    Samples,
+    Setting,
+    policy_of,
+    read_samples,
+    setting_of,
+)
 from headrace.sim.experiments.experiment import Experiment, Report
 from headrace.sim.hardware.gpu.tables import BACKENDS, SGLANG, TENSORRT_LLM
 
 CLASSES, BY_CAUSE = "classes", "causes"
 ROUNDS: Final = 10  # requests of each user, as in InferenceMAX
+SEED: Final = 0
+BLOCK: Final = 16  # tokens of a block of the KV cache
 NEAR: Final = 0.1
 _NO_CAUSE: Final = Cause("", lambda sample: True)
 
@@ -89,20 +101,10 @@ def predicted(sample: Sample, name: str = "") -> Predicted:
     """Return a measured row with its prediction, or with why there is none. `name` is one of CAUSES, or empty."""
     cause = CAUSES[name] if name else _NO_CAUSE
     setting = setting_of(sample)
-    load = Load(
-        sample.requests,
-        sample.prompt,
-        sample.output,
-        setting.shortest,
-        ROUNDS,
-        cached=cause.cached,
-        spread=cause.spread,
-    )
-    failure, ttft_s, tpot_s = "", 0.0, 0.0
+    failure, ttft_ms, tpot_ms = "", 0.0, 0.0
     try:
         steps = _steps(sample.model, sample.gpu, sample.backend, sample.tp, sample.ep, setting, name)
-        times = ClosedLoop(steps.seconds, sample.backend, load, setting.budget, steps.kv_tokens()).run()
-        ttft_s, tpot_s = times.ttft_s, times.tpot_s
+        ttft_ms, tpot_ms = _times(sample, setting, steps, cause)
     except UsageError as error:
         failure = str(error)
     return Predicted(
@@ -118,11 +120,55 @@ def predicted(sample: Sample, name: str = "") -> Predicted:
         sample.ep,
         1e3 * sample.ttft_s,
         1e3 * sample.tpot_s,
-        1e3 * ttft_s,
-        1e3 * tpot_s,
+        ttft_ms,
+        tpot_ms,
         failure,
         name,
     )
+
+
+def _times(sample: Sample, setting: Setting, steps: StepLatency, cause: Cause) -> tuple[float, float]:
+    """Return the mean times (ms) to the first token and for each further one. Raises UsageError if a request does not
+    fit the KV cache."""
+    kv_tokens, tokens = steps.kv_tokens(), sample.prompt + sample.output
+    if tokens > kv_tokens:
+        raise UsageError(
+            f"a request has {tokens} tokens, and the KV cache holds {kv_tokens}; choose more GPUs, or a smaller "
+            "precision"
+        )
+    result = simulate_decoding(
+        requests_of(sample, setting),
+        CachedPrompts(steps) if cause.cached else steps,
+        kv_blocks=kv_tokens // BLOCK,
+        block_size=BLOCK,
+        policy=policy_of(sample) if cause.policy is None else cause.policy(sample),
+        users=sample.requests,
+    )
+    ttft_ms, tpot_ms = result.ttft_ms["mean"], result.tpot_ms["mean"]
+    assert ttft_ms is not None and tpot_ms is not None
+    return ttft_ms, tpot_ms
+
+
+def requests_of(sample: Sample, setting: Setting) -> Iterator[StepRequest]:
+    """Yield the requests of all users. Lengths are uniform up to the nominal ones. An output has 2 tokens or more."""
+    draw = random.Random(SEED)
+    for number in range(sample.requests * ROUNDS):
+        prompt, output = (
+            draw.randint(int(setting.shortest * nominal), nominal) for nominal in (sample.prompt, sample.output)
+        )
+        yield StepRequest(number, 0.0, prompt, max(2, output))
+
+
+class CachedPrompts:
+    """The latency of steps whose prompts take the time of their last token alone."""
+
+    def __init__(self, steps: StepLatency) -> None:
+        self._steps = steps
+
+    def seconds(self, prefill: Sequence[tuple[int, int]], decode_requests: int, decode_context_tokens: int) -> float:
+        """Return the duration (s) of one step."""
+        last = [(1, before + new - 1) for new, before in prefill]
+        return self._steps.seconds(last, decode_requests, decode_context_tokens)
 
 
 @cache

@@ -1,13 +1,19 @@
 """The measured servers: rows of silicon_sample.csv in the package aiconfigurator-core, and how each was set.
 
 A row says the server, the model, the GPU, how many GPUs share the model, the lengths of prompt and output, and how many
-requests were in flight. It does not say all settings of the server. `setting_of` adds them, from checkpoints and from
-the benchmarks' own scripts, and never from the measured times:
+requests were in flight. It does not say all settings of the server. `setting_of` and `policy_of` add them, from
+checkpoints and from the benchmarks' own scripts, and never from the measured times:
 
 - Rows of InferenceMAX have lengths drawn from 80 to 100 % of the nominal ones. Its scripts ask for a KV cache in fp8,
   except for gpt-oss on Hopper and MiniMax on H100. They let TensorRT-LLM take 16,384 tokens a step, or 20,000 for
   gpt-oss. Its dense models in fp8 are NVIDIA's checkpoints, which have static scales.
 - Other rows have what the file says, and the servers' defaults: a KV cache in bf16, and 8,192 tokens a step.
+- NVIDIA's rows of SGLang come from servers that aiconfigurator sets up. Its rule for SGLang
+  (`generator/rule_plugin/sglang.rule`) lets a step have 1,500 prompt tokens more than the nominal prompt. Since January
+  2026 it also lets steps with prompts decode (--enable-mixed-chunk). Its files for SGLang 0.5.6 and later came after
+  that, and those for 0.5.1 before.
+- A step of TensorRT-LLM has at least one whole prompt beside all requests that decode. Requests reserve blocks for all
+  their tokens (its policy GUARANTEED_NO_EVICT, the default).
 - Checkpoints of Qwen3-235B and MiniMax in fp8 have scales for blocks. gpt-oss has experts in mxfp4 and all else in
   bf16. MiniMax in nvfp4 has attention in bf16.
 """
@@ -19,9 +25,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from headrace.batching.steps.cellular import CellularSteps
+from headrace.batching.steps.continuous import Continuous
+from headrace.batching.steps.prefill_first import PrefillFirst
+from headrace.batching.steps.registry import StepPolicySettings
 from headrace.sim.decoding.architecture import ARCHITECTURES, Precision
 from headrace.sim.decoding.latency import GPUS
-from headrace.sim.hardware.gpu.tables import DECODER_FOLDERS, TENSORRT_LLM, package_file
+from headrace.sim.hardware.gpu.tables import DECODER_FOLDERS, SGLANG, TENSORRT_LLM, package_file
 
 FILE: Final = "silicon_sample.csv"
 MODELS: Final[Mapping[str, str]] = {
@@ -38,6 +48,9 @@ MODELS: Final[Mapping[str, str]] = {
 INFERENCEMAX, DYNAMO, NVIDIA = "InferenceMAX", "Dynamo", "NVIDIA"
 _INFERENCEMAX: Final = re.compile(r"source_file=\d{4}-\d\d-\d\d\.csv|db-dump/")
 _HOPPER: Final = ("h100", "h200")
+_MIXED_SINCE: Final = (0, 5, 6)  # the first release of SGLang that aiconfigurator starts with --enable-mixed-chunk
+_TOKENS: Final = 8192  # of a step, where no script says otherwise: vLLM's and SGLang's default on these GPUs
+_MORE_PROMPT: Final = 1500  # tokens of a step's prompts beyond the nominal prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +66,7 @@ class Sample:
         requests: How many were in flight.
         tp: The GPUs that share the model.
         ep: The groups into which they share its experts.
+        mixed: Whether the server is SGLang, and lets steps with prompts decode.
         ttft_s, tpot_s: The measured times to the first token and for each further one.
     """
 
@@ -67,6 +81,7 @@ class Sample:
     requests: int
     tp: int
     ep: int
+    mixed: bool
     ttft_s: float
     tpot_s: float
 
@@ -82,14 +97,12 @@ class Setting:
 
     Attributes:
         products, experts, keys: The number formats.
-        budget: The tokens that a step takes at most.
         shortest: The shortest length, as a share of the nominal one.
     """
 
     products: Precision
     experts: Precision | None
     keys: str
-    budget: int
     shortest: float
 
 
@@ -143,9 +156,11 @@ def _shared(row: Mapping[str, str], field: str) -> int:
 
 
 def _sample(row: Mapping[str, str], folders: Mapping[str, str]) -> Sample:
-    source = row["silicon_data_source"]
+    given = row["silicon_data_source"]
+    source = INFERENCEMAX if _INFERENCEMAX.match(given) else DYNAMO if "dynamo" in given else NVIDIA
+    release = tuple(int(part) for part in re.findall(r"\d+", row["backend_version"])[:3])
     return Sample(
-        INFERENCEMAX if _INFERENCEMAX.match(source) else DYNAMO if "dynamo" in source else NVIDIA,
+        source,
         row["backend"],
         row["model_path"],
         folders[row["system"]],
@@ -156,6 +171,7 @@ def _sample(row: Mapping[str, str], folders: Mapping[str, str]) -> Sample:
         int(row["batch_size"]),
         int(row["tp_size"]),
         _shared(row, "moe_ep_size") if _has_experts(row) else 1,
+        row["backend"] == SGLANG and source == NVIDIA and release >= _MIXED_SINCE,
         float(row["silicon_ttft_ms"]) / 1e3,
         float(row["silicon_tpot_ms"]) / 1e3,
     )
@@ -164,9 +180,7 @@ def _sample(row: Mapping[str, str], folders: Mapping[str, str]) -> Sample:
 def setting_of(sample: Sample) -> Setting:
     """Return how the server of a sample was set."""
     public = sample.source == INFERENCEMAX
-    setting = Setting("bf16", None, "bf16", 8192, 0.8 if public else 1.0)
-    if public and sample.backend == TENSORRT_LLM:
-        setting = replace(setting, budget=20000 if sample.model == "gpt-oss-120b" else 16384)
+    setting = Setting("bf16", None, "bf16", 0.8 if public else 1.0)
     match sample.model, sample.precision:
         case "gpt-oss-120b", _:
             return replace(setting, experts="mxfp4", keys="bf16" if sample.gpu in _HOPPER else "fp8")
@@ -184,3 +198,16 @@ def setting_of(sample: Sample) -> Setting:
             return replace(setting, products="fp8_static", keys="fp8")
         case _:
             return replace(setting, products="fp8_block" if sample.blocks else "fp8")
+
+
+def policy_of(sample: Sample) -> StepPolicySettings:
+    """Return the rule by which the server of a sample forms its steps. It never limits the number of requests."""
+    requests = sample.requests
+    if sample.backend == TENSORRT_LLM:
+        tokens = _TOKENS
+        if sample.source == INFERENCEMAX:
+            tokens = 20000 if sample.model == "gpt-oss-120b" else 16384
+        return CellularSteps(max(tokens, sample.prompt + requests), requests, reserved_output=1.0)
+    if sample.backend == SGLANG:
+        return PrefillFirst(_TOKENS, requests, sample.prompt + _MORE_PROMPT, sample.mixed)
+    return Continuous(max(_TOKENS, requests), requests)

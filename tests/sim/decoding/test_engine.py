@@ -29,6 +29,21 @@ def run(policy, requests, context, **limits):
     return run_steps(step_policy_settings(policy, limits).build(context), iter(requests), context, record=True)
 
 
+@st.composite
+def workloads(draw):
+    seqs, size = draw(st.integers(1, 6)), draw(st.sampled_from([1, 2, 4, 16]))
+    requests, at = [], 0.0
+    for number in range(draw(st.integers(1, 14))):
+        at += draw(st.sampled_from([0.0, 2**-8, 2**-5, 0.25, 4.0]))
+        images = tuple(draw(st.lists(st.integers(1, 12), max_size=3))) if draw(st.booleans()) else ()
+        requests.append(
+            StepRequest(number, at, draw(st.integers(1, 50)) + sum(images), draw(st.integers(1, 40)), items=images)
+        )
+    longest = max(request.prompt_tokens + request.output_len - 1 for request in requests)
+    blocks = -(-longest // size) + draw(st.integers(0, 30))
+    return requests, blocks, size, max(seqs, draw(st.integers(1, 64))), seqs, draw(st.integers(1, 24))
+
+
 def timeline(tally):
     """Return (start, end, chunks, ids that decode, ids preempted), with one row for each repetition of a step."""
     rows = []
@@ -63,15 +78,15 @@ def test_three_requests_with_chunks_and_a_preemption_as_by_hand():
     36 to 48    R0 decodes, R1 prefills its last token: 10 + 1 + 1 s. R2 waits for a block. R1 has its first token.
     48 to 59    R0 has 8 tokens and needs a third block. R1 came last and loses its 3. R0 decodes: 10 + 1 s. R2 is not
                 admitted in a step with a preemption.
-    59 to 77    R0 decodes and ends with its 5th token. R1 prefills 7 of 10 + 1 tokens, in the 2 free blocks: 10 + 7 + 1
-                s.
-    77 to 94    R1 prefills the other 4, and R2 its 3: 10 + 7 s. R1 has its second token, R2 its first.
-    94 to 106   R1 and R2 decode and end: 10 + 2 s.
+    59 to 70    R0 decodes and ends with its 5th token: 10 + 1 s. R1 needs 3 blocks for 10 + 1 tokens, and 2 are free.
+    70 to 88    R1 prefills 8 of 11 tokens: 10 + 8 s.
+    88 to 104   R1 prefills the other 3, and R2 its 3: 10 + 6 s. R1 has its second token, R2 its first.
+    104 to 116  R1 and R2 decode and end: 10 + 2 s.
     """
     requests = [
-        StepRequest(0, 0.0, 6, 5, first_token_by=18.0, tpot_s=14.75),
+        StepRequest(0, 0.0, 6, 5, first_token_by=18.0, tpot_s=13.0),
         StepRequest(1, 0.0, 10, 3, first_token_by=48.0, tpot_s=28.0),
-        StepRequest(2, 0.0, 3, 2, first_token_by=93.0, tpot_s=12.0),
+        StepRequest(2, 0.0, 3, 2, first_token_by=103.0, tpot_s=12.0),
     ]
     tally = run("continuous", requests, StepContext(5, TenAndOne(), 4), max_num_batched_tokens=8, max_num_seqs=8)
     assert timeline(tally) == [
@@ -79,25 +94,26 @@ def test_three_requests_with_chunks_and_a_preemption_as_by_hand():
         (18.0, 36.0, {1: 7}, [0], []),
         (36.0, 48.0, {1: 1}, [0], []),
         (48.0, 59.0, {}, [0], [1]),
-        (59.0, 77.0, {1: 7}, [0], []),
-        (77.0, 94.0, {1: 4, 2: 3}, [], []),
-        (94.0, 106.0, {}, [1, 2], []),
+        (59.0, 70.0, {}, [0], []),
+        (70.0, 88.0, {1: 8}, [], []),
+        (88.0, 104.0, {1: 3, 2: 3}, [], []),
+        (104.0, 116.0, {}, [1, 2], []),
     ]
     result = result_of(tally, wall_s=0.0)
     assert result.finished == 3 and result.preemptions == 1
-    # First tokens at 18, 48 and 94 s; (77 - 18) / 4, (106 - 48) / 2 and (106 - 94) / 1 s for each token after them.
-    assert result.ttft_ms["mean"] == pytest.approx(1e3 * (18 + 48 + 94) / 3)
-    assert result.ttft_ms["max"] == 94e3
-    assert result.tpot_ms["mean"] == pytest.approx(1e3 * (14.75 + 29 + 12) / 3)
-    assert result.tpot_ms["max"] == 29e3
-    assert result.latency_ms["mean"] == pytest.approx(1e3 * (77 + 106 + 106) / 3)
+    # First tokens at 18, 48 and 104 s; (70 - 18) / 4, (116 - 48) / 2 and (116 - 104) / 1 s for each token after them.
+    assert result.ttft_ms["mean"] == pytest.approx(1e3 * (18 + 48 + 104) / 3)
+    assert result.ttft_ms["max"] == 104e3
+    assert result.tpot_ms["mean"] == pytest.approx(1e3 * (13 + 34 + 12) / 3)
+    assert result.tpot_ms["max"] == 34e3
+    assert result.latency_ms["mean"] == pytest.approx(1e3 * (70 + 116 + 116) / 3)
     # Only R0 meets both targets: R1 is late by its tokens, R2 by its first one.
-    assert result.goodput_rps == pytest.approx(1 / 106)
+    assert result.goodput_rps == pytest.approx(1 / 116)
     assert result.sla_violation_rate == pytest.approx(2 / 3)
-    assert result.throughput_rps == pytest.approx(3 / 106)
-    # R0 and R1 stand in the first step, and R2 in the one at 77 s.
-    assert result.queue_ms == pytest.approx(1e3 * 77 / 3)
-    assert result.batch_size_mean == pytest.approx((2 + 2 + 2 + 1 + 2 + 2 + 2) / 7)
+    assert result.throughput_rps == pytest.approx(3 / 116)
+    # R0 and R1 stand in the first step, and R2 in the one at 88 s.
+    assert result.queue_ms == pytest.approx(1e3 * 88 / 3)
+    assert result.batch_size_mean == pytest.approx((2 + 2 + 2 + 1 + 1 + 1 + 2 + 2) / 8)
     assert result.utilization == 1.0
 
 
@@ -157,6 +173,55 @@ def test_the_example_of_continuous():
         ({1: 2, 2: 1}, [0]),
         ({2: 1}, [0, 1]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("mixed", "steps"),
+    [
+        (False, [({0: 3, 1: 1}, []), ({1: 4}, []), ({1: 1, 2: 2}, []), ({}, [0, 1, 2])]),
+        (True, [({0: 3, 1: 1}, []), ({1: 3}, [0]), ({1: 2, 2: 1}, [0]), ({2: 1}, [0, 1])]),
+    ],
+)
+def test_the_examples_of_prefill_first(mixed, steps):
+    requests = [StepRequest(number, 0.0, prompt, 9) for number, prompt in enumerate((3, 6, 2))]
+    limits = {"max_num_batched_tokens": 4, "max_num_seqs": 4, "mixed_chunk": mixed}
+    tally = run("prefill-first", requests, StepContext(99, OneSecond(), 4), **limits)
+    assert [(row[2], row[3]) for row in timeline(tally)[:4]] == steps
+
+
+def test_prompts_that_do_not_fit_as_a_whole_beside_others_wait_under_prefill_first():
+    """A step's prompts have at most 9 tokens. R0 has more and is alone. R1 and R2 have 9, and R3 one too many."""
+    requests = [StepRequest(number, 0.0, prompt, 3) for number, prompt in enumerate((12, 4, 4, 2))]
+    limits = {"max_num_batched_tokens": 64, "max_num_seqs": 4, "max_prefill_tokens": 9}
+    tally = run("prefill-first", requests, StepContext(99, OneSecond(), 4), **limits)
+    assert [row[2] for row in timeline(tally)[:3]] == [{0: 12}, {1: 4, 2: 4}, {3: 2}]
+    tally = run("prefill-first", requests, StepContext(99, OneSecond(), 4), **limits, mixed_chunk=True)
+    # R0 decodes and counts, too, so that R1 and R2 have one token too many together.
+    assert [(row[2], row[3]) for row in timeline(tally)[:3]] == [({0: 12}, []), ({1: 4}, [0]), ({2: 4, 3: 2}, [0, 1])]
+
+
+@pytest.mark.parametrize(("share", "second"), [(0.0, 0.0), (0.5, 9.0), (1.0, 9.0)])
+def test_a_request_waits_for_the_blocks_that_running_ones_have_reserved(share, second):
+    """Blocks of 4 tokens. Each request has a prompt of 4, and may have 8 output tokens: 1, 2 or 3 blocks of 4.
+
+    With a share of 0, both are admitted at once, and R1 is preempted when R0 needs the last block. With the others, 2
+    or 3 blocks of the 3 are reserved, and R1 waits until R0 has ended."""
+    requests = [StepRequest(number, 0.0, 4, 8 + number, 9) for number in range(2)]
+    limits = {"max_num_batched_tokens": 64, "max_num_seqs": 4, "reserved_output": share}
+    tally = run("continuous", requests, StepContext(3, OneSecond(), 4), **limits)
+    first = next(record.started for record in tally.records if 1 in {request.id for request, _ in record.step.prefill})
+    assert first == (second if share == 0 else 8.0)
+    assert (tally.preemptions > 0) is (share == 0)
+
+
+@given(workload=workloads())
+@settings(max_examples=60)
+def test_requests_that_reserve_their_whole_output_are_never_preempted(workload):
+    requests, blocks, size, budget, seqs, _ = workload
+    limits = {"max_num_batched_tokens": budget, "max_num_seqs": seqs, "reserved_output": 1.0}
+    tally = run("continuous", requests, StepContext(blocks, Linear(), size, LinearEncoder()), **limits)
+    assert tally.ledger.finished == len(requests)
+    assert tally.preemptions == 0
 
 
 def test_token_deadline_takes_the_earliest_first_token_and_gives_chunks_what_decoding_leaves():
@@ -224,21 +289,6 @@ def test_a_full_batch_of_equal_requests_decodes_in_step(name):
     assert result.tpot_ms["p50"] == pytest.approx(1e3, rel=3e-3)
     assert result.throughput_rps == pytest.approx(n / output)
     assert result.batch_size_mean == n
-
-
-@st.composite
-def workloads(draw):
-    seqs, size = draw(st.integers(1, 6)), draw(st.sampled_from([1, 2, 4, 16]))
-    requests, at = [], 0.0
-    for number in range(draw(st.integers(1, 14))):
-        at += draw(st.sampled_from([0.0, 2**-8, 2**-5, 0.25, 4.0]))
-        images = tuple(draw(st.lists(st.integers(1, 12), max_size=3))) if draw(st.booleans()) else ()
-        requests.append(
-            StepRequest(number, at, draw(st.integers(1, 50)) + sum(images), draw(st.integers(1, 40)), items=images)
-        )
-    longest = max(request.prompt_tokens + request.output_len - 1 for request in requests)
-    blocks = -(-longest // size) + draw(st.integers(0, 30))
-    return requests, blocks, size, max(seqs, draw(st.integers(1, 64))), seqs, draw(st.integers(1, 24))
 
 
 @given(workload=workloads())

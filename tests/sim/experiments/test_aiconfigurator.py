@@ -1,119 +1,96 @@
-"""Test the study of measured servers: the closed loop by hand, the rows of the file, and the published errors."""
+"""Test the study of measured servers: loads and rules of servers, the rows of the file, and the published errors."""
 
 import csv
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from progress_counter import Counter
 
-from headrace.batching.errors import UsageError
+from headrace.batching.steps.cellular import CellularSteps
+from headrace.batching.steps.continuous import Continuous
+from headrace.batching.steps.prefill_first import PrefillFirst
 from headrace.sim.decoding.architecture import named
 from headrace.sim.decoding.latency import StepLatency
-from headrace.sim.experiments.aiconfigurator.closed_loop import ClosedLoop, Load, Times
 from headrace.sim.experiments.aiconfigurator.rows import Errors, Predicted
 from headrace.sim.experiments.aiconfigurator.runs import (
     EXPERIMENT,
+    ROUNDS,
+    CachedPrompts,
     Scale,
     by_class,
     by_server,
     jobs_for,
+    predicted,
+    requests_of,
     run_job,
     samples,
 )
-from headrace.sim.experiments.aiconfigurator.samples import DYNAMO, INFERENCEMAX, Setting, setting_of
+from headrace.sim.experiments.aiconfigurator.samples import DYNAMO, INFERENCEMAX, Setting, policy_of, setting_of
 from headrace.sim.experiments.reproduce import reproduce
 
 RESULTS = Path(__file__).parents[3] / "sim" / "experiments" / "aiconfigurator" / "results"
 
 
-def steps_of(taken):
-    """Return the latency of steps that take a second each, and keep what they have in `taken`."""
-
-    def seconds(prefill, requests, context):
-        taken.append((list(prefill), requests, context))
-        return 1.0
-
-    return seconds
+# The loads and the rules of servers
 
 
-def loop(backend, load, budget, kv_tokens=1000):
-    taken = []
-    return ClosedLoop(steps_of(taken), backend, load, budget, kv_tokens).run(), taken
-
-
-# The closed loop, by hand
-
-
-def test_prompts_of_one_step_have_their_first_token_together():
-    times, taken = loop("trtllm", Load(2, 4, 3, rounds=2), budget=8)
-    assert times == Times(1, 1)
-    assert taken[0] == ([(4, 0), (4, 0)], 0, 0)
-    assert taken[1] == ([], 2, 10)  # two prompts with a token each
-
-
-def test_a_step_of_tensorrt_llm_takes_whole_prompts_and_all_decoding_requests():
-    """A starts at 0 and B at 1. Both decode while the other's prompt runs."""
-    times, taken = loop("trtllm", Load(2, 4, 3, rounds=1), budget=4)
-    assert taken[:3] == [([(4, 0)], 0, 0), ([(4, 0)], 1, 5), ([], 2, 11)]
-    assert times == Times((1 + 2) / 2, 1)
-
-
-def test_sglang_prefers_prompts_to_decoding_requests():
-    """A has its first token at 1, waits while B's prompt runs until 2, and ends at 4, as B does."""
-    times, taken = loop("sglang", Load(2, 4, 3, rounds=1), budget=4)
-    assert taken[:2] == [([(4, 0)], 0, 0), ([(4, 0)], 0, 0)]
-    assert times == Times((1 + 2) / 2, (1.5 + 1) / 2)
-
-
-def test_vllm_fills_what_decoding_requests_leave_with_chunks():
-    times, taken = loop("vllm", Load(2, 6, 2, rounds=1), budget=4)
-    assert [step[:2] for step in taken] == [
-        ([(4, 0)], 0),
-        ([(2, 4), (2, 0)], 0),
-        ([(3, 2)], 1),
-        ([(1, 5)], 0),
-        ([], 1),
-    ]
-    assert times == Times((2 + 4) / 2, 1)
-
-
-def test_a_request_waits_until_the_cache_has_room_for_all_its_tokens():
-    times, taken = loop("trtllm", Load(2, 4, 3, rounds=1), budget=100, kv_tokens=13)
-    assert all(requests <= 1 for _, requests, _ in taken)
-    assert times == Times((1 + 4) / 2, 1)
-
-
-def test_a_request_that_never_fits_is_refused():
-    with pytest.raises(UsageError, match="a request has 7 tokens, and the KV cache holds 6; choose more GPUs"):
-        loop("trtllm", Load(1, 4, 3), budget=8, kv_tokens=6)
-
-
-def test_cached_prompts_have_one_token_to_compute():
-    _, taken = loop("vllm", Load(1, 6, 2, rounds=1, cached=True), budget=4)
-    assert taken == [([(1, 5)], 0, 0), ([], 1, 7)]
-
-
-def test_first_outputs_that_are_cut_do_not_count():
-    times, taken = loop("trtllm", Load(4, 4, 100, rounds=3, spread=True), budget=100)
-    assert times.ttft_s <= 2
-    assert len({step for step, (prefill, _, _) in enumerate(taken) if prefill}) > 4  # not in rounds
-
-
-@pytest.mark.parametrize("backend", ["trtllm", "sglang", "vllm"])
-def test_a_jump_over_steps_takes_what_the_steps_take_one_by_one(backend):
-    steps = StepLatency(named("llama-3.1-8b"), "h100", "trtllm")
-    times = ClosedLoop(steps.seconds, backend, Load(4, 500, 3000, rounds=1), 8192, steps.kv_tokens()).run()
-    alone = [steps.seconds([], 4, 4 * (501 + step)) for step in range(2999)]
-    assert times.ttft_s == pytest.approx(steps.seconds([(500, 0)] * 4, 0, 0))
-    assert times.tpot_s == pytest.approx(sum(alone) / 2999, rel=2e-3)
+def sample_of(backend, model="llama-3.1-8b", **wanted):
+    return next(
+        row
+        for row in samples().rows
+        if (row.backend, row.model) == (backend, model)
+        and all(getattr(row, name) == value for name, value in wanted.items())
+    )
 
 
 def test_lengths_are_those_of_the_seed_and_between_their_ends():
-    one, same, other = (list(Load(8, 1000, 500, 0.8, seed=seed).lengths()) for seed in (1, 1, 2))
-    assert one == same != other
-    assert all(800 <= prompt <= 1000 and 400 <= output <= 500 for prompt, output in one)
-    assert len(one) == 80
+    sample = sample_of("trtllm", "llama-3.1-70b", source=INFERENCEMAX)
+    setting = setting_of(sample)
+    one, same = (list(requests_of(sample, setting)) for _ in range(2))
+    lengths = [(request.prompt_tokens, request.output_len) for request in one]
+    assert lengths == [(request.prompt_tokens, request.output_len) for request in same]
+    assert all(int(0.8 * sample.prompt) <= prompt <= sample.prompt for prompt, _ in lengths)
+    assert all(int(0.8 * sample.output) <= output <= sample.output for _, output in lengths)
+    assert len(one) == ROUNDS * sample.requests
+    assert {request.arrival for request in one} == {0.0}
+
+
+def test_each_server_has_its_own_rule():
+    row = sample_of("trtllm", "gpt-oss-120b", source=INFERENCEMAX)
+    assert policy_of(row) == CellularSteps(20000, row.requests, reserved_output=1.0)
+    row = sample_of("trtllm")
+    assert policy_of(row) == CellularSteps(8192, row.requests, reserved_output=1.0)
+    row = sample_of("vllm")
+    assert policy_of(row) == Continuous(8192, row.requests)
+    row = sample_of("sglang", prompt=2000)
+    assert policy_of(row) == PrefillFirst(8192, row.requests, 3500, mixed_chunk=True)  # SGLang 0.5.6
+    row = sample_of("sglang", "qwen3-32b", prompt=1024, tp=2)
+    assert policy_of(row) == PrefillFirst(8192, row.requests, 2524, mixed_chunk=False)  # SGLang 0.5.1
+
+
+@pytest.mark.parametrize("backend", ["trtllm", "sglang"])
+def test_users_of_equal_requests_decode_for_as_long_as_their_steps(backend):
+    """All prompts fit into one step, so all users decode together, and nothing waits."""
+    sample = sample_of(backend, "qwen3-32b", prompt=1024, output=512, tp=2)
+    few = replace(sample, requests=2)
+    steps = StepLatency(named("qwen3-32b"), few.gpu, backend, tp=2, products=setting_of(few).products)
+    found = predicted(few)
+    alone = [steps.seconds([], 2, 2 * (1025 + step)) for step in range(511)]
+    assert found.predicted_ttft_ms == pytest.approx(1e3 * steps.seconds([(1024, 0)] * 2, 0, 0))
+    assert found.predicted_tpot_ms == pytest.approx(1e3 * sum(alone) / 511)
+
+
+def test_cached_prompts_take_the_time_of_their_last_token():
+    steps = StepLatency(named("llama-3.1-8b"), "h100", "vllm")
+    cached = CachedPrompts(steps)
+    assert cached.seconds([(500, 0), (20, 480)], 3, 900) == steps.seconds([(1, 499), (1, 499)], 3, 900)
+
+
+def test_a_row_whose_requests_do_not_fit_says_so():
+    found = predicted(replace(sample_of("trtllm"), prompt=10**7))
+    assert "the KV cache holds" in found.failure and found.predicted_tpot_ms == 0
 
 
 # The rows of the file
@@ -133,10 +110,10 @@ def test_settings_come_from_checkpoints_and_scripts():
             if all(getattr(row, name) == value for name, value in wanted.items())
         }
 
-    assert of(backend="trtllm", model="llama-3.1-70b", gpu="h200") == {Setting("fp8_static", None, "fp8", 16384, 0.8)}
-    assert of(backend="trtllm", model="llama-3.1-8b") == {Setting("bf16", None, "bf16", 8192, 1.0)}
-    assert of(backend="vllm", model="gpt-oss-120b", gpu="h100") == {Setting("bf16", "mxfp4", "bf16", 8192, 0.8)}
-    assert of(model="qwen3-235b-a22b") == {Setting("fp8_block", None, "bf16", 8192, 1.0)}
+    assert of(backend="trtllm", model="llama-3.1-70b", gpu="h200") == {Setting("fp8_static", None, "fp8", 0.8)}
+    assert of(backend="trtllm", model="llama-3.1-8b") == {Setting("bf16", None, "bf16", 1.0)}
+    assert of(backend="vllm", model="gpt-oss-120b", gpu="h100") == {Setting("bf16", "mxfp4", "bf16", 0.8)}
+    assert of(model="qwen3-235b-a22b") == {Setting("fp8_block", None, "bf16", 1.0)}
     assert {row.source for row in samples().rows if row.model == "minimax-m2.5"} == {INFERENCEMAX}
     assert {row.gpu for row in samples().rows if row.source == DYNAMO} == {"h100", "b200", "gb200"}
 
