@@ -36,33 +36,43 @@ module scaler_load
   localparam int unsigned CountBits = EntryBits + 2;  // of the pixels of a list
 
   logic [31:0]          rows_q, columns_q;  // entries that have not come
+  logic                 more_rows_q, more_columns_q;  // some
   logic                 second_q;           // the first word of an entry is here
   logic [127:0]         first_q;
   logic [EntryBits-1:0] index_q;
   logic [CountBits-1:0] taken_q, given_q;
-  logic                 more_rows, whole, accept, room;
+  logic                 whole, accept, room;
   entry_t               entry;
 
-  assign more_rows    = rows_q != '0;
   assign entry        = entry_t'({word_i[67:0], first_q});
-  assign word_ready_o = (more_rows || columns_q != '0) &&
-                        (!second_q || more_rows || discard_i || room);
+  assign word_ready_o = (more_rows_q || more_columns_q) &&
+                        (!second_q || more_rows_q || discard_i || room);
   assign accept       = word_valid_i && word_ready_o;
   assign whole        = accept && second_q;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
-      rows_q    <= '0;
-      columns_q <= '0;
-      second_q  <= 1'b0;
+      rows_q         <= '0;
+      columns_q      <= '0;
+      more_rows_q    <= 1'b0;
+      more_columns_q <= 1'b0;
+      second_q       <= 1'b0;
     end else if (start_i) begin
-      rows_q    <= setup_i.rows.entries;
-      columns_q <= setup_i.columns.entries;
-      second_q  <= 1'b0;
+      rows_q         <= setup_i.rows.entries;
+      columns_q      <= setup_i.columns.entries;
+      more_rows_q    <= setup_i.rows.entries != '0;
+      more_columns_q <= setup_i.columns.entries != '0;
+      second_q       <= 1'b0;
     end else if (accept) begin
       second_q <= !second_q;
-      if (second_q && more_rows) rows_q <= rows_q - 32'd1;
-      if (second_q && !more_rows) columns_q <= columns_q - 32'd1;
+      if (second_q && more_rows_q) begin
+        rows_q      <= rows_q - 32'd1;
+        more_rows_q <= rows_q != 32'd1;
+      end
+      if (second_q && !more_rows_q) begin
+        columns_q      <= columns_q - 32'd1;
+        more_columns_q <= columns_q != 32'd1;
+      end
     end
   end
 
@@ -72,19 +82,19 @@ module scaler_load
       index_q <= '0;
       taken_q <= '0;
       given_q <= '0;
-    end else if (whole && more_rows) begin
+    end else if (whole && more_rows_q) begin
       index_q <= index_q + 1'b1;
       taken_q <= taken_q + CountBits'(entry.take) + CountBits'(entry.take_b && setup_i.wide);
       given_q <= given_q + CountBits'(entry.give) + CountBits'(entry.give_b && setup_i.wide);
     end
   end
 
-  assign table_we_o    = whole && more_rows;
+  assign table_we_o    = whole && more_rows_q;
   assign table_index_o = index_q;
   assign table_entry_o = entry;
 
-  assign loaded_o = !more_rows;
-  assign empty_o  = !more_rows && columns_q == '0;
+  assign loaded_o = !more_rows_q;
+  assign empty_o  = !more_rows_q && !more_columns_q;
   // Counts of a list beyond the table mean nothing.
   always_ff @(posedge clk_i) begin
     good_o <= setup_i.rows.entries <= 32'(Entries) && 16'(taken_q) == width_i &&
@@ -98,7 +108,7 @@ module scaler_load
     .clk_i,
     .rst_ni (rst_ni && !discard_i),
     .data_i (entry),
-    .valid_i(whole && !more_rows && !discard_i),
+    .valid_i(whole && !more_rows_q && !discard_i),
     .ready_o(room),
     .data_o (entry_o),
     .valid_o(entry_valid_o),

@@ -3,7 +3,9 @@
 After ITU-T T.81 annexes F and G. Nothing is checked: a script that no decoder should take is encoded as well.
 """
 
+import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import cv2
@@ -367,3 +369,48 @@ def libjpeg_script(components: int) -> list[Scan]:
 
 def with_all(script: list[Scan], **changes) -> list[Scan]:
     return [replace(scan, **changes) for scan in script]
+
+
+# ---- Other tables ----
+
+Table = tuple[int, bytes, bytes]  # its number, how many codes it has of each length, and its symbols
+MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7]")  # not within the data of a scan
+
+
+def with_ac_tables(jpeg: bytes, change: Callable[[int, bytes, bytes], Table]) -> bytes:
+    """Change each AC table of a file that `to_jpeg` made. Scans follow a new number."""
+    out, at = bytearray(jpeg[:2]), 2
+    numbers = {}
+    while at < len(jpeg) - 2:
+        end = at + 2 + int.from_bytes(jpeg[at + 2 : at + 4], "big")
+        kind, payload = jpeg[at + 1], jpeg[at + 4 : end]
+        if kind == 0xC4 and payload[0] >> 4 == 1:
+            number, counts, symbols = change(payload[0] & 15, payload[1:17], payload[17:])
+            numbers[payload[0] & 15] = number
+            payload = bytes([0x10 | number, *counts, *symbols])
+        elif kind == 0xDA:
+            selectors = range(2, 2 * payload[0] + 1, 2)
+            payload = bytes(
+                byte & 0xF0 | numbers.get(byte & 15, 0) if place in selectors else byte
+                for place, byte in enumerate(payload)
+            )
+        out += jpeg[at : at + 2] + (len(payload) + 2).to_bytes(2, "big") + payload
+        at = end
+        if kind == 0xDA:
+            found = MARKER.search(jpeg, end)
+            assert found
+            at = found.start()
+            out += jpeg[end:at]
+    return bytes(out + jpeg[-2:])
+
+
+def beyond_short_codes(number: int, counts: bytes, symbols: bytes) -> Table:
+    """Tables 2 and 3 have no short codes in progressive_decoder."""
+    return number + 2, counts, symbols
+
+
+def with_a_strange_symbol(number: int, counts: bytes, symbols: bytes) -> Table:
+    """The longest code, of at most 7 bits, is for a coefficient of 15 bits, which no scan has and no block uses."""
+    if len(symbols) > 6:
+        return number, counts, symbols
+    return number, bytes([1] * (len(symbols) + 1)).ljust(16, b"\0"), symbols + b"\x0f"

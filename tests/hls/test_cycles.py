@@ -12,7 +12,18 @@ import numpy as np
 import pytest
 import test_decode as jpegs
 import test_progressive as scans
-from scan_script import MIXED, Scan, libjpeg_script, photo_image, random_script, to_jpeg, with_all
+from scan_script import (
+    MIXED,
+    Scan,
+    beyond_short_codes,
+    libjpeg_script,
+    photo_image,
+    random_script,
+    to_jpeg,
+    with_a_strange_symbol,
+    with_ac_tables,
+    with_all,
+)
 from test_image_cu import PHOTOS as DEMO_PHOTOS
 
 from headrace.batching import UsageError
@@ -332,6 +343,17 @@ def test_clocks_of_scripts_of_scans_follow_the_models(script, sampling, coarsene
     jpeg = to_jpeg(photo_image(photo("coffee", 240, 180), sampling, coarseness), script)
     check_decode(jpeg)
     check_cu(jpeg)
+
+
+@pytest.mark.parametrize("change", [beyond_short_codes, with_a_strange_symbol])
+def test_clocks_of_scans_without_short_codes_follow_the_models(change):
+    """Scans of one coefficient have few symbols, which leaves short codes for a strange one."""
+    bands = [(k, k) for k in range(1, 5)] + [(5, 63)]
+    script = [Scan((0, 1, 2), 0, 0), *(Scan((c,), *band) for c in range(3) for band in bands)]
+    jpeg = to_jpeg(photo_image(photo("coffee", 120, 90), "4:2:0", 4), script)
+    changed = with_ac_tables(jpeg, change)
+    assert decode_cycles(check_decode(changed), LATENCY) > decode_cycles(read_jpeg_work(jpeg), LATENCY)
+    check_cu(changed)
 
 
 @pytest.mark.quick(1)

@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 import rtlsim
 import scan_script
-from scan_script import Image, Scan, libjpeg_script, random_image, to_jpeg
+from scan_script import (
+    Image,
+    Scan,
+    beyond_short_codes,
+    libjpeg_script,
+    random_image,
+    to_jpeg,
+    with_a_strange_symbol,
+    with_ac_tables,
+)
 from test_decode import SAMPLINGS, SLOW, STATUS, bundled_images, picture
 from test_progressive import REFUSED, SEQUENTIAL, TAKEN, encode, mutants, of_seeds, random_file
 
@@ -103,6 +112,16 @@ def test_libjpegs_files_of_any_size_equal_the_cpp(sampling, count):
         image = picture(rng, *map(int, rng.integers(1, 70, 2)), 1 if number % 5 == 0 else 3)
         jpeg = encode(image, int(rng.integers(1, 101)), sampling, int(rng.choice([0, 0, 1, 7])))
         assert both(jpeg, number).status == STATUS["OK"]
+
+
+@pytest.mark.parametrize("change", [beyond_short_codes, with_a_strange_symbol])
+def test_files_whose_short_codes_are_looked_up_as_long_ones_equal_the_cpp(change):
+    for seed in range(6):
+        image, script = random_file(seed, most=30)
+        jpeg = to_jpeg(image, script)
+        changed = with_ac_tables(jpeg, change)
+        assert changed != jpeg
+        assert both(changed, seed).status == STATUS["OK"]
 
 
 @pytest.mark.slow

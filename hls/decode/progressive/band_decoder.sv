@@ -6,10 +6,11 @@
 //             `done_o`, which comes for a clock with the status behind the token that ends the
 //             scan. For each block of the pass come its words, unless the scan is the first of its
 //             coefficients, and words leave; behind the last word of a block its number.
-// Throughput  a clock for each word. A clock for an AC symbol with a short code: where a word has
-//             coefficients of earlier scans, one for the symbol and one for its place, with all the
-//             correction bits before that. Four for another AC symbol, a block with a DC symbol
-//             takes seven, or eight where eight words are written.
+// Throughput  a clock for each word. A clock for an AC symbol with a short code, and another if it
+//             has 16 bits or more: where a word has coefficients of earlier scans, one for the
+//             symbol and one for its place, with all the correction bits before that. Four for
+//             another AC symbol, a block with a DC symbol takes seven, or eight where eight words
+//             are written.
 // Stages      the window and the machine count zeros and coefficients of a word, but do not know
 //             its places. Changes follow in five stages to the word itself, and it waits for the
 //             writer.
@@ -109,40 +110,19 @@ module band_decoder
 
   // Shifts as rows of multiplexers. Synthesis would let several shifts take turns at one shifter,
   // which makes a long path of what chooses between them.
-  function automatic logic [WindowBits-1:0] left(logic [WindowBits-1:0] value, logic [4:0] by);
-    logic [WindowBits-1:0] shifted;
-    unique case (by[1:0])
-      2'd0: shifted = value;
-      2'd1: shifted = value << 1;
-      2'd2: shifted = value << 2;
-      2'd3: shifted = value << 3;
-    endcase
-    unique case (by[3:2])
-      2'd0: shifted = shifted;
-      2'd1: shifted = shifted << 4;
-      2'd2: shifted = shifted << 8;
-      2'd3: shifted = shifted << 12;
-    endcase
-    return by[4] ? shifted << 16 : shifted;
+  function automatic logic [WindowBits-1:0] left(logic [WindowBits-1:0] value, logic [3:0] by);
+    logic [WindowBits-1:0] by_1;
+    by_1 = by[1] ? (by[0] ? value << 3 : value << 2) : (by[0] ? value << 1 : value);
+    return by[3] ? (by[2] ? by_1 << 12 : by_1 << 8) : (by[2] ? by_1 << 4 : by_1);
   endfunction
   // The same in another order. Of two shifts alike, or two differences, synthesis would make one
   // behind the choice.
   function automatic logic [WindowBits-1:0] left_down(logic [WindowBits-1:0] value,
                                                       logic [4:0] by);
-    logic [WindowBits-1:0] shifted;
-    shifted = by[4] ? value << 16 : value;
-    unique case (by[3:2])
-      2'd0: shifted = shifted;
-      2'd1: shifted = shifted << 4;
-      2'd2: shifted = shifted << 8;
-      2'd3: shifted = shifted << 12;
-    endcase
-    unique case (by[1:0])
-      2'd0: return shifted;
-      2'd1: return shifted << 1;
-      2'd2: return shifted << 2;
-      2'd3: return shifted << 3;
-    endcase
+    logic [WindowBits-1:0] by_16, by_4;
+    by_16 = by[4] ? value << 16 : value;
+    by_4  = by[3] ? (by[2] ? by_16 << 12 : by_16 << 8) : (by[2] ? by_16 << 4 : by_16);
+    return by[1] ? (by[0] ? by_4 << 3 : by_4 << 2) : (by[0] ? by_4 << 1 : by_4);
   endfunction
   function automatic logic [31:0] right(logic [31:0] value, logic [4:0] by);
     logic [31:0] shifted;
@@ -166,6 +146,7 @@ module band_decoder
   logic [4:0]  length;          // of the code, in StRead
   logic [3:0]  extra_q;         // in StTake, else none
   logic [4:0]  other;           // bits that leave, but for those of a short code
+  logic        sixteen_q;       // bits of one of 16 and more, which leave a clock later
 
   // A token waits for a clock, with zeros behind a single byte.
   token_t token;
@@ -191,42 +172,31 @@ module band_decoder
                      !bits_q[6] && (!bits_q[5] || bits_q[4:0] == '0);  // 32, WindowBits - 16
   assign take_data = may_take && !look_now;
 
-  logic [WindowBits-1:0] entering;
-  always_comb begin
-    entering = {token.data, 32'd0};
-    unique case (bits_q[1:0])
-      2'd0: entering = entering;
-      2'd1: entering = entering >> 1;
-      2'd2: entering = entering >> 2;
-      2'd3: entering = entering >> 3;
-    endcase
-    unique case (bits_q[3:2])
-      2'd0: entering = entering;
-      2'd1: entering = entering >> 4;
-      2'd2: entering = entering >> 8;
-      2'd3: entering = entering >> 12;
-    endcase
-    unique case (bits_q[5:4] | {2{!may_take}})
-      2'd0: filled = window_q | entering;
-      2'd1: filled = window_q | entering >> 16;
-      2'd2: filled = window_q | entering >> 32;
-      2'd3: filled = window_q;
-    endcase
-  end
+  logic [WindowBits-1:0] entering, entering_by_1, entering_by_4;
+  assign entering      = {token.data, 32'd0};
+  assign entering_by_1 = bits_q[1] ? (bits_q[0] ? entering >> 3 : entering >> 2)
+                                   : (bits_q[0] ? entering >> 1 : entering);
+  assign entering_by_4 = bits_q[3] ? (bits_q[2] ? entering_by_1 >> 12 : entering_by_1 >> 8)
+                                   : (bits_q[2] ? entering_by_1 >> 4 : entering_by_1);
+  assign filled        = !may_take ? window_q : window_q |
+                         (bits_q[5] ? entering_by_4 >> 32
+                                    : bits_q[4] ? entering_by_4 >> 16 : entering_by_4);
   assign filled_bits = bits_q + (!may_take ? 7'd0 : token.two ? 7'd16 : 7'd8);
-  assign other       = state_q[StRead] ? length : {1'b0, extra_q | (corrections & {4{use_bits}})};
+  assign other       = state_q[StRead] ? length
+                     : {sixteen_q, extra_q | (corrections & {4{use_bits}})};
 
   always_ff @(posedge clk_i) begin
     if (state_q[StIdle] || restarted) begin
       window_q <= '0;
       bits_q   <= '0;
     end else if (look) begin
-      window_q <= left(window_q, code.total);
-      bits_q   <= bits_q - 7'(code.total);
+      window_q <= left(window_q, code.total[3:0]);
+      bits_q   <= bits_q - 7'(code.total[3:0]);
     end else if (!look_now) begin
       window_q <= left_down(filled, other);
       bits_q   <= filled_bits + {2'b11, ~other} + 7'd1;
     end
+    sixteen_q <= look && code.total[4];
   end
 
   // ---- Symbols ----
@@ -479,7 +449,7 @@ module band_decoder
   logic [3:0] left_before;       // coefficients that were sent, before the zero in question
   logic       few_bits;          // less than a byte
   assign few_bits    = bits_q[6:3] == '0;
-  assign work        = state_q[StWork];
+  assign work        = state_q[StWork] && !sixteen_q;
   assign fits        = less(run_q, word_q.zero_count);
   assign left_zeros  = sum(word_q.zero_count, ~run_q, 1'b0);
   assign exact       = fits && left_zeros == '0;

@@ -53,11 +53,31 @@ module coefficient_send
     return found;
   endfunction
 
+  // Of places: those above the lowest, and those above the second. As gates: differences would be
+  // carry chains.
+  typedef struct packed {
+    logic [7:0] behind_one;
+    logic [7:0] behind_two;
+  } behind_t;
+  function automatic behind_t behind_of(logic [7:0] places);
+    logic [7:0] one, two;  // there are so many below
+    one = places << 1;
+    two = '0;
+    for (int unsigned n = 1; n < 8; n *= 2) begin
+      two = two | (two << n) | (one & (one << n));
+      one = one | (one << n);
+    end
+    return '{behind_one: places & one, behind_two: places & two};
+  endfunction
+
+  behind_t rests;
+
   // The last place is sent in any case: it ends the block.
   assign some = !block_i.seen ? 8'h80 : word_i.some | {number_q == 3'd7, 7'd0};
   assign next = take ? some : rest_q;
-  assign behind_first = next & (next - 8'd1);
-  assign behind       = Two ? behind_first & (behind_first - 8'd1) : behind_first;
+  assign rests        = behind_of(next);
+  assign behind_first = rests.behind_one;
+  assign behind       = Two ? rests.behind_two : behind_first;
 
   assign coefficient_valid_o = valid_q && some_q;
   assign coefficient_o = '{done: 1'b0, status: StatusOk, quant: component_q,

@@ -84,9 +84,6 @@ package progressive_pkg;
   // A code of at most ShortBits bits and what it stands for.
   localparam int unsigned ShortBits = 7;
   typedef struct packed {
-    logic       first;       // such a symbol exists in the first scan of a band,
-    logic       refine;      // in later ones,
-    logic       sequential;  // and in a sequential file
     logic       ends;      // EOB, or a run of them
     logic [4:0] total;     // bits of the code and the extra bits behind it
     logic [3:0] run;

@@ -1,13 +1,13 @@
-// The AC codes of up to ShortBits bits that need nothing but to be taken, found within a clock by
-// the next ShortBits bits.
+// The AC codes of up to ShortBits bits in tables 0 and 1 that need nothing but to be taken, found
+// within a clock by the next ShortBits bits.
 //
 // Reference   T.81 annex C and F.2.2.3, canonical codes.
 // Interface   `write_i` while nothing is looked up, those of AC tables; `write_ready_o` is low
 //             while a code is still being spread over its places. The table `number_i` stands from
 //             two clocks before a look-up on. `found_o`: one is wanted, the code at the top of the
-//             window is one of these, and its symbol exists in such a scan.
+//             window is one of these, and all short symbols of its table exist in such a scan.
 // Throughput  one look-up a clock. A code of n bits takes 2^(6-n) clocks to write, one at least.
-// Memory      4 * 2^ShortBits entries of 17 bits in distributed RAM.
+// Memory      2 * 2^ShortBits entries of 14 bits in distributed RAM.
 module short_codes
   import headrace_pkg::*;
   import progressive_pkg::*;
@@ -47,13 +47,10 @@ module short_codes
   assign ends     = write_q.value[3:0] == '0 && write_q.value[7:4] != 4'd15;
 
   always_comb begin
-    entry.size   = ends ? write_q.value[7:4] : write_q.value[3:0];
-    entry.total  = write_q.length + 5'(entry.size);
-    entry.ends   = ends;
-    entry.run    = write_q.value[7:4];
-    entry.first      = write_q.value[3:0] <= 4'd10;
-    entry.refine     = write_q.value[3:0] <= 4'd1;
-    entry.sequential = entry.first && (!ends || write_q.value[7:4] == '0);
+    entry.size  = ends ? write_q.value[7:4] : write_q.value[3:0];
+    entry.total = write_q.length + 5'(entry.size);
+    entry.ends  = ends;
+    entry.run   = write_q.value[7:4];
     for (int unsigned b = 0; b < Banks; b++) begin
       bank_we[b] = write_valid_q && is_short &&
                    (places >= (ShortBits + 1)'(Banks) ||
@@ -89,13 +86,16 @@ module short_codes
     end
   end
 
-  short_code_t [Banks-1:0] codes;
-  for (genvar b = 0; b < Banks; b++) begin : gen_bank
-    (* ram_style = "distributed" *) short_code_t memory[4 << GroupBits];
-    always_ff @(posedge clk_i) begin
-      if (bank_we[b]) memory[{write_q.number, place_q[ShortBits-1-:GroupBits]}] <= entry;
+  // A memory for each table and bank, so that one choice of four stands behind them.
+  short_code_t [1:0][Banks-1:0] codes;  // [table][bank]
+  for (genvar n = 0; n < 2; n++) begin : gen_table
+    for (genvar b = 0; b < Banks; b++) begin : gen_bank
+      (* ram_style = "distributed" *) short_code_t memory[1 << GroupBits];
+      always_ff @(posedge clk_i) begin
+        if (bank_we[b] && write_q.number == 2'(n)) memory[place_q[ShortBits-1-:GroupBits]] <= entry;
+      end
+      assign codes[n][b] = memory[window_i[15-:GroupBits]];
     end
-    assign codes[b] = memory[{number_i, window_i[15-:GroupBits]}];
   end
 
   // Behind the last short code the places hold what they held before.
@@ -108,10 +108,32 @@ module short_codes
     limit_q <= limits[number_i];
   end
 
-  assign code_o  = codes[(window_i >> (16 - ShortBits)) & 16'(Banks - 1)];
-  logic early;             // without what comes from the memory
-  assign early   = wanted_i && window_i[15-:ShortBits] < limit_q;
-  assign found_o = early && (refines_i ? code_o.refine
-                           : progressive_i ? code_o.first : code_o.sequential);
+  // Whether all short symbols of a table exist in such a scan. Where one does not, none counts:
+  // what is found is known without the memory.
+  typedef struct packed {
+    logic first;       // in the first scan of a band,
+    logic refine;      // in later ones,
+    logic sequential;  // and in a sequential file
+  } kinds_t;
+  kinds_t       kinds;     // of the symbol
+  kinds_t [1:0] all_q;
+  logic         usable_q;
+  assign kinds.first      = write_q.value[3:0] <= 4'd10;
+  assign kinds.refine     = write_q.value[3:0] <= 4'd1;
+  assign kinds.sequential = kinds.first && (!ends || write_q.value[7:4] == '0);
+
+  always_ff @(posedge clk_i) begin
+    for (int unsigned n = 0; n < 2; n++) begin
+      if (ac && write_i.first && write_i.number == 2'(n)) all_q[n] <= '1;
+      else if (write_valid_q && is_short && write_q.number == 2'(n)) all_q[n] <= all_q[n] & kinds;
+    end
+    usable_q <= !number_i[1] && (refines_i ? all_q[number_i[0]].refine
+                               : progressive_i ? all_q[number_i[0]].first
+                               : all_q[number_i[0]].sequential);
+  end
+
+  assign code_o  = window_i[16-ShortBits] ? (number_i[0] ? codes[1][1] : codes[0][1])
+                                          : (number_i[0] ? codes[1][0] : codes[0][0]);
+  assign found_o = wanted_i && usable_q && window_i[15-:ShortBits] < limit_q;
 
 endmodule

@@ -94,40 +94,49 @@ module axi_read_upsize #(
     end
 
     for (genvar i = 0; i < Ids; i++) begin : gen_id
+      // The oldest burst stands in a register: no path begins with the memory of the others.
       (* ram_style = "distributed" *) unwanted_t bursts[MaxBursts];
+      unwanted_t            asked, oldest_q;
       // verilator lint_off PROCASSINIT
       logic [PlaceBits-1:0] head_q = '0, tail_q = '0;
       logic [PlaceBits:0]   count_q = '0;
-      logic                 some_q = 1'b0, full_q = 1'b0, first_q = 1'b1;
+      // There is one; there are others behind it.
+      logic                 some_q = 1'b0, others_q = 1'b0, full_q = 1'b0, first_q = 1'b1;
       // verilator lint_on PROCASSINIT
-      logic                 push, pop;
+      logic                 push, pop, direct;
 
       assign push      = take && arid_i == IdBits'(i);
       assign pop       = ends && rid_i == IdBits'(i) && some_q;
-      assign oldest[i] = bursts[head_q];
+      assign direct    = !some_q || (pop && !others_q);
+      assign asked     = '{lower: araddr_i[4], upper: !last_word[0]};
+      assign oldest[i] = oldest_q;
       assign some[i]   = some_q;
       assign full[i]   = full_q;
       assign first[i]  = first_q;
 
       always_ff @(posedge clk_i) begin
-        if (push) bursts[tail_q] <= '{lower: araddr_i[4], upper: !last_word[0]};
-        if (push) tail_q <= tail_q + 1'b1;
+        if (push) bursts[tail_q] <= asked;
+        if (push && !direct) tail_q <= tail_q + 1'b1;
+        if (!some_q || pop) oldest_q <= others_q ? bursts[head_q] : asked;
         if (forget) begin
-          head_q  <= tail_q;
-          count_q <= '0;
-          some_q  <= 1'b0;
-          full_q  <= 1'b0;
-          first_q <= 1'b1;
+          head_q   <= tail_q;
+          count_q  <= '0;
+          some_q   <= 1'b0;
+          others_q <= 1'b0;
+          full_q   <= 1'b0;
+          first_q  <= 1'b1;
         end else begin
-          if (pop) head_q <= head_q + 1'b1;
+          if (pop && others_q) head_q <= head_q + 1'b1;
           if (push && !pop) begin
-            count_q <= count_q + 1'b1;
-            some_q  <= 1'b1;
-            full_q  <= count_q == (PlaceBits + 1)'(MaxBursts - 1);
+            count_q  <= count_q + 1'b1;
+            some_q   <= 1'b1;
+            others_q <= some_q;
+            full_q   <= count_q == (PlaceBits + 1)'(MaxBursts - 1);
           end else if (pop && !push) begin
-            count_q <= count_q - 1'b1;
-            some_q  <= count_q != (PlaceBits + 1)'(1);
-            full_q  <= 1'b0;
+            count_q  <= count_q - 1'b1;
+            some_q   <= others_q;
+            others_q <= count_q > (PlaceBits + 1)'(2);
+            full_q   <= 1'b0;
           end
           if (rvalid_i && whole && rid_i == IdBits'(i) && some_q) first_q <= rlast_i;
         end

@@ -363,7 +363,8 @@ class _File:
         begins = first == 0 and bits >> 4 == 0
         dc = tuple(self._code(selector >> 4) if begins else [] for selector in selectors)
         ac = tuple(self._code(0x10 | selector & 15) if last else [] for selector in selectors)
-        return ScanHeader(members, first, last, bits >> 4, bits & 15, self.progressive, dc, ac)
+        tables = tuple(selector & 15 for selector in selectors)
+        return ScanHeader(members, first, last, bits >> 4, bits & 15, self.progressive, dc, ac, tables)
 
     def _begin_frame(self, payload: bytes, progressive: bool) -> None:
         if self.frame:

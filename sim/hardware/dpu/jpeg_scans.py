@@ -26,6 +26,7 @@ STEP_DC: Final = 16  # added to the step of a DC symbol
 STEP_SHORT: Final = 32  # added to the step of a symbol that short_codes.sv finds
 STEP_RUN: Final = 64  # added to the step of a symbol that stands for the ends of several blocks
 SHORT_CODE: Final = 7  # bits
+FAST_TABLES: Final = (0, 1)  # those with short codes
 
 BLOCK_WORDS: Final = 8
 MAX_SCANS: Final = 128
@@ -50,7 +51,10 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class ScanHeader:
-    """The header of a scan. `members` are numbers of components, and `dc` and `ac` are the codes of each."""
+    """The header of a scan.
+
+    `members` are numbers of components, and `dc` and `ac` are the codes of each. `ac_tables` are the numbers of the
+    tables of `ac`."""
 
     members: tuple[int, ...]
     first: int  # coefficient in zigzag order
@@ -60,6 +64,18 @@ class ScanHeader:
     progressive: bool
     dc: tuple[Sequence[Code], ...]
     ac: tuple[Sequence[Code], ...]
+    ac_tables: tuple[int, ...]
+
+
+def _short_code(codes: Sequence[Code], table: int, scan: ScanHeader) -> int:
+    """Return the bits of the longest code that short_codes.sv finds.
+
+    It is 0 in tables 2 and 3, and if any short symbol exists in no such scan."""
+    symbols = {symbol for bits, symbol in codes[:: 1 << (16 - SHORT_CODE)] if bits <= SHORT_CODE}
+    max_bits = REFINED_BITS if scan.high else AC_BITS
+    ends = {symbol for symbol in symbols if symbol & 15 == 0 and symbol >> 4 not in (0, 15)}
+    sound = all(symbol & 15 <= max_bits for symbol in symbols) and (scan.progressive or not ends)
+    return SHORT_CODE if sound and table in FAST_TABLES else 0
 
 
 class Planes:
@@ -168,12 +184,13 @@ class Planes:
         band = (2 << last) - (1 << ac_first)
         max_bits = REFINED_BITS if scan.high else AC_BITS
         predictors = dict.fromkeys(scan.members, 0)
-        codes = {c: (dc, ac) for c, dc, ac in zip(scan.members, scan.dc, scan.ac, strict=True)}
+        short = [_short_code(ac, table, scan) for ac, table in zip(scan.ac, scan.ac_tables, strict=True)]
+        codes = {c: of_c for c, *of_c in zip(scan.members, scan.dc, scan.ac, short, strict=True)}
         padded, bit, run = data + bytes(5), 0, 0
         for c, index in blocks:
             if bit > 8 * len(data):
                 raise ValueError("the data of a scan ends too early")
-            dc_codes, ac_codes = codes[c]
+            dc_codes, ac_codes, short_code = codes[c]
             sent = self._sent[c]
             if first == 0 and scan.high:
                 steps.append(STEP_WORD + 1)
@@ -203,11 +220,10 @@ class Planes:
                 window = int.from_bytes(padded[bit >> 3 : (bit >> 3) + 5], "big") >> (8 - (bit & 7)) & 0xFFFFFFFF
                 length, symbol = ac_codes[window >> 16]
                 zeros, size = symbol >> 4, symbol & 15
-                short = STEP_SHORT if length <= SHORT_CODE else 0
+                short = STEP_SHORT if length <= short_code else 0
                 bit += length
                 if size == 0 and zeros != 15:  # this block has no further new coefficients
                     more = zeros if progressive else 0
-                    short = short if progressive or not zeros else 0
                     steps.append(STEP_SYMBOL * length + more + short + (STEP_RUN if more else 0))
                     run = (1 << more) - 1 + (window >> (32 - length - more) & (1 << more) - 1) if more else 0
                     bit += more + _rest(steps, sent[index] & band, k, last)

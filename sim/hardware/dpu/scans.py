@@ -153,9 +153,15 @@ class _Window:
             self.taken += 1
         self.bits -= used
 
-    def look(self, used: int) -> None:
-        """Pass a clock with a look-up in the short codes, in which no token comes."""
-        self.bits -= used
+    def look(self, used: int) -> int:
+        """Pass a clock with a look-up in the short codes, in which no token comes, and return the number of clocks.
+
+        Of 16 bits and more, 16 leave in another clock."""
+        self.bits -= used % 16
+        if used < 16:
+            return 1
+        self.clock(16)
+        return 2
 
     def fill(self, clocks: int) -> None:
         for _ in range(min(clocks, FILLED)):
@@ -270,9 +276,8 @@ def _interval(interval: Interval, window: _Window, words: _Words, clock: int) ->
                     window.clock()
                     clock += 1
             if step & STEP_SHORT and window.bits >= ENOUGH:
-                window.look(bits + extra)
                 words.symbol(step, clock)
-                clock += 1
+                clock += window.look(bits + extra)
             else:
                 looks = not step & STEP_DC and window.bits >= ENOUGH
                 if looks and window.bits < LONGEST and not window.ended():
@@ -293,8 +298,8 @@ def _interval(interval: Interval, window: _Window, words: _Words, clock: int) ->
             if step & STEP_ALONE and steps[at + 1] != STEP_EMPTY + STEP_LAST and window.bits >= ENOUGH:
                 following = steps[at + 1 if steps[at + 1] >= STEP_SYMBOL else at + 2]
                 if following & STEP_SHORT:
-                    window.look(following // STEP_SYMBOL + (following & 15))
                     words.symbol(following, clock)
+                    clock += window.look(following // STEP_SYMBOL + (following & 15)) - 1
                     taken = True
             else:
                 window.clock(corrections)
@@ -327,11 +332,11 @@ def _leave(window: _Window, words: _Words, clock: int, step: int, following: int
     clock = free
     looks = corrections == 0 and following >= STEP_SYMBOL and window.bits >= ENOUGH
     taken = looks and bool(following & STEP_SHORT)
+    clocks = 1
     if taken:
-        window.look(following // STEP_SYMBOL + (following & 15))
+        clocks = window.look(following // STEP_SYMBOL + (following & 15))
+        words.symbol(following, clock)
     elif not looks:
         window.clock(corrections)
     words.go(clock, last)
-    if taken:
-        words.symbol(following, clock)
-    return clock + 1, taken
+    return clock + clocks, taken
