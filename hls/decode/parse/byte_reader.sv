@@ -42,20 +42,22 @@ module byte_reader (
   logic [127:0] word;
   logic [4:0]   word_bytes;
   logic         word_end, word_valid, load, room;
+  logic         word_none, word_one, word_few;  // word_bytes is 0; 1; at most 2
 
   assign word_ready_o = room && busy_i;
 
   // A queue of two in distributed RAM: what is taken moves its pointers, and not its words.
   stream_fifo #(
-    .Width(128 + 5 + 1),
+    .Width(128 + 5 + 1 + 3),
     .Depth(2)
   ) u_word (
     .clk_i,
     .rst_ni (rst_ni && !start_i),
-    .data_i ({word_i, word_bytes_i, word_end_i}),
+    .data_i ({word_i, word_bytes_i, word_end_i,
+              word_bytes_i == '0, word_bytes_i == 5'd1, word_bytes_i <= 5'd2}),
     .valid_i(word_valid_i && busy_i),
     .ready_o(room),
-    .data_o ({word, word_bytes, word_end}),
+    .data_o ({word, word_bytes, word_end, word_none, word_one, word_few}),
     .valid_o(word_valid),
     .ready_i(load),
     .count_o()
@@ -70,6 +72,7 @@ module byte_reader (
   logic         final_q;        // left_q <= 2
   logic [28:0]  words_q;        // words after it
   logic [4:0]   final_bytes_q;  // bytes in the last word
+  logic         final_one_q, final_few_q;  // they are 1; at most 2
   logic         last_word_q;    // words_q == 1
   logic         no_words_q;     // words_q == 0
   logic         move;           // two bytes of it, or the only one, go to the front
@@ -130,12 +133,14 @@ module byte_reader (
   end
 
   always_ff @(posedge clk_i) begin
-    // Bits above the last byte hold anything.
-    if (load) {ones_q, word_q} <= {ones, word};
+    // Bits above the last byte hold anything, and so does a word that is used up.
+    if (used_up) {ones_q, word_q} <= {ones, word};
     else if (move) begin
       {ones_q, word_q} <= {ones_q[15:14], ones_q[15:2], word_q[127:112], word_q[127:16]};
     end
 
+    final_one_q <= final_bytes_q == 5'd1;
+    final_few_q <= final_bytes_q <= 5'd2;
     if (start_i) begin
       left_q        <= '0;
       some_q        <= 1'b0;
@@ -145,9 +150,9 @@ module byte_reader (
       no_words_q    <= jpeg_bytes_i == '0;
     end else if (load) begin
       left_q      <= word_end ? word_bytes : last_word_q ? final_bytes_q : 5'd16;
-      some_q      <= !word_end || word_bytes != '0;
-      odd_q       <= word_end ? word_bytes == 5'd1 : last_word_q && final_bytes_q == 5'd1;
-      final_q     <= word_end ? word_bytes <= 5'd2 : last_word_q && final_bytes_q <= 5'd2;
+      some_q      <= !word_end || !word_none;
+      odd_q       <= word_end ? word_one : last_word_q && final_one_q;
+      final_q     <= word_end ? word_few : last_word_q && final_few_q;
       words_q     <= words_q - 1'b1;
       last_word_q <= words_q == 29'd2;
       no_words_q  <= word_end || last_word_q;
