@@ -11,7 +11,9 @@
 // Throughput  two bytes a clock, with `take_rest_i` a word. Five bytes stand before the word, and
 //             only they move by what is taken: whether they have room for two more is known before.
 // Bad input   `ended_o` tells that the file has no more bytes.
-module byte_reader (
+module byte_reader
+  import parse_pkg::Rst0;
+(
   input  logic         clk_i,
   input  logic         rst_ni,
 
@@ -29,6 +31,8 @@ module byte_reader (
   output logic [7:0]   byte1_o,
   output logic         byte0_ones_o, // it is 0xFF
   output logic         byte1_ones_o,
+  output logic         byte0_rst_o,  // it is the second byte of RST0 to RST7
+  output logic         byte0_zero_o, // it is 0
   output logic         have_byte_o,
   output logic         single_o,     // only one byte is there yet
   output logic [4:0]   left_o,       // bytes that `take_rest_i` takes
@@ -65,7 +69,9 @@ module byte_reader (
 
   // ---- The rest of the current word ----
   logic [127:0] word_q;         // next byte in bits 7..0
-  logic [15:0]  ones_q, ones;   // which of its bytes are 0xFF; those of `word`
+  // What its bytes are, and those of `word`: 0, RSTn, 0xFF. Worked out here, as paths behind are
+  // long.
+  logic [15:0][2:0] kinds_q, kinds;
   logic [4:0]   left_q;         // bytes of it
   logic         some_q;         // left_q != 0
   logic         odd_q;          // left_q == 1
@@ -80,8 +86,8 @@ module byte_reader (
 
   // ---- The bytes before it ----
   localparam int unsigned Front = 5;
-  logic [Front-1:0][8:0] front_q;             // next byte first, each with whether it is 0xFF
-  logic [Front+1:0][8:0] joined;              // and those of the word
+  logic [Front-1:0][10:0] front_q;            // next byte first, each with its kind
+  logic [Front+1:0][10:0] joined;             // and those of the word
   logic [Front:0]        count_q, count;      // how many, one bit for each number; with new ones
   logic [Front:0]        count_d;
   logic                  have_q;              // not none: a register of its own, as it goes far
@@ -91,6 +97,8 @@ module byte_reader (
   assign byte1_o      = front_q[1][7:0];
   assign byte0_ones_o = front_q[0][8];
   assign byte1_ones_o = front_q[1][8];
+  assign byte0_rst_o  = front_q[0][9];
+  assign byte0_zero_o = front_q[0][10];
   assign have_byte_o  = have_q;
   assign single_o     = count_q[1];
   assign ended_o      = count_q[0] && !some_q && no_words_q;
@@ -102,7 +110,9 @@ module byte_reader (
   assign load         = word_valid && used_up;
 
   always_comb begin
-    for (int unsigned i = 0; i < 16; i++) ones[i] = &word[8*i+:8];
+    for (int unsigned i = 0; i < 16; i++) begin
+      kinds[i] = {word[8*i+:8] == '0, word[8*i+3+:5] == Rst0[7:3], &word[8*i+:8]};
+    end
 
     left_o = count_q[0] ? left_q : '0;
     for (int unsigned i = 1; i <= Front; i++) begin
@@ -111,9 +121,9 @@ module byte_reader (
 
     // Behind the last byte they hold anything.
     for (int unsigned i = 0; i < Front + 2; i++) begin
-      joined[i] = {ones_q[1], word_q[15:8]};
+      joined[i] = {kinds_q[1], word_q[15:8]};
       for (int unsigned n = 0; n <= Front; n++) begin
-        if (count_q[n] && n == i) joined[i] = {ones_q[0], word_q[7:0]};
+        if (count_q[n] && n == i) joined[i] = {kinds_q[0], word_q[7:0]};
         if (count_q[n] && n > i) joined[i] = front_q[i%Front];
       end
     end
@@ -134,9 +144,9 @@ module byte_reader (
 
   always_ff @(posedge clk_i) begin
     // Bits above the last byte hold anything, and so does a word that is used up.
-    if (used_up) {ones_q, word_q} <= {ones, word};
+    if (used_up) {kinds_q, word_q} <= {kinds, word};
     else if (move) begin
-      {ones_q, word_q} <= {ones_q[15:14], ones_q[15:2], word_q[127:112], word_q[127:16]};
+      {kinds_q, word_q} <= {kinds_q[15:14], kinds_q[15:2], word_q[127:112], word_q[127:16]};
     end
 
     final_one_q <= final_bytes_q == 5'd1;
