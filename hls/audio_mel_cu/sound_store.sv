@@ -169,8 +169,12 @@ module sound_store
   logic        s1_sums_q, s2_sums_q, s3_sums_q, s4_sums_q;
   logic        s1_ends_q, s2_ends_q, s3_ends_q, s4_ends_q;               // the word is full
   logic        s1_counts_q, s2_counts_q, s3_counts_q;                    // the value, in the sums
+  logic        no_word_q;       // !word_valid_q: a register of its own, as it goes far
+  logic        late_moves;      // `moves`, for the later half
+  logic [3:0]  s4_writes_q;     // these lanes of the word
 
   assign moves      = !word_valid_q || word_ready;
+  assign late_moves = no_word_q || word_ready;
   assign s0_valid   = (state_q == StTake && value_valid_i) || state_q == StSums;
   assign last_band  = band_q == 7'(mels_i - 1'b1);
   assign pipe_empty = !s1_valid_q && !s2_valid_q && !s3_valid_q && !s4_valid_q && !word_valid_q;
@@ -178,12 +182,18 @@ module sound_store
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       {s1_valid_q, s2_valid_q, s3_valid_q, s4_valid_q, word_valid_q} <= '0;
+      no_word_q   <= 1'b1;
+      s4_writes_q <= '0;
     end else if (moves) begin
       s1_valid_q   <= s0_valid;
       s2_valid_q   <= s1_valid_q;
       s3_valid_q   <= s2_valid_q;
       s4_valid_q   <= s3_valid_q;
       word_valid_q <= s4_valid_q && s4_ends_q;
+      no_word_q    <= !(s4_valid_q && s4_ends_q);
+      for (int unsigned i = 0; i < 4; i++) begin
+        s4_writes_q[i] <= s3_valid_q && (s3_sums_q || s3_lane_q == '0 || s3_lane_q == 2'(i));
+      end
     end
   end
 
@@ -252,10 +262,11 @@ module sound_store
   // ---- The sums: 40 bits hold 65535 values of 24 bits, 62 their squares ----
   (* ram_style = "block" *) logic [101:0] sums[MaxMels];
   // Products of the magnitude's low 17 bits and its upper ones, each of a single multiplier.
-  logic [33:0]        s2_low_q;
-  logic [23:0]        s2_mixed_q;
-  logic [13:0]        s2_high_q;
-  logic [46:0]        s3_square_q, s4_square_q;
+  logic [23:0]        s2_factor_q;  // a register of their own, as multipliers lie far apart
+  logic [33:0]        s3_low_q;
+  logic [23:0]        s3_mixed_q;
+  logic [13:0]        s3_high_q;
+  logic [46:0]        s4_square_q;
   logic signed [23:0] s2_value_q, s3_value_q, s4_value_q;
   logic [101:0]       s3_sums_of_q, s4_sums_of_q;  // {squares, values}
   logic [61:0]        squares;
@@ -263,13 +274,15 @@ module sound_store
 
   always_ff @(posedge clk_i) begin
     if (moves) begin
-      s2_low_q    <= s1_magnitude_q[16:0] * s1_magnitude_q[16:0];
-      s2_mixed_q  <= s1_magnitude_q[16:0] * s1_magnitude_q[23:17];
-      s2_high_q   <= s1_magnitude_q[23:17] * s1_magnitude_q[23:17];
+      s2_factor_q <= s1_magnitude_q;
       s2_value_q  <= s1_negative_q ? -s1_magnitude_q : s1_magnitude_q;
-      s3_square_q <= {s2_high_q[12:0], s2_low_q} + {5'b0, s2_mixed_q, 18'b0};
+    end
+    if (late_moves) begin
+      s3_low_q    <= s2_factor_q[16:0] * s2_factor_q[16:0];
+      s3_mixed_q  <= s2_factor_q[16:0] * s2_factor_q[23:17];
+      s3_high_q   <= s2_factor_q[23:17] * s2_factor_q[23:17];
       s3_value_q  <= s2_value_q;
-      s4_square_q <= s3_counts_q ? s3_square_q : '0;
+      s4_square_q <= s3_counts_q ? {s3_high_q[12:0], s3_low_q} + {5'b0, s3_mixed_q, 18'b0} : '0;
       s4_value_q  <= s3_counts_q ? s3_value_q : '0;
       s3_sums_of_q <= sums[s2_band_q];  // four places ahead at least is the same band
       s4_sums_of_q <= s3_sums_of_q;
@@ -280,21 +293,17 @@ module sound_store
   assign total   = (s4_first_q ? '0 : $signed(s4_sums_of_q[39:0])) + 40'(s4_value_q);
 
   always_ff @(posedge clk_i) begin
-    if (moves && s4_valid_q && !s4_sums_q) sums[s4_band_q] <= {squares, total};
+    if (late_moves && s4_valid_q && !s4_sums_q) sums[s4_band_q] <= {squares, total};
   end
 
   // ---- Words ----
-  logic [127:0] word_q;
+  logic [127:0] word_q, sums_word;
+  assign sums_word = {2'b0, s4_sums_of_q[101:40], {24{s4_sums_of_q[39]}}, s4_sums_of_q[39:0]};
 
   always_ff @(posedge clk_i) begin
-    if (moves && s4_valid_q) begin
-      if (s4_sums_q) begin
-        word_q <= {2'b0, s4_sums_of_q[101:40], {24{s4_sums_of_q[39]}}, s4_sums_of_q[39:0]};
-      end else begin
-        for (int unsigned i = 0; i < 4; i++) begin
-          if (s4_lane_q == 2'(i)) word_q[32*i+:32] <= float;
-          else if (s4_lane_q == '0) word_q[32*i+:32] <= '0;
-        end
+    for (int unsigned i = 0; i < 4; i++) begin
+      if (late_moves && s4_writes_q[i]) begin
+        word_q[32*i+:32] <= s4_sums_q ? sums_word[32*i+:32] : s4_lane_q == 2'(i) ? float : '0;
       end
     end
   end
@@ -329,6 +338,7 @@ module sound_store
   );
 
 `ifndef SYNTHESIS
+  a_no_word: assert property (@(posedge clk_i) disable iff (!rst_ni) no_word_q == !word_valid_q);
   a_start_when_idle: assert property (@(posedge clk_i) disable iff (!rst_ni) start_i |-> idle_o);
   a_whole_words: assert property (@(posedge clk_i) disable iff (!rst_ni)
       start_i && bands_i |-> mels_i[1:0] == '0 && mels_i != '0 && mels_i <= 8'(MaxMels));

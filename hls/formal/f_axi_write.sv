@@ -83,6 +83,7 @@ module f_axi_write #(
                        8'(u.waiting_q) + jobs_words);
       h_size: assert (!u.sized_q || (u.size_q != '0 && u.size_q <= u.border &&
                                      29'(u.size_q) <= u.left_q));
+      h_some: assert (u.some_q == (u.left_q != '0));
       h_open: assert (32'(u_check.unanswered_q) + 32'(u_check.asks) == 32'(u.outstanding_q));
       h_unwritten: assert (8'(u_check.unwritten_q) + 8'(u_check.asks) ==
                            8'(u.u_jobs.count_o) + 8'(wvalid_o && wlast_o));

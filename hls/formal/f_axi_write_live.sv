@@ -113,6 +113,7 @@ module f_axi_write_live #(
                        8'(u.waiting_q) + jobs_words);
       h_size: assert (!u.sized_q || (u.size_q != '0 && u.size_q <= u.border &&
                                      29'(u.size_q) <= u.left_q));
+      h_some: assert (u.some_q == (u.left_q != '0));
       h_asked: assert (32'(asked_q) + 32'(awvalid_o) == 32'(u.outstanding_q));
       h_ended: assert (32'(ended_q) + 32'(u.u_jobs.count_o) + 32'(wvalid_o && wlast_o) ==
                        32'(u.outstanding_q));

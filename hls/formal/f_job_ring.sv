@@ -25,7 +25,7 @@ module f_job_ring
 
   // As job_ring has them.
   typedef enum logic [3:0] {
-    StOff, StSlot, StAsk, StLook, StJudge, StPause, StFetch, StTake, StSum, StGive, StOver
+    StOff, StSlot, StLook, StJudge, StPause, StTake, StSum, StGive, StAsk, StFetch, StOver
   } state_e;
   localparam int unsigned Pause = 64;
   // Without pauses: the slot, a word, the four of the descriptor, the reader's rest before, between
@@ -176,7 +176,8 @@ module f_job_ring
                                           32'(pause_q) <= Pause);
       h_late: assert (32'(late_q) < Late && 32'(rest_q) < Late);
       h_few: assert (state == StOff || u.few_q == (u.left_q[31:1] == '0));
-      h_number: assert ((state != StJudge || u.words_q[3] == number_word_q) &&
+      h_number: assert ((state != StJudge || (u.words_q[3] == number_word_q &&
+                                              u.right == (number_word_q[127:96] == number_o))) &&
                         (state != StFetch || number_word_q[127:96] == number_o));
       h_sums: assert (!((state == StSum && u.step_q != '0) || state == StGive) ||
           ({u.jpeg_carry_q, u.jpeg_lower_q} == 33'(u.given_q.jpeg[31:0]) + 33'(d.jpeg) &&

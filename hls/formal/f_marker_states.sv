@@ -48,7 +48,7 @@ module f_marker_states
   logic       answers, asked_moved, done_moved, taken_moved, over_moved, token_moved;
   logic [7:0] rank, of_state, headers, failed, told;
   assign none    = !u.is_state(u.state_q);
-  assign skips   = u.near_q || (u.skipping_q && u.far_q);
+  assign skips   = u.near_q || u.far_q;
   assign sound   = u.status_q == StatusOk && !u.file_end_q;
   assign reads   = turn_o.frame || turn_o.quant || turn_o.huffman || turn_o.standard ||
                    turn_o.application || turn_o.scan;

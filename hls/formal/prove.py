@@ -184,7 +184,7 @@ PROOFS = (
     Proof("progressive_states", cut=cuts("decoded sent read_idle write_idle written_valid status_q"), any_state=True),
     Proof(
         "wav_states",
-        cut=cuts("four_valid four_q left_q size_q rest_q beyond_q last_taken some_q status_q"),
+        cut=cuts("four_valid four_q same_q left_q size_q small_q brief_q rest_q beyond_q last_taken some_q status_q"),
         any_state=True,
     ),
     Proof("resample_states", cut=cuts("ended sound_q load_idle"), any_state=True),
@@ -419,7 +419,7 @@ MUTANTS = (
     ),
     Mutant(
         *("axi_write", "an address does not wait", "a_aw_stable", WRITE),
-        *("issue           = sized_q && !awvalid_o && job_room", "issue           = sized_q && job_room"),
+        *("if (!awvalid_o) awaddr_o <=", "if (sized_q) awaddr_o <="),
     ),
     Mutant(
         *("axi_write", "wlast a word early", "a_last", WRITE),
@@ -483,7 +483,7 @@ MUTANTS = (
     ),
     Mutant(
         *("job_ring", "the slot is asked for too early", "a_asks_for_the_slot", RING),
-        *("if (step_q == 7'd2) state_d = StAsk", "if (step_q == 7'd1) state_d = StAsk"),
+        *("if (step_q[1:0] == 2'd2) state_d = StAsk", "if (step_q[1:0] == 2'd1) state_d = StAsk"),
     ),
     Mutant(
         *("job_ring", "a range is not checked", "a_bad_if_and_only_if", RING),
@@ -573,7 +573,7 @@ MUTANTS = (
     ),
     Mutant(
         *("marker_states", "no state leaves on the file's end", "a_nearer_to_rest", MARKER),
-        *("wants        = state_q.takes || take_rest_o", "wants        = take_rest_o"),
+        *("wants        = state_q.takes || (state_q.skips", "wants        = (state_q.skips"),
     ),
     Mutant(
         *("marker_states", "bits that are no state stay", "a_nearer_to_rest", MARKER),

@@ -47,22 +47,24 @@ module job_ring
   // Between two looks: the CU's other reads have the memory, too.
   localparam int unsigned PauseClocks = 64;
 
+  // Bit 3 tells that something is asked for: a single bit, as it goes to all of the reader.
   typedef enum logic [3:0] {
-    StOff,
-    StSlot,    // where the next job's descriptor lies, three clocks
-    StAsk,     // its number is asked for
-    StLook,    // until it comes
-    StJudge,   // is it the next job's?
-    StPause,   // it is not
-    StFetch,   // the descriptor is asked for
-    StTake,    // until it has come
-    StSum,     // bases are added and ranges compared, four clocks
-    StGive,    // until the job is taken
-    StOver
+    StOff   = 4'd0,
+    StSlot  = 4'd1,   // where the next job's descriptor lies, three clocks
+    StLook  = 4'd2,   // until its number comes
+    StJudge = 4'd3,   // is it the next job's?
+    StPause = 4'd4,   // it is not
+    StTake  = 4'd5,   // until the descriptor has come
+    StSum   = 4'd6,   // bases are added and ranges compared, four clocks
+    StGive  = 4'd7,   // until the job is taken
+    StAsk   = 4'd8,   // its number is asked for
+    StFetch = 4'd9,   // the descriptor is asked for
+    StOver  = 4'd10
   } state_e;
 
   state_e     state_q, state_d;
-  logic [6:0] step_q;  // clocks in this state
+  logic [6:0] step_q;  // clocks in this state, where they count
+  logic       steps;   // this state stays, and its clocks count
 
   // ---- What the run was given ----
   arguments_t  given_q;
@@ -87,7 +89,7 @@ module job_ring
   logic [127:0] word;
 
   assign whole = state_q == StFetch;
-  assign ask   = (state_q == StAsk || whole) && idle_o;
+  assign ask   = state_q[3] && !state_q[1] && idle_o;
 
   axi_read #(.BurstWords(4), .Depth(8)) u_read (
     .clk_i,
@@ -157,11 +159,16 @@ module job_ring
   end
 
   // ---- Control ----
-  logic few_q;  // left_q is 0 or 1
-  logic right, stops, last_look;
+  logic        few_q;   // left_q is 0 or 1
+  logic [15:0] same_q;  // two bits each of the last word's number are as they should
+  logic        right, stops, last_look;
 
-  assign right     = words_q[3][127:96] == number_o;
-  assign stops     = state_q == StSum && step_q == 7'd3 && stops_q && !odd_q && run_i;
+  always_ff @(posedge clk_i) begin
+    for (int unsigned i = 0; i < 16; i++) same_q[i] <= word[96+2*i+:2] == number_o[2*i+:2];
+  end
+
+  assign right     = same_q == '1;
+  assign stops     = state_q == StSum && step_q[1:0] == 2'd3 && stops_q && !odd_q && run_i;
   assign last_look = waiting_i && few_q;
   assign valid_o   = state_q == StGive;
   assign over_o    = state_q == StOver;
@@ -170,19 +177,30 @@ module job_ring
     state_d = state_q;
     unique case (state_q)
       StOff:   if (run_i) state_d = StSlot;
-      StSlot:  if (step_q == 7'd2) state_d = StAsk;
+      StSlot:  if (step_q[1:0] == 2'd2) state_d = StAsk;
       StAsk:   if (ask) state_d = StLook;
       StLook:  if (word_valid) state_d = StJudge;
       StJudge: state_d = read_error ? StOver : right ? StFetch : last_look ? StOver : StPause;
-      StPause: if (step_q == 7'(PauseClocks - 1)) state_d = StAsk;
+      StPause: if (step_q[5:0] == 6'(PauseClocks - 1)) state_d = StAsk;
       StFetch: if (ask) state_d = StTake;
       StTake:  if (idle_o && step_q != '0) state_d = read_error ? StOver : StSum;
-      StSum:   if (step_q == 7'd3) state_d = stops_q && !odd_q ? StOver : StGive;
+      StSum:   if (step_q[1:0] == 2'd3) state_d = stops_q && !odd_q ? StOver : StGive;
       StGive:  if (ready_i) state_d = StSlot;
       StOver:  ;
       default: state_d = StOff;
     endcase
     if (!run_i) state_d = StOff;
+  end
+
+  // Not by `state_d`, which is known late.
+  always_comb begin
+    unique case (state_q)
+      StSlot:  steps = step_q[1:0] != 2'd2;
+      StPause: steps = step_q[5:0] != 6'(PauseClocks - 1);
+      StTake:  steps = !idle_o || step_q == '0;
+      StSum:   steps = step_q[1:0] != 2'd3;
+      default: steps = 1'b0;
+    endcase
   end
 
   always_ff @(posedge clk_i) begin
@@ -193,7 +211,7 @@ module job_ring
       error_o   <= 1'b0;
     end else begin
       state_q <= state_d;
-      step_q  <= state_d != state_q ? '0 : step_q == '1 ? step_q : step_q + 1'b1;
+      step_q  <= !steps ? '0 : step_q[6] ? step_q : step_q + 1'b1;
       if (state_q == StOff) begin
         stopped_o <= 1'b0;
         error_o   <= 1'b0;

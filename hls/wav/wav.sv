@@ -39,7 +39,7 @@ module wav
   localparam logic [31:0] Wave = 32'h45564157;
   localparam logic [31:0] Fmt  = 32'h20746D66;
   localparam logic [31:0] Data = 32'h61746164;
-  localparam logic [6:0] MaxChunks = 7'd64;
+  localparam int unsigned MaxChunks = 64;  // a power of two
   localparam logic [15:0] FormatPcm        = 16'd1;
   localparam logic [15:0] FormatExtensible = 16'hFFFE;
   localparam logic [31:0] LongFmtBytes     = 32'd40;  // with an extension
@@ -84,13 +84,17 @@ module wav
   field_e      field_q;
   status_e     status_q;
   logic [31:0] four, four_q;
+  logic [7:0]  same_q;    // its half bytes are those of the file's first name, or of its second
   logic        four_valid, take, skip;
   logic [31:0] left_q;    // bytes of the file behind what was fetched
   logic [31:0] size_q;    // of the chunk, or what is left of it
   logic [32:0] rest_q;    // padded
-  logic        beyond_q;  // the chunk ends behind the file
+  logic [32:0] next_q;    // with the eight bytes of a next chunk's header
+  logic        beyond_q;  // these end behind the file
+  logic        brief_q;   // left_q was less than 16 a clock ago
   logic [6:0]  chunks_q;
   logic        is_data_q, is_fmt_q, formed_q;
+  logic        small_q;   // the chunk has less than 16 bytes
   // The format; fmt has room for an extension, all of it in the file.
   logic        extensible_q, long_q;
   logic        is_pcm_q, mono_q, stereo_q, rate_known_q, block_2_q, block_4_q, bits_16_q;
@@ -126,8 +130,8 @@ module wav
       Fetch: if (four_valid) state_d = Look;
       Look: begin
         unique case (field_q)
-          FieldRiff:  state_d = four_q == Riff ? Fetch : Answer;
-          FieldWave:  state_d = four_q == Wave ? Chunk : Answer;
+          FieldRiff:  state_d = same_q == '1 ? Fetch : Answer;
+          FieldWave:  state_d = same_q == '1 ? Chunk : Answer;
           FieldSize:  state_d = Size;
           FieldBlock: state_d = extensible_q && long_q ? Fetch : Pad;
           FieldGuid3: state_d = Pad;
@@ -137,13 +141,13 @@ module wav
       Size: begin
         if (is_data_q) state_d = Measure;
         else if (!is_fmt_q) state_d = Pad;
-        else if (formed_q || size_q[31:4] == '0 || left_q[31:4] == '0) state_d = Answer;
+        else if (formed_q || small_q || brief_q) state_d = Answer;
         else state_d = Fetch;
       end
       Pad:     state_d = Compare;
       Compare: state_d = Chunk;
       Chunk: begin
-        if (chunks_q == MaxChunks || beyond_q || left_q[31:3] == '0) state_d = Answer;
+        if (chunks_q[$clog2(MaxChunks)] || beyond_q) state_d = Answer;
         else state_d = Skip;
       end
       Skip:    state_d = Fetch;
@@ -179,7 +183,7 @@ module wav
     unique case (state_q)
       Idle, Look: status_q <= StatusNotWav;
       Size:       status_q <= StatusCorruptHeader;
-      Chunk:      status_q <= chunks_q == MaxChunks ? StatusCorruptHeader : StatusTruncated;
+      Chunk:      status_q <= chunks_q[$clog2(MaxChunks)] ? StatusCorruptHeader : StatusTruncated;
       Judge: begin
         if (!formed_q) status_q <= StatusCorruptHeader;
         else if (!is_pcm_q || !bits_16_q) status_q <= StatusSoundFormat;
@@ -195,7 +199,13 @@ module wav
   end
 
   always_ff @(posedge clk_i) begin
-    if (state_q == Fetch) four_q <= four;
+    if (state_q == Fetch) begin
+      four_q <= four;
+      for (int unsigned i = 0; i < 8; i++) begin  // FieldRiff or FieldWave
+        same_q[i] <= four[4*i+:4] == (field_q[1] ? Wave[4*i+:4] : Riff[4*i+:4]);
+      end
+    end
+    brief_q <= left_q[31:4] == '0;
     most_q <= 32'(Most[rate_q]);  // the rate is known long before
     unique case (state_q)
       Idle:    left_q <= bytes_i;
@@ -208,7 +218,6 @@ module wav
         field_q  <= FieldRiff;
         chunks_q <= '0;
         formed_q <= 1'b0;
-        beyond_q <= 1'b0;
         rest_q   <= '0;  // nothing to skip before the first chunk
       end
       Look: begin
@@ -218,7 +227,11 @@ module wav
             is_data_q <= four_q == Data;
             is_fmt_q  <= four_q == Fmt;
           end
-          FieldSize: size_q <= four_q;
+          FieldWave: beyond_q <= left_q[31:3] == '0;
+          FieldSize: begin
+            size_q  <= four_q;
+            small_q <= four_q[31:4] == '0;
+          end
           FieldForm: begin
             is_pcm_q     <= four_q[15:0] == FormatPcm;
             extensible_q <= four_q[15:0] == FormatExtensible;
@@ -258,8 +271,11 @@ module wav
         endcase
       end
       Size:    long_q <= size_q >= LongFmtBytes && left_q >= LongFmtBytes;
-      Pad:     rest_q <= {1'b0, size_q} + 33'(size_q[0]);  // chunks begin at even places
-      Compare: beyond_q <= rest_q > {1'b0, left_q};
+      Pad: begin  // chunks begin at even places
+        rest_q <= {1'b0, size_q} + 33'(size_q[0]);
+        next_q <= {1'b0, size_q} + (size_q[0] ? 33'd9 : 33'd8);
+      end
+      Compare: beyond_q <= next_q > {1'b0, left_q};
       Chunk: begin
         chunks_q <= chunks_q + 7'd1;
         field_q  <= FieldName;

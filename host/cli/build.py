@@ -130,6 +130,10 @@ def build(
         list[str] | None,
         typer.Option(help="A module of the RTL for --route. Give it once for each [those that fit the device]."),
     ] = None,
+    seed: Annotated[
+        list[int] | None,
+        typer.Option(min=0, help="A seed of the placer for --route. Give it once for each [two seeds]."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Build an .xclbin container or the folder for one, list what is in one, or report on the RTL units."""
@@ -142,8 +146,9 @@ def build(
             "give -o FILE to build a container, --info FILE to list one, --report for the resources of the RTL, or "
             "--route ecp5 for its clock on a device"
         )
-    if unit and route is None:
-        raise UsageError("--unit is for --route ecp5: give this too, or leave out --unit")
+    for option, values in (("--unit", unit), ("--seed", seed)):
+        if values and route is None:
+            raise UsageError(f"{option} is for --route ecp5: give this too, or leave out {option}")
     board = platform(card)
     package_of(configuration)  # a name that is none ends the command before anything is done
     for option, given in (("--kernel", kernel), ("--slr", slr), ("--clock-mhz", clock_mhz), ("--run", run or None)):
@@ -153,7 +158,7 @@ def build(
         _report(cycles_per_image, as_json)
         return
     if route is not None:
-        _route(unit or [], as_json)
+        _route(unit or [], seed or [], as_json)
         return
     if info is not None:
         check_readable("--info", info)
@@ -246,10 +251,10 @@ def _report(cycles_per_image: int | None, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _route(units: list[str], as_json: bool) -> None:
+def _route(units: list[str], seeds: list[int], as_json: bool) -> None:
     from headrace.host.cli.resource_report import print_routes, run_routes
 
-    routes = run_routes(cache_folder(), units)
+    routes = run_routes(cache_folder(), units, seeds)
     if as_json:
         show_json(routes)
     else:

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from headrace.bitstreams.kernel import parse_kernels
 from headrace.bitstreams.resources.report import JPEG_BYTES, U55C, OnStep, resource_report
+from headrace.bitstreams.resources.routes import SEEDS, route_report
 from headrace.bitstreams.resources.routes import UNITS as ROUTED
-from headrace.bitstreams.resources.routes import route_report
 from headrace.bitstreams.sources import hls_folder
 from headrace.host.cli.console import err, out, progress, show, tell
 from headrace.sim.system.limits import LAUNCHES_S, OTHERS, TENSOR_BYTES, Cu, cus_for, limits
@@ -48,10 +48,10 @@ def _steps(doing: str) -> Iterator[OnStep]:
         yield on_step
 
 
-def run_routes(cache: Path, units: Sequence[str]) -> dict[str, Any]:
-    """Return the report of the routed units: those named, or all of UNITS if none is named."""
+def run_routes(cache: Path, units: Sequence[str], seeds: Sequence[int]) -> dict[str, Any]:
+    """Return the report of the routed units: those named, or all of UNITS if none is named. So with the seeds."""
     with _steps("routing") as on_step:
-        return route_report(cache, units=units or ROUTED, on_step=on_step)
+        return route_report(cache, units=units or ROUTED, seeds=seeds or SEEDS, on_step=on_step)
 
 
 def print_routes(report: dict[str, Any]) -> None:
@@ -71,8 +71,8 @@ def print_routes(report: dict[str, Any]) -> None:
     if rows:
         out.print(table)
     for row in report["units"]:
-        if row["error"] is not None:
-            show(row["error"])
+        if reason := row["error"] or row.get("reason"):
+            show(reason if row["error"] else f"{row['unit']} is larger than the device: {reason}")
     show(f"placed and routed by {report['tool']}; no board ran it")
 
 

@@ -9,7 +9,7 @@ from cocotb.triggers import ClockCycles, RisingEdge
 from headrace.host.dpu.units.status import Status
 
 CLOCK_NS = 4
-CODE_BITS, TURN_BITS = 5, 7  # of state_t, with three bits between them
+CODE_BITS, TURN_BITS = 5, 7  # of state_t, with four bits between them
 BOUND = 40  # clocks from any state to the rest
 TRIES = 12  # of each code
 
@@ -18,7 +18,7 @@ def states(source: random.Random) -> list[int]:
     """States of every code. Their other bits are random, but no single reader has its turn: none is there to answer."""
     turns = [turn for turn in range(1 << TURN_BITS) if turn.bit_count() != 1]
     return [
-        (source.choice(turns) << 3 | source.randrange(8)) << CODE_BITS | code
+        (source.choice(turns) << 4 | source.randrange(16)) << CODE_BITS | code
         for code in range(1 << CODE_BITS)
         for _ in range(TRIES)
     ]
@@ -44,7 +44,7 @@ async def a_state_that_is_none_leads_to_the_rest(dut):
     for state in states(random.Random(1)):
         dut.state_q.value = state
         await ClockCycles(dut.clk_i, BOUND)
-        assert dut.busy_o.value == 0, f"{state:015b} stays"
+        assert dut.busy_o.value == 0, f"{state:016b} stays"
     dut.start_i.value = 1
     await RisingEdge(dut.clk_i)
     dut.start_i.value = 0

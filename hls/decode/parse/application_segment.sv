@@ -29,6 +29,7 @@ module application_segment
   logic [3:0] step_q;       // of the byte
   logic       read_q;       // step_q is 14
   logic       match_q;      // the name so far is the one that is looked for
+  logic       differs_q;    // but for the letter a clock ago; the end is two clocks behind it
   logic [7:0] transform_q;
 
   // The letters of "JFIF", 0 and of "Adobe".
@@ -53,7 +54,7 @@ module application_segment
     request_o       = '0;
     request_o.wants = turn_i && !end_q && !ends;
     request_o.take  = request_o.wants;
-    request_o.less  = 9'(request_o.take && have_byte_i);
+    request_o.one   = request_o.take && have_byte_i;
     request_o.over  = turn_i && end_q;
   end
 
@@ -63,14 +64,15 @@ module application_segment
   end
 
   always_ff @(posedge clk_i) begin
+    differs_q <= request_o.one && step_q < 4'd5 && byte_i != letter(app14_i, step_q[2:0]);
+    if (begin_i) match_q <= 1'b1;
+    else if (differs_q) match_q <= 1'b0;
     if (begin_i) begin
       step_q  <= '0;
       read_q  <= 1'b0;
-      match_q <= 1'b1;
     end else if (request_o.take && have_byte_i) begin
       step_q <= step_q + 1'b1;
       read_q <= step_q == 4'd13;
-      if (step_q < 4'd5 && byte_i != letter(app14_i, step_q[2:0])) match_q <= 1'b0;
       if (step_q == 4'd11) transform_q <= byte_i;
     end
 

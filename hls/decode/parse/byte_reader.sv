@@ -11,7 +11,9 @@
 // Throughput  two bytes a clock, with `take_rest_i` a word. Five bytes stand before the word, and
 //             only they move by what is taken: whether they have room for two more is known before.
 // Bad input   `ended_o` tells that the file has no more bytes.
-module byte_reader (
+module byte_reader
+  import parse_pkg::Rst0;
+(
   input  logic         clk_i,
   input  logic         rst_ni,
 
@@ -29,6 +31,8 @@ module byte_reader (
   output logic [7:0]   byte1_o,
   output logic         byte0_ones_o, // it is 0xFF
   output logic         byte1_ones_o,
+  output logic         byte0_rst_o,  // it is the second byte of RST0 to RST7
+  output logic         byte0_zero_o, // it is 0
   output logic         have_byte_o,
   output logic         single_o,     // only one byte is there yet
   output logic [4:0]   left_o,       // bytes that `take_rest_i` takes
@@ -42,20 +46,22 @@ module byte_reader (
   logic [127:0] word;
   logic [4:0]   word_bytes;
   logic         word_end, word_valid, load, room;
+  logic         word_none, word_one, word_few;  // word_bytes is 0; 1; at most 2
 
   assign word_ready_o = room && busy_i;
 
   // A queue of two in distributed RAM: what is taken moves its pointers, and not its words.
   stream_fifo #(
-    .Width(128 + 5 + 1),
+    .Width(128 + 5 + 1 + 3),
     .Depth(2)
   ) u_word (
     .clk_i,
     .rst_ni (rst_ni && !start_i),
-    .data_i ({word_i, word_bytes_i, word_end_i}),
+    .data_i ({word_i, word_bytes_i, word_end_i,
+              word_bytes_i == '0, word_bytes_i == 5'd1, word_bytes_i <= 5'd2}),
     .valid_i(word_valid_i && busy_i),
     .ready_o(room),
-    .data_o ({word, word_bytes, word_end}),
+    .data_o ({word, word_bytes, word_end, word_none, word_one, word_few}),
     .valid_o(word_valid),
     .ready_i(load),
     .count_o()
@@ -63,13 +69,16 @@ module byte_reader (
 
   // ---- The rest of the current word ----
   logic [127:0] word_q;         // next byte in bits 7..0
-  logic [15:0]  ones_q, ones;   // which of its bytes are 0xFF; those of `word`
+  // What its bytes are, and those of `word`: 0, RSTn, 0xFF. Worked out here, as paths behind are
+  // long.
+  logic [15:0][2:0] kinds_q, kinds;
   logic [4:0]   left_q;         // bytes of it
   logic         some_q;         // left_q != 0
   logic         odd_q;          // left_q == 1
   logic         final_q;        // left_q <= 2
   logic [28:0]  words_q;        // words after it
   logic [4:0]   final_bytes_q;  // bytes in the last word
+  logic         final_one_q, final_few_q;  // they are 1; at most 2
   logic         last_word_q;    // words_q == 1
   logic         no_words_q;     // words_q == 0
   logic         move;           // two bytes of it, or the only one, go to the front
@@ -77,8 +86,8 @@ module byte_reader (
 
   // ---- The bytes before it ----
   localparam int unsigned Front = 5;
-  logic [Front-1:0][8:0] front_q;             // next byte first, each with whether it is 0xFF
-  logic [Front+1:0][8:0] joined;              // and those of the word
+  logic [Front-1:0][10:0] front_q;            // next byte first, each with its kind
+  logic [Front+1:0][10:0] joined;             // and those of the word
   logic [Front:0]        count_q, count;      // how many, one bit for each number; with new ones
   logic [Front:0]        count_d;
   logic                  have_q;              // not none: a register of its own, as it goes far
@@ -88,6 +97,8 @@ module byte_reader (
   assign byte1_o      = front_q[1][7:0];
   assign byte0_ones_o = front_q[0][8];
   assign byte1_ones_o = front_q[1][8];
+  assign byte0_rst_o  = front_q[0][9];
+  assign byte0_zero_o = front_q[0][10];
   assign have_byte_o  = have_q;
   assign single_o     = count_q[1];
   assign ended_o      = count_q[0] && !some_q && no_words_q;
@@ -99,7 +110,9 @@ module byte_reader (
   assign load         = word_valid && used_up;
 
   always_comb begin
-    for (int unsigned i = 0; i < 16; i++) ones[i] = &word[8*i+:8];
+    for (int unsigned i = 0; i < 16; i++) begin
+      kinds[i] = {word[8*i+:8] == '0, word[8*i+3+:5] == Rst0[7:3], &word[8*i+:8]};
+    end
 
     left_o = count_q[0] ? left_q : '0;
     for (int unsigned i = 1; i <= Front; i++) begin
@@ -108,9 +121,9 @@ module byte_reader (
 
     // Behind the last byte they hold anything.
     for (int unsigned i = 0; i < Front + 2; i++) begin
-      joined[i] = {ones_q[1], word_q[15:8]};
+      joined[i] = {kinds_q[1], word_q[15:8]};
       for (int unsigned n = 0; n <= Front; n++) begin
-        if (count_q[n] && n == i) joined[i] = {ones_q[0], word_q[7:0]};
+        if (count_q[n] && n == i) joined[i] = {kinds_q[0], word_q[7:0]};
         if (count_q[n] && n > i) joined[i] = front_q[i%Front];
       end
     end
@@ -130,12 +143,14 @@ module byte_reader (
   end
 
   always_ff @(posedge clk_i) begin
-    // Bits above the last byte hold anything.
-    if (load) {ones_q, word_q} <= {ones, word};
+    // Bits above the last byte hold anything, and so does a word that is used up.
+    if (used_up) {kinds_q, word_q} <= {kinds, word};
     else if (move) begin
-      {ones_q, word_q} <= {ones_q[15:14], ones_q[15:2], word_q[127:112], word_q[127:16]};
+      {kinds_q, word_q} <= {kinds_q[15:14], kinds_q[15:2], word_q[127:112], word_q[127:16]};
     end
 
+    final_one_q <= final_bytes_q == 5'd1;
+    final_few_q <= final_bytes_q <= 5'd2;
     if (start_i) begin
       left_q        <= '0;
       some_q        <= 1'b0;
@@ -145,9 +160,9 @@ module byte_reader (
       no_words_q    <= jpeg_bytes_i == '0;
     end else if (load) begin
       left_q      <= word_end ? word_bytes : last_word_q ? final_bytes_q : 5'd16;
-      some_q      <= !word_end || word_bytes != '0;
-      odd_q       <= word_end ? word_bytes == 5'd1 : last_word_q && final_bytes_q == 5'd1;
-      final_q     <= word_end ? word_bytes <= 5'd2 : last_word_q && final_bytes_q <= 5'd2;
+      some_q      <= !word_end || !word_none;
+      odd_q       <= word_end ? word_one : last_word_q && final_one_q;
+      final_q     <= word_end ? word_few : last_word_q && final_few_q;
       words_q     <= words_q - 1'b1;
       last_word_q <= words_q == 29'd2;
       no_words_q  <= word_end || last_word_q;

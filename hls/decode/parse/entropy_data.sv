@@ -8,7 +8,6 @@
 // Throughput  two bytes a clock, one next to 0xFF.
 module entropy_data
   import headrace_pkg::*;
-  import parse_pkg::*;
 (
   input  logic       clk_i,
 
@@ -17,6 +16,8 @@ module entropy_data
   input  logic [7:0] byte1_i,
   input  logic       byte0_ones_i, // it is 0xFF
   input  logic       byte1_ones_i,
+  input  logic       byte0_rst_i,  // it is the second byte of RST0 to RST7
+  input  logic       byte0_zero_i, // it is 0
   input  logic       have_byte_i,
   input  logic       single_i,     // there is no byte1_i
   input  logic       ended_i,      // there are no more bytes
@@ -57,11 +58,11 @@ module entropy_data
         filled_d  = 1'b0;
       end else if (token_ready_i && byte0_ones_i) begin
         filled_d = 1'b1;
-      end else if (byte0_i == '0 && !filled_q) begin
+      end else if (byte0_zero_i && !filled_q) begin
         token_valid_o      = 1'b1;
         token_o.data[15:8] = 8'hFF;
         if (token_ready_i) escaped_d = 1'b0;
-      end else if (byte0_i >= Rst0 && byte0_i <= Rst7) begin
+      end else if (byte0_rst_i) begin
         token_valid_o = 1'b1;
         token_o.kind  = TokenRestart;
         token_o.data  = {13'd0, byte0_i[2:0]};

@@ -49,9 +49,11 @@ module frame_header
   logic [2:0]      quant_wide_d, quant_wide_q;
   logic [2:0]      step_d, step_q;            // byte of the sizes or of a component
   logic [1:0]      component_d, component_q;
-  logic [7:0]      components_d, components_q;
+  logic            one_d, one_q, three_d, three_q;  // so many components
   logic            match_d, match_q;          // precision, then sampling factors are those taken
   logic            framed_d, framed_q;        // all factors of three components are known
+  logic            length_9_q, length_15_q, no_width_q;
+  logic            beyond_q;                  // it is larger than those taken, or has no rows
 
   assign frame_o      = frame_q;
   assign id_o         = id_q;
@@ -62,15 +64,13 @@ module frame_header
   // at most ten blocks (T.81 B.2.3), so that eight of luma leave one each, and four, four and four
   // are too many; two MCU rows fit the row memories, which are made for two rows of blocks of luma
   // and one of chroma as wide as it.
-  logic       factors_fit, over_half, over_quarter;
+  logic       factors_fit, over_half_q, over_quarter_q;
   logic [1:0] four_blocks;
-  assign over_half    = frame_q.width > 16'(MaxWidth / 2);
-  assign over_quarter = frame_q.width > 16'(MaxWidth / 4);
   always_comb begin
     for (int unsigned c = 0; c < 2; c++) begin
       four_blocks[c] = frame_q.chroma_h[c] + frame_q.chroma_v[c] == 2'd2;
     end
-    factors_fit = four_blocks != 2'b11 && !(frame_q.v_shift[1] && over_half);
+    factors_fit = four_blocks != 2'b11 && !(frame_q.v_shift[1] && over_half_q);
     for (int unsigned c = 0; c < 2; c++) begin
       if (frame_q.chroma_h[c] > frame_q.h_shift) factors_fit = 1'b0;
       if (frame_q.chroma_v[c] > frame_q.v_shift) factors_fit = 1'b0;
@@ -79,7 +79,8 @@ module frame_header
         factors_fit = 1'b0;
       end
       if (frame_q.chroma_h[c] == frame_q.h_shift &&
-          ((frame_q.chroma_v[c][0] && over_half) || (frame_q.chroma_v[c][1] && over_quarter))) begin
+          ((frame_q.chroma_v[c][0] && over_half_q) ||
+           (frame_q.chroma_v[c][1] && over_quarter_q))) begin
         factors_fit = 1'b0;
       end
     end
@@ -94,7 +95,8 @@ module frame_header
     quant_wide_d = quant_wide_q;
     step_d       = step_q;
     component_d  = component_q;
-    components_d = components_q;
+    one_d        = one_q;
+    three_d      = three_q;
     match_d      = match_q;
     framed_d     = 1'b0;
 
@@ -106,7 +108,8 @@ module frame_header
     if (turn_i) begin
       unique case (state_q)
         StSizes: if (have_byte_i) begin
-          components_d = byte_i;
+          one_d        = byte_i == 8'd1;
+          three_d      = byte_i == 8'd3;
           step_d       = step_q + 1'b1;
           unique case (step_q)
             3'd0:    match_d = byte_i == 8'd8;  // precision
@@ -120,18 +123,16 @@ module frame_header
         StCheck: begin
           state_d       = StComponents;
           step_d        = '0;
-          frame_d.color = components_q == 8'd3;
+          frame_d.color = three_q;
           if (!match_q) begin
             request_o.fail    = 1'b1;
             request_o.failure = StatusPrecision;
-          end else if (components_q != 8'd1 && components_q != 8'd3) begin
+          end else if (!one_q && !three_q) begin
             request_o.fail    = 1'b1;
             request_o.failure = StatusComponents;
-          end else if (length_i != (components_q == 8'd3 ? 16'd15 : 16'd9) ||
-                       frame_q.width == '0) begin
+          end else if (!(three_q ? length_15_q : length_9_q) || no_width_q) begin
             request_o.fail = 1'b1;
-          end else if (frame_q.height == '0 || frame_q.height > 16'(MaxJpegHeight) ||
-                       frame_q.width > 16'(MaxWidth)) begin
+          end else if (beyond_q) begin
             request_o.fail    = 1'b1;
             request_o.failure = StatusTooLarge;
           end
@@ -188,6 +189,17 @@ module frame_header
     end
   end
 
+  // What StCheck and the end look at, a clock before.
+  always_ff @(posedge clk_i) begin
+    length_9_q     <= length_i == 16'd9;
+    length_15_q    <= length_i == 16'd15;
+    no_width_q     <= frame_q.width == '0;
+    beyond_q       <= frame_q.height == '0 || frame_q.height > 16'(MaxJpegHeight) ||
+                      frame_q.width > 16'(MaxWidth);
+    over_half_q    <= frame_q.width > 16'(MaxWidth / 2);
+    over_quarter_q <= frame_q.width > 16'(MaxWidth / 4);
+  end
+
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       state_q <= StSizes;
@@ -205,7 +217,8 @@ module frame_header
     quant_wide_q <= quant_wide_d;
     step_q       <= step_d;
     component_q  <= component_d;
-    components_q <= components_d;
+    one_q        <= one_d;
+    three_q      <= three_d;
     match_q      <= match_d;
     framed_q     <= framed_d;
   end

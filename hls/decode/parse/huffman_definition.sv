@@ -57,6 +57,7 @@ module huffman_definition
   // the counts are known; symbols, for a table or the segment
   logic        checked_q, too_many_q;
   logic [8:0]  symbols_d, symbols_q;         // symbols counted; then those still to come
+  logic        excess_q;                     // they were more than 256
   logic [7:0]  index_d, index_q;             // of the next symbol
   logic [4:0]  code_length_d, code_length_q;
   logic [7:0]  count_left_d, count_left_q;
@@ -90,10 +91,8 @@ module huffman_definition
   // ---- Codes ----
   logic [15:0] first_code;  // of this length
   logic [16:0] next_code;   // after its codes
-  logic [9:0]  next_symbols;
   assign first_code   = {code_q[14:0], 1'b0};
   assign next_code    = {1'b0, first_code} + 17'(table_byte);
-  assign next_symbols = 10'(symbols_q) + 10'(table_byte);
   // The code of all ones is never assigned, so one is always free.
   assign bad_o        = (coded_q && spare_q[16]) || (checked_q && too_many_q);
 
@@ -168,8 +167,7 @@ module huffman_definition
             spare_d         = {spare_q[15:0], 1'b1} - 17'(table_byte);
             step_d          = step_q + 1'b1;
             if (step_q == 5'd15) state_d = StCheck;
-            // Beyond 256 it stays there, so that nine bits are enough.
-            symbols_d = next_symbols > 10'd256 ? 9'd257 : next_symbols[8:0];
+            symbols_d       = symbols_q + 9'(table_byte);  // up to 256 + 255 fit
           end
         end
         StCheck: begin
@@ -231,7 +229,8 @@ module huffman_definition
     coded_q       <= coded_d;
     spare_q       <= spare_d;
     checked_q     <= active && state_q == StCheck && !from_rom_q;
-    too_many_q    <= symbols_q > 9'd256 || 16'(symbols_q) > length_i;
+    excess_q      <= state_q != StSelect && (excess_q || symbols_q > 9'd256);
+    too_many_q    <= excess_q || symbols_q > 9'd256 || 16'(symbols_q) > length_i;
     symbols_q     <= symbols_d;
     index_q       <= index_d;
     code_length_q <= code_length_d;

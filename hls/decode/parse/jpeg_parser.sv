@@ -72,7 +72,7 @@ module jpeg_parser
 
   // ---- Bytes ----
   logic [7:0] byte0, byte1;
-  logic       byte0_ones, byte1_ones;
+  logic       byte0_ones, byte1_ones, byte0_rst, byte0_zero;
   logic       have_byte, single, ended;
   logic [4:0] left;
   logic       take, take_rest, data_take, data_take_two;
@@ -86,6 +86,8 @@ module jpeg_parser
     .byte1_o    (byte1),
     .byte0_ones_o(byte0_ones),
     .byte1_ones_o(byte1_ones),
+    .byte0_rst_o(byte0_rst),
+    .byte0_zero_o(byte0_zero),
     .have_byte_o(have_byte),
     .single_o   (single),
     .left_o     (left),
@@ -339,6 +341,8 @@ module jpeg_parser
     .byte1_i      (byte1),
     .byte0_ones_i (byte0_ones),
     .byte1_ones_i (byte1_ones),
+    .byte0_rst_i  (byte0_rst),
+    .byte0_zero_i (byte0_zero),
     .have_byte_i  (have_byte),
     .single_i     (single),
     .ended_i      (ended),

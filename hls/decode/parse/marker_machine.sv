@@ -79,12 +79,14 @@ module marker_machine
 );
 
   // A state is a number, and bits that stand for it where a path is long: whose turn it is; that a
-  // byte is taken as soon as there is one, whatever it is; that the byte is a marker; StSkip.
+  // byte is taken as soon as there is one, whatever it is; that the byte is a marker; StSkip; any
+  // but StIdle.
   typedef struct packed {
     turn_t      turn;
     logic       takes;
     logic       marks;
     logic       skips;
+    logic       busy;
     logic [4:0] code;
   } state_t;
 
@@ -96,34 +98,34 @@ module marker_machine
   localparam turn_t TurnScan        = 7'b0000010;
   localparam turn_t TurnData        = 7'b0000001;
 
-  localparam state_t StIdle        = {7'd0, 3'b000, 5'd0};
-  localparam state_t StSegment     = {7'd0, 3'b000, 5'd1};
-  localparam state_t StSkip        = {7'd0, 3'b001, 5'd2};
-  localparam state_t StFrame       = {TurnFrame, 3'b000, 5'd3};
-  localparam state_t StQuant       = {TurnQuant, 3'b000, 5'd4};
-  localparam state_t StHuffman     = {TurnHuffman, 3'b000, 5'd5};
-  localparam state_t StApplication = {TurnApplication, 3'b000, 5'd6};
-  localparam state_t StScan        = {TurnScan, 3'b000, 5'd7};
-  localparam state_t StScanCheck   = {7'd0, 3'b000, 5'd8};
-  localparam state_t StFileEnd     = {7'd0, 3'b000, 5'd9};
+  localparam state_t StIdle        = {7'd0, 4'b0000, 5'd0};
+  localparam state_t StSegment     = {7'd0, 4'b0001, 5'd1};
+  localparam state_t StSkip        = {7'd0, 4'b0011, 5'd2};
+  localparam state_t StFrame       = {TurnFrame, 4'b0001, 5'd3};
+  localparam state_t StQuant       = {TurnQuant, 4'b0001, 5'd4};
+  localparam state_t StHuffman     = {TurnHuffman, 4'b0001, 5'd5};
+  localparam state_t StApplication = {TurnApplication, 4'b0001, 5'd6};
+  localparam state_t StScan        = {TurnScan, 4'b1001, 5'd7};
+  localparam state_t StScanCheck   = {7'd0, 4'b0001, 5'd8};
+  localparam state_t StFileEnd     = {7'd0, 4'b0001, 5'd9};
   // Of several scans: whether this one goes on from those before.
-  localparam state_t StProgression = {7'd0, 3'b000, 5'd10};
-  localparam state_t StScanStatus  = {7'd0, 3'b000, 5'd11};
+  localparam state_t StProgression = {7'd0, 4'b0001, 5'd10};
+  localparam state_t StScanStatus  = {7'd0, 4'b0001, 5'd11};
   // Tables of the standard, in place of those that the file lacks.
-  localparam state_t StStandard    = {TurnStandard, 3'b000, 5'd12};
-  localparam state_t StHeaders     = {7'd0, 3'b000, 5'd13};  // tells what the headers say
-  localparam state_t StData        = {TurnData, 3'b010, 5'd14};  // entropy-coded data
-  localparam state_t StDataStatus  = {7'd0, 3'b000, 5'd15};  // tokens at its end,
-  localparam state_t StFileStatus  = {7'd0, 3'b000, 5'd16};  // and at the file's
-  localparam state_t StSoi0        = {7'd0, 3'b100, 5'd17};  // 0xFF, SOI, 0xFF
-  localparam state_t StSoi1        = {7'd0, 3'b100, 5'd18};
-  localparam state_t StSoi2        = {7'd0, 3'b100, 5'd19};
-  localparam state_t StMarker0     = {7'd0, 3'b100, 5'd20};  // to 0xFF
-  localparam state_t StMarker      = {7'd0, 3'b110, 5'd21};  // fill bytes and the marker
-  localparam state_t StLength0     = {7'd0, 3'b100, 5'd22};
-  localparam state_t StLength1     = {7'd0, 3'b100, 5'd23};
-  localparam state_t StRestart0    = {7'd0, 3'b100, 5'd24};  // DRI
-  localparam state_t StRestart1    = {7'd0, 3'b100, 5'd25};
+  localparam state_t StStandard    = {TurnStandard, 4'b0001, 5'd12};
+  localparam state_t StHeaders     = {7'd0, 4'b0001, 5'd13};  // tells what the headers say
+  localparam state_t StData        = {TurnData, 4'b0101, 5'd14};  // entropy-coded data
+  localparam state_t StDataStatus  = {7'd0, 4'b0001, 5'd15};  // tokens at its end,
+  localparam state_t StFileStatus  = {7'd0, 4'b0001, 5'd16};  // and at the file's
+  localparam state_t StSoi0        = {7'd0, 4'b1001, 5'd17};  // 0xFF, SOI, 0xFF
+  localparam state_t StSoi1        = {7'd0, 4'b1001, 5'd18};
+  localparam state_t StSoi2        = {7'd0, 4'b1001, 5'd19};
+  localparam state_t StMarker0     = {7'd0, 4'b1001, 5'd20};  // to 0xFF
+  localparam state_t StMarker      = {7'd0, 4'b1101, 5'd21};  // fill bytes and the marker
+  localparam state_t StLength0     = {7'd0, 4'b1001, 5'd22};
+  localparam state_t StLength1     = {7'd0, 4'b1001, 5'd23};
+  localparam state_t StRestart0    = {7'd0, 4'b1001, 5'd24};  // DRI
+  localparam state_t StRestart1    = {7'd0, 4'b1001, 5'd25};
 
   state_t      state_d, state_q;
   logic        no_state_q;                 // state_q was none
@@ -133,8 +135,10 @@ module marker_machine
   logic [7:0]  high_d, high_q;             // the first byte of a pair
   logic [15:0] length_q;
   logic        empty_q;
-  logic        skipping_q, far_q;          // in StSkip for a clock; length_q was 32 or more then
+  logic        length_2_q;                 // length_q was 2 a clock ago
+  logic        far_q;                      // in StSkip for a clock; length_q was 32 or more then
   logic        near_q, near;               // in StSkip, and the last rest of a word was taken
+  logic [8:0]  less_q;                     // of a table, a clock ago
   logic [8:0]  skipped;                    // bytes
   logic        frame_seen_d, frame_seen_q;
   logic        progressive_d, progressive_q;
@@ -152,7 +156,7 @@ module marker_machine
   logic        next_segment;
   logic        wants;                      // a byte: without one the file is too short
 
-  assign busy_o             = state_q.code != StIdle.code;
+  assign busy_o             = state_q.busy;
   assign header_o           = busy_o && !scanned_q;
   assign begin_o            = state_q.code == StLength1.code && have_byte_i;
   assign length_o           = length_q;
@@ -215,8 +219,9 @@ module marker_machine
     // StSkip begins when it is known whether it is far: the rest of a word is then never too much.
     // Near the end there is a byte a clock.
     near         = state_q.skips && near_q;
-    take_rest_o  = state_q.skips && skipping_q && far_q;
-    wants        = state_q.takes || take_rest_o || (near && !empty_q) || request_i.wants;
+    take_rest_o  = far_q;
+    wants        = state_q.takes || (state_q.skips && far_q) || (near && !empty_q) ||
+                   request_i.wants;
     take_o       = state_q.takes || (near && !empty_q) || request_i.take;
     skipped      = take_rest_o ? 9'(left_i) : near && !empty_q && have_byte_i ? 9'd1 : 9'd0;
     fail         = 1'b0;
@@ -332,8 +337,8 @@ module marker_machine
       end
       StRestart1.code: if (have_byte_i) begin
         restart_interval_d = {high_q, byte_i};
-        next_segment       = length_q == 16'd2;
-        fail               = length_q != 16'd2;
+        next_segment       = length_2_q;
+        fail               = !length_2_q;
       end
 
       StScanCheck.code: begin
@@ -405,7 +410,7 @@ module marker_machine
       state_d       = trailer ? StFileStatus : StHeaders;
       token_valid_o = 1'b0;
     end
-    if (stop_i && scanned_q && state_q.code != StIdle.code &&
+    if (stop_i && scanned_q && state_q.busy &&
         state_q.code != StFileStatus.code) begin
       state_d       = StFileStatus;
       token_valid_o = 1'b0;
@@ -427,7 +432,9 @@ module marker_machine
       fail_q       <= 1'b0;
       tells_q      <= 1'b0;
       scan_valid_o <= 1'b0;
+      far_q        <= 1'b0;
     end else begin
+      far_q   <= state_q.skips && length_q[15:5] != '0 && !start_i;
       state_q <= state_d;
       fail_q  <= fail && !fail_q && !start_i && !tells_q;  // it has been told, or is about to be
       tells_q <= fail_q || (tells_q && state_q.code == StHeaders.code);
@@ -451,14 +458,14 @@ module marker_machine
     frame_type_q       <= frame_type_status(marker_d, workspace_i);
     high_q             <= high_d;
     length_q           <= begin_o ? {high_q, byte_i} - 16'd2
-                                  : length_q - 16'(skipped | request_i.less);
+                                  : length_q - 16'(skipped | less_q | 9'(request_i.one));
+    less_q             <= request_i.less;
     empty_q            <= begin_o ? {high_q, byte_i} == 16'd2
                                   : length_q == '0 || (length_q == 16'd1 &&
-                                                       (request_i.less[0] ||
+                                                       (request_i.one ||
                                                         (near && have_byte_i)));
-    skipping_q         <= state_q.skips;
-    near_q             <= state_q.skips && length_q[15:5] == '0 && !(skipping_q && far_q);
-    far_q              <= length_q[15:5] != '0;
+    length_2_q         <= length_q == 16'd2;
+    near_q             <= state_q.skips && length_q[15:5] == '0 && !far_q;
     frame_seen_q       <= frame_seen_d;
     progressive_q      <= progressive_d;
     scanned_q          <= scanned_d;

@@ -42,7 +42,8 @@ package parse_pkg;
   typedef struct packed {
     logic       wants;    // needs a byte: the file is too short if there is none
     logic       take;     // takes the byte, if there is one
-    logic [8:0] less;     // subtract this from the segment's bytes that are left
+    logic       one;      // subtract one from the segment's bytes that are left
+    logic [8:0] less;     // subtract this, a clock later
     logic       over;     // the segment is read
     logic       fail;     // the headers end with a failure
     logic [7:0] failure;  // the status_e of SOF and SOS; the others' is StatusCorruptHeader

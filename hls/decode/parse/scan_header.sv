@@ -1,9 +1,10 @@
 // Scan header: the SOS segment behind its length.
 //
 // Reference   T.81 B.2.3; parse_scan in jpeg_parser.cpp.
-// Interface   `begin_i` for a clock, then a byte a clock while `turn_i`. `header_o` stands from the
-//             segment's end until the next segment begins; `several_o`, that the file has more than
-//             one scan, from there until the next start.
+// Interface   `begin_i` for a clock, then a byte a clock while `turn_i`, which the marker machine
+//             takes by itself. `header_o` stands from the segment's end until the next segment
+//             begins; `several_o`, that the file has more than one scan, from there until the next
+//             start.
 // Bad input   a request to fail. scan_check judges what is not wrong with a single byte.
 module scan_header
   import headrace_pkg::*;
@@ -82,7 +83,6 @@ module scan_header
 
     request_o         = '0;
     request_o.wants   = turn_i;
-    request_o.take    = turn_i;
     request_o.failure = turn_i ? StatusCorruptHeader : '0;
 
     if (turn_i && have_byte_i) begin

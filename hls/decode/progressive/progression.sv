@@ -3,9 +3,10 @@
 //
 // Reference   T.81 G.1.1.1; extend_progression and complete_status in jpeg_parser.cpp.
 // Interface   `clear_i` where a file begins or is given up. `start_i` for a clock, with the scan
-//             stable until `done_o`, which comes for a clock with `sound_o`: every coefficient of
-//             the band is sent for the first time or by one bit more than before, and no AC
-//             coefficient before the DC coefficient of its component. The band is noted as sent.
+//             stable until `done_o`, which comes for a clock. `sound_o` tells a clock later whether
+//             the scan goes on: every coefficient of the band is sent for the first time or by
+//             one bit more than before, and no AC coefficient before the DC coefficient of its
+//             component. The band is noted as sent.
 //             With `file_end_i` nothing is noted, and sound means that the file is complete: the DC
 //             coefficients of all components have been sent, and the first nine AC coefficients to
 //             their last bit. While a component's first scan is looked at, `first_o` goes with each
@@ -61,8 +62,19 @@ module progression
   assign level     = levels[{component_q, index_q}];
   assign expected  = file_end_i ? 4'd0 : high_i == '0 ? Unsent : high_i;
   assign new_level = index_q <= band_last_i ? low_i : Unsent;
+
+  // What is noted and what is compared follow a clock later, in time for `done_o`.
+  logic       write_q, fails_q, compares_q;
+  logic [7:0] write_at_q;
+  logic [3:0] write_level_q, level_q;
   always_ff @(posedge clk_i) begin
-    if (walking && !file_end_i) levels[{component_q, index_q}] <= new_level;
+    write_q       <= walking && !file_end_i;
+    write_at_q    <= {component_q, index_q};
+    write_level_q <= new_level;
+    level_q       <= level;
+    fails_q       <= walking && sent_q[component_q] == first_scan;
+    compares_q    <= walking && !first_scan;
+    if (write_q) levels[write_at_q] <= write_level_q;
   end
 
   always_ff @(posedge clk_i) begin
@@ -85,10 +97,7 @@ module progression
     end else begin
       if (over) component_q <= component_q + 1'b1;
       enters_q <= over || (enters_q && !running_q);
-      if (walking &&
-          (first_scan ? sent_q[component_q] : !sent_q[component_q] || level != expected)) begin
-        sound_o <= 1'b0;
-      end
+      if (fails_q || (compares_q && level_q != expected)) sound_o <= 1'b0;
     end
     index_q <= walking ? index_q + 1'b1 : file_end_i ? 6'd1 : band_first_i;
     if (clear_i) sent_q <= '0;

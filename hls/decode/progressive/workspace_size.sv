@@ -23,10 +23,10 @@ module workspace_size
   logic [12:0]          down_q;
   logic [3:0]           left_q;
   logic [BlockBits-1:0] mcus_q, chroma_q, blocks_q;
-  logic [2:0][2:0]      shift;     // log2 of the blocks of each component in an MCU
+  logic [2:0][2:0]      shift_q;   // log2 of the blocks of each component in an MCU
 
   for (genvar c = 0; c < 3; c++) begin : g_shift
-    assign shift[c] = 3'(h_shifts(scan_i)[c]) + 3'(v_shifts(scan_i)[c]);
+    always_ff @(posedge clk_i) shift_q[c] <= 3'(h_shifts(scan_i)[c]) + 3'(v_shifts(scan_i)[c]);
   end
 
   always_ff @(posedge clk_i) begin
@@ -41,8 +41,8 @@ module workspace_size
       mcus_q   <= (mcus_q << 1) + (factor_q[BlockXBits] ? BlockBits'(down_q) : '0);
     end
     down_q      <= 13'((scan_i.height - 16'd1) >> (3'd3 + 3'(scan_i.v_shift))) + 13'd1;
-    chroma_q    <= scan_i.color ? (mcus_q << shift[1]) + (mcus_q << shift[2]) : '0;
-    blocks_q    <= (mcus_q << shift[0]) + chroma_q;
+    chroma_q    <= scan_i.color ? (mcus_q << shift_q[1]) + (mcus_q << shift_q[2]) : '0;
+    blocks_q    <= (mcus_q << shift_q[0]) + chroma_q;
     too_small_o <= 25'(blocks_q) > workspace_bytes_i[31:7];
   end
 

@@ -98,6 +98,7 @@ module axi_write #(
   logic [31:0]                upper_q;
   logic                       carry_q;    // from next_q, not yet in upper_q
   logic [28:0]                left_q;     // words of the command that no burst has claimed yet
+  logic                       some_q;     // some
   // Words taken, one more than Depth fits in, that no burst has claimed yet.
   logic [CountBits:0]         waiting_q;
   logic [BurstBits:0]         border;     // words up to where a burst must end
@@ -106,13 +107,13 @@ module axi_write #(
   logic                       take, issue, answer, job_room;
   logic [OutstandingBits-1:0] outstanding_q;
 
-  assign command_ready_o = left_q == '0 && !sized_q;
+  assign command_ready_o = !some_q && !sized_q;
   assign take            = command_valid_i && command_ready_o;
   assign border          = (BurstBits + 1)'(BurstWords) - {1'b0, next_q[BurstBits-1:0]};
   assign issue           = sized_q && !awvalid_o && job_room && outstanding_q != '1 &&
                            waiting_q >= (CountBits + 1)'(size_q);
   assign answer          = bvalid_i && bready_o;
-  assign idle_o          = left_q == '0 && outstanding_q == '0;
+  assign idle_o          = !some_q && outstanding_q == '0;
 
   assign awsize_o  = 3'd4;
   assign awburst_o = 2'b01;
@@ -124,13 +125,15 @@ module axi_write #(
     upper_q <= upper_q + 32'(carry_q);
     if (take) {upper_q, next_q} <= address_i[63:4];
     else if (issue) {carry_q, next_q} <= {1'b0, next_q} + 29'(size_q);
-    if (issue) awaddr_o <= {upper_q, next_q, 4'b0};
-    if (issue) awlen_o <= 8'(size_q - 1'b1);
+    // Any values while no burst is shown.
+    if (!awvalid_o) awaddr_o <= {upper_q, next_q, 4'b0};
+    if (!awvalid_o) awlen_o <= 8'(size_q - 1'b1);
   end
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       left_q        <= '0;
+      some_q        <= 1'b0;
       waiting_q     <= '0;
       sized_q       <= 1'b0;
       awvalid_o     <= 1'b0;
@@ -139,8 +142,10 @@ module axi_write #(
     end else begin
       if (take) left_q <= words_i;
       else if (issue) left_q <= left_q - 29'(size_q);
+      if (take) some_q <= words_i != '0;
+      else if (issue) some_q <= left_q != 29'(size_q);
       if (issue) sized_q <= 1'b0;
-      else if (left_q != '0) sized_q <= 1'b1;
+      else if (some_q) sized_q <= 1'b1;
       waiting_q <= waiting_q + (CountBits + 1)'(push) - (issue ? (CountBits + 1)'(size_q) : '0);
       if (issue) awvalid_o <= 1'b1;
       else if (awready_i) awvalid_o <= 1'b0;
