@@ -74,8 +74,8 @@ def _short_code(codes: Sequence[Code], table: int, scan: ScanHeader) -> int:
     symbols = {symbol for bits, symbol in codes[:: 1 << (16 - SHORT_CODE)] if bits <= SHORT_CODE}
     max_bits = REFINED_BITS if scan.high else AC_BITS
     ends = {symbol for symbol in symbols if symbol & 15 == 0 and symbol >> 4 not in (0, 15)}
-    sound = all(symbol & 15 <= max_bits for symbol in symbols) and (scan.progressive or not ends)
-    return SHORT_CODE if sound and table in FAST_TABLES else 0
+    usable = all(symbol & 15 <= max_bits for symbol in symbols) and (scan.progressive or not ends)
+    return SHORT_CODE if usable and table in FAST_TABLES else 0
 
 
 class Planes:
@@ -184,8 +184,8 @@ class Planes:
         band = (2 << last) - (1 << ac_first)
         max_bits = REFINED_BITS if scan.high else AC_BITS
         predictors = dict.fromkeys(scan.members, 0)
-        short = [_short_code(ac, table, scan) for ac, table in zip(scan.ac, scan.ac_tables, strict=True)]
-        codes = {c: of_c for c, *of_c in zip(scan.members, scan.dc, scan.ac, short, strict=True)}
+        short_codes = [_short_code(ac, table, scan) for ac, table in zip(scan.ac, scan.ac_tables, strict=True)]
+        codes = dict(zip(scan.members, zip(scan.dc, scan.ac, short_codes, strict=True), strict=True))
         padded, bit, run = data + bytes(5), 0, 0
         for c, index in blocks:
             if bit > 8 * len(data):
