@@ -89,7 +89,8 @@ class NativeServer:
     async def start(self, host: str, port: int) -> int:
         """Open the port and return its number. Raises OSError if the port cannot be opened."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        both = host == "::" and socket.has_dualstack_ipv6()  # as grpc.aio listens
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
         listener.setblocking(False)
         number: int = listener.getsockname()[1]
         limits = self._limits

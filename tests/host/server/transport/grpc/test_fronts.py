@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import re
 import socket
+import ssl
 import struct
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,16 @@ import pytest
 from grpc_fronts import BOTH
 from running import HELD, serving, until
 from tritonclient.grpc import service_pb2 as pb
+
+from headrace.batching import UsageError
+from headrace.host.dpu.specs import MAX_MEGAPIXELS, Damaged
+from headrace.host.server.group import Preprocessors
+from headrace.host.server.protocol.limits import Limits
+from headrace.host.server.service import Service
+from headrace.host.server.transport.grpc import fronts
+from headrace.host.server.transport.grpc.native_server import NativeServer
+from headrace.host.server.transport.grpc.server import GrpcServer
+from headrace.host.server.transport.tls import Tls
 
 RPC = "/inference.GRPCInferenceService"
 OK, EXHAUSTED, INVALID = grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT
@@ -257,3 +268,50 @@ def test_calls_that_together_exceed_the_room_are_refused(server):
         until(lambda: re.search(r'outcome="late",transport="grpc"} [1-9]', server.metrics()))
     with grpc.insecure_channel(server.url("grpc")) as channel:
         assert infer(channel, asked(3, id="x" * 900_000))[1] == [6.0]
+
+
+@ON_NATIVE
+def test_a_client_that_takes_nothing_of_its_answer_is_reset(server, channel):
+    """The client gives streams a window of 0, and acknowledges the server's settings."""
+    window = frame(4, 0, 0, struct.pack(">HI", 4, 0))
+    found = spoken(server, window, head(), frame(0, 1, 1, message(VALID)))
+    assert found[-1][0] == 3 and found[-1][3] == struct.pack(">I", 8)  # RST_STREAM with CANCEL
+    assert infer(channel, asked(3, id="a")) == ("a", [6.0])
+
+
+# ---- the choice ----
+
+
+@pytest.fixture
+def service():
+    return Service(Preprocessors(lambda: None, MAX_MEGAPIXELS, Damaged.STRICT, orient=False))
+
+
+@pytest.fixture
+def tls():
+    return Tls(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("front", "installed", "encrypted", "chosen"),
+    [
+        ("auto", True, False, NativeServer),
+        ("auto", False, False, GrpcServer),
+        ("auto", True, True, GrpcServer),
+        ("native", True, False, NativeServer),
+        ("native", False, False, "libnghttp2-dev"),
+        ("native", True, True, "no TLS"),
+        ("aio", True, False, GrpcServer),
+    ],
+)
+def test_the_native_front_serves_where_it_is_and_can(front, installed, encrypted, chosen, service, tls, monkeypatch):
+    monkeypatch.setattr(fronts, "native_front", lambda: object if installed else None)
+
+    def made():
+        return fronts.grpc_server(fronts.GrpcFront(front), service, Limits(), None, tls if encrypted else None)
+
+    if isinstance(chosen, str):
+        with pytest.raises(UsageError, match=chosen):
+            made()
+    else:
+        assert type(made()) is chosen
