@@ -20,6 +20,7 @@ CLIENTS = 64
 PARTS = 20  # of a run; the memory is read after each
 GROWN = 24 << 20  # bytes that the server may have beside what it had after the first two parts
 WAIT_S = 120.0  # longest wait for an answer: a killed worker starts again meanwhile
+SHED_S = 0.02  # pause of a client that was shed
 HEAD = "POST /v2/models/scale/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n%s"
 RAISES = 666.0  # a first element for `scale`
 STATUSES = {200, 500, 503, 504}  # finished, failed, shed or lost with two workers, dropped
@@ -42,7 +43,7 @@ class Clients:
         self.asked = 0
         self._host, port = url.rsplit(":", 1)
         self._port = int(port)
-        self._requests = requests
+        self.requests = requests
         self._chance = random.Random(1)
 
     async def run(self) -> None:
@@ -51,10 +52,10 @@ class Clients:
                 group.create_task(self._client())
 
     async def _client(self) -> None:
-        while self.asked < self._requests:
+        while self.asked < self.requests:
             reader, writer = await asyncio.open_connection(self._host, self._port)
             try:
-                while self.asked < self._requests:
+                while self.asked < self.requests:
                     number, chance = self.asked, self._chance.random()
                     self.asked += 1
                     parameters = {"timeout": 300} if chance < 0.01 else {}
@@ -70,6 +71,8 @@ class Clients:
                         length = int(re.search(rb"content-length: (\d+)", head.lower())[1])
                         answer = json.loads(await reader.readexactly(length))
                     self._check(number, first, int(head[9:12]), answer)
+                    if head[9:12] == b"503":
+                        await asyncio.sleep(SHED_S)
             finally:
                 writer.close()
 
@@ -92,45 +95,44 @@ def outcomes(server) -> Counter[str]:
     return Counter({name: int(float(count)) for name, count in found})
 
 
-async def kills(server, clients: Clients, pause_s: float) -> tuple[int, list[tuple[float, int, int]]]:
-    """Kill a worker every `pause_s` until the clients have ended.
+async def kills(server, clients: Clients, every: int) -> tuple[int, list[tuple[float, int, int]]]:
+    """Kill a worker each time that `every` more requests were sent, until the clients have ended.
 
     Returns the number of kills, and for each part the seconds, the requests so far and the server's memory."""
     chance, killed, began = random.Random(2), 0, time.monotonic()
     parts: list[tuple[float, int, int]] = []
     running = asyncio.create_task(clients.run())
-    due = began + pause_s
     while not (await asyncio.wait([running], timeout=0.02))[0]:
-        if clients.asked * PARTS >= (len(parts) + 1) * clients._requests:
+        if clients.asked * PARTS >= (len(parts) + 1) * clients.requests:
             parts.append((time.monotonic() - began, clients.asked, rss(server)))
-        if time.monotonic() >= due and (workers := server.workers()):
+        if clients.asked >= (killed + 1) * every and (workers := server.workers()):
             os.kill(chance.choice(workers), signal.SIGKILL)
-            killed, due = killed + 1, time.monotonic() + pause_s
+            killed += 1
     await running
     return killed, [*parts, (time.monotonic() - began, clients.asked, rss(server))]
 
 
 @pytest.mark.parametrize(
-    ("requests", "pause_s"),
+    ("requests", "every"),
     [
-        pytest.param(4_000, 0.5, id="some"),
-        pytest.param(REQUESTS, 5.0, id="a million", marks=[pytest.mark.slow, pytest.mark.timeout(3 * 3600)]),
+        pytest.param(3_000, 1_000, id="some"),
+        pytest.param(REQUESTS, 3_000, id="a million", marks=[pytest.mark.slow, pytest.mark.timeout(3 * 3600)]),
     ],
 )
-def test_each_request_gets_its_one_answer_while_workers_are_killed(requests, pause_s):
+def test_each_request_gets_its_one_answer_while_workers_are_killed(requests, every):
     if requests == REQUESTS:
         requests = int(os.environ.get("HEADRACE_KILLS_REQUESTS", REQUESTS))
-    options = ("--workers", "2", "--max-batch", "16", "--max-queue", "60", "--drop-late")
+    options = ("--workers", "2", "--max-batch", "16", "--max-queue", "60", "--drop-late", "--slo-ms", "60000")
     with serving(*options, models=("scale",)) as server:
         until(lambda: len(server.workers()) == 2)
         clients = Clients(server.ports["http"], requests)
-        killed, parts = asyncio.run(kills(server, clients, pause_s))
+        killed, parts = asyncio.run(kills(server, clients, every))
         for seconds, asked, memory in parts:
             print(f"{seconds:.0f} s, {asked} requests, {memory / 2**20:.0f} MiB")
         print(f"{killed} kills; statuses {dict(clients.statuses)}, left {clients.left}")
         # Every request that was sent has been answered once, or its client has left.
         assert clients.asked == requests == clients.statuses.total() + clients.left
-        assert clients.statuses[200] > 0.8 * requests and killed > 0
+        assert clients.statuses[200] > 0.5 * requests and killed > 0
         until(lambda: 'headrace_in_flight{model="scale"} 0.0' in server.metrics(), WAIT_S)
         until(lambda: "headrace_workers_up 2.0" in server.metrics(), WAIT_S)
         until(lambda: 'headrace_arena_used{arena="scale"} 0.0' in server.metrics())
