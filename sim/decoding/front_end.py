@@ -36,8 +36,8 @@ class PreprocessStage:
 
     Args:
         device: The cores or compute units, with the way of tensors to the GPU.
-        sizes: Returns the size of each item of a request, as the steps of the device take it: pixels of an image,
-            seconds of audio, or the number of an image that is known.
+        sizes: Returns the size of each item of a request, as the steps of the device take it. That is pixels of an
+            image, seconds of audio, or the number of an image that is known.
     """
 
     device: Preprocessor

@@ -322,8 +322,8 @@ def _surface(
     if not 0 < above < len(measured):
         return None
     fewer, more = measured[above - 1], measured[above]
-    ends = [_measured_surface(rows, alike & (rows.heads == each)) for each in (fewer, more)]
-    return _between_surfaces(*ends, (heads - fewer) / (more - fewer))
+    low, high = (_measured_surface(rows, alike & (rows.heads == each)) for each in (fewer, more))
+    return _between_surfaces(low, high, float((heads - fewer) / (more - fewer)))
 
 
 def _between_surfaces(low: Surface, high: Surface, share: float) -> Surface:

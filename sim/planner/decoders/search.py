@@ -177,16 +177,16 @@ class _Search:
         """Return the candidate with the fewest servers that holds; None if there is none."""
         found: DecodingCandidate | None = None
         budget = self.target.budget_usd
-        limit = self._max_servers
+        allowed = self._max_servers
         if budget is not None:
-            limit = min(limit, math.floor(budget / server.price(self.target, front_end)))
+            allowed = min(allowed, math.floor(budget / server.price(self.target, front_end)))
         for policy in POLICIES:
-            most = limit if found is None else found.servers - 1
+            limit = allowed if found is None else found.servers - 1
 
             def holds(servers: int, policy: str = policy) -> bool:
                 return self._holds(DecodingCandidate(servers, front_end, policy))
 
-            servers = fewest(holds, most) if found is None else fewest_below(holds, most)
+            servers = fewest(holds, limit) if found is None else fewest_below(holds, limit)
             if servers is not None:
                 found = DecodingCandidate(servers, front_end, policy)
         return found
@@ -254,13 +254,13 @@ class _Search:
         return "ttft" if ttft >= tpot else "tpot"
 
 
-def fewest(holds: Callable[[int], bool], most: int) -> int | None:
-    """Return the least count of 1 to `most` that holds, if all above it do too; None if there is none."""
+def fewest(holds: Callable[[int], bool], limit: int) -> int | None:
+    """Return the least count of 1 to `limit` that holds, if all above it do too; None if there is none."""
     low, high = 0, 1
-    while high < most and not holds(high):
+    while high < limit and not holds(high):
         low, high = high, 2 * high
-    if high >= most:
-        high = most
+    if high >= limit:
+        high = limit
         if high <= low or not holds(high):
             return None
     while high - low > 1:
@@ -269,6 +269,6 @@ def fewest(holds: Callable[[int], bool], most: int) -> int | None:
     return high
 
 
-def fewest_below(holds: Callable[[int], bool], most: int) -> int | None:
-    """Return the same where most counts do not hold: the greatest is asked first."""
-    return fewest(holds, most) if most >= 1 and holds(most) else None
+def fewest_below(holds: Callable[[int], bool], limit: int) -> int | None:
+    """Return the same where few counts hold: the greatest is asked first."""
+    return fewest(holds, limit) if limit >= 1 and holds(limit) else None

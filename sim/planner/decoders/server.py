@@ -23,7 +23,7 @@ from headrace.sim.decoding.simulation import simulate_decoding
 from headrace.sim.hardware import cpu
 from headrace.sim.hardware.gpu import power
 from headrace.sim.hardware.gpu.mig import gpu_named
-from headrace.sim.hardware.inputs import UNITS
+from headrace.sim.hardware.inputs import UNITS, AudioWork
 from headrace.sim.planner.decoders.target import DecodingTarget, parse_images
 from headrace.sim.planner.search import SURE_SPANS
 from headrace.sim.planner.target import LONGEST
@@ -31,7 +31,7 @@ from headrace.sim.preprocessing import Preprocessor
 from headrace.sim.system import cost
 from headrace.sim.system.card import too_many
 from headrace.sim.system.preprocessors import Host, parse
-from headrace.sim.system.processors import AudioWork, core_seconds, inputs_of, work_of
+from headrace.sim.system.processors import core_seconds, inputs_of, work_of
 from headrace.sim.system.system import CORES
 from headrace.sim.workload.images import ImageSizes
 
@@ -43,7 +43,7 @@ PERCENTILES: Final = ((0.99, "p99"), (0.95, "p95"), (0.9, "p90"), (0.0, "p50"))
 
 @dataclass(frozen=True, slots=True)
 class FrontEndChoice:
-    """What preprocesses in a server: `count` cores of a library ("cpu") or compute units ("dpu"), or nothing ("ideal").
+    """The front end of a server: `count` cores of a library ("cpu") or compute units ("dpu"), or nothing ("ideal").
 
     For audio, `count` counts the compute units of each kind."""
 

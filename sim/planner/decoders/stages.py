@@ -6,8 +6,9 @@ from headrace.batching.errors import UsageError
 from headrace.batching.steps.request import StepRequest
 from headrace.sim.decoding.front_end import PreprocessStage
 from headrace.sim.hardware.gpu.mig import gpu_named
+from headrace.sim.hardware.inputs import AudioWork
 from headrace.sim.system.preprocessors import Host, parse
-from headrace.sim.system.processors import AudioWork, inputs_of, work_of
+from headrace.sim.system.processors import inputs_of, work_of
 from headrace.sim.workload.images import parse_sizes
 
 
