@@ -34,7 +34,7 @@ from headrace.sim.workload.lengths import LogNormalPair
 from headrace.sim.workload.token_traces import TokenTrace
 from headrace.sim.workload.traffic import poisson
 
-PROGRAM = Path(__file__).with_name("vllm_engine.py")
+PROGRAM = Path(__file__).with_name("vllm_programs") / "engine.py"
 CONFIG = {
     "architectures": ["Qwen2ForCausalLM"],
     "model_type": "qwen2",
