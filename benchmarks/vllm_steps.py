@@ -34,7 +34,7 @@ from headrace.sim.workload.lengths import LogNormalPair
 from headrace.sim.workload.token_traces import TokenTrace
 from headrace.sim.workload.traffic import poisson
 
-PROGRAM = Path(__file__).with_name("vllm_engine.py")
+PROGRAM = Path(__file__).with_name("vllm_programs") / "engine.py"
 CONFIG = {
     "architectures": ["Qwen2ForCausalLM"],
     "model_type": "qwen2",
@@ -57,7 +57,7 @@ LENGTHS = LogNormalPair(input_median=100.0, output_median=25.0, sigma=0.7, corre
 LOADS_RPS = (4.0, 10.0, 30.0)
 CLOCKS = ("cpu", "wall")
 START_S = 600.0  # for the engine, in addition to RUN_S for each run
-RUN_S = 60.0
+RUN_S = 300.0
 
 Requests = list[tuple[float, int, int]]  # arrival, prompt and output
 Run = tuple[int, float, int]  # the round, the load, and 1 if it is compared

@@ -1,6 +1,6 @@
 """Serve requests on a vLLM engine in this process, and write what each step held and how long it took.
 
-The Python of scripts/setup_vllm runs this file: `vllm_engine.py ORDER RESULT`. ORDER is a JSON file with the engine's
+The Python of scripts/setup_vllm runs this file: `engine.py ORDER RESULT`. ORDER is a JSON file with the engine's
 arguments and a list of runs, each with requests (arrival in s, prompt tokens, output tokens). RESULT gets, for each
 run, its steps and the times of each request. Nothing of Headrace is imported.
 
