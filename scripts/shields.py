@@ -32,7 +32,7 @@ def collect(build: Path, tier: str) -> dict[str, Any]:
     folder = build / "results" / tier
     try:
         commit = (folder / "commit").read_text().strip()
-        suites = [ElementTree.parse(folder / f"{name}.xml").getroot() for name in ("parallel", "alone")]
+        suites = [ElementTree.parse(folder / f"{name}.xml").getroot() for name in ("parallel", "timed")]
         release = json.loads((build / "release_check" / "report.json").read_text())
     except FileNotFoundError as error:
         raise Refused(f"{error.filename} does not exist; run make {tier} and make release-check") from None

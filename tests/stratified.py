@@ -7,7 +7,7 @@ twice. It depends on the names alone, so that all processes of a run agree.
 
 import functools
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import pytest
@@ -15,12 +15,21 @@ import pytest
 
 def chosen(names: Sequence[str], count: int) -> set[str]:
     """Return `count` of the names, each the one whose parts (and words of parts) were taken least often so far."""
-    left, taken, times = _spread(names), set(), Counter()
+    order = _spread(names)
+    sizes = [len(_parts(name)) for name in order]
+    holders = defaultdict(list)
+    for at, name in enumerate(order):
+        for part in _parts(name):
+            holders[part].append(at)
+    times = [0] * len(order)  # how often the parts of each name were taken
+    left, taken = set(range(len(order))), set()
     while left and len(taken) < count:
-        best = min(left, key=lambda name: sum(times[part] for part in _parts(name)) / len(_parts(name)))
-        taken.add(best)
+        best = min(left, key=lambda at: (times[at] / sizes[at], at))
+        taken.add(order[best])
         left.remove(best)
-        times.update(_parts(best))
+        for part in _parts(order[best]):
+            for at in holders[part]:
+                times[at] += 1
     return taken
 
 

@@ -4,10 +4,11 @@ import json
 import shutil
 import subprocess
 
+import containers
 import pytest
 
 from headrace.bitstreams import build_metadata
-from headrace.bitstreams.build import build_hw_emu, build_sw_emu, describe
+from headrace.bitstreams.build import build_sw_emu, describe
 from headrace.bitstreams.kernel import kernels_of
 from headrace.bitstreams.platforms import platform, platforms
 from headrace.bitstreams.xclbin import XclbinError, read_xclbin
@@ -71,7 +72,7 @@ def xclbinutil():
 @pytest.fixture(scope="module")
 def hw_container(tmp_path_factory):
     path = tmp_path_factory.mktemp("metadata") / "dpu_hw.xclbin"
-    build_hw_emu(path, image_cus=2, mel_cus=1, norm_cus=1)
+    containers.hw_emu(path, image_cus=2, mel_cus=1, norm_cus=1)
     return path
 
 

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import re
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -106,6 +108,8 @@ def test_the_container_names_its_configuration(small, tmp_path):
 
 
 def test_containers_of_two_configurations_lie_side_by_side_in_the_cache(tmp_path, monkeypatch):
+    ccache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ccache"
+    monkeypatch.setenv("CCACHE_DIR", os.environ.get("CCACHE_DIR", str(ccache)))  # else it compiles all again
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     paths = {build_cached(image_cus=1, mel_cus=0, norm_cus=0, configuration=name) for name in configuration_names()}
     assert len(paths) == 2

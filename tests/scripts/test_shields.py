@@ -13,7 +13,7 @@ PARALLEL = """<testsuites><testsuite>
 <testcase classname="tests.hls.test_resize" name="two"><skipped/></testcase>
 <testcase classname="tests.sim.test_engine" name="three"/>
 </testsuite></testsuites>"""
-ALONE = '<testsuites><testsuite><testcase classname="tests.host.test_clock" name="four"/></testsuite></testsuites>'
+TIMED = '<testsuites><testsuite><testcase classname="tests.host.test_clock" name="four"/></testsuite></testsuites>'
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def build(tmp_path):
     results.mkdir(parents=True)
     (results / "commit").write_text(f"{COMMIT}\n")
     (results / "parallel.xml").write_text(PARALLEL)
-    (results / "alone.xml").write_text(ALONE)
+    (results / "timed.xml").write_text(TIMED)
     (tmp_path / "release_check").mkdir()
     report = {"version": "0.2.0", "commit": COMMIT, "python": "3.11.7"}
     (tmp_path / "release_check" / "report.json").write_text(json.dumps(report))
@@ -58,13 +58,13 @@ def test_shields_have_the_numbers_of_the_results(script, build, tmp_path):
         ("results/test/commit", f"{COMMIT}-dirty", "not committed"),
         ("results/test/commit", "f" * 40, "and make release-check on 0123"),
         (
-            "results/test/alone.xml",
-            ALONE.replace("/></testsuite>", "><failure/></testcase></testsuite>"),
+            "results/test/timed.xml",
+            TIMED.replace("/></testsuite>", "><failure/></testcase></testsuite>"),
             "1 tests failed",
         ),
         (
-            "results/test/alone.xml",
-            ALONE.replace("/></testsuite>", "><error/></testcase></testsuite>"),
+            "results/test/timed.xml",
+            TIMED.replace("/></testsuite>", "><error/></testcase></testsuite>"),
             "1 tests failed",
         ),
         ("release_check/report.json", None, "report.json does not exist; run make test and make release-check"),

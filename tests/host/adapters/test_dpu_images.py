@@ -8,6 +8,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import containers
 import numpy as np
 import pytest
 import transformers
@@ -16,7 +17,7 @@ from like_transformers import picture
 from PIL import Image
 
 import headrace
-from headrace.bitstreams.build import build_hw_emu, build_sw_emu
+from headrace.bitstreams.build import build_sw_emu
 from headrace.host.adapters.device import THREAD
 from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu.hugging_face.names import config
@@ -102,7 +103,7 @@ def test_the_name_of_an_emulated_target_builds_a_container_for_images_and_audio(
 
 
 def test_on_hw_emu_it_is_the_same(clip, tmp_path):
-    build_hw_emu(tmp_path / "hw.xclbin", image_cus=1)
+    containers.hw_emu(tmp_path / "hw.xclbin", image_cus=1)
     with headrace.HeadraceImageProcessor.from_pretrained(
         "clip-vit-base-patch32", target=tmp_path / "hw.xclbin", size=32, crop_size=24
     ) as adapter:

@@ -3,12 +3,12 @@
 import asyncio
 import io
 
+import containers
 import numpy as np
 import pytest
 import soundfile
 from sounds import int16, wav
 
-from headrace.bitstreams.build import build_hw_emu
 from headrace.host.demo.inputs.audio import recorded_audio, spoken_audio
 from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu.driver import Dpu
@@ -24,15 +24,14 @@ SLOW = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory):
-    """Return the counters of one file on an emulated DPU. It uses the containers of other tests, as each takes
-    minutes."""
+    """Return a function that gives the counters of one file on an emulated DPU."""
     folder = tmp_path_factory.mktemp("dpu")
-    containers = {ImageSpec: {"image_cus": 2}, AudioSpec: {"image_cus": 0, "mel_cus": 1, "norm_cus": 1}}
+    units = {ImageSpec: {"image_cus": 2}, AudioSpec: {"image_cus": 0, "mel_cus": 1, "norm_cus": 1}}
 
     def counters(data: bytes, spec: ImageSpec | AudioSpec) -> dict[str, int]:
         path = folder / f"{type(spec).__name__}.xclbin"
         if not path.exists():
-            build_hw_emu(path, **containers[type(spec)])
+            containers.hw_emu(path, **units[type(spec)])
 
         async def run():
             async with Dpu(path, spec) as dpu:

@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from xml.etree import ElementTree
 
+import containers
 import cv2
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from scan_script import Scan, photo_image, to_jpeg
 from stopped_clock import PATIENCE_S, StoppedClock, turns_until
 
 from headrace.batching import CorruptInput, UnsupportedInput, UsageError
-from headrace.bitstreams.build import build_hw_emu, build_sw_emu
+from headrace.bitstreams.build import build_sw_emu
 from headrace.bitstreams.kernel import parse_xml
 from headrace.bitstreams.xclbin import read_xclbin, sealed, write_xclbin
 from headrace.host.demo.inputs.images import demo_images
@@ -52,7 +53,7 @@ def xclbin(tmp_path_factory):
 @pytest.fixture(scope="session")
 def hw_xclbin(tmp_path_factory):
     path = tmp_path_factory.mktemp("dpu") / "dpu.hw_emu.xclbin"
-    build_hw_emu(path, image_cus=2)
+    containers.hw_emu(path, image_cus=2)
     return path
 
 

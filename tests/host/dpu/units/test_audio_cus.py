@@ -6,6 +6,7 @@ import math
 import threading
 import time
 
+import containers
 import numpy as np
 import pytest
 import scipy.signal
@@ -13,7 +14,7 @@ from sounds import int16, speechlike, wav, written
 from stopped_clock import StoppedClock, turns_until
 
 from headrace.batching import BadInput, CorruptInput, UnsupportedInput, UsageError
-from headrace.bitstreams.build import build_hw_emu, build_sw_emu
+from headrace.bitstreams.build import build_sw_emu
 from headrace.host.dpu import driver
 from headrace.host.dpu.driver import Dpu, DpuUnavailable
 from headrace.host.dpu.preprocessor import Fallback
@@ -40,7 +41,7 @@ def xclbin(tmp_path_factory):
 @pytest.fixture(scope="session")
 def hw_xclbin(tmp_path_factory):
     path = tmp_path_factory.mktemp("dpu") / "audio.hw_emu.xclbin"
-    build_hw_emu(path, image_cus=0, mel_cus=1, norm_cus=1)
+    containers.hw_emu(path, image_cus=0, mel_cus=1, norm_cus=1)
     return path
 
 

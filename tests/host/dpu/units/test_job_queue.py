@@ -7,13 +7,14 @@ import math
 import random
 import time
 
+import containers
 import cv2
 import numpy as np
 import pytest
 from stopped_clock import StoppedClock
 
 from headrace.batching import UsageError
-from headrace.bitstreams.build import build_hw_emu, build_sw_emu
+from headrace.bitstreams.build import build_sw_emu
 from headrace.host.demo.inputs.images import demo_images
 from headrace.host.dpu import driver
 from headrace.host.dpu.driver import Dpu, DpuUnavailable
@@ -203,7 +204,7 @@ def test_sounds_have_no_queue(tmp_path):
 
 
 def test_the_rtl_serves_photos_beside_the_host(tmp_path, starts):
-    build_hw_emu(tmp_path / "hw.xclbin", image_cus=1)
+    containers.hw_emu(tmp_path / "hw.xclbin", image_cus=1)
     small = [
         cv2.imencode(".jpg", np.full((30 + number, 40, 3), 9 * number, np.uint8))[1].tobytes() for number in range(9)
     ]
