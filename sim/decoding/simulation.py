@@ -41,9 +41,10 @@ def simulate_decoding(
         preprocess: What makes tensors of images or audio before they are encoded; None if that takes no time.
         encoder: How images or audio are encoded; None for a model without encoder. A duration stands for the replica,
             which encodes them in its steps. An EncoderStage is a device of its own.
-        policy: The name of a step policy, or its settings. The names are continuous, token-deadline, lazy and cellular.
+        policy: The name of a step policy, or its settings. The names are continuous, token-deadline, lazy,
+            cellular and prefill-first.
         settings: Values by the settings' names, for a policy that is named. All policies have max_num_batched_tokens,
-            max_num_seqs and max_encoder_tokens.
+            max_num_seqs, max_encoder_tokens and reserved_output.
         busy_power_w: The power (W) of the replica while a step runs. With it, the result has an energy.
         seed: The seed that the result reports. Nothing here draws from it.
         users: The largest number of requests in flight; None for no limit. With it, the run is a closed loop of so many

@@ -4,10 +4,13 @@ Three published formats are read, and told from one another by their first line:
 
 - Azure's LLM inference traces (2023 and later): CSV with the columns TIMESTAMP (UTC), ContextTokens and
   GeneratedTokens. Source: Patel et al., "Splitwise", ISCA 2024.
-- BurstGPT: CSV with the columns Timestamp (seconds), Request tokens and Response tokens. A request without response
-  tokens failed when the trace was recorded, and is left out. Source: Wang et al., "BurstGPT", 2024, arXiv 2401.17644.
+- BurstGPT: CSV with the columns Timestamp (seconds), Request tokens and Response tokens, besides Model, Total tokens
+  and Log Type. BurstGPT_3 also has Session ID and Elapsed time. A request without response tokens failed when the trace
+  was recorded, and is left out. Source: Wang et al., "BurstGPT", 2024, arXiv 2401.17644; the files and README of the
+  repository HPMLL/BurstGPT.
 - Mooncake: one JSON object a line, with timestamp (ms), input_length and output_length. Source: Qin et al., "Mooncake",
-  FAST 2025. The hashes of blocks are not used, because the KV cache has no prefix caching.
+  FAST 2025; the folder FAST25-release/traces of the repository kvcache-ai/Mooncake. Its key hash_ids has a number for
+  each block of 512 tokens of the prompt. It is not used, because the KV cache has no prefix caching.
 
 A column, or key, NumImages tells how many images a request has. All other columns are ignored.
 """

@@ -37,6 +37,11 @@ class Predicted:
     cause: str
 
     @property
+    def tokens_per_s(self) -> float:
+        """Return the measured tokens a second of all requests together, without the first of each."""
+        return 1e3 * self.requests / self.tpot_ms
+
+    @property
     def tpot_ratio(self) -> float:
         return self.predicted_tpot_ms / self.tpot_ms
 
@@ -67,7 +72,7 @@ class Errors:
         ratio, p10, p90: The median, and the 10th and 90th percentiles, of predicted by measured.
         ttft: The mean error of the time to the first token.
         ttft_ratio: The median of predicted by measured of it.
-        cause: What was changed in the model, or the name of it; empty for nothing.
+        cause: What was changed in the model, or the name of it; empty for nothing. In the errors by rate, the rate.
     """
 
     source: str

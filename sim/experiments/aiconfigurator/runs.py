@@ -3,10 +3,12 @@
 The figures are "classes" (all rows that can be predicted, by server, model, GPU and precision) and "causes" (why some
 classes are missed: the same rows with one change of the model). Nothing is fitted."""
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +39,7 @@ ROUNDS: Final = 10  # requests of each user, as in InferenceMAX
 SEED: Final = 0
 BLOCK: Final = 16  # tokens of a block of the KV cache
 NEAR: Final = 0.1
+RATES: Final = (5_000.0, 12_000.0)  # tokens a second, which part the rows
 _NO_CAUSE: Final = Cause("", lambda sample: True)
 
 
@@ -183,7 +186,6 @@ def _steps(model: str, gpu: str, backend: str, tp: int, ep: int, setting: Settin
         keys=setting.keys,
         experts=setting.experts,
         ep=ep,
-        host_s=cause.host_s,
         host_request_s=cause.host_request_s,
     )
 
@@ -239,6 +241,17 @@ def by_server(rows: Sequence[Predicted]) -> list[Errors]:
     return found
 
 
+def by_rate(rows: Sequence[Predicted]) -> list[Errors]:
+    """Return the errors of each server by the measured tokens a second, without Dynamo's rows."""
+    found = []
+    for backend in BACKENDS:
+        for low, high in pairwise((0.0, *RATES, math.inf)):
+            words = f"{low:,.0f} to {high:,.0f}" if high < math.inf else f"{low:,.0f} and more"
+            chosen = [row for row in rows if row.backend == backend and low <= row.tokens_per_s < high]
+            found.append(errors([row for row in chosen if row.source != DYNAMO], words, backend=backend))
+    return found
+
+
 def with_causes(rows: Sequence[Predicted]) -> list[Errors]:
     """Return the errors of each class that a cause is tried on, without the change and with it."""
     found = []
@@ -261,9 +274,18 @@ def report(figure: str, rows: Sequence[Predicted | Count], folder: Path) -> Repo
     servers = by_server(found)
     counts = [row for row in rows if isinstance(row, Count)]
     failures = [row for row in found if row.failure]
+    rates = by_rate(found)
     plots.ratios(folder / f"{figure}.png", classes)
-    lines = [*tables.servers(servers), *tables.classes(classes), *tables.failures(failures), *tables.left_out(counts)]
-    return Report({"predicted": found, "servers": servers, figure: classes, "left_out": counts}, tables=lines)
+    lines = [
+        *tables.servers(servers),
+        *tables.classes(classes),
+        *tables.rates(rates),
+        *tables.failures(failures),
+        *tables.left_out(counts),
+    ]
+    return Report(
+        {"predicted": found, "servers": servers, figure: classes, "rates": rates, "left_out": counts}, tables=lines
+    )
 
 
 EXPERIMENT = Experiment(

@@ -37,6 +37,12 @@ def causes(rows: Sequence[Errors]) -> list[str]:
     return _titled("With one change", ("server", "model", "GPU", "changed", *_HEAD), lines)
 
 
+def rates(rows: Sequence[Errors]) -> list[str]:
+    """Return the errors by the rate at which a server streams tokens."""
+    lines = [(row.backend, row.cause, *_cells(row)) for row in rows if row.rows]
+    return _titled("By tokens a second", ("server", "tokens a second", *_HEAD), lines)
+
+
 def failures(rows: Sequence[Predicted]) -> list[str]:
     """Return the rows without a prediction, by class and reason; nothing if there are none."""
     if not rows:

@@ -131,6 +131,23 @@ def test_the_cache_holds_what_the_weights_leave(llama):
     assert StepLatency(named("llama-3.1-70b"), "h100", "trtllm").kv_tokens() == 0  # 141 GB of weights
 
 
+def test_each_server_gives_the_kv_cache_its_own_part_of_the_memory():
+    """SGLang keeps 512 + 1.5 x 8192 + 2 x 256 + 128 MiB free on one GPU, and has graphs of 512 requests on four."""
+    size, mib = 80 * 2**30, 2**20
+    model = StepLatency(named("qwen3-32b"), "h100", "sglang")
+    token = 64 * 2 * 8 * 128 * 2
+    assert model.kv_tokens() == int((size - 13440 * mib - model.weight_bytes) / token)
+    four = StepLatency(named("qwen3-32b"), "h100", "sglang", tp=4)
+    assert four.kv_tokens() == int((size - (512 + 12288 + 1024 + 512) * mib - four.weight_bytes) / (token / 4))
+    large = StepLatency(named("qwen3-32b"), "b200", "sglang")
+    kept = (512 + 1.5 * 16384 + 1024 + 128) * mib
+    assert large.kv_tokens() == int((large.operators.memory.size - kept - large.weight_bytes) / token)
+    vllm = StepLatency(named("qwen3-32b"), "h100", "vllm")
+    assert vllm.kv_tokens() == int((0.9 * size - vllm.weight_bytes) / token)
+    for each in (model, vllm):
+        assert each.kv_tokens(0.5) == int(0.5 * (size - each.weight_bytes) / token)
+
+
 def test_as_many_results_are_kept_as_a_bound_says(llama):
     for count in range(1, 4200):
         llama.seconds([], count, count)

@@ -48,6 +48,15 @@ def test_burstgpt_leaves_out_requests_that_failed(tmp_path):
     assert trace.failed == 1
 
 
+def test_burstgpt_with_sessions_is_read_as_without(tmp_path):
+    text = (
+        "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+        "19440110.0,1722ac82,43,GPT-4,906,446,1352,Conversation log\n"
+        "19440161.5,d5983bf9,2,ChatGPT,36,29,65,API log\n"
+    )
+    assert columns(read(tmp_path, text)) == ([0.0, 51.5], [906, 36], [446, 29], None)
+
+
 def test_mooncake_counts_milliseconds_and_ignores_hashes(tmp_path):
     text = (
         '{"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47]}\n\n'
