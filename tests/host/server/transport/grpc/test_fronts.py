@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import numpy as np
 import pytest
-from grpc_fronts import BOTH
+from grpc_fronts import BOTH, no_native
 from running import HELD, serving, until
 from tritonclient.grpc import service_pb2 as pb
 
@@ -277,6 +277,60 @@ def test_a_client_that_takes_nothing_of_its_answer_is_reset(server, channel):
     found = spoken(server, window, head(), frame(0, 1, 1, message(VALID)))
     assert found[-1][0] == 3 and found[-1][3] == struct.pack(">I", 8)  # RST_STREAM with CANCEL
     assert infer(channel, asked(3, id="a")) == ("a", [6.0])
+
+
+# ---- connections on which nothing comes ----
+
+
+@contextlib.contextmanager
+def silent(client_s, idle_s):
+    """Run a front by itself, with these limits of time, and yield a connection to it on which the client has spoken."""
+    limits = Limits()
+    listener = socket.create_server(("127.0.0.1", 0))
+    address = listener.getsockname()
+    listener.setblocking(False)
+    front = fronts.native_front()(
+        listener=listener.detach(),
+        streams=(f"{RPC}/ModelStreamInfer",),
+        early=False,
+        body=limits.body,
+        bodies=limits.bodies,
+        head=limits.head,
+        connections=limits.connections,
+        client_s=client_s,
+        idle_s=idle_s,
+        bytes_per_s=1e6,
+    )
+    try:
+        with socket.create_connection(address, timeout=30) as connection:
+            connection.sendall(PREFACE + frame(4, 0, 0) + frame(4, 1, 0))
+            yield connection
+    finally:
+        front.close()
+
+
+def kinds_until_the_end(connection):
+    """Return the kinds of the frames that come until the server closes the connection."""
+    found = []
+    with connection.makefile("rb") as file, contextlib.suppress(ConnectionError):
+        while len(start := file.read(9)) == 9:
+            file.read(int.from_bytes(start[:3], "big"))
+            found.append(start[3])
+    return found
+
+
+@no_native
+def test_a_connection_without_calls_ends_after_a_while():
+    with silent(client_s=60.0, idle_s=0.1) as connection:
+        assert kinds_until_the_end(connection)[-1] == 7  # GOAWAY
+
+
+@no_native
+def test_a_client_that_does_not_answer_a_ping_is_gone():
+    """A stream is open, so that the connection is in use, but nothing comes on it."""
+    with silent(client_s=0.3, idle_s=0.1) as connection:
+        connection.sendall(head(f"{RPC}/ModelStreamInfer".encode()))
+        assert kinds_until_the_end(connection)[-1] == 6  # PING
 
 
 # ---- the choice ----
