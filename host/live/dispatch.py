@@ -3,8 +3,8 @@
 Rules:
 
 - A worker may have `Policy.ahead` tasks that have not ended. It runs them in the order in which they were sent. A task
-  that waits at its worker has not begun, but no policy takes its requests back. So where late requests are dropped, a
-  worker gets the next whole task only when it is idle.
+  that waits at its worker has not begun, but no policy takes its requests back. So where late requests are dropped, or
+  a worker begins each task at once, it gets the next whole task only when it is idle.
 - When something happens, running preemptible tasks are told to end at their next node boundary (an interrupt). Then the
   policy may add new requests to their batch, or run another batch first.
 - An interrupted task whose batch goes on unchanged is no news for the other workers. If anything else follows on its
@@ -49,7 +49,7 @@ class Dispatch:
         self._tasks = tasks
         self._requests = requests
         self._isolation = isolation
-        self._ahead = policy.ahead if tasks.cells or not drop_late else 1
+        self._ahead = policy.ahead if tasks.cells or (tasks.wait_at_worker and not drop_late) else 1
         self._numbers = itertools.count()
         self.ended: list[Execution] = []  # tasks that ended since the runtime last took them
         self.finished: list[tuple[InFlight, Execution]] = []  # requests that wait for their answer, with the last task

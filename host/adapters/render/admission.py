@@ -90,6 +90,7 @@ class PromptTasks:
 
     nan_outputs = 0
     cells = False
+    wait_at_worker = False  # the engine begins each prompt that it gets
     graphs: Mapping[str, ModelGraph | None] = {PROMPTS: None}
 
     def __init__(self, max_waiting: int) -> None:

@@ -82,6 +82,7 @@ class CellTasks:
     """
 
     cells = True
+    wait_at_worker = True
 
     def __init__(
         self, networks: Sequence[Network], workers: int, *, rows: int = 1 << 16, ahead: int = MAX_TASKS

@@ -40,6 +40,11 @@ class Tasks(Protocol):
         """Tell whether tasks are batches of cells."""
         ...
 
+    @property
+    def wait_at_worker(self) -> bool:
+        """Tell whether a worker that is busy keeps the next task until it is idle."""
+        ...
+
     def admit(self, id: int, model: str, value: Any, *_: Any, **options: Any) -> tuple[float, int]:
         """Take memory for a request and write its inputs there.
 

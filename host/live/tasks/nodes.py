@@ -31,6 +31,7 @@ class NodeTasks(SlotTasks):
     """
 
     cells = False
+    wait_at_worker = True
 
     def __init__(
         self,

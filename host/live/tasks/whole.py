@@ -24,6 +24,7 @@ class WholeTasks(SlotTasks):
     """
 
     cells = False
+    wait_at_worker = True
 
     def __init__(self, models: Sequence[WholeModel], slots: int) -> None:
         self.models = {model.name: model for model in models}

@@ -24,6 +24,9 @@ SLICES = (*SIMULATE, "--accelerator", "a100-40gb", "--model", "swin_t")
 SOUNDS = (*SIMULATE, "--accelerator", "a100-40gb", "--model", "citrinet")
 PLAN = ("plan", "--model", "resnet50", "--rate-rps", "100", "--slo-ms", "50", "--gpu", "a100-40gb")
 TUNE = ("plan", "--rate-rps", "100", "--slo-ms", "50", "--tune", "graph")
+DECODER_TARGETS = ("--rate-rps", "1", "--slo-ttft-ms", "500", "--slo-tpot-ms", "50")
+DECODER_PLAN = ("plan", "--model", "qwen2-vl-7b", "--gpu", "h100", "--images", "1:224x224", *DECODER_TARGETS)
+SPEECH_PLAN = ("plan", "--model", "qwen2-audio-7b", "--gpu", "h100", *DECODER_TARGETS)
 DAY = ("plan", "--model", "resnet50", "--slo-ms", "50", "--gpu", "a100-40gb", "--day")
 TREES = ("simulate", "--accelerator", "v100", "--model", "treelstm", "--policy", "cellular")
 SERVE_FREE = ("serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
@@ -186,6 +189,8 @@ NAMED = (  # choices and lists of names
     *((*DECODES, option) for option in ("--kernels", "--weight-precision", "--expert-precision", "--kv-precision")),
     (*DECODES, "--encoder-ms", "1", "--images-per-request"),
     (*SIMULATE, "--kv-blocks", "9", "--step-model"),
+    *((*DECODER_PLAN, option) for option in ("--kernels", "--weight-precision", "--kv-precision", "--library")),
+    ("serve", "--grpc-front"),
 )
 # Options with a number, the values that are bad beside those of NUMBERS, and those of NUMBERS that are good.
 RANGES = (
@@ -225,6 +230,16 @@ RANGES = (
         )
     ),
     ((*DECODES, "--policy", "token-deadline"), "--chunk-tokens", "int", ("0", "65537"), ()),
+    (DECODES, "--reserved-output", "float", ("1.1",), ("0",)),
+    ((*DECODES, "--policy", "prefill-first"), "--max-prefill-tokens", "int", ("0", "1048577"), ()),
+    (DECODER_PLAN, "--slo-ttft-ms", "float", ("0",), ()),
+    (DECODER_PLAN, "--slo-tpot-ms", "float", ("0",), ()),
+    (SPEECH_PLAN, "--audio-s", "float", ("0", "31"), ()),
+    (DECODER_PLAN, "--prompt-tokens", "int", ("0",), ()),
+    (DECODER_PLAN, "--output-tokens", "int", ("0",), ()),
+    (DECODER_PLAN, "--tp", "int", ("0", "9"), ()),
+    (DECODER_PLAN, "--trial-requests", "int", ("99", "1000001"), ()),
+    (("build", "--route", "ecp5"), "--seed", "int", (), ()),
     (PLAN, "--rate-rps", "float", ("0", "1,2", "1,,2", "1,"), ()),
     (PLAN, "--slo-ms", "float", ("0", "1,2", "1,,2", "1,"), ()),
     ((*PLAN, "--traffic", "mmpp"), "--burst-s", "float", ("0", "1e6"), ()),
