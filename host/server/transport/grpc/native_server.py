@@ -222,18 +222,30 @@ class NativeServer:
 
     async def _inflated_messages(self, stream: "_Stream", head: Head) -> AsyncIterator[Bytes | None]:
         async for message, compressed in stream.messages():
-            if message is not None and compressed:
-                message = await self._inflate(message, head.encoding)
-            yield None if message is None else memoryview(message)
+            if message is None or not compressed:
+                yield None if message is None else memoryview(message)
+                continue
+            inflated = await self._inflate(message, head.encoding)
+            try:
+                yield inflated
+            finally:  # the handler wants the next message, or the stream has ended
+                self._inflated -= len(inflated)
 
     async def _inflate_or_count(self, message: Any, head: Head) -> Bytes:
         try:
-            return await self._inflate(message, head.encoding)
+            inflated = await self._inflate(message, head.encoding)
         except HeadraceError as error:
             raise self._counted(head, error) from None
+        task = asyncio.current_task()
+        assert task is not None
+        size = len(inflated)
+        task.add_done_callback(lambda _: self._deflated(size))
+        return inflated
 
-    async def _inflate(self, message: Any, encoding: str) -> Bytes:
-        """Return a decompressed message. Raises Refused, BadInput and Overloaded."""
+    async def _inflate(self, message: Any, encoding: str) -> memoryview:
+        """Return a decompressed message, whose bytes count in `_inflated` until the caller takes them off.
+
+        Raises Refused, BadInput and Overloaded. Nothing counts then."""
         if encoding not in codings.CODINGS:
             error = BadInput("the message is compressed, and grpc-encoding is neither gzip nor deflate")
             raise Refused("UNIMPLEMENTED", error)
@@ -242,16 +254,17 @@ class NativeServer:
         def reserve(more: int) -> None:
             nonlocal size
             size += more
+            self._inflated += more
             if size > self._limits.body:
                 raise _too_large(self._limits)
-            self._inflated += more
             if self._front.held + self._inflated > self._limits.bodies:
                 raise Overloaded("the server has no room for the message; try again later")
 
-        task = asyncio.current_task()
-        assert task is not None
-        task.add_done_callback(lambda _: self._deflated(size))
-        return await codings.decoded(memoryview(message), encoding, reserve)
+        try:
+            return await codings.decoded(memoryview(message), encoding, reserve)
+        except BaseException:
+            self._inflated -= size
+            raise
 
     def _deflated(self, size: int) -> None:
         self._inflated -= size
