@@ -1,4 +1,4 @@
-"""Dispatch of batches by the live runtime, beside the simulator, for every policy at three loads.
+"""Measure the dispatch of batches by the live runtime beside the simulator, for every policy at three loads.
 
     .venv/bin/python -m benchmarks.dispatch [--rounds 3] [--seconds 2] [--policies serial,lazy] [--keep-awake]
         [--json [FILE]]

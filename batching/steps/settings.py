@@ -1,4 +1,4 @@
-"""Settings that several step policies share."""
+"""This module holds the settings that several step policies share."""
 
 from headrace.batching.settings import setting, settings
 

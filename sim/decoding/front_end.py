@@ -1,4 +1,4 @@
-"""Preprocessing in front of a model that decodes: images and audio become tensors before a replica or its encoder.
+"""Simulate preprocessing in front of a model that decodes: images and audio become tensors before they are encoded.
 
 Each item of a request is preprocessed by itself: the cores of a CPU or the compute units of a DPU take the items of all
 requests, first come first served (sim/preprocessing.py). A request comes to the encoder when its last item is ready. A

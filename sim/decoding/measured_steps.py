@@ -1,4 +1,4 @@
-"""Step times that were measured on a server, and a latency model that is fitted to them.
+"""Read the step times that were measured on a server, and fit a latency model to them.
 
 A file has one row for each step. A step may have several chunks: their numbers stand in one cell, separated by blanks.
 

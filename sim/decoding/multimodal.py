@@ -1,4 +1,4 @@
-"""Models that decode and have an encoder of images or audio: their sizes, and how long the encoder takes.
+"""Describe models that decode and have an encoder of images or audio: their sizes, and the time of the encoder.
 
 The encoder is a transformer without a causal mask. Its latency is a sum of measured operators, as that of the decoder
 (latency.py):

@@ -1,4 +1,4 @@
-"""One simulated run of a model that decodes, described by its settings: requests in tokens, hardware and a step policy.
+"""Hold the settings of one simulated run of a model that decodes: requests in tokens, hardware and a step policy.
 
 As in a `Scenario` of networks (sim/scenario.py), all settings have one flat list of names. The run is of a model that
 decodes if `model` names one (architecture.py, or a config.json of Hugging Face), or if `step_model` is given.

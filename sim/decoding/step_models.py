@@ -1,4 +1,4 @@
-"""Step models by name, and the rules that every step model keeps.
+"""Find step models by name, and check the rules that every step model keeps.
 
 A step model says how long a step takes (`StepLatencyModel`, batching/steps/policy.py). Where one is expected, it can be
 named in one of three ways:

@@ -1,4 +1,4 @@
-"""The requests of a run in the order in which they come, with a limit of how many are in flight.
+"""`Arrivals` gives the requests of a run in the order in which they come, and limits how many are in flight.
 
 With a limit, the run is a closed loop: so many users take the next request of a list, wait for all its tokens, and take
 the next one. Benchmarks with a fixed concurrency do the same: vLLM's `vllm bench serve --max-concurrency`, SGLang's

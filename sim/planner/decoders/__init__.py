@@ -1,1 +1,1 @@
-"""Plans of servers of models that decode: GPUs, cores or compute units, and the policy."""
+"""This package plans servers of models that decode: GPUs, cores or compute units, and the policy."""

@@ -1,4 +1,4 @@
-"""Plans of models that decode, from Python, and what such a plan is as plain values."""
+"""Plan servers of models that decode from Python, and give a plan as plain values."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

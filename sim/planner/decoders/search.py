@@ -1,4 +1,4 @@
-"""The cheapest servers of a model that decodes that meet two targets: time to first token, and time per output token.
+"""Find the cheapest servers of a model that decodes for two targets: time to first token, and time per output token.
 
 The search is pure: it says what is to be simulated, and its caller runs that (`DecodingRun`).
 

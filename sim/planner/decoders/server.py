@@ -1,4 +1,4 @@
-"""One server of a plan for a model that decodes: its replica, its front end, its price, and one simulation of it.
+"""Describe one server of a plan for a model that decodes: its replica, front end and price, and a simulation of it.
 
 A server is a node with one replica of the model on `tp` GPUs, and with CPUs of `system.CORES` cores. A core is kept for
 each GPU, where the process of the replica runs. The other cores preprocess, or a DPU does. Each of several equal

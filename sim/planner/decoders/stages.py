@@ -1,4 +1,4 @@
-"""The preprocessing stage of a run of a model that decodes, by names as `headrace simulate --preprocess` takes them."""
+"""Make the preprocessing stage of a run by a name, as `headrace simulate --preprocess` takes it."""
 
 from collections.abc import Sequence
 

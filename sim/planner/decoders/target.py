@@ -1,4 +1,4 @@
-"""The target of a plan for a model that decodes: its requests, its two target latencies, and the kind of server."""
+"""Hold the target of a plan for a model that decodes: its requests, two target latencies, and the kind of server."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The server of grpc.aio: its limits, and what it admits."""
+"""Serve gRPC by grpc.aio, and admit calls and messages within its limits."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator

@@ -1,4 +1,4 @@
-"""The choice between the two servers of gRPC, which carry bytes for the same endpoints."""
+"""Choose one of the two servers of gRPC, which carry bytes for the same endpoints."""
 
 from enum import StrEnum
 from typing import Any

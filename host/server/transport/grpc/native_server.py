@@ -1,4 +1,4 @@
-"""The server on the native front. It runs the endpoints' handlers in the event loop, and carries bytes for them.
+"""This server stands on the native front. It runs the endpoints' handlers in the event loop, and carries bytes.
 
 The front (`native/`) receives messages and sends answers in its own thread. It enforces the limits on sizes, times and
 connections, and tells this class of calls that it refuses. So each refused call is counted here, like all others."""
