@@ -402,7 +402,7 @@ MUTANTS = (
     ),
     Mutant(
         *("axi_write", "no limit of bursts under way", "a_outstanding", WRITE),
-        *("job_room && outstanding_q != '1 &&", "job_room &&"),
+        *("job_room && outstanding_q != '1;", "job_room;"),
         ("OutstandingBits=2",),
     ),
     Mutant(
@@ -415,7 +415,7 @@ MUTANTS = (
     ),
     Mutant(
         *("axi_write", "a burst is issued before its words", "a_data_is_there", WRITE),
-        *("waiting_q >= (CountBits + 1)'(size_q)", "waiting_q != '0"),
+        *("waiting >= (CountBits + 1)'(size_q)", "waiting != '0"),
     ),
     Mutant(
         *("axi_write", "an address does not wait", "a_aw_stable", WRITE),
@@ -455,7 +455,7 @@ MUTANTS = (
     ),
     Mutant(
         *("axi_write_live", "a burst waits for a word of the next", "a_moves_in_time", WRITE),
-        *("waiting_q >= (CountBits + 1)'(size_q)", "waiting_q > (CountBits + 1)'(size_q)"),
+        *("waiting >= (CountBits + 1)'(size_q)", "waiting > (CountBits + 1)'(size_q)"),
     ),
     Mutant(
         *("axi_write_live", "an answer is not counted", "a_moves_in_time", WRITE),
