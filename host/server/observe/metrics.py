@@ -1,12 +1,15 @@
 """Counters and times of a running server, for Prometheus and for ModelStatistics."""
 
+import math
 import time
-from collections.abc import Callable, Iterable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.utils import floatToGoString
 
 from headrace.host.live.results import Execution
 from headrace.host.server.observe.watch import RequestTrace, RowTrace, Snapshot
@@ -36,19 +39,55 @@ class ModelSums:
     by_batch: dict[int, tuple[int, int]] = field(default_factory=dict)  # batch size -> executions, their time
 
 
-M = TypeVar("M", Counter, Histogram)
-
-
-class _ByLabels(dict[tuple[str, ...], M]):
+class _Counters(dict[tuple[str, ...], Counter]):
     """Map the values of a metric's labels to the child metric, and look up each child only once."""
 
-    def __init__(self, metric: M) -> None:
+    def __init__(self, metric: Counter) -> None:
         super().__init__()
-        self._metric: M = metric
+        self._metric = metric
 
-    def __missing__(self, labels: tuple[str, ...]) -> M:
+    def __missing__(self, labels: tuple[str, ...]) -> Counter:
         self[labels] = self._metric.labels(*labels)
         return self[labels]
+
+
+class _Histogram:
+    """Count observations by bucket. Only the event loop uses it, so it needs no lock."""
+
+    __slots__ = ("_bounds", "counts", "sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)  # the last one is beyond all bounds
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count a value in the first bucket whose bound it does not exceed."""
+        self.counts[bisect_left(self._bounds, value)] += 1
+        self.sum += value
+
+
+class _Histograms(dict[str, _Histogram]):
+    """One histogram for each model, and their metric for Prometheus."""
+
+    def __init__(self, name: str, what: str, bounds: Sequence[float]) -> None:
+        super().__init__()
+        self._name = name
+        self._what = what
+        self._bounds = bounds
+
+    def __missing__(self, model: str) -> _Histogram:
+        self[model] = made = _Histogram(self._bounds)
+        return made
+
+    def metric(self) -> Metric:
+        """Return the counts so far. A bucket of Prometheus also counts all values below it."""
+        family = HistogramMetricFamily(self._name, self._what, labels=("model",))
+        bounds = [floatToGoString(bound) for bound in (*self._bounds, math.inf)]
+        for model, own in self.items():
+            buckets = list(zip(bounds, accumulate(own.counts), strict=True))
+            family.add_metric((model,), buckets, own.sum)
+        return family
 
 
 class Metrics:
@@ -61,11 +100,10 @@ class Metrics:
         self._take_snapshot = take_snapshot
         self._registry = registry = CollectorRegistry()
         answers = ("headrace_requests", "Requests answered, by model, transport and outcome.")
-        self._requests = _ByLabels(Counter(*answers, ("model", "transport", "outcome"), registry=registry))
+        self._requests = _Counters(Counter(*answers, ("model", "transport", "outcome"), registry=registry))
 
-        def seconds(name: str, what: str) -> _ByLabels[Histogram]:
-            histogram = Histogram(f"headrace_{name}_seconds", what, ("model",), buckets=SECONDS, registry=registry)
-            return _ByLabels(histogram)
+        def seconds(name: str, what: str) -> _Histograms:
+            return _Histograms(f"headrace_{name}_seconds", what, SECONDS)
 
         self._total = seconds("request", "Time of a successful request, from its arrival to its answer.")
         self._preprocess = seconds("preprocess", "Time from an input's arrival to its tensor, waiting included.")
@@ -74,12 +112,8 @@ class Metrics:
             "batch", "Time of a task from the policy to its end: waiting at its worker, and execution."
         )
         self._execute = seconds("execute", "Time of a row's tasks in the network.")
-        self._batch = _ByLabels(
-            Histogram(
-                "headrace_batch_size", "Requests in a task, by model.", ("model",), buckets=BATCHES, registry=registry
-            )
-        )
-        self._tasks = _ByLabels(
+        self._batch = _Histograms("headrace_batch_size", "Requests in a task, by model.", BATCHES)
+        self._tasks = _Counters(
             Counter(
                 "headrace_tasks",
                 "Tasks ended, by model and the reason of their dispatch.",
@@ -103,7 +137,7 @@ class Metrics:
             return
         seconds = trace.total_s
         if trace.outcome.http == 200:
-            self._total[trace.model,].observe(seconds)
+            self._total[trace.model].observe(seconds)
             sums.success += 1
             sums.success_ns += int(seconds * 1e9)
         else:
@@ -115,12 +149,12 @@ class Metrics:
     def _row(self, model: str, sums: ModelSums, arrived: float, row: RowTrace) -> None:
         if row.preprocessed is not None:
             took_s = row.preprocessed.finished - arrived
-            self._preprocess[model,].observe(took_s)
+            self._preprocess[model].observe(took_s)
             sums.preprocess_ns += int(took_s * 1e9)
         if row.inference is not None:
             queue_s = row.inference.served.started - row.inference.served.queued
-            self._queue[model,].observe(queue_s)
-            self._execute[model,].observe(row.inference.execute_s)
+            self._queue[model].observe(queue_s)
+            self._execute[model].observe(row.inference.execute_s)
             sums.inferences += 1
             sums.queue_ns += int(queue_s * 1e9)
             sums.execute_ns += int(row.inference.execute_s * 1e9)
@@ -131,15 +165,17 @@ class Metrics:
         task = execution.task
         self._tasks[task.model, task.reason].inc()
         if execution.error is None:
-            self._batch[task.model,].observe(task.batch_size)
-            self._batch_s[task.model,].observe(execution.finished - execution.handed)
+            self._batch[task.model].observe(task.batch_size)
+            self._batch_s[task.model].observe(execution.finished - execution.handed)
             sums = self.sums[task.model]
             sums.executions += 1
             count, time_ns = sums.by_batch.get(task.batch_size, (0, 0))
             sums.by_batch[task.batch_size] = (count + 1, time_ns + int(execution.execute_s * 1e9))
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the metrics that come from a snapshot. prometheus_client calls this."""
+        """Yield the histograms, and the metrics that come from a snapshot. prometheus_client calls this."""
+        for histograms in (self._total, self._preprocess, self._queue, self._batch_s, self._execute, self._batch):
+            yield histograms.metric()
         now = self._take_snapshot()
         up = sum(worker.up for worker in now.workers)
         yield GaugeMetricFamily("headrace_workers_up", "Workers in service.", up)

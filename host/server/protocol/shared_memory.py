@@ -4,9 +4,9 @@ and read outputs there, so messages carry no tensors.
 Source: https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_shared_memory.md
 
 The server copies between a region and the tensor slot that the worker sees. The file belongs to the client, and a plain
-copy from a mapping of a file that becomes shorter would end the server by SIGBUS. So it copies through a guarded mapping
-(memory/mapped). It reads and writes by system calls where there is no such mapping, or where that copy fails. Their
-error says why."""
+copy from a mapping of a file that becomes shorter would end the server by SIGBUS. So the server copies through a
+guarded mapping (memory/mapped). Where there is none, or where that copy fails, it reads and writes by system calls.
+Their error says why."""
 
 import math
 import os
@@ -118,6 +118,8 @@ class Window(NamedTuple):
 
 class SharedTensor(Source):
     """A tensor of numbers in a window, from `offset` on."""
+
+    __slots__ = ("_offset", "_window", "dtype", "shape")
 
     def __init__(self, window: Window, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int = 0) -> None:
         self.dtype = dtype

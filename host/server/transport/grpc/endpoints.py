@@ -384,7 +384,7 @@ def infer_response(
     """Return a ModelInferResponse as parts."""
     answer = pb.ModelInferResponse(model_name=request.model, model_version=VERSION, id=request.id)
     _set(answer.parameters, parameters)
-    contents = list[Bytes]()
+    contents: list[Bytes] = []
     for output in outputs:
         described = answer.outputs.add(name=output.requested.name, datatype=output.datatype, shape=output.shape)
         if output.array is not None:

@@ -15,12 +15,12 @@ import math
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 from pathlib import Path
-from typing import cast
+from types import MappingProxyType
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -36,8 +36,7 @@ SWEEP_S = 0.5  # time between two checks of the connections' time limits
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """Hold a request. Names in `headers` are in lower case. `target` is path and query; `peer` is the client's address.
 
     A HEAD request has the `method` GET, because the connection drops the content of its response. A handler calls
@@ -51,13 +50,12 @@ class Request:
     reserve: codings.Reserve = lambda _: None
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(NamedTuple):
     """Hold a response. The connection compresses it if it is `compressible` and the client accepts a coding."""
 
     status: int
     parts: Sequence[bytes | memoryview] = ()
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = MappingProxyType({})
     compressible: bool = True
 
 
