@@ -395,18 +395,30 @@ class Service:
         allowed_s = request.timeout_us / 1e6 or model.settings.slo_s * max(1, request.priority)
         return arrived - model.runtime.origin + allowed_s
 
-    async def _all(
+    def _all(
         self,
         model: ServedModel,
         rows: Sequence[Row],
         request: InferRequest,
         trace: RequestTrace,
         outputs: Outputs | None,
-    ) -> list[Inference]:
-        """Run all rows. `outputs` reads their outputs; None copies them. Raises TooLate."""
+    ) -> Coroutine[Any, Any, list[Inference]]:
+        """Return a run of all rows. `outputs` reads their outputs; None copies them. The run raises TooLate."""
         deadline = self._deadline(model, request, trace.arrived)
         if not request.timeout_us:
-            return await self._all_rows(model, rows, trace, deadline, outputs)
+            return self._all_rows(model, rows, trace, deadline, outputs)
+        return self._in_time(model, rows, request, trace, deadline, outputs)
+
+    async def _in_time(
+        self,
+        model: ServedModel,
+        rows: Sequence[Row],
+        request: InferRequest,
+        trace: RequestTrace,
+        deadline: float,
+        outputs: Outputs | None,
+    ) -> list[Inference]:
+        """Run all rows until the timeout of their request. Raises TooLate."""
         left_s = request.timeout_us / 1e6 + LATE_S - (time.monotonic() - trace.arrived)
         try:
             async with asyncio.timeout(left_s):

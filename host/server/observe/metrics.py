@@ -3,11 +3,12 @@
 import math
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.utils import floatToGoString
 
@@ -37,18 +38,6 @@ class ModelSums:
     queue_ns: int = 0
     execute_ns: int = 0
     by_batch: dict[int, tuple[int, int]] = field(default_factory=dict)  # batch size -> executions, their time
-
-
-class _Counters(dict[tuple[str, ...], Counter]):
-    """Map the values of a metric's labels to the child metric, and look up each child only once."""
-
-    def __init__(self, metric: Counter) -> None:
-        super().__init__()
-        self._metric = metric
-
-    def __missing__(self, labels: tuple[str, ...]) -> Counter:
-        self[labels] = self._metric.labels(*labels)
-        return self[labels]
 
 
 class _Histogram:
@@ -90,6 +79,14 @@ class _Histograms(dict[str, _Histogram]):
         return family
 
 
+def _counted(name: str, what: str, labels: Sequence[str], counts: Mapping[tuple[str, ...], int]) -> Metric:
+    """Return the metric of counts by the values of the labels."""
+    family = CounterMetricFamily(name, what, labels=labels)
+    for values, count in counts.items():
+        family.add_metric(values, count)
+    return family
+
+
 class Metrics:
     """Count requests and tasks. A watcher.
 
@@ -99,8 +96,8 @@ class Metrics:
         self.sums: dict[str, ModelSums] = {}  # by model; `add` creates an entry
         self._take_snapshot = take_snapshot
         self._registry = registry = CollectorRegistry()
-        answers = ("headrace_requests", "Requests answered, by model, transport and outcome.")
-        self._requests = _Counters(Counter(*answers, ("model", "transport", "outcome"), registry=registry))
+        self._requests = Counter[tuple[str, str, str]]()  # by model, transport and outcome
+        self._tasks = Counter[tuple[str, str]]()  # by model and reason
 
         def seconds(name: str, what: str) -> _Histograms:
             return _Histograms(f"headrace_{name}_seconds", what, SECONDS)
@@ -113,14 +110,6 @@ class Metrics:
         )
         self._execute = seconds("execute", "Time of a row's tasks in the network.")
         self._batch = _Histograms("headrace_batch_size", "Requests in a task, by model.", BATCHES)
-        self._tasks = _Counters(
-            Counter(
-                "headrace_tasks",
-                "Tasks ended, by model and the reason of their dispatch.",
-                ("model", "reason"),
-                registry=registry,
-            )
-        )
         lag = "Delay of the event loop: the time from when a timer was due until the loop ran it."
         self.loop_lag = Histogram("headrace_loop_lag_seconds", lag, buckets=LAGS, registry=registry)
         registry.register(self)
@@ -132,7 +121,7 @@ class Metrics:
     def answered(self, trace: RequestTrace) -> None:
         """Count a request. A request for a model that is not served counts without a model name."""
         sums = self.sums.get(trace.model)
-        self._requests[trace.model if sums is not None else "", trace.transport, trace.outcome.name].inc()
+        self._requests[trace.model if sums is not None else "", trace.transport, trace.outcome.name] += 1
         if sums is None:
             return
         seconds = trace.total_s
@@ -163,7 +152,7 @@ class Metrics:
     def executed(self, worker: str, origin: float, execution: Execution) -> None:
         """Count a task that has ended."""
         task = execution.task
-        self._tasks[task.model, task.reason].inc()
+        self._tasks[task.model, task.reason] += 1
         if execution.error is None:
             self._batch[task.model].observe(task.batch_size)
             self._batch_s[task.model].observe(execution.finished - execution.handed)
@@ -173,7 +162,13 @@ class Metrics:
             sums.by_batch[task.batch_size] = (count + 1, time_ns + int(execution.execute_s * 1e9))
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the histograms, and the metrics that come from a snapshot. prometheus_client calls this."""
+        """Yield the counts, and the metrics that come from a snapshot. prometheus_client calls this."""
+        answers = ("model", "transport", "outcome")
+        yield _counted(
+            "headrace_requests", "Requests answered, by model, transport and outcome.", answers, self._requests
+        )
+        ended = "Tasks ended, by model and the reason of their dispatch."
+        yield _counted("headrace_tasks", ended, ("model", "reason"), self._tasks)
         for histograms in (self._total, self._preprocess, self._queue, self._batch_s, self._execute, self._batch):
             yield histograms.metric()
         now = self._take_snapshot()

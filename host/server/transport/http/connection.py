@@ -31,6 +31,7 @@ from headrace.host.server.transport.http.chunks import BadChunk, Chunks
 from headrace.host.server.transport.http.heads import Head, Refused
 
 LINGER_S = 2.0  # time for a refused client, which may still be sending, to read the reason
+JOINED_BYTES = 4096  # a response of up to this size is written in one piece
 SWEEP_S = 0.5  # time between two checks of the connections' time limits
 
 _log = logging.getLogger(__name__)
@@ -151,6 +152,7 @@ class Connection(asyncio.BufferedProtocol):
         self._answering: asyncio.Task[None] | None = None
         self._writable: asyncio.Future[None] | None = None  # set while the client does not receive fast enough
         self._idle = False  # no byte of the next request has arrived
+        self._paused = False  # the buffer is full, and the transport reads no more
         self._discards = False  # the request is refused, and further bytes are ignored
         self.idle_since = 0.0
         self.due = math.inf  # time limit of the current state
@@ -207,6 +209,7 @@ class Connection(asyncio.BufferedProtocol):
             self._next()
         elif self._held == len(self._buffer):
             self._transport.pause_reading()
+            self._paused = True
 
     # ---- requests ----
 
@@ -216,16 +219,17 @@ class Connection(asyncio.BufferedProtocol):
 
     def _next(self) -> None:
         """Begin the next request if its head is complete."""
+        if not self._held:
+            self._idle = True
+            self.idle_since = self._loop.time()
+            self.due = self.idle_since + IDLE_S
+            return
         raw = bytes(self._buffer[: self._held])
         raw = raw.lstrip(b"\r\n") if raw[:1] in b"\r\n" else raw  # RFC 9112, 2.2
         end = raw.find(b"\r\n\r\n")
         if end < 0:
             if self._held == len(self._buffer):
                 self._refuse(431, f"the request's head is longer than {self._limits.head} bytes; send a shorter one")
-            elif not self._held:
-                self._idle = True
-                self.idle_since = self._loop.time()
-                self.due = self.idle_since + IDLE_S
             elif self._idle:  # the time limit starts at the first byte; further bytes do not extend it
                 self._idle = False
                 self.due = self._loop.time() + self._limits.client_s
@@ -335,20 +339,29 @@ class Connection(asyncio.BufferedProtocol):
             _log.error("an answer could not be sent because of an error", exc_info=error)
             self._transport.abort()
         elif not self._transport.is_closing():
-            self._transport.resume_reading()
+            if self._paused:
+                self._paused = False
+                self._transport.resume_reading()
             self.due = math.inf
             self._next()
 
     def _write(self, response: Response, keep_alive: bool, *, content: bool, old: bool = False) -> None:
         """Write a response. `content` is False for a HEAD, and `old` is True for HTTP/1.0."""
-        size = sum(len(part) for part in response.parts)
+        size = sum(map(len, response.parts))
         lines = [_status_line(response.status), f"content-length: {size}", _date(int(time.time()))]
         lines += [f"{name}: {value}" for name, value in response.headers.items()]
         if not keep_alive:
             lines.append("connection: close")
         elif old:
             lines.append("connection: keep-alive")
-        self._transport.writelines([("\r\n".join(lines) + "\r\n\r\n").encode(), *(response.parts if content else ())])
+        lines.append("\r\n")  # joined, it ends the last line and the head
+        head = "\r\n".join(lines).encode()
+        if not content:
+            self._transport.write(head)
+        elif size <= JOINED_BYTES:
+            self._transport.write(b"".join((head, *response.parts)))
+        else:
+            self._transport.writelines((head, *response.parts))
 
     # ---- ends of the connection ----
 
