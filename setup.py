@@ -1,5 +1,6 @@
 """Compiles the hot loop of the simulator, and the policies that it drives, with mypyc, and the solver's kernel with
-Cython, and the native front of gRPC, which needs libnghttp2-dev; all else is in pyproject.toml.
+Cython, and two extensions in C++: the native front of gRPC, which needs libnghttp2-dev, and copies through mapped
+files. All else is in pyproject.toml.
 
 What mypyc compiles also runs as it is, several times slower; HEADRACE_PURE=1 leaves that out."""
 
@@ -77,7 +78,7 @@ def extensions():
         Extension("headrace." + path.removesuffix(".pyx").replace("/", "."), [path], extra_compile_args=["-O3"])
         for path in KERNELS
     ]
-    found = [*cythonize(kernels, build_dir="build", language_level=3, quiet=True), grpc_front()]
+    found = [*cythonize(kernels, build_dir="build", language_level=3, quiet=True), grpc_front(), mapped_file()]
     return found if os.environ.get("HEADRACE_PURE") else [*found, *compiled_policies()]
 
 
@@ -90,6 +91,17 @@ def grpc_front():
         libraries=["nghttp2"],
         language="c++",
         extra_compile_args=["-std=c++17", "-O2", "-pthread"],
+        optional=True,
+    )
+
+
+def mapped_file():
+    """Return the extension that copies through mapped files. Where it cannot be built, system calls copy."""
+    return Extension(
+        "headrace.host.memory.mapped.mapped_file",
+        ["host/memory/mapped/mapped_file.cpp"],
+        language="c++",
+        extra_compile_args=["-std=c++17", "-O2"],
         optional=True,
     )
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 class Source(ABC):
     """A tensor of numbers that has not been read yet. `np.asarray` reads it into new memory."""
 
+    __slots__ = ()
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from headrace.batching import BadInput, UnknownModel
 from headrace.host.server import describe
 from headrace.host.server.observe.watch import RequestTrace
 from headrace.host.server.protocol.descriptions import (
+    MAX_KEPT,
     Description,
     Descriptions,
     InputDescription,
@@ -76,6 +78,7 @@ _CONTENTS = {
     "FP32": "fp32_contents",
     "FP64": "fp64_contents",
 }
+MAX_NAME = 256  # characters of a region's name; an answer with a longer one is not remembered
 RAW = "raw"  # marks the key of a description whose inputs are raw contents
 _PARAMETER = {str: "string_param", int: "int64_param", bool: "bool_param"}
 
@@ -305,9 +308,13 @@ class Received(NamedTuple):
 
 def received(message: Bytes, limits: Limits, descriptions: Descriptions) -> Received:
     """Read a ModelInferRequest. It is parsed unless its description is remembered. Raises BadInput."""
-    said, contents = separated(message)
-    key = key_of(said, RAW if contents else "")
+    key = key_of(message, "")  # a message without raw contents is its own description
     found = descriptions.find(key)
+    contents: Sequence[Bytes] = ()
+    if found is None:
+        said, contents = separated(message)
+        key = key_of(said, RAW if contents else "")
+        found = descriptions.find(key)
     if found is not None:
         return Received(found.request.model, found.request.version, contents, lambda: found)
     request, contents = parsed(said, contents)
@@ -382,18 +389,36 @@ def infer_response(
     request: InferRequest, outputs: Sequence[Output], parameters: Mapping[str, str | int | bool] = MappingProxyType({})
 ) -> list[Bytes]:
     """Return a ModelInferResponse as parts."""
-    answer = pb.ModelInferResponse(model_name=request.model, model_version=VERSION, id=request.id)
-    _set(answer.parameters, parameters)
-    contents = list[Bytes]()
-    for output in outputs:
-        described = answer.outputs.add(name=output.requested.name, datatype=output.datatype, shape=output.shape)
-        if output.array is not None:
-            contents.append(to_raw(output.array))
+    described: list[tuple[Any, ...]] = []
+    contents: list[Bytes] = []
+    repeats = not request.id and not parameters  # an id is seldom seen again
+    for requested, datatype, shape, array, written in outputs:
+        if array is not None:
+            described.append((requested.name, datatype, shape))
+            contents.append(to_raw(array))
         else:
-            assert output.requested.window is not None
-            _set(described.parameters, output.requested.window.described(output.written))
+            assert requested.window is not None
+            described.append((requested.name, datatype, shape, *requested.window.described(written).items()))
+            repeats = repeats and len(requested.window.region.name) <= MAX_NAME
             contents.append(b"")  # clients find the contents by the position of the output
-    return write_response(answer, contents)
+    make = _remembered_response if repeats else _response
+    return write_response(make(request.model, request.id, tuple(described), *parameters.items()), contents)
+
+
+def _response(
+    model: str, id: str, outputs: Sequence[tuple[Any, ...]], *parameters: tuple[str, str | int | bool]
+) -> bytes:
+    """Return the bytes of a ModelInferResponse without contents.
+
+    An output is its name, its datatype, its shape, and its parameters as pairs."""
+    answer = pb.ModelInferResponse(model_name=model, model_version=VERSION, id=id)
+    _set(answer.parameters, dict(parameters))
+    for name, datatype, shape, *own in outputs:
+        _set(answer.outputs.add(name=name, datatype=datatype, shape=shape).parameters, dict(own))
+    return bytes(answer.SerializeToString())
+
+
+_remembered_response = lru_cache(maxsize=MAX_KEPT)(_response)
 
 
 def _plain(parameters: Any) -> dict[str, Any]:

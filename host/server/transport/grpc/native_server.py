@@ -32,6 +32,8 @@ SENDS_AHEAD = 16  # answers of a stream that the front holds at a time
 STOP_CHECK_S = 0.01  # time between two checks whether all calls have ended
 EXHAUSTED = "RESOURCE_EXHAUSTED"
 
+_ENDLESS = nullcontext()  # in place of a time limit
+
 _log = logging.getLogger(__name__)
 
 
@@ -185,7 +187,7 @@ class NativeServer:
             handler = self._unary.get(head.path)
             if handler is None:
                 raise Refused("UNIMPLEMENTED", BadInput("this server does not have the method"))
-            async with asyncio.timeout(head.timeout_s or None):
+            async with asyncio.timeout(head.timeout_s) if head.timeout_s else _ENDLESS:
                 if compressed:
                     message = await self._inflate_or_count(message, head)
                 answer = await handler(memoryview(message), head)

@@ -109,9 +109,11 @@ def _separated(message: Bytes) -> tuple[bytes, list[memoryview]] | None:
     return b"".join(others), contents
 
 
-def write_response(response: Any, contents: Iterable[Bytes]) -> list[Bytes]:
-    """Return a ModelInferResponse with its raw contents, as parts that follow each other. Contents are not copied."""
-    parts: list[Bytes] = [response.SerializeToString()]
+def write_response(response: bytes, contents: Iterable[Bytes]) -> list[Bytes]:
+    """Return a serialized ModelInferResponse with its raw contents, as parts that follow each other.
+
+    Contents are not copied."""
+    parts: list[Bytes] = [response]
     for raw in contents:
         parts += (_RAW_OUTPUT + _varint(len(raw)), raw)
     return parts
