@@ -64,6 +64,7 @@ FRONT_HEADERS = (
     "host/server/transport/grpc/native/call.hpp",
     "host/server/transport/grpc/native/connection.hpp",
     "host/server/transport/grpc/native/front.hpp",
+    "host/server/transport/grpc/native/places.hpp",
 )
 
 

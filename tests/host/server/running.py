@@ -74,6 +74,10 @@ class Deep(torch.nn.Sequential):
         for parameter in self.parameters():
             torch.nn.init.constant_(parameter, 0.5)
 
+class Wide(Scale):
+    "Takes tensors that are large enough for a slot of their own."
+    input_shape = (20_000,)
+
 class Slow(Scale):
     "Takes 20 ms for any batch."
     def forward(self, x):
@@ -86,7 +90,7 @@ def talk():
 
     return Conformer(2, 32, 4, vocabulary=11, kernel=7)
 
-scale, means, corner, pair, deep, slow = Scale, Means, Corner, Pair, Deep, Slow
+scale, means, corner, pair, deep, slow, wide = Scale, Means, Corner, Pair, Deep, Slow, Wide
 '''
 HELD = 999.0  # a first element for `scale`: its batch ends after `Server.let_go`
 MODELS = ("scale", "means", "pair")

@@ -59,6 +59,7 @@ struct Connection {
 
     bool feed(const std::uint8_t* data, std::size_t size);
     void message_complete(Call& call);
+    void find_place(Message& message);
     void refuse(Call& call, Reason reason);
     void refuse_http(Call& call, const char* status);
     void submit_trailers(Call& call, bool only);

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <csignal>
 #include <ctime>
+#include <iterator>
 #include <new>
 #include <stdexcept>
 #include <system_error>
@@ -60,8 +61,8 @@ double now() {
     return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-Front::Front(int listener, Limits limits, std::unordered_set<std::string> streams, bool early)
-    : limits(limits), early(early), streams_(std::move(streams)), listener_(listener) {
+Front::Front(int listener, Limits limits, std::unordered_set<std::string> streams, std::string placed, bool early)
+    : limits(limits), early(early), streams_(std::move(streams)), placed_(std::move(placed)), listener_(listener) {
     epoll_ = epoll_create1(EPOLL_CLOEXEC);
     wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ready_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -149,6 +150,35 @@ std::vector<Parts*> Front::released() {
     found.swap(released_);
     released_bytes_ = 0;
     return found;
+}
+
+// ---- slots of models ----
+
+int Front::lend(const std::string& model, const SlotRange& range, std::vector<std::uint32_t> slots) {
+    auto pool = std::make_shared<Pool>(range, std::move(slots));
+    std::lock_guard lock(pools_mutex_);
+    pools_[pool->id] = newest_[model] = pool;
+    return pool->id;
+}
+
+bool Front::take_back(int id) {
+    std::lock_guard lock(pools_mutex_);
+    auto found = pools_.find(id);
+    if (found == pools_.end()) return false;
+    for (auto newest = newest_.begin(); newest != newest_.end();) {
+        newest = newest->second == found->second ? newest_.erase(newest) : std::next(newest);
+    }
+    bool used = found->second->end();
+    pools_.erase(found);
+    return used;
+}
+
+std::unique_ptr<Place> Front::place_of(const std::string& model, std::size_t bytes) {
+    std::lock_guard lock(pools_mutex_);
+    auto found = newest_.find(model);
+    std::uint32_t slot = 0;
+    if (found == newest_.end() || found->second->bytes != bytes || !found->second->take(slot)) return nullptr;
+    return std::make_unique<Place>(found->second, slot);
 }
 
 // ---- the thread ----
