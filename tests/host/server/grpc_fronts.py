@@ -15,10 +15,12 @@ from headrace.host.server.transport.grpc.fronts import native_front
 no_native = pytest.mark.skipif(native_front() is None, reason="the native front is not installed")
 FRONTS = [pytest.param("native", marks=no_native), pytest.param("aio", marks=pytest.mark.slow)]
 BOTH = [pytest.param("native", marks=no_native), "aio"]
+no_native_tls = pytest.mark.skipif(native_front(tls=True) is None, reason="the native front has no TLS")
+WITH_TLS = [pytest.param("native, TLS", marks=no_native_tls), pytest.param("aio, TLS", marks=pytest.mark.slow)]
 
 
 @contextlib.contextmanager
-def front_alone(client_s=60.0, idle_s=60.0):
+def front_alone(client_s=60.0, idle_s=60.0, certificate=None, key=None, connections=None):
     """Run a native front with these limits and without a server. Yield it and its address."""
     limits = Limits()
     listener = socket.create_server(("127.0.0.1", 0))
@@ -32,10 +34,12 @@ def front_alone(client_s=60.0, idle_s=60.0):
         body=limits.body,
         bodies=limits.bodies,
         head=limits.head,
-        connections=limits.connections,
+        connections=connections or limits.connections,
         client_s=client_s,
         idle_s=idle_s,
         bytes_per_s=1e6,
+        certificate=certificate,
+        key=key,
     )
     try:
         yield front, address

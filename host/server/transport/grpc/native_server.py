@@ -23,6 +23,7 @@ from headrace.host.server.service import Service
 from headrace.host.server.transport.grpc.endpoints import SERVICE, endpoints, status_of, trace_of
 from headrace.host.server.transport.grpc.lent_slots import MIN_BYTES, LentSlots
 from headrace.host.server.transport.grpc.wire import Bytes, Placed
+from headrace.host.server.transport.tls import Tls
 
 # Kinds of events and reasons of refusals, as native/call.hpp numbers them.
 CALL, OPEN, MESSAGE, END, CLOSED, SENT, REFUSED = range(7)
@@ -68,11 +69,14 @@ class Refused(HeadraceError):
 class NativeServer:
     """Serve until `stop`."""
 
-    def __init__(self, front: Any, service: Service, limits: Limits, regions: Regions | None) -> None:
+    def __init__(
+        self, front: Any, service: Service, limits: Limits, regions: Regions | None, tls: Tls | None = None
+    ) -> None:
         """Prepare the server. `front` is the class `native.http2.Front`."""
         self._make_front = front
         self._service = service
         self._limits = limits
+        self._tls = tls
         self._endpoints = endpoints(service, limits, regions, self._room)
         self._unary = {f"/{SERVICE}/{name}": call for name, call in self._endpoints.unary.items()}
         self._streaming = {f"/{SERVICE}/{name}": call for name, call in self._endpoints.streams.items()}
@@ -109,6 +113,8 @@ class NativeServer:
             client_s=limits.client_s,
             idle_s=IDLE_S,
             bytes_per_s=float(BYTES_PER_S),
+            certificate=None if self._tls is None else self._tls.certificate,
+            key=None if self._tls is None else self._tls.key,
         )
         self._slots = LentSlots(self._front, self._service)
         asyncio.get_running_loop().add_reader(self._front.fileno(), self._on_events)

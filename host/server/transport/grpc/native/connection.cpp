@@ -1,6 +1,5 @@
 #include "connection.hpp"
 
-#include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -243,7 +242,7 @@ nghttp2_option* options() {
 }  // namespace
 
 Connection::Connection(Front& front, std::uint64_t id, int fd, std::string peer)
-    : front(front), id(id), fd(fd), peer(std::move(peer)) {
+    : front(front), id(id), peer(std::move(peer)), channel(fd, front.tls.get()) {
     began_ = read_at_ = wrote_at_ = idle_since_ = now();
     if (nghttp2_session_server_new2(&session_, callbacks(), this, options()) != 0) throw std::bad_alloc();
     const nghttp2_settings_entry settings[] = {
@@ -259,7 +258,8 @@ Connection::Connection(Front& front, std::uint64_t id, int fd, std::string peer)
 Connection::~Connection() {
     nghttp2_session_del(session_);
     while (!calls_.empty()) stream_closed(calls_.begin()->first);
-    ::close(fd);
+    channel.end();
+    ::close(channel.fd);
 }
 
 Call* Connection::call_of(std::int32_t stream) {
@@ -271,17 +271,19 @@ Call* Connection::call_of(std::int32_t stream) {
 
 bool Connection::receive() {
     static thread_local std::uint8_t scratch[SCRATCH];
-    for (std::size_t taken = 0; taken < TURN;) {
+    if (!channel.shake_hands()) return false;
+    if (!channel.is_open()) return true;
+    for (std::size_t taken = 0; taken < TURN || channel.pending() > 0;) {
         iovec into[2];
         int count = 0;
-        std::size_t straight = 0;
+        std::size_t straight = 0, room = taken < TURN ? SCRATCH : std::min(SCRATCH, channel.pending());
         Message* message = direct != nullptr && !direct->discards ? direct->message.get() : nullptr;
-        if (message != nullptr && direct_left >= DIRECT && !message->looks && message->has_room()) {
+        if (taken < TURN && message != nullptr && direct_left >= DIRECT && !message->looks && message->has_room()) {
             straight = std::min(direct_left, message->room_left());
             into[count++] = {message->next(), straight};
         }
-        into[count++] = {scratch, SCRATCH};
-        ssize_t got = ::readv(fd, into, count);
+        into[count++] = {scratch, room};
+        ssize_t got = channel.read(into, count);
         if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
         if (got == 0) return false;
         auto size = static_cast<std::size_t>(got);
@@ -290,7 +292,7 @@ bool Connection::receive() {
         std::size_t first = std::min(straight, size);
         if (first > 0 && !feed(static_cast<std::uint8_t*>(into[0].iov_base), first)) return false;
         if (size > first && !feed(scratch, size - first)) return false;
-        if (size < straight + SCRATCH) break;  // all that was there
+        if (size < straight + room) break;  // all that was there
     }
     return true;
 }
@@ -565,6 +567,11 @@ void Connection::write_own(const std::uint8_t* data, std::size_t size) {
 }
 
 bool Connection::send() {
+    if (!channel.shake_hands()) return false;
+    if (!channel.is_open()) {
+        wants_write = channel.needs_write();
+        return true;
+    }
     for (;;) {
         while (out_bytes_ < HIGH_WATER) {
             const std::uint8_t* data = nullptr;
@@ -578,7 +585,7 @@ bool Connection::send() {
             return nghttp2_session_want_read(session_) != 0 || nghttp2_session_want_write(session_) != 0;
         }
         if (!write_out()) return false;
-        if (wants_write) return true;
+        if (!out_.empty()) return true;
     }
 }
 
@@ -588,31 +595,31 @@ bool Connection::write_out() {
     wants_write = false;
     while (!out_.empty()) {
         iovec from[MAX_PIECES];
-        msghdr header{};
+        int count = 0;
         std::size_t wanted = 0;
         for (const Piece& piece : out_) {
-            if (header.msg_iovlen == MAX_PIECES) break;
+            if (count == MAX_PIECES) break;
             const auto* data = piece.parts != nullptr ? piece.data : reinterpret_cast<const std::uint8_t*>(piece.own.data());
-            std::size_t skip = header.msg_iovlen == 0 ? out_at_ : 0;
-            from[header.msg_iovlen++] = {const_cast<std::uint8_t*>(data) + skip, piece.size - skip};
+            std::size_t skip = count == 0 ? out_at_ : 0;
+            from[count++] = {const_cast<std::uint8_t*>(data) + skip, piece.size - skip};
             wanted += piece.size - skip;
         }
-        header.msg_iov = from;
-        ssize_t sent = ::sendmsg(fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent < 0 && errno == EINTR) continue;
-        if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) return false;
-        auto size = sent < 0 ? 0 : static_cast<std::size_t>(sent);
-        if (size > 0 || !waited) wrote_at_ = now();
-        bool all = size == wanted;
-        out_bytes_ -= size;
-        for (size += out_at_; !out_.empty() && size >= out_.front().size; out_.pop_front()) size -= out_.front().size;
-        out_at_ = size;
-        if (!all) {
-            wants_write = true;
-            return true;
-        }
+        ssize_t done = channel.write(from, count, wanted);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0 && errno != EAGAIN && errno != EWOULDBLOCK) return false;
+        if (done > 0 || !waited) wrote_at_ = now();
+        if (done > 0) sent(static_cast<std::size_t>(done));
+        wants_write = channel.needs_write();
+        if (done < 0 || wants_write) return true;
     }
     return true;
+}
+
+// Drops so many bytes of what is framed.
+void Connection::sent(std::size_t size) {
+    out_bytes_ -= size;
+    for (size += out_at_; !out_.empty() && size >= out_.front().size; out_.pop_front()) size -= out_.front().size;
+    out_at_ = size;
 }
 
 void Connection::drain() { nghttp2_submit_shutdown_notice(session_); }

@@ -8,6 +8,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "channel.hpp"
 #include "front.hpp"
 
 namespace headrace {
@@ -29,8 +30,8 @@ struct Connection {
 
     Front& front;
     const std::uint64_t id;
-    const int fd;
     const std::string peer;
+    Channel channel;
     bool wants_write = false, watches_write = false;
     bool spoke = false;  // the client has sent its settings
 
@@ -65,6 +66,7 @@ struct Connection {
     void submit_trailers(Call& call, bool only);
     void write_own(const std::uint8_t* data, std::size_t size);
     bool write_out();
+    void sent(std::size_t size);
 
     nghttp2_session* session_ = nullptr;
     std::unordered_map<std::int32_t, std::unique_ptr<Call>> calls_;

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <ctime>
@@ -61,8 +62,9 @@ double now() {
     return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-Front::Front(int listener, Limits limits, std::unordered_set<std::string> streams, std::string placed, bool early)
-    : limits(limits), early(early), streams_(std::move(streams)), placed_(std::move(placed)), listener_(listener) {
+Front::Front(int listener, Limits limits, std::unordered_set<std::string> streams, std::string placed, bool early,
+             std::unique_ptr<TlsContext> tls)
+    : limits(limits), early(early), tls(std::move(tls)), streams_(std::move(streams)), placed_(std::move(placed)), listener_(listener) {
     epoll_ = epoll_create1(EPOLL_CLOEXEC);
     wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ready_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -283,7 +285,7 @@ void Front::accept_all() {
             }
             return;
         }
-        if (connections_.size() >= limits.connections) {
+        if (connections_.size() >= limits.connections || too_many_handshakes()) {
             ::close(fd);
             continue;
         }
@@ -308,6 +310,14 @@ void Front::accept_all() {
     }
 }
 
+// Tells whether half of all connections are in their handshakes, so that clients which do not end them leave room.
+bool Front::too_many_handshakes() const {
+    if (tls == nullptr || connections_.size() < limits.connections / 2) return false;
+    std::size_t shaking = 0;
+    for (auto& [id, connection] : connections_) shaking += connection->channel.is_open() ? 0 : 1;
+    return shaking >= std::max(limits.connections / 2, std::size_t{1});
+}
+
 // Sends what a connection has, and closes it at its end.
 void Front::pump(std::uint64_t id) {
     auto found = connections_.find(id);
@@ -318,7 +328,7 @@ void Front::pump(std::uint64_t id) {
         epoll_event event{};
         event.events = EPOLLIN | (connection.wants_write ? EPOLLOUT : 0U);
         event.data.u64 = id;
-        epoll_ctl(epoll_, EPOLL_CTL_MOD, connection.fd, &event);
+        epoll_ctl(epoll_, EPOLL_CTL_MOD, connection.channel.fd, &event);
         connection.watches_write = connection.wants_write;
     }
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "call.hpp"
+#include "channel.hpp"
 
 namespace headrace {
 
@@ -27,7 +28,8 @@ double now();
 
 class Front {
   public:
-    Front(int listener, Limits limits, std::unordered_set<std::string> streams, std::string placed, bool early);
+    Front(int listener, Limits limits, std::unordered_set<std::string> streams, std::string placed, bool early,
+          std::unique_ptr<TlsContext> tls);
     ~Front();
     Front(const Front&) = delete;
     Front& operator=(const Front&) = delete;
@@ -51,6 +53,7 @@ class Front {
 
     const Limits limits;
     const bool early;  // whether Python is told of a call before its message, to authorize it
+    const std::unique_ptr<TlsContext> tls;  // none for a port without TLS
     const std::shared_ptr<Memory> memory = std::make_shared<Memory>();
     std::atomic<std::size_t> open_calls{0};
     std::unordered_map<CallId, Call*> calls;
@@ -61,6 +64,7 @@ class Front {
     void guarded(std::uint64_t id, Work work);
     void serve(std::uint64_t id, std::uint32_t events);
     void accept_all();
+    bool too_many_handshakes() const;
     void obey(Command& command);
     void look_at_clock();
     void close_connection(std::uint64_t id);

@@ -2,6 +2,9 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <unistd.h>
+
+#include <stdexcept>
 #include <system_error>
 #include <utility>
 
@@ -16,6 +19,7 @@ using headrace::Limits;
 using headrace::Message;
 using headrace::Parts;
 using headrace::Place;
+using headrace::TlsContext;
 
 constexpr Py_ssize_t COPIED = 4096;  // an answer of up to this size is copied, and its objects are free at once
 
@@ -150,15 +154,17 @@ void free_released(Front& front) {
 
 PyObject* front_new(PyTypeObject* type, PyObject* arguments, PyObject* named) {
     static const char* names[] = {"listener", "streams", "placed", "early", "body", "bodies", "head", "connections", "client_s",
-                                  "idle_s", "bytes_per_s", nullptr};
+                                  "idle_s", "bytes_per_s", "certificate", "key", nullptr};
     int listener = -1, early = 0;
     PyObject* streams = nullptr;
-    const char* placed = "";
+    const char *placed = "", *certificate = nullptr, *key = nullptr;
+    Py_ssize_t certificate_size = 0, key_size = 0;
     Py_ssize_t body = 0, bodies = 0, head = 0, connections = 0;
     Limits limits{};
-    if (!PyArg_ParseTupleAndKeywords(arguments, named, "$iO!spnnnnddd", const_cast<char**>(names), &listener,
+    if (!PyArg_ParseTupleAndKeywords(arguments, named, "$iO!spnnnndddz#z#", const_cast<char**>(names), &listener,
                                      &PyTuple_Type, &streams, &placed, &early, &body, &bodies, &head, &connections,
-                                     &limits.client_s, &limits.idle_s, &limits.bytes_per_s)) {
+                                     &limits.client_s, &limits.idle_s, &limits.bytes_per_s, &certificate,
+                                     &certificate_size, &key, &key_size)) {
         return nullptr;
     }
     limits.body = static_cast<std::size_t>(body);
@@ -174,7 +180,18 @@ PyObject* front_new(PyTypeObject* type, PyObject* arguments, PyObject* named) {
     PyObject* self = type->tp_alloc(type, 0);
     if (self == nullptr) return nullptr;
     try {
-        reinterpret_cast<FrontObject*>(self)->front = new Front(listener, limits, std::move(paths), placed, early != 0);
+        std::unique_ptr<TlsContext> tls;
+        if (certificate != nullptr && key != nullptr) {
+            tls = std::make_unique<TlsContext>(std::string(certificate, static_cast<std::size_t>(certificate_size)),
+                                               std::string(key, static_cast<std::size_t>(key_size)));
+        }
+        reinterpret_cast<FrontObject*>(self)->front =
+            new Front(listener, limits, std::move(paths), placed, early != 0, std::move(tls));
+    } catch (const std::invalid_argument& error) {
+        ::close(listener);
+        Py_DECREF(self);
+        PyErr_SetString(PyExc_ValueError, error.what());
+        return nullptr;
     } catch (const std::system_error& error) {
         errno = error.code().value();
         Py_DECREF(self);
@@ -412,7 +429,8 @@ PyMODINIT_FUNC PyInit_http2() {
     if (message_type == nullptr || place_type == nullptr || front_type == nullptr ||
         PyModule_AddObject(made, "Message", reinterpret_cast<PyObject*>(message_type)) < 0 ||
         PyModule_AddObject(made, "Place", reinterpret_cast<PyObject*>(place_type)) < 0 ||
-        PyModule_AddObject(made, "Front", front_type) < 0) {
+        PyModule_AddObject(made, "Front", front_type) < 0 ||
+        PyModule_AddObject(made, "HAS_TLS", PyBool_FromLong(headrace::HAS_TLS ? 1 : 0)) < 0) {
         Py_DECREF(made);
         return nullptr;
     }

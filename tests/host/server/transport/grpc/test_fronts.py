@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import numpy as np
 import pytest
-from grpc_fronts import BOTH, front_alone, no_native
+from certificates import write_certificates
+from grpc_fronts import BOTH, WITH_TLS, front_alone, no_native
 from http2_frames import PREFACE, RPC, frame, frame_from, head, message
 from running import HELD, serving, until
 from tritonclient.grpc import service_pb2 as pb
@@ -31,15 +32,23 @@ OK, EXHAUSTED, INVALID = grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED,
 ON_NATIVE = pytest.mark.parametrize("front", BOTH[:1], indirect=True, scope="module")
 
 
-@pytest.fixture(scope="module", params=BOTH)
+@pytest.fixture(scope="module", params=[*BOTH, *WITH_TLS])
 def front(request):
     return request.param
 
 
 @pytest.fixture(scope="module")
-def server(front):
-    options = "--max-body-mib 1 --max-bodies-mib 8 --max-head-kib 4 --client-timeout-s 1 --max-connections 64"
-    with serving("--grpc-front", front, *options.split(), models=("scale",)) as running:
+def files(tmp_path_factory):
+    return write_certificates(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def server(front, files):
+    options = ["--grpc-front", front.removesuffix(", TLS")]
+    if front.endswith("TLS"):
+        options += ["--tls-cert", str(files / "cert.pem"), "--tls-key", str(files / "key.pem")]
+    limits = "--max-body-mib 1 --max-bodies-mib 8 --max-head-kib 4 --client-timeout-s 1 --max-connections 64"
+    with serving(*options, *limits.split(), models=("scale",), tls=front.endswith("TLS")) as running:
         yield running
         assert running.lives()
         status, said = running.end()
@@ -47,8 +56,10 @@ def server(front):
 
 
 @pytest.fixture
-def channel(server):
-    with grpc.insecure_channel(server.url("grpc")) as found:
+def channel(server, front, files):
+    secure = grpc.ssl_channel_credentials((files / "ca.pem").read_bytes())
+    url = server.url("grpc")
+    with grpc.secure_channel(url, secure) if front.endswith("TLS") else grpc.insecure_channel(url) as found:
         yield found
 
 
@@ -320,12 +331,17 @@ def tls():
         ("auto", True, True, GrpcServer),
         ("native", True, False, NativeServer),
         ("native", False, False, "libnghttp2-dev"),
-        ("native", True, True, "no TLS"),
+        ("native", True, True, "libssl-dev"),
+        ("auto", "with TLS", True, NativeServer),
+        ("native", "with TLS", True, NativeServer),
         ("aio", True, False, GrpcServer),
     ],
 )
 def test_the_native_front_serves_where_it_is_and_can(front, installed, encrypted, chosen, service, tls, monkeypatch):
-    monkeypatch.setattr(fronts, "native_front", lambda: object if installed else None)
+    def native_front(tls=False):
+        return object if installed and (not tls or installed == "with TLS") else None
+
+    monkeypatch.setattr(fronts, "native_front", native_front)
 
     def made():
         return fronts.grpc_server(fronts.GrpcFront(front), service, Limits(), None, tls if encrypted else None)
