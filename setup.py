@@ -44,6 +44,7 @@ COMPILED = (
     "batching/steps/kv_cache.py",
     "batching/steps/lazy.py",
     "batching/steps/prefill_first.py",
+    "batching/steps/prefix_cache.py",
     "batching/steps/request.py",
     "batching/steps/token_deadline.py",
     "batching/policies/shared/table_times.py",
