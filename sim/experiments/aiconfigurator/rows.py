@@ -17,6 +17,7 @@ class Predicted:
         predicted_ttft_ms, predicted_tpot_ms: The predicted ones; 0 for a failure.
         failure: Why there is no prediction; empty if there is one.
         cause: The change of the model that the row is predicted with, of causes.py; empty for none.
+        host_request_us: The host's time for each request of a step that it is predicted with.
     """
 
     source: str
@@ -35,6 +36,7 @@ class Predicted:
     predicted_tpot_ms: float
     failure: str
     cause: str
+    host_request_us: float
 
     @property
     def tokens_per_s(self) -> float:

@@ -6,7 +6,7 @@ classes are missed: the same rows with one change of the model). Nothing is fitt
 import math
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +21,7 @@ from headrace.sim.decoding.latency import StepLatency
 from headrace.sim.decoding.simulation import simulate_decoding
 from headrace.sim.experiments.aiconfigurator import plots, tables
 from headrace.sim.experiments.aiconfigurator.causes import CAUSES, Cause
+from headrace.sim.experiments.aiconfigurator.host_time import GRID_US
 from headrace.sim.experiments.aiconfigurator.rows import ALL, NO_DYNAMO, Count, Errors, Predicted
 from headrace.sim.experiments.aiconfigurator.samples import (
     DYNAMO,
@@ -34,7 +35,7 @@ from headrace.sim.experiments.aiconfigurator.samples import (
 from headrace.sim.experiments.experiment import Experiment, Report
 from headrace.sim.hardware.gpu.tables import BACKENDS, SGLANG, TENSORRT_LLM
 
-CLASSES, BY_CAUSE = "classes", "causes"
+CLASSES, BY_CAUSE, HOST = "classes", "causes", "host"
 ROUNDS: Final = 10  # requests of each user, as in InferenceMAX
 SEED: Final = 0
 BLOCK: Final = 16  # tokens of a block of the KV cache
@@ -52,7 +53,9 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A class of rows. `cause` is a name of CAUSES, or empty; a job without a class counts what is left out."""
+    """A class of rows, with the host's time for each request of a step.
+
+    `cause` is a name of CAUSES, or empty; a job without a class counts what is left out."""
 
     source: str
     backend: str
@@ -61,6 +64,7 @@ class Job:
     precision: str
     cause: str
     scale: Scale
+    host_request_us: float = 0.0
 
 
 @cache
@@ -73,6 +77,9 @@ def jobs_for(figure: str, scale: Scale) -> Sequence[Job]:
     rows = samples().rows
     if figure == CLASSES:
         return [Job("", "", "", "", "", "", scale), *_classes(rows, "", scale)]
+    if figure == HOST:
+        fitted = [row for row in rows if row.backend in (SGLANG, TENSORRT_LLM) and row.source != DYNAMO]
+        return [replace(job, host_request_us=us) for us in GRID_US for job in _classes(fitted, "", scale)]
     jobs = _classes([row for row in rows if any(cause.tried_on(row) for cause in CAUSES.values())], "", scale)
     for name, cause in CAUSES.items():
         jobs += _classes([row for row in rows if cause.tried_on(row)], name, scale)
@@ -97,16 +104,17 @@ def run_job(job: Job) -> list[Predicted | Count]:
         if (row.source, row.backend, row.model, row.gpu, row.precision) == wanted and cause.tried_on(row)
     ]
     every = 1 if job.scale.rows is None else max(1, len(rows) // job.scale.rows)
-    return [predicted(row, job.cause) for row in rows[::every][: job.scale.rows]]
+    return [predicted(row, job.cause, job.host_request_us) for row in rows[::every][: job.scale.rows]]
 
 
-def predicted(sample: Sample, name: str = "") -> Predicted:
+def predicted(sample: Sample, name: str = "", host_request_us: float = 0.0) -> Predicted:
     """Return a measured row with its prediction, or with why there is none. `name` is one of CAUSES, or empty."""
     cause = CAUSES[name] if name else _NO_CAUSE
     setting = setting_of(sample)
     failure, ttft_ms, tpot_ms = "", 0.0, 0.0
     try:
-        steps = _steps(sample.model, sample.gpu, sample.backend, sample.tp, sample.ep, setting, name)
+        tables = cause.tables or sample.backend
+        steps = _steps(sample.model, sample.gpu, tables, sample.tp, sample.ep, setting, host_request_us)
         ttft_ms, tpot_ms = _times(sample, setting, steps, cause)
     except UsageError as error:
         failure = str(error)
@@ -127,6 +135,7 @@ def predicted(sample: Sample, name: str = "") -> Predicted:
         tpot_ms,
         failure,
         name,
+        host_request_us,
     )
 
 
@@ -175,18 +184,19 @@ class CachedPrompts:
 
 
 @cache
-def _steps(model: str, gpu: str, backend: str, tp: int, ep: int, setting: Setting, name: str) -> StepLatency:
-    cause = CAUSES[name] if name else _NO_CAUSE
+def _steps(
+    model: str, gpu: str, backend: str, tp: int, ep: int, setting: Setting, host_request_us: float
+) -> StepLatency:
     return StepLatency(
         named(model),
         gpu,
-        cause.tables or backend,
+        backend,
         tp=tp,
         products=setting.products,
         keys=setting.keys,
         experts=setting.experts,
         ep=ep,
-        host_request_s=cause.host_request_s,
+        host_request_s=host_request_us / 1e6,
     )
 
 
