@@ -1,7 +1,11 @@
 """Predict measured servers from measured operators: times per output token and to the first token.
 
-The figures are "classes" (all rows that can be predicted, by server, model, GPU and precision) and "causes" (why some
-classes are missed: the same rows with one change of the model). Nothing is fitted."""
+The figures are:
+
+- "classes": all rows that can be predicted, by server, model, GPU and precision, with nothing fitted
+- "causes": why some classes are missed, as the same rows with one change of the model
+- "host": the host's time for a request of a step, chosen on some rows and tried on the others (host_time.py)
+"""
 
 import math
 import random
@@ -21,8 +25,8 @@ from headrace.sim.decoding.latency import StepLatency
 from headrace.sim.decoding.simulation import simulate_decoding
 from headrace.sim.experiments.aiconfigurator import plots, tables
 from headrace.sim.experiments.aiconfigurator.causes import CAUSES, Cause
-from headrace.sim.experiments.aiconfigurator.host_time import GRID_US
-from headrace.sim.experiments.aiconfigurator.rows import ALL, NO_DYNAMO, Count, Errors, Predicted
+from headrace.sim.experiments.aiconfigurator.host_time import GRID_US, ROTATIONS, folds, stable
+from headrace.sim.experiments.aiconfigurator.rows import ALL, NO_DYNAMO, Count, Errors, GridPoint, HeldOut, Predicted
 from headrace.sim.experiments.aiconfigurator.samples import (
     DYNAMO,
     Sample,
@@ -275,11 +279,57 @@ def with_causes(rows: Sequence[Predicted]) -> list[Errors]:
     return found
 
 
+def held_out(rows: Sequence[Predicted]) -> list[HeldOut]:
+    """Return the errors of each fold of each server, and those of all folds of a rotation together.
+
+    `rows` has each measured row with each number of GRID_US."""
+    found = []
+    for backend in dict.fromkeys(row.backend for row in rows):
+        own = [row for row in rows if row.backend == backend]
+        of_backend = folds(own)
+        for rotation, part_of in ROTATIONS.items():
+            mine = [fold for fold in of_backend if fold.rotation == rotation]
+            if not mine:
+                continue
+            agree = stable([fold.chosen_us for fold in mine])
+            every = tuple(row for fold in mine for row in fold.held)
+            for part, us, held in (*((f.held_out, f.chosen_us, f.held) for f in mine), (ALL, "", every)):
+                before = [row for row in own if row.host_request_us == 0 and part in (ALL, part_of(row))]
+                of = errors(held)
+                found.append(
+                    HeldOut(
+                        backend,
+                        rotation,
+                        part,
+                        us,
+                        agree,
+                        of.rows,
+                        of.failed,
+                        errors(before).tpot,
+                        of.tpot,
+                        of.tpot_median,
+                        of.within,
+                        of.ratio,
+                        of.p10,
+                        of.p90,
+                    )
+                )
+    return found
+
+
 def report(figure: str, rows: Sequence[Predicted | Count], folder: Path) -> Report:
     found = [row for row in rows if isinstance(row, Predicted)]
     if figure == BY_CAUSE:
         changed = with_causes(found)
         return Report({BY_CAUSE: changed}, tables=tables.causes(changed))
+    if figure == HOST:
+        held = held_out(found)
+        grid = [
+            GridPoint(backend, us, errors([r for r in found if (r.backend, r.host_request_us) == (backend, us)]).tpot)
+            for backend in (SGLANG, TENSORRT_LLM)
+            for us in GRID_US
+        ]
+        return Report({"held_out": held, "grid": grid}, tables=[*tables.held_out(held), *tables.grid(grid)])
     classes = by_class(found)
     servers = by_server(found)
     counts = [row for row in rows if isinstance(row, Count)]
@@ -301,7 +351,7 @@ def report(figure: str, rows: Sequence[Predicted | Count], folder: Path) -> Repo
 EXPERIMENT = Experiment(
     name="aiconfigurator",
     source="the measured servers of the package aiconfigurator-core",
-    figures=(CLASSES, BY_CAUSE),
+    figures=(CLASSES, BY_CAUSE, HOST),
     full=Scale(),
     quick=Scale(3),
     jobs=jobs_for,
