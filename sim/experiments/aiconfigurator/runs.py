@@ -292,8 +292,11 @@ def held_out(rows: Sequence[Predicted]) -> list[HeldOut]:
             if not mine:
                 continue
             agree = stable([fold.chosen_us for fold in mine])
-            every = tuple(row for fold in mine for row in fold.held)
-            for part, us, held in (*((f.held_out, f.chosen_us, f.held) for f in mine), (ALL, "", every)):
+            parts: list[tuple[str, float | str, tuple[Predicted, ...]]] = [
+                *((fold.held_out, fold.chosen_us, fold.held) for fold in mine),
+                (ALL, "", tuple(row for fold in mine for row in fold.held)),
+            ]
+            for part, us, held in parts:
                 before = [row for row in own if row.host_request_us == 0 and part in (ALL, part_of(row))]
                 of = errors(held)
                 found.append(
