@@ -230,9 +230,11 @@ module resize_columns
 
 `ifndef SYNTHESIS
   a_first_lane_in_window: assert property (@(posedge clk_i) disable iff (!rst_ni)
-    fire0 |-> word_of(tap_q.first[0]) == number_q || word_of(tap_q.first[0]) + number_t'(1) == number_q);
+    fire0 |-> word_of(tap_q.first[0]) == number_q
+             || word_of(tap_q.first[0]) + number_t'(1) == number_q);
   a_second_lane_in_window: assert property (@(posedge clk_i) disable iff (!rst_ni)
-    fire1 |-> word_of(tap_q.first[1]) == number_q || word_of(tap_q.first[1]) + number_t'(1) == number_q);
+    fire1 |-> word_of(tap_q.first[1]) == number_q
+             || word_of(tap_q.first[1]) + number_t'(1) == number_q);
   a_first_lane_not_missed: assert property (@(posedge clk_i) disable iff (!rst_ni)
     fire1 |-> fire0 || first_done_q);
   a_covered: assert property (@(posedge clk_i) disable iff (!rst_ni)

@@ -312,9 +312,10 @@ class Received(NamedTuple):
 
 def received(message: Bytes | Placed, limits: Limits, descriptions: Descriptions) -> Received:
     """Read a ModelInferRequest. It is parsed unless its description is remembered. Raises BadInput."""
-    key = key_of(message, "")  # a message without raw contents is its own description
+    # A message without raw contents is its own description.
+    key = None if isinstance(message, Placed) else key_of(message, "")
     found = descriptions.find(key)
-    contents: Sequence[Bytes] = ()
+    contents: Contents = ()
     if found is None:
         said, contents = separated(message)
         key = key_of(said, RAW if contents else "")
