@@ -3,7 +3,7 @@
 // Interface   ready/valid on both sides; the word shown is the oldest, without a read latency.
 // Throughput  one word a clock in and out, also when full or empty in turn. Latency one clock.
 // Memory      distributed RAM, in Slices parts of a word's bits that each have their own pointers:
-//             a pointer then goes less far. For depths beyond 64 words that are wide see block_fifo.
+//             a pointer then goes less far. For depths beyond 64 wide words see block_fifo.
 module stream_fifo #(
   parameter int unsigned Width = 8,
   parameter int unsigned Depth = 16,  // a power of two
