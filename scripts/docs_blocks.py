@@ -53,7 +53,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("examples", "hls", "host/xrt", "benchmarks")
@@ -319,6 +319,8 @@ class Page:
         block_s: Longest time of a block (s).
         ready_s: Longest time until a server answers (s).
         updates: Whether to collect the outputs without a comparison.
+        commands: A folder whose programs bash blocks find first.
+        descriptor: A file descriptor that bash blocks have from this process.
     """
 
     path: Path
@@ -326,6 +328,8 @@ class Page:
     block_s: float
     ready_s: float
     updates: bool = False
+    commands: Path | None = None
+    descriptor: int | None = None
     scratch: Path = field(init=False)
     outputs: list[tuple[Block, str]] = field(init=False, default_factory=list)
     _interpreter: "Interpreter | None" = field(init=False, default=None)
@@ -339,6 +343,15 @@ class Page:
         self.scratch = self._folder / "work"
         shutil.copytree(ROOT / "examples", self.scratch / "examples", ignore=shutil.ignore_patterns("__pycache__"))
         self.environment = environment()
+        self._bash_options: dict[str, Any] = {
+            **{"cwd": self.scratch, "stdin": subprocess.DEVNULL, "start_new_session": True},
+            **{"preexec_fn": die_with_parent, "env": self.environment},
+        }
+        if self.commands is not None:
+            path = f"{self.commands}:{self.environment['PATH']}"
+            self._bash_options["env"] = {**self.environment, "PATH": path, "PAGE_CONTROL": str(self.descriptor)}
+        if self.descriptor is not None:
+            self._bash_options["pass_fds"] = (self.descriptor,)
 
     def run(self) -> int:
         """Run the blocks, and return how many ran. `outputs` then has the stdout of each that the page shows.
@@ -391,14 +404,7 @@ class Page:
         out, err = self._folder / "stdout", self._folder / "stderr"
         with out.open("wb") as stdout, err.open("wb") as stderr:
             process = subprocess.Popen(
-                ["bash", "-e", "-c", f"trap {trap} ERR\n{text}"],
-                cwd=self.scratch,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,
-                preexec_fn=die_with_parent,
+                ["bash", "-e", "-c", f"trap {trap} ERR\n{text}"], stdout=stdout, stderr=stderr, **self._bash_options
             )
             try:
                 status: int | str = process.wait(self.block_s)
@@ -420,13 +426,9 @@ class Page:
         with stderr.open("wb") as file:
             process = subprocess.Popen(
                 ["bash", "-e", "-c", f"exec env {commands(text)}"],
-                cwd=self.scratch,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=file,
-                start_new_session=True,
-                preexec_fn=die_with_parent,
+                **self._bash_options,
             )
         self._servers.append(Server(process, block, stderr, url))
         deadline = time.monotonic() + self.ready_s
@@ -656,15 +658,18 @@ def cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def namespace() -> list[str] | None:
-    """Return the command that starts a program in a network namespace of its own, or None where that is forbidden."""
-    for command in (["unshare", "--net"], ["unshare", "--net", "--map-root-user"]):
-        try:
-            if subprocess.run([*command, "true"], capture_output=True, timeout=30).returncode == 0:
-                return command
-        except FileNotFoundError:
-            return None
-    return None
+def enter_namespace() -> bool:
+    """Give this process and its children a network of their own, and return whether the machine allows that."""
+    new_user, new_network = 0x10000000, 0x40000000
+    user, group = os.geteuid(), os.getegid()
+    if LIBC.unshare(new_network) != 0:
+        if LIBC.unshare(new_user | new_network) != 0:
+            return False
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"0 {user} 1")
+        Path("/proc/self/gid_map").write_text(f"0 {group} 1")
+    loopback_up()
+    return True
 
 
 def loopback_up() -> None:
@@ -703,7 +708,8 @@ def alone(wait_s: float) -> Iterator[None]:
         yield
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str], own_network: bool = False) -> int:
+    """Run the pages. With `own_network`, this process has entered a namespace already."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--slow", action="store_true", help="run all blocks, in full")
     options.add_argument("--update", action="store_true", help="rewrite the outputs in the pages; implies --slow")
@@ -711,20 +717,18 @@ def main(arguments: Sequence[str]) -> int:
     options.add_argument("--ready-s", type=float, default=240, help="longest time until a server answers")
     options.add_argument("--wait-s", type=float, default=600, help="longest wait for another run, without namespaces")
     options.add_argument("--shared-network", action="store_true", help="use the machine's network, not a namespace")
-    options.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    options.add_argument("--commands", type=Path, help="folder whose programs bash blocks find first")
+    options.add_argument("--descriptor", type=int, help="file descriptor that these programs have from this process")
     options.add_argument("pages", nargs="*", type=Path, metavar="PAGE", help="Markdown pages (default: all)")
     given = options.parse_args(arguments)
     if missing := [page for page in given.pages if not page.is_file()]:
         print(f"docs_blocks: there is no file {missing[0]}", file=sys.stderr)
         return 2
-    if not given.inside and not given.shared_network and (command := namespace()):
-        os.execvp(command[0], [*command, sys.executable, __file__, "--inside", *arguments])
+    inside = own_network or (not given.shared_network and enter_namespace())
     signal.signal(signal.SIGTERM, end_at_signal)
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    if given.inside:
-        loopback_up()
     try:
-        with contextlib.nullcontext() if given.inside else alone(given.wait_s):
+        with contextlib.nullcontext() if inside else alone(given.wait_s):
             return run_pages([page.resolve() for page in given.pages] or pages(), given)
     except CannotRun as reason:
         print(f"docs_blocks: {reason}", file=sys.stderr)
@@ -742,7 +746,7 @@ def run_pages(paths: Sequence[Path], given: argparse.Namespace) -> int:
     for path in paths:
         began = cpu_s()
         try:
-            page = Page(path, slow, block_s, given.ready_s, given.update)
+            page = Page(path, slow, block_s, given.ready_s, given.update, given.commands, given.descriptor)
             try:
                 count = page.run()
             finally:

@@ -60,8 +60,8 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Modules stay; a test that collects garbage to see a device end need not search them each time."""
-    gc.collect()
+    """Modules and tests stay, and with them the little garbage that they left: to look for it takes seconds. A test
+    that collects garbage to see a device end need not search them each time."""
     gc.freeze()
     gc.enable()
 

@@ -2,7 +2,7 @@
 
 A server starts in a fraction of the time of a new process, because torch and gRPC take long to import. The product's
 fork server gives the processes. Each of them forks a fork server of its own before it begins, as a server has one for
-its workers. Tests of signals, of imports and of whole pages start new processes.
+its workers. Tests of signals and of imports start new processes, as do the whole pages in `make test-all`.
 """
 
 import array
@@ -37,20 +37,24 @@ HERE = str(Path(__file__).parent)
 
 class Forked(subprocess.Popen):  # type: ignore[type-arg]
     """A process that runs `headrace` with the arguments, in place of a program. It takes the streams, `cwd`, `env` and
-    `start_new_session` of Popen."""
+    `start_new_session` of Popen. `MODULE` is the module whose `main` it calls, from one of `FOLDERS`."""
+
+    MODULE, FOLDERS = "forked", (HERE,)
 
     def _execute_child(self, args: Sequence[str], *given: Any) -> None:
         names = subprocess.Popen._execute_child.__code__.co_varnames[2:]
         options = dict(zip(names, given, strict=False))
         theirs = [options["p2cread"], options["c2pwrite"], options["errwrite"]]
+        ours = [options["p2cwrite"], options["c2pread"], options["errread"]]
+        devnull = getattr(self, "_devnull", None)
         env = dict(os.environ if options["env"] is None else options["env"])
         named = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
         request = {
-            "main": "forked",
+            "main": self.MODULE,
             "arguments": [str(options["start_new_session"]), ",".join(_ignored()), *map(str, args)],
             "env": env,
             "directory": os.path.abspath(options["cwd"] or os.getcwd()),
-            "path": [HERE, *named, *(path for path in sys.path if path and not path.startswith(HERE))],
+            "path": [*self.FOLDERS, *named, *(path for path in sys.path if path and not path.startswith(HERE))],
             "cores": sorted(os.sched_getaffinity(0)),
             "preload": list(PRELOAD),
         }
@@ -64,7 +68,8 @@ class Forked(subprocess.Popen):  # type: ignore[type-arg]
             fds = array.array("i", [life.fileno(), nothing, body, *streams])
             _control().sendmsg([b"f"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
         finally:
-            for fd in (nothing, body, *(stream for stream in theirs if stream >= 0)):
+            pipes = [stream for stream, end in zip(theirs, ours, strict=True) if end >= 0]
+            for fd in (nothing, body, *pipes, *([] if devnull is None else [devnull])):
                 os.close(fd)
             life.close()
         message, (pidfd,), _, _ = socket.recv_fds(self._life, PID.size, 1)
@@ -121,15 +126,21 @@ def _control() -> socket.socket:
 
 
 def _own_fork_server() -> None:
-    """Fork the process from which the workers of this one will be forked. It is a child of this one."""
+    """Fork the process from which the workers of this one will be forked."""
+    pid, control, errors = fork_server()
+    control.setblocking(False)
+    client.SHARED._process, client.SHARED._control, client.SHARED._errors = _Child(pid), control, errors
+
+
+def fork_server() -> tuple[int, socket.socket, int]:
+    """Fork a fork server that has all modules of this process. It is a child of this one, and ends when the control
+    socket is closed. Return its process id, the socket, and a descriptor of what it writes to stderr."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     errors = os.memfd_create("headrace-fork-server", os.MFD_CLOEXEC)
-    ours.setblocking(False)
     pid = os.fork()
     if pid:
         theirs.close()
-        client.SHARED._process, client.SHARED._control, client.SHARED._errors = _Child(pid), ours, errors
-        return
+        return pid, ours, errors
     ours.close()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -139,6 +150,7 @@ def _own_fork_server() -> None:
     os.environ.update(client.ENVIRONMENT | client.ONE_THREAD)
     os.chdir("/")
     server._run(server._Server(theirs).serve() or (lambda: None))
+    raise AssertionError("a fork does not return")
 
 
 class _Child(subprocess.Popen):  # type: ignore[type-arg]
@@ -152,19 +164,9 @@ class _Child(subprocess.Popen):  # type: ignore[type-arg]
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run `headrace` in a process that was forked. The first two arguments tell whether it begins a session, and the
-    signals that it ignores."""
-    session, ignored, *words = arguments
-    for place in range(3):
-        os.dup2(FIRST_FD + place, place)
-    os.closerange(FIRST_FD, FIRST_FD + 3)
-    if session == "True":
-        os.setsid()
-    for number in SIGNALS:
-        usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-        signal.signal(number, signal.SIG_IGN if str(int(number)) in ignored.split(",") else usual)
+    """Run `headrace` in a process that was forked."""
+    words = begin(arguments)
     _own_fork_server()
-    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
     sys.argv, sys.path[0] = ["headrace", *words], ""  # the folder in which it runs, as for python -c
     from headrace.host.cli.main import main as command
 
@@ -174,3 +176,21 @@ def main(arguments: Sequence[str]) -> None:
         threading._shutdown()
         atexit._run_exitfuncs()
         sys.stdout.flush()
+
+
+def begin(arguments: Sequence[str]) -> list[str]:
+    """Let a process that was forked be as a new one, and return its own arguments. The first two of `arguments` tell
+    whether it begins a session, and the signals that it ignores."""
+    session, ignored, *words = arguments
+    for place in range(3):
+        os.dup2(FIRST_FD + place, place)
+    os.closerange(FIRST_FD, FIRST_FD + 3)
+    if session == "True":
+        os.setsid()
+    for number in SIGNALS:
+        usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN if str(int(number)) in ignored.split(",") else usual)
+    # Without `closefd`, the streams of a fork of this process would close its descriptors as they replace these.
+    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    return words

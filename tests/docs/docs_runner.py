@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from forked import HERE, Forked
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "docs_blocks.py"
 
@@ -13,10 +15,18 @@ docs_blocks = sys.modules["docs_blocks"] = importlib.util.module_from_spec(_spec
 _spec.loader.exec_module(docs_blocks)
 
 
-def run(*arguments: object, limit_s: float = 240) -> subprocess.CompletedProcess[str]:
+class ForkedScript(Forked):
+    """The script in a process that was forked, as are the commands that its pages have in bash blocks."""
+
+    MODULE, FOLDERS = "page_process", (HERE, str(Path(__file__).parent))
+
+
+def run(*arguments: object, limit_s: float = 240, forked: bool = False) -> subprocess.CompletedProcess[str]:
     """Run the script. It gets SIGTERM after `limit_s`, so that it ends what it started."""
-    command = [sys.executable, SCRIPT, *map(str, arguments)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    words = list(map(str, arguments))
+    command = words if forked else [sys.executable, str(SCRIPT), *words]
+    start = ForkedScript if forked else subprocess.Popen
+    process = start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         out, err = process.communicate(timeout=limit_s)
     except BaseException:

@@ -14,41 +14,37 @@ def blocks(name: str) -> list:
     return docs_blocks.read_blocks(PAGES[name].read_text(), name)
 
 
-def cases(slow: bool) -> list[str]:
-    """Return the pages with blocks that run, or those whose blocks differ in `make test-all`."""
+def cases() -> list[str]:
+    """Return the pages with blocks that run."""
     chosen = []
     for name in PAGES:
         try:
-            run = [block for block in blocks(name) if block.runs]
+            runs = any(block.runs for block in blocks(name))
         except docs_blocks.PageError:  # the page's own test tells what is wrong
-            chosen += [] if slow else [name]
-            continue
-        if any(differs(block) for block in run) or (run and not slow):
+            runs = True
+        if runs:
             chosen.append(name)
     return chosen
 
 
-def differs(block) -> bool:
-    return block.has("slow") or block.has("quick")
-
-
-def check(*arguments: object, limit_s: float) -> None:
-    done = run(*arguments, limit_s=limit_s)
+def check(*arguments: object, limit_s: float, forked: bool = False) -> None:
+    done = run(*arguments, limit_s=limit_s, forked=forked)
     if done.returncode == docs_blocks.CANNOT_RUN:
         pytest.skip(done.stderr)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.timeout(1000)
-@pytest.mark.parametrize("name", cases(slow=False))
+@pytest.mark.parametrize("name", cases())
 def test_the_blocks_of_a_page_run(name):
-    check(PAGES[name], limit_s=900)
+    check(PAGES[name], limit_s=900, forked=True)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("name", cases(slow=True))
+@pytest.mark.parametrize("name", cases())
 def test_the_blocks_of_a_page_run_in_full(name):
+    """As new processes, which also have to import what they need."""
     check("--slow", PAGES[name], limit_s=7000)
 
 

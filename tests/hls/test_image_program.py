@@ -132,7 +132,7 @@ def test_cpp_gives_the_tensor_of_the_reference(name, engine, size):
     check(False, jpeg(*size), from_hf(SPECS[name], Engine.TORCHVISION if name in OF_TORCHVISION else engine))
 
 
-@pytest.mark.quick(26)
+@pytest.mark.quick(20)
 @pytest.mark.parametrize("stalled", [False, True], ids=["free", "stalled"])
 @pytest.mark.parametrize("name", SPECS)
 def test_rtl_gives_the_tensor_of_the_reference(name, stalled):

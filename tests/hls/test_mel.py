@@ -119,6 +119,7 @@ def quiet_sounds() -> dict[str, np.ndarray]:
     return every
 
 
+@pytest.mark.quick(2)
 @on_both
 @pytest.mark.parametrize("n_mels", [80, 128])
 def test_values_of_whisper_are_within_its_bounds(units, n_mels):
@@ -376,6 +377,7 @@ CYCLE_SPECS = {
 }
 
 
+@pytest.mark.quick(120)
 @pytest.mark.parametrize("length", [*LENGTHS, 1600, 5039, 15999, 16000])
 @pytest.mark.parametrize("name", CYCLE_SPECS)
 def test_clocks_are_those_of_the_cycle_model(length, name):

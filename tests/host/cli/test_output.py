@@ -7,10 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
 from command import COMMAND, headrace, headrace_here
+from forked import Forked
 
 from headrace.batching import POLICIES
 from headrace.host.cli.main import COMMANDS
@@ -35,11 +37,12 @@ def photos(tmp_path) -> list[Path]:
     return [Path(shutil.copy(china, tmp_path / name)) for name in NAMES]
 
 
-def on_terminal(*command: str) -> str:
+def on_terminal(*command: str, start: type[subprocess.Popen] = Forked) -> str:
     """What a command writes to a wide terminal on stderr; its status must be 0."""
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (50, 160))
     wide = {**os.environ, "COLUMNS": "160"}
-    with subprocess.Popen(command, stdin=theirs, stdout=subprocess.DEVNULL, stderr=theirs, env=wide) as process:
+    with start(command, stdin=theirs, stdout=subprocess.DEVNULL, stderr=theirs, env=wide) as process:
         os.close(theirs)
         written = b""
         try:
@@ -130,13 +133,13 @@ with progress() as shown:
 with working("[bold]b[/bold]"):
     pass
 """
-    shown = on_terminal(sys.executable, "-c", code)
+    shown = on_terminal(sys.executable, "-c", code, start=subprocess.Popen)
     assert "[red]a[/red] :smile:" in shown and "0/3" in shown and "[bold]b[/bold]" in shown
 
 
 def test_the_search_of_a_latency_target_counts_what_it_has_solved():
     target = ("--tau", "0.3051,1.052", "--zeta", "19.9,19.6", "--bmax", "128", "--rho", "0.7", "--slo-ms", "60")
-    shown = on_terminal(*COMMAND, "smdp", *target)
+    shown = on_terminal("smdp", *target)
     assert re.search(r"searching for the weight of power; models solved .*[1-9]\d*/\? 0:00:", shown)
 
 
@@ -151,7 +154,7 @@ def test_a_mixture_shows_its_costs_and_both_tables():
 
 def test_a_profile_shows_each_batch_size_as_it_is_measured(tmp_path):
     options = ("--cell", "lstm", "--hidden", "16", "--max-batch", "2", "--workers", "1", "-o", str(tmp_path / "p.json"))
-    shown = on_terminal(*COMMAND, "profile", *options)
+    shown = on_terminal(*COMMAND, "profile", *options, start=subprocess.Popen)
     assert "profiling lstm-16 on 1 workers" in shown
     assert re.search(r"batch 2: [\d.]+ ms, [\d.]+ requests/s", shown) and "2/?" in shown
 

@@ -85,7 +85,7 @@ async def features_of_the_dpu(name, xclbin):
         return (await dpu.process(wav(samples, rate))).tensors["input_features"]
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", FILES)
 def test_it_hears_the_same_in_the_features_of_the_dpu(name, whisper, xclbin):
     """Samples that were resampled are rounded, so that their features differ by more."""

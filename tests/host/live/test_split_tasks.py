@@ -69,6 +69,7 @@ async def staggered(runtime, source, seeds, gap_s=0.001):
     return await asyncio.gather(*(one(number, array) for number, array in enumerate(values)))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("workers", (1, 2))
 @pytest.mark.parametrize("source", (RESIDUAL, ATTENTION))
 def test_requests_join_in_the_middle_of_the_network_and_get_their_own_outputs(source, workers):

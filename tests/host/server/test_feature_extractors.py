@@ -133,6 +133,7 @@ def audio(transport, *clips: bytes):
     return [given]
 
 
+@pytest.mark.quick(12)
 @pytest.mark.parametrize("clip", CLIPS)
 @pytest.mark.parametrize("name", ["named", "found", "own", "card"])
 def test_a_network_like_whisper_answers_as_it_does_with_transformers(name, clip, client, transport):

@@ -207,6 +207,7 @@ def whisper_errors(found, data, spec) -> tuple[float, float]:
     return off.max(), np.quantile(off, 0.999)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "change", [{"feature_size": 128, "chunk_length": 5}, {"feature_size": 80, "chunk_length": 10}], ids=str
 )

@@ -49,7 +49,7 @@ def inputs(loaded, batch, seed=0):
     return [torch.randn(batch, *spec.shape, generator=generator) for spec in loaded.inputs]
 
 
-@pytest.mark.quick(10)
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("name", SPLIT)
 @pytest.mark.parametrize("batch", (1, 2, 5))
 def test_node_by_node_gives_the_bits_of_the_network_run_whole(name, batch):
