@@ -62,8 +62,8 @@ def pack(module: dict[str, Any]) -> int:
     cells = module["cells"]
     names = [name for name, cell in cells.items() if cell["type"] == "MULT18X18D"]
     nets = Nets.of(module)
-    behind = {name for name in names if _pack_product(cells, nets, name)}
-    return len(behind) + sum(_pack_factors(cells, nets, name) for name in names if name not in behind)
+    after = {name for name in names if _pack_product(cells, nets, name)}
+    return len(after) + sum(_pack_factors(cells, nets, name) for name in names if name not in after)
 
 
 def _pack_product(cells: dict[str, Cell], nets: Nets, name: str) -> bool:
