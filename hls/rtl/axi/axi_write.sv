@@ -171,6 +171,7 @@ module axi_write #(
   logic               job_valid, job_done;
   logic [BurstBits:0] beat_q;  // words of the job that have left the FIFO
   logic               advance, last;
+  logic [3:0]         holds_q;   // wvalid_o, for a quarter of the word: it goes less far
 
   stream_fifo #(.Width(BurstBits + 1), .Depth(4)) u_jobs (
     .clk_i,
@@ -194,18 +195,21 @@ module axi_write #(
     if (!rst_ni) begin
       beat_q   <= '0;
       wvalid_o <= 1'b0;
+      holds_q  <= '0;
     end else begin
       if (advance) beat_q <= last ? '0 : beat_q + 1'b1;
       if (advance) wvalid_o <= 1'b1;
       else if (wready_i) wvalid_o <= 1'b0;
+      for (int unsigned i = 0; i < 4; i++) holds_q[i] <= advance || (holds_q[i] && !wready_i);
     end
   end
 
+  // Any values while no word is shown.
   always_ff @(posedge clk_i) begin
-    if (advance) begin
-      wdata_o <= fifo_word;
-      wlast_o <= last;
+    for (int unsigned i = 0; i < 4; i++) begin
+      if (!holds_q[i] || wready_i) wdata_o[32*i+:32] <= fifo_word[32*i+:32];
     end
+    if (advance) wlast_o <= last;
   end
 
 `ifndef SYNTHESIS
