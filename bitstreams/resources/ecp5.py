@@ -1,8 +1,8 @@
 """Place and route one module on a Lattice ECP5: `python -m headrace.bitstreams.resources.ecp5 SEED TOP LOG FILE...`
 
-The device is an LFE5U-85F of speed grade 8. Yosys synthesises (`synth_ecp5`), and nextpnr places and routes out of
-context: ports are neither pads nor on a path. nextpnr's clock then holds for paths from register to register. SEED is
-that of its placer, which begins at random places.
+The device is an LFE5U-85F of speed grade 8. Yosys synthesises (`synth_ecp5`), and multipliers.py moves flip-flops into
+the multipliers. nextpnr places and routes out of context: ports are neither pads nor on a path. So its clock holds for
+paths from register to register. SEED is that of its placer, which begins at random places.
 
 report.py runs this in another process, as it runs synthesis.py. stdout has the same JSON lines. All output of the tools
 goes to the file LOG.
@@ -17,6 +17,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+from headrace.bitstreams.resources import multipliers
 
 SYNTHESIS = "-noiopad -abc9"
 ROUTING = (
@@ -53,6 +55,9 @@ def route(seed: str, top: str, sources: list[str], log: Path, say: Any) -> dict[
         run("setattr -unset ram_style a:ram_style=ultra")  # the device has block RAM only
         say({"step": 1, "of": STEP_COUNT, "name": STEPS[1]})
         run(f"synth_ecp5 {SYNTHESIS} -top {top} -json {netlist}")
+        design_json = json.loads(netlist.read_text())
+        multipliers.pack(design_json["modules"][top])
+        netlist.write_text(json.dumps(design_json))
         say({"step": 2, "of": STEP_COUNT, "name": STEPS[2]})
         # Names without a folder: the WebAssembly sandbox of nextpnr has a /tmp of its own.
         options = (*ROUTING, "--seed", seed, "--json", netlist.name, "--report", report.name)

@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.batching.errors import UsageError
 from headrace.bitstreams.errors import MissingExtra
-from headrace.bitstreams.resources import ecp5
+from headrace.bitstreams.resources import ecp5, multipliers
 from headrace.bitstreams.resources.report import OnStep, Tool, installed_version, measure_all
 from headrace.bitstreams.verilate import rtl_sources
 
@@ -29,7 +29,7 @@ UNITS = (
 
 def routing(seed: int) -> Tool:
     """Return the tool that places and routes a module with this seed of the placer."""
-    return Tool(f"route-{seed}", "route", "routing", PACKAGES, (ecp5,), ecp5.STEP_COUNT, (str(seed),))
+    return Tool(f"route-{seed}", "route", "routing", PACKAGES, (multipliers, ecp5), ecp5.STEP_COUNT, (str(seed),))
 
 
 def route_report(
@@ -55,7 +55,8 @@ def route_report(
     found = [measure_all(units, files, cache, tool=routing(seed), on_step=on_step) for seed in seeds]
     yosys, nextpnr = map(installed_version, PACKAGES)
     return {
-        "tool": f"Yosys {yosys}, read_slang, synth_ecp5 {ecp5.SYNTHESIS}; nextpnr-ecp5 {nextpnr}",
+        "tool": f"Yosys {yosys}, read_slang, synth_ecp5 {ecp5.SYNTHESIS}, registers in multipliers; "
+        f"nextpnr-ecp5 {nextpnr}",
         "device": "Lattice LFE5U-85F, speed grade 8, out of context",
         "seeds": list(seeds),
         "units": [{"unit": name, "error": None, **of_seeds([each[name] for each in found])} for name in units],

@@ -415,7 +415,7 @@ MUTANTS = (
     ),
     Mutant(
         *("axi_write", "a burst is issued before its words", "a_data_is_there", WRITE),
-        *("waiting >= (CountBits + 1)'(size_q)", "waiting != '0"),
+        *("words >= (CountBits + 1)'(size_q)", "words != '0"),
     ),
     Mutant(
         *("axi_write", "an address does not wait", "a_aw_stable", WRITE),
@@ -455,7 +455,7 @@ MUTANTS = (
     ),
     Mutant(
         *("axi_write_live", "a burst waits for a word of the next", "a_moves_in_time", WRITE),
-        *("waiting >= (CountBits + 1)'(size_q)", "waiting > (CountBits + 1)'(size_q)"),
+        *("words >= (CountBits + 1)'(size_q)", "words > (CountBits + 1)'(size_q)"),
     ),
     Mutant(
         *("axi_write_live", "an answer is not counted", "a_moves_in_time", WRITE),

@@ -43,7 +43,18 @@ module image_read
 
   logic [1:0]        idle, error, begin_row, word_valid, word_ready;
   logic [1:0][127:0] word;
-  logic [28:0]       row_words;
+  // What the size says: registers, right from the second clock behind the start on.
+  logic [28:0]       row_words_q;
+  logic [15:0]       final_row_q;
+  logic [14:0]       final_pair_q;  // of a row
+  logic              one_pair_q;
+
+  always_ff @(posedge clk_i) begin
+    row_words_q  <= 29'((17'(width_i) + 17'd3) >> 2);
+    final_row_q  <= height_i - 16'd1;
+    final_pair_q <= 15'((width_i - 16'd1) >> 1);
+    one_pair_q   <= final_pair_q == '0;
+  end
 
   // ---- Rows to the readers ----
   // The address is counted in two parts, the upper a clock later.
@@ -51,10 +62,10 @@ module image_read
   logic [31:0] upper_q;
   logic        carry_q, pause_q, turn_q, frame_q;
   logic [15:0] asked_q;  // rows that are still to be asked for
+  logic        asks_q;   // some
   logic        ask;
 
-  assign row_words = 29'((17'(width_i) + 17'd3) >> 2);
-  assign ask       = asked_q != '0 && idle[turn_q] && !pause_q;
+  assign ask = asks_q && idle[turn_q] && !pause_q;
   always_comb begin
     begin_row         = '0;
     begin_row[turn_q] = ask;
@@ -63,11 +74,14 @@ module image_read
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       asked_q <= '0;
+      asks_q  <= 1'b0;
       pause_q <= 1'b0;
       frame_q <= 1'b0;
     end else begin
       if (start_i) asked_q <= refuse_i ? '0 : height_i;
       else if (ask) asked_q <= asked_q - 16'd1;
+      if (start_i) asks_q <= !refuse_i && height_i != '0;
+      else if (ask) asks_q <= asked_q != 16'd1;
       pause_q <= start_i || ask;
       if (start_i) frame_q <= 1'b1;
       else if (frame_ready_i) frame_q <= 1'b0;
@@ -90,7 +104,7 @@ module image_read
       .rst_ni,
       .start_i     (begin_row[r]),
       .address_i   ({upper_q, next_q, 4'b0}),
-      .words_i     (row_words),
+      .words_i     (row_words_q),
       .stop_i      (1'b0),
       .idle_o      (idle[r]),
       .error_o     (error[r]),
@@ -112,22 +126,21 @@ module image_read
   end
 
   // ---- Words to beats ----
-  logic        from_q, second_q, give, last_pair, last_row, word_ends, failed_q;
+  logic        from_q, second_q, give, last_pair_q, last_row, word_ends, failed_q;
   logic [15:0] row_q;
   logic [14:0] pair_q;  // of a row
   logic [63:0] half;
   logic [1:0]  begun_q;  // readers that have read a row of this image
 
-  assign last_pair     = pair_q == 15'((width_i - 16'd1) >> 1);
-  assign last_row      = row_q == height_i - 16'd1;
-  assign word_ends     = second_q || last_pair;
+  assign last_row      = row_q == final_row_q;
+  assign word_ends     = second_q || last_pair_q;
   assign give          = beat_valid_o && beat_ready_i;
   assign half          = second_q ? word[from_q][127:64] : word[from_q][63:0];
   assign beat_valid_o  = word_valid[from_q];
   assign beat_o.pixel  = {{half[39:32], half[47:40], half[55:48]},
                           {half[7:0], half[15:8], half[23:16]}};
-  assign beat_o.keep   = {!last_pair || !width_i[0], 1'b1};
-  assign beat_o.last   = last_pair && last_row;
+  assign beat_o.keep   = {!last_pair_q || !width_i[0], 1'b1};
+  assign beat_o.last   = last_pair_q && last_row;
   assign beat_o.status = StatusOk;
   always_comb begin
     word_ready         = '0;
@@ -142,18 +155,27 @@ module image_read
       pair_q   <= '0;
     end else if (give) begin
       second_q <= !word_ends;
-      pair_q   <= last_pair ? '0 : pair_q + 15'd1;
-      if (last_pair) begin
+      pair_q   <= last_pair_q ? '0 : pair_q + 15'd1;
+      if (last_pair_q) begin
         row_q  <= row_q + 16'd1;
         from_q <= !from_q;
       end
     end
+    // A word comes long after the start.
+    if (give) last_pair_q <= last_pair_q ? one_pair_q : pair_q + 15'd1 == final_pair_q;
+    else last_pair_q <= pair_q == final_pair_q;
     // A reader forgets its error at a new row only, so that of an earlier image may still be there.
     begun_q  <= !rst_ni || start_i ? '0 : begun_q | begin_row;
     failed_q <= rst_ni && !start_i && error_o;
   end
 
-  assign idle_o  = idle == '1 && asked_q == '0 && !frame_q;
+  assign idle_o  = idle == '1 && !asks_q && !frame_q;
   assign error_o = failed_q || (error & begun_q) != '0;
+
+`ifndef SYNTHESIS
+  a_asks: assert property (@(posedge clk_i) disable iff (!rst_ni) asks_q == (asked_q != '0));
+  a_last_pair: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      beat_valid_o |-> last_pair_q == (pair_q == 15'((width_i - 16'd1) >> 1)));
+`endif
 
 endmodule

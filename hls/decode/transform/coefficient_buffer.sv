@@ -193,14 +193,14 @@ module coefficient_buffer
   // ---- Dequantisation ----
   // The tables of the file; behind them those of the components. A value is latched over what reads
   // for coefficients.
-  logic        quant_we_q, latch_q, latch_q2;
-  logic [7:0]  quant_address_q, latched_q, latched_q2;
+  logic        quant_we_q, latch_q, latch_q2, latch_q3;
+  logic [7:0]  quant_address_q, latched_q, latched_q2, latched_q3;
   logic [15:0] quant_value_q;
   logic [Lanes-1:0][15:0] factor_q2, factor_q3;
 
   always_ff @(posedge clk_i) begin
-    if (!rst_ni) {latch_q, latch_q2} <= '0;
-    else {latch_q, latch_q2} <= {quant_latch_i, latch_q};
+    if (!rst_ni) {latch_q, latch_q2, latch_q3} <= '0;
+    else {latch_q, latch_q2, latch_q3} <= {quant_latch_i, latch_q, latch_q2};
   end
 
   always_ff @(posedge clk_i) begin
@@ -208,6 +208,7 @@ module coefficient_buffer
     quant_address_q <= {quant_table_i, quant_index_i};
     latched_q       <= {quant_component_i, quant_index_i};
     latched_q2      <= latched_q;
+    latched_q3      <= latched_q2;
     quant_value_q   <= quant_value_i;
     c_q2            <= c_q;
     c_q3            <= c_q2;
@@ -222,9 +223,9 @@ module coefficient_buffer
   for (genvar i = 0; i < Lanes; i++) begin : gen_lane
     (* ram_style = "block" *) logic [15:0] quant[512];
     always_ff @(posedge clk_i) begin
-      if (quant_we_q || latch_q2) begin
-        quant[latch_q2 ? {1'b1, latched_q2} : {1'b0, quant_address_q}] <=
-            latch_q2 ? factor_q2[0] : quant_value_q;
+      if (quant_we_q || latch_q3) begin
+        quant[latch_q3 ? {1'b1, latched_q3} : {1'b0, quant_address_q}] <=
+            latch_q3 ? factor_q3[0] : quant_value_q;
       end
       factor_q2[i]  <= quant[latch_q ? {1'b0, quant_address_q}
                                      : {by_component_i, c_q.quant, c_q.index[i]}];
@@ -293,7 +294,9 @@ module coefficient_buffer
 
   // ---- Reading: the mask a clock ahead, then eight columns ----
   block_t           block_q, block_q2;
-  logic             whole_q;   // the block at the head is complete, and block_q is of it
+  // The block at the head is complete, and block_q is of it. Else all have left that were complete
+  // a clock before.
+  logic             whole_q;
   logic [2:0]       x_q, x_q2;
   logic             reading_q, reading;
   logic             reading_q2, reading_q3, only_q3;
@@ -306,7 +309,7 @@ module coefficient_buffer
   assign reading       = block_o || reading_q;
   assign block_ends    = reading_q && x_q == 3'd7;
   assign head_d        = head_q + number_t'(block_ends || drop);
-  assign done_valid_o  = done_q && head_q == written_q;
+  assign done_valid_o  = done_q && !whole_q;  // the end comes behind the last block
   assign done_status_o = status_q;
 
   always_ff @(posedge clk_i) begin
@@ -376,7 +379,9 @@ module coefficient_buffer
 
 `ifndef SYNTHESIS
   a_one_use_of_the_tables: assert property (@(posedge clk_i) disable iff (!rst_ni)
-      !(latch_q && valid_q) && !(latch_q2 && quant_we_q));
+      !(latch_q && valid_q) && !(latch_q3 && quant_we_q));
+  a_all_have_left: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      done_valid_o |-> head_q == written_q);
   a_blocks_in_order: assert property (@(posedge clk_i) disable iff (!rst_ni)
       in_use <= number_t'(Blocks) && full_q == in_use[AddressWidth] &&
                 number_t'(written_q - head_q) <= in_use);

@@ -111,8 +111,11 @@ module transform
   logic [6:0] count;
   samples_t   samples;
   logic       queue_ready, send_done;
+  logic       none_q;      // nothing was under way, and no block begins where there is an end
 
-  assign done_ready = reserved_q == count && queue_ready;  // nothing is under way
+  always_ff @(posedge clk_i) none_q <= reserved_q == count;
+
+  assign done_ready = none_q && queue_ready;
   assign send_done  = done_valid && done_ready;
 
   always_comb begin
@@ -149,6 +152,8 @@ module transform
   );
 
 `ifndef SYNTHESIS
+  a_end_behind_all: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      send_done |-> reserved_q == count && !block);
   a_room_for_all: assert property (@(posedge clk_i) disable iff (!rst_ni)
       centred_valid |-> queue_ready);
 `endif

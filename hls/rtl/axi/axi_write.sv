@@ -100,7 +100,7 @@ module axi_write #(
   logic [28:0]                left_q;     // words of the command that no burst has claimed yet
   logic                       some_q;     // some
   // Words taken, one more than Depth fits in, that no burst has claimed yet.
-  logic [CountBits:0]         waiting_q, waiting;  // as it is with a word that comes
+  logic [CountBits:0]         waiting_q, one_more;
   logic [BurstBits:0]         border;     // words up to where a burst must end
   logic [BurstBits:0]         size_q;
   logic                       sized_q;
@@ -111,7 +111,7 @@ module axi_write #(
   assign command_ready_o = !some_q && !sized_q;
   assign take            = command_valid_i && command_ready_o;
   assign border          = (BurstBits + 1)'(BurstWords) - {1'b0, next_q[BurstBits-1:0]};
-  assign waiting         = waiting_q + (CountBits + 1)'(push);
+  assign one_more        = waiting_q + 1'b1;
   assign issue           = sized_q && enough_q && !awvalid_o && job_room && outstanding_q != '1;
   assign answer          = bvalid_i && bready_o;
   assign idle_o          = !some_q && outstanding_q == '0;
@@ -120,10 +120,15 @@ module axi_write #(
   assign awburst_o = 2'b01;
   assign bready_o  = 1'b1;
 
+  // So many words are a burst: of size_q, or of what it is about to be.
+  function automatic logic suffices(logic [CountBits:0] words);
+    return sized_q ? words >= (CountBits + 1)'(size_q)
+                   : words >= (CountBits + 1)'(border) || 29'(words) >= left_q;
+  endfunction
+
   always_ff @(posedge clk_i) begin
     if (!sized_q) size_q <= left_q < 29'(border) ? left_q[BurstBits:0] : border;
-    if (sized_q) enough_q <= waiting >= (CountBits + 1)'(size_q);
-    else enough_q <= waiting >= (CountBits + 1)'(border) || 29'(waiting) >= left_q;
+    enough_q <= push ? suffices(one_more) : suffices(waiting_q);
     carry_q <= 1'b0;
     upper_q <= upper_q + 32'(carry_q);
     if (take) {upper_q, next_q} <= address_i[63:4];
@@ -149,8 +154,10 @@ module axi_write #(
       else if (issue) some_q <= left_q != 29'(size_q);
       if (issue) sized_q <= 1'b0;
       else if (some_q) sized_q <= 1'b1;
-      // Both are worked out before it is known whether a burst is issued.
-      waiting_q <= issue ? waiting - (CountBits + 1)'(size_q) : waiting;
+      // All are worked out before it is known which one counts.
+      waiting_q <= issue ? (push ? one_more - (CountBits + 1)'(size_q)
+                                 : waiting_q - (CountBits + 1)'(size_q))
+                         : (push ? one_more : waiting_q);
       if (issue) awvalid_o <= 1'b1;
       else if (awready_i) awvalid_o <= 1'b0;
       outstanding_q <= outstanding_q + OutstandingBits'(issue) - OutstandingBits'(answer);
@@ -164,6 +171,7 @@ module axi_write #(
   logic               job_valid, job_done;
   logic [BurstBits:0] beat_q;  // words of the job that have left the FIFO
   logic               advance, last;
+  logic [3:0]         holds_q;   // wvalid_o, for a quarter of the word: it goes less far
 
   stream_fifo #(.Width(BurstBits + 1), .Depth(4)) u_jobs (
     .clk_i,
@@ -187,18 +195,21 @@ module axi_write #(
     if (!rst_ni) begin
       beat_q   <= '0;
       wvalid_o <= 1'b0;
+      holds_q  <= '0;
     end else begin
       if (advance) beat_q <= last ? '0 : beat_q + 1'b1;
       if (advance) wvalid_o <= 1'b1;
       else if (wready_i) wvalid_o <= 1'b0;
+      for (int unsigned i = 0; i < 4; i++) holds_q[i] <= advance || (holds_q[i] && !wready_i);
     end
   end
 
+  // Any values while no word is shown.
   always_ff @(posedge clk_i) begin
-    if (advance) begin
-      wdata_o <= fifo_word;
-      wlast_o <= last;
+    for (int unsigned i = 0; i < 4; i++) begin
+      if (!holds_q[i] || wready_i) wdata_o[32*i+:32] <= fifo_word[32*i+:32];
     end
+    if (advance) wlast_o <= last;
   end
 
 `ifndef SYNTHESIS
