@@ -9,7 +9,8 @@
 module f_store_live
   import headrace_pkg::*;
 #(
-  parameter int unsigned Late = 3
+  parameter int unsigned Late  = 3,
+  parameter int unsigned Bytes = 16  // of a word
 ) (
   input logic         clk_i,
   input logic         rst_ni,
@@ -36,7 +37,7 @@ module f_store_live
   localparam int unsigned Due   = 7;              // clocks in which a burst that is due is issued
   localparam int unsigned Bound = Late + Due + 4; // and three in which beats are packed
 
-  f_store u_store (.*);
+  f_store #(.Bytes(Bytes)) u_store (.*);
 
   state_e     state;
   logic       owes, lacks, moves, past_q = 1'b0, moved_q, empty;

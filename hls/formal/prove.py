@@ -135,6 +135,7 @@ STORE_CUTS = (
     *(f"u.gen_plane?{plane}?.u_fifo.data_o" for plane in range(3)),
     *cuts("push pushed given_q pixels_q"),
 )
+STORE_LIVE_CUTS = tuple(f"u_store.{name}" for name in STORE_CUTS)
 # The depths of the queues of all units, but for 4, which the proofs have without parameters.
 STREAM_DEPTHS = (2, 8, 16, 32, 64)
 BLOCK_DEPTHS = (128, 256, 512)
@@ -152,6 +153,8 @@ PROOFS = (
     Proof("axi_read_share"),
     Proof("axi_write_share", slow=True),
     Proof("axi_write_share_any_answers", module="axi_write_share", parameters=("Lawful=0",), slow=True),
+    Proof("axi_read_upsize"),
+    Proof("axi_write_upsize"),
     Proof("axi_control"),
     Proof("band_decoder", cut=tuple(f"u.{name}" for name in BAND_CUTS), any_state=True),
     Proof("axi_write", cut=AXI_CUTS),
@@ -164,14 +167,12 @@ PROOFS = (
         clocks=50,
         slow=True,
     ),
-    Proof("store_pack", cpu_s=60, slow=True),
-    Proof(
-        "store",
-        cut=STORE_CUTS,
-        cpu_s=120,
-        slow=True,
-    ),
-    Proof("store_live", cut=tuple(f"u_store.{name}" for name in STORE_CUTS), cpu_s=240, slow=True),
+    Proof("store_pack"),
+    Proof("store_pack_32", module="store_pack", parameters=("Bytes=32",)),
+    Proof("store", cut=STORE_CUTS, cpu_s=120, slow=True),
+    Proof("store_32", module="store", parameters=("Bytes=32",), cut=STORE_CUTS, cpu_s=120, slow=True),
+    Proof("store_live", cut=STORE_LIVE_CUTS, cpu_s=240, slow=True),
+    Proof("store_live_32", module="store_live", parameters=("Bytes=32",), cut=STORE_LIVE_CUTS, cpu_s=240, slow=True),
     Proof("cu_shell", cut=("u.start", "u.next")),
     Proof("marker_states", any_state=True),
     Proof("reader_states", cut=cuts("rom_byte"), any_state=True),
@@ -205,6 +206,7 @@ CONTROL = "rtl/axi/axi_control.sv"
 BAND = "decode/progressive/band_decoder.sv"
 READ, READ_SHARE = "rtl/axi/axi_read.sv", "rtl/axi/axi_read_share.sv"
 READ_REST = "rtl/axi/axi_read_rest.sv"
+READ_UPSIZE, WRITE_UPSIZE = "rtl/axi/axi_read_upsize.sv", "rtl/axi/axi_write_upsize.sv"
 WRITE, WRITE_SHARE = "rtl/axi/axi_write.sv", "rtl/axi/axi_write_share.sv"
 RECORD, SHELL = "rtl/axi/record_write.sv", "rtl/axi/cu_shell.sv"
 HUFFMAN, FRAME_HEADER = "decode/parse/huffman_definition.sv", "decode/parse/frame_header.sv"
@@ -373,6 +375,62 @@ MUTANTS = (
         *("answered && !stale_q && bid_i", "bvalid_i && !stale_q && bid_i"),
     ),
     Mutant(
+        *("axi_read_upsize", "the beat of the last word is not asked for", "a_to_the_last_word", READ_UPSIZE),
+        *("last_word = 9'(arlen_i) + 9'(araddr_i[4])", "last_word = 9'(arlen_i)"),
+    ),
+    Mutant(
+        *("axi_read_upsize", "a word behind the last is given", "a_beat_leaves_when_given", READ_UPSIZE),
+        *("upper || (rlast_i && unwanted.upper)", "upper"),
+    ),
+    Mutant(
+        *("axi_read_upsize", "all beats begin as the first", "a_word_from_its_place", READ_UPSIZE),
+        *("(first[rid_i] && unwanted.lower)", "unwanted.lower"),
+    ),
+    Mutant(
+        *("axi_read_upsize", "bursts begin as the newest", "a_word_from_its_place", READ_UPSIZE),
+        *("oldest_q <= others_q ? bursts[head_q] : asked", "oldest_q <= asked"),
+    ),
+    Mutant(
+        *("axi_read_upsize", "a reader has more bursts than room", "a_bursts_are_bounded", READ_UPSIZE),
+        *("arvalid_o = arvalid_i && !full[arid_i] && !stale_q", "arvalid_o = arvalid_i && !stale_q"),
+    ),
+    Mutant(
+        *("axi_read_upsize", "an address does not wait for words from before a reset", "a_none_while_old", READ_UPSIZE),
+        *("else if (some == '0) stale_q <= 1'b0", "else stale_q <= 1'b0"),
+    ),
+    Mutant(
+        *("axi_read_upsize", "what a reset lost is waited for", "a_forgets_in_time", READ_UPSIZE),
+        *("assign forget   = stale_q && quiet_q == '1", "assign forget   = 1'b0"),
+    ),
+    Mutant(
+        *("axi_read_upsize", "the lower word comes twice", "a_word_from_its_place", READ_UPSIZE),
+        *("upper ? rdata_i[255:128] : rdata_i[127:0]", "rdata_i[127:0]"),
+    ),
+    Mutant(
+        *("axi_write_upsize", "the beat of the last word is not asked for", "a_to_the_last_word", WRITE_UPSIZE),
+        *("(9'(awlen_i) + 9'(awaddr_i[4])) >> 1", "9'(awlen_i) >> 1"),
+    ),
+    Mutant(
+        *("axi_write_upsize", "a burst writes bytes of the one before", "a_no_other_byte", WRITE_UPSIZE),
+        *("lower_strobe_q <= whole ? '0 : wstrb_i", "lower_strobe_q <= wstrb_i"),
+    ),
+    Mutant(
+        *("axi_write_upsize", "a burst begins where the one before ended", "a_byte_in_its_place", WRITE_UPSIZE),
+        *("assign upper    = first_q ? odd : upper_q", "assign upper    = upper_q"),
+    ),
+    Mutant(
+        *("axi_write_upsize", "a word does not wait for memory", "a_beat_leaves_whole", WRITE_UPSIZE),
+        *("burst_valid && (wready_i || !whole)", "burst_valid"),
+    ),
+    Mutant(
+        *("axi_write_upsize", "an address without room", "a_waiting_is_bounded", WRITE_UPSIZE),
+        *("assign awvalid_o = awvalid_i && room", "assign awvalid_o = awvalid_i"),
+    ),
+    Mutant(
+        *("axi_write_upsize", "a reset keeps half a beat", "a_no_other_byte", WRITE_UPSIZE),
+        *("first_q        <= 1'b1;\n        lower_strobe_q <= '0;", "first_q        <= 1'b1;"),
+    ),
+    Mutant(
         *("axi_control", "an answer does not wait", "a_b_stable", CONTROL),
         *("else if (bready_i) bvalid_o <= 1'b0", "else bvalid_o <= 1'b0"),
     ),
@@ -536,11 +594,19 @@ MUTANTS = (
         *("assign flush = state_q == StFlush && step_q == 3'd1", "assign flush = state_q == StFlush && step_q == 3'd0"),
     ),
     Mutant(
+        *("store_32", "planes begin in the lower half of a word", "a_planes_begin_in_their_lane", STORE),
+        *("ByteBits'({first[p][0], offset[p][3:0]})", "ByteBits'({1'b0, offset[p][3:0]})"),
+    ),
+    Mutant(
         *("store_live", "the last words wait for a whole burst", "a_nearer_to_a_move", STORE),
         *(" || (ending && waiting != '0);", ";"),
     ),
     Mutant(
         *("store_live", "one plane alone has bursts", "a_nearer_to_a_move", STORE),
+        *("plane_q <= plane_q == 2'd2 ? '0 : plane_q + 1'b1;", "plane_q <= '0;"),
+    ),
+    Mutant(
+        *("store_live_32", "one plane alone has bursts", "a_nearer_to_a_move", STORE),
         *("plane_q <= plane_q == 2'd2 ? '0 : plane_q + 1'b1;", "plane_q <= '0;"),
     ),
     Mutant(
@@ -554,6 +620,10 @@ MUTANTS = (
     Mutant(
         *("store_pack", "bytes are not rotated", "a_followed_is_there", PACK),
         *("data[3'(j) - fill_q]", "data[3'(j)]"),
+    ),
+    Mutant(
+        *("store_pack_32", "a word's third part is not kept", "a_followed_is_there", PACK),
+        *("kept_q[i]              <= part_q;", "if (i != 2) kept_q[i] <= part_q;"),
     ),
     Mutant(
         *("cu_shell", "done before memory has the record", "a_done_is_recorded", SHELL),

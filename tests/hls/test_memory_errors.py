@@ -1,7 +1,8 @@
 """Random errors of memory, SLVERR and DECERR, at any beat of a read and any response to a write, with random data.
 
 Every compute unit ends such a run with BUS_ERROR, without a hang, and does the next run right. An error in a word that
-nobody waits for, such as one behind the end of an image, changes nothing."""
+nobody waits for, such as one behind the end of an image, changes nothing. image_stream has no master, so it is not
+here."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,18 +19,20 @@ from test_image_cu import SMALL_JPEG, SMALL_SETTINGS
 from test_image_cu_progressive import progressive
 from test_image_program import SPECS, jpeg
 from test_image_program import run as run_program
+from test_small_image_cu import model as small_model
 
 from headrace.host.dpu.hugging_face.reading import from_hf
 from headrace.host.dpu.specs import ImageStage
 from headrace.host.dpu.units.status import Status
-from headrace.host.xrt.hw_emu import KernelRun, MemoryModel
+from headrace.host.xrt.hw_emu import KernelModel, KernelRun, MemoryModel
 
 MAX_CYCLES = 400_000  # of a run that takes a tenth of it
 PROGRAM_JPEG = jpeg(90, 70)
 CHANCES = (0.0005, 0.003, 0.03, 0.5)
 FEW = range(2, 7)  # every chance, with stalls and without
 MANY = [seed for seed in range(200) if seed not in FEW]
-WITH_SLOW = [pytest.param(FEW, id="few"), pytest.param(MANY, id="many", marks=pytest.mark.slow)]
+SLOW = pytest.mark.slow
+WITH_SLOW = [pytest.param(FEW, id="few"), pytest.param(MANY, id="many", marks=SLOW)]
 
 
 @dataclass(frozen=True)
@@ -48,10 +51,19 @@ def behind(seed: int) -> MemoryModel:
     )
 
 
-def image(data: bytes, stage: ImageStage, **more: int) -> Case:
+def image(data: bytes, stage: ImageStage, *, model: KernelModel | None = None) -> Case:
     def case(behind: MemoryModel | None) -> Done:
-        settings = {**SMALL_SETTINGS, "memory": 1 << 17, "max_cycles": MAX_CYCLES, **more}
-        return of_image(cu_rtlsim.image_cu(data, stage=stage, behind=behind, **settings))
+        settings = {**SMALL_SETTINGS, "memory": 1 << 17, "max_cycles": MAX_CYCLES}
+        return of_image(cu_rtlsim.image_cu(data, stage=stage, behind=behind, model=model, **settings))
+
+    return case
+
+
+def small(stage: ImageStage) -> Case:
+    """Of the configuration `small`, whose ports have words of 16 bytes."""
+
+    def case(behind: MemoryModel | None) -> Done:
+        return image(SMALL_JPEG, stage, model=small_model())(behind)
 
     return case
 
@@ -104,11 +116,15 @@ CASES = {
     "mel with taps": mel(44100, MEL),
     "normalize": norm(140, 8, 0),
     "normalize by frames": norm(40, 80, 3),
+    "small, pixels": small(ImageStage.DECODE),
+    "small, planes": small(ImageStage.NORMALIZE),
 }
+# The model of the configuration `small` is not compiled for the quick tests.
+NAMES = [pytest.param(name, marks=SLOW if name.startswith("small") else ()) for name in CASES]
 
 
 @pytest.mark.parametrize("seeds", WITH_SLOW)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_random_errors_end_in_bus_error_and_the_next_run_is_right(name, seeds):
     case, found = CASES[name], 0
     expected = case(None).told
