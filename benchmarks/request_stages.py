@@ -9,17 +9,19 @@
 - stages: 4 at a time, with timers around the stages (benchmarks.stage_server). The rest is the event loop, the system
   calls of sockets, and the front of gRPC in its own thread.
 
-The client is that of `headrace bench`. The cases take turns in the rounds. CPU times are sums over all rounds for an
-answer, and rates are medians. CPU times depend less on other load of the machine than rates do. But other processes
-also take the caches."""
+The client is that of `headrace bench`, in this process. The cases take turns in the rounds. CPU times are sums over all
+rounds for an answer, and rates are medians. CPU times depend less on other load of the machine than rates do. But other
+processes also take the caches."""
 
 import argparse
+import asyncio
 import contextlib
 import json
 import os
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,8 +35,6 @@ from headrace.host.bench.client import RequestOptions, Status, Target
 from headrace.host.bench.grpc_client import GrpcTarget
 from headrace.host.bench.http_client import HttpTarget
 from headrace.host.bench.inputs import random_inputs
-from headrace.host.bench.run import ClosedLoop
-from headrace.host.bench.run import run as send
 from headrace.host.bench.shared_memory import in_shared_memory
 from headrace.host.live.machine.process_tuning import awake_cores
 
@@ -61,6 +61,33 @@ def echo_server(folder: Path, program: Sequence[str]) -> Iterator[dict[str, Any]
         yield ready
 
 
+async def echoes(target: Target, message: bytes, at_once: int, seconds: float) -> int:
+    """Send a message `at_once` times, and again at each answer. Return the number of answers. Raises HeadraceError."""
+    ended = asyncio.get_running_loop().create_future()
+    end, sent, answered = time.monotonic() + seconds, 0, 0
+
+    def on_answer(number: int, at: float | None, status: Status, text: str) -> None:
+        nonlocal answered
+        answered += 1
+        if status is not Status.OK and not ended.done():
+            ended.set_exception(HeadraceError(f"{target}: a request ended as {status.name}: {text}"))
+        elif time.monotonic() < end:
+            ask()
+        elif answered == sent and not ended.done():
+            ended.set_result(None)
+
+    def ask() -> None:
+        nonlocal sent
+        sent += 1
+        client.send(sent - 1, message)
+
+    async with target.client(on_answer, at_once) as client:
+        for _ in range(at_once):
+            ask()
+        await asyncio.wait_for(ended, seconds + WAIT_S)
+    return answered
+
+
 def load(ready: dict[str, Any], transport: str, at_once: int, seconds: float) -> dict[str, float]:
     """Send echoes for some seconds. Return the number of answers, their rate, and CPU times (s). Raises
     HeadraceError."""
@@ -76,11 +103,8 @@ def load(ready: dict[str, Any], transport: str, at_once: int, seconds: float) ->
             messages = [target.message(model, each, RequestOptions()) for each in tensors]
         workers = children(ready["pid"])
         began = own_cpu_s(ready["pid"]), sum(map(own_cpu_s, workers))
-        answers = send(target, ClosedLoop(at_once, seconds, WAIT_S), messages, processes=1, connections=64)
+        count = asyncio.run(echoes(target, messages[0], at_once, seconds))
         ended = own_cpu_s(ready["pid"]), sum(map(own_cpu_s, workers))
-    count = int(answers.of(Status.OK).sum())
-    if count == 0 or count < len(answers.status):
-        raise HeadraceError(f"{transport}: {len(answers.status) - count} requests failed: {answers.error_texts}")
     server_s, worker_s = (end - begin for begin, end in zip(began, ended, strict=True))
     return {"answers": count, "rps": count / seconds, "server_s": server_s, "worker_s": worker_s}
 
