@@ -13,7 +13,7 @@ each repetition, if nothing comes and no request ends before. A driver may there
 end the repetitions when a request comes, and when an output ends.
 
 A driver asks through CheckedStepPolicy (checked_policy.py), which checks every answer. The rules stand at the end of
-this file.
+this file. `headrace check-policy` plays random histories against all of them.
 """
 
 from collections.abc import Sequence
@@ -97,6 +97,7 @@ class StepContext:
         block_size: The tokens of one block.
         latency: Predicts the duration of steps.
         encoder: Predicts the duration of encoding; None for a model without encoder.
+        prefix_caching: Whether blocks with equal contents are shared (prefix_cache.py).
 
     Raises:
         UsageError: A number is below 1.
@@ -106,6 +107,7 @@ class StepContext:
     latency: StepLatencyModel
     block_size: int = 16
     encoder: EncoderLatencyModel | None = None
+    prefix_caching: bool = False
 
     def __post_init__(self) -> None:
         if self.kv_blocks < 1 or self.block_size < 1:
@@ -153,13 +155,21 @@ TOKEN_ORDER: Final = _rule(
     "StepPolicy.next_step",
     "Chunks follow each other without gap or overlap, and a request decodes when all its tokens but one are computed.",
 )
+FOUND_TOKENS: Final = _rule(
+    "found-tokens",
+    "Step.found",
+    "Tokens are found at the admission of a request, with prefix caching alone; they are whole blocks, and fewer than "
+    "its prefill has.",
+)
 BLOCKS: Final = _rule("blocks", "StepContext", "The tokens in the cache never take more blocks than there are.")
 PREEMPTION: Final = _rule(
     "preemption",
     "StepPolicy.next_step",
     "A preempted request had tokens in the cache or encoded items; it loses its tokens.",
 )
-REPEATS: Final = _rule("repeats", "Step", "Only a step that decodes and does nothing else is repeated.")
+REPEATS: Final = _rule(
+    "repeats", "Step", "Only a step that decodes alone is repeated, as often as the policy would give the same answer."
+)
 NOTHING_LOST: Final = _rule(
     "nothing-lost",
     "StepPolicy.next_step",
@@ -171,6 +181,14 @@ WITHDRAWAL: Final = _rule(
 NO_STARVATION: Final = _rule(
     "no-starvation", "StepPolicy.next_step", "A request ends, however many others come after it."
 )
+REFUSALS: Final = _rule(
+    "refusals",
+    "StepPolicy.submit",
+    "`submit` refuses no request of text that the KV cache and one step can hold, up to its largest output.",
+)
+FORGETS: Final = _rule("forgets", "StepPolicy", "The policy keeps only a few of the requests that have left it.")
+NO_CLOCK: Final = _rule("no-clock", "head of the file", "No method reads a clock, or does input or output.")
+RETURNS: Final = _rule("returns", "StepPolicy", "Every call returns in bounded time.")
 RULES: Final = (
     METHODS,
     NO_ERRORS,
@@ -183,10 +201,15 @@ RULES: Final = (
     ENCODER_BUDGET,
     ENCODED_FIRST,
     TOKEN_ORDER,
+    FOUND_TOKENS,
     BLOCKS,
     PREEMPTION,
     REPEATS,
     NOTHING_LOST,
     WITHDRAWAL,
     NO_STARVATION,
+    REFUSALS,
+    FORGETS,
+    NO_CLOCK,
+    RETURNS,
 )

@@ -14,8 +14,10 @@ from headrace.host.live.results import Overloaded
 from headrace.host.live.tasks.interface import Read
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.memory.slots import SlotArena, Specs
-from headrace.host.memory.sources import Source, Tensor, array_of
+from headrace.host.memory.sources import SlotTensor, Source, Tensor, array_of
 from headrace.host.workers.networks.tokens import checked_tokens
+
+LENDABLE = 16  # further slots of each model, for tensors that a front is receiving
 
 Tensors = Tensor | Mapping[str, Tensor]
 
@@ -29,7 +31,7 @@ class SlotTasks:
     """
 
     def __init__(self, models: Mapping[str, Specs], slots: int) -> None:
-        self.arena = SlotArena(models, slots)
+        self.arena = SlotArena(models, slots, LENDABLE)
         self._inputs = {model: [_Input(spec) for spec in inputs] for model, (inputs, _) in models.items()}
         self._specs = dict(models)
         self._joined = {model for model, (inputs, _) in models.items() if any(spec.joined for spec in inputs)}
@@ -41,7 +43,8 @@ class SlotTasks:
         self.output_lengths: dict[int, list[int]] = {}  # by id: lengths of variable outputs
 
     def take(self, id: int, model: str, value: Tensors) -> float:
-        """Write the inputs of a request into a free slot. A source is read straight into it.
+        """Write the inputs of a request into a free slot. A source is read straight into it. A request whose one input
+        lies in a lent slot takes that slot, and the front gets the free one.
 
         Returns:
             The input length: that of the first variable dimension, or 1 if no input has one. It is the number of tokens
@@ -69,7 +72,10 @@ class SlotTasks:
         try:
             for own, tensors, array in zip(inputs, views.inputs, arrays, strict=True):
                 place = tensors.at(slot, array.shape[own.variable] if own.variable is not None else 0)
-                if isinstance(array, np.ndarray):
+                filled = array.exchange(self.arena, model, slot) if isinstance(array, SlotTensor) else None
+                if filled is not None:
+                    slot = filled
+                elif isinstance(array, np.ndarray):
                     np.copyto(place, array)
                 else:
                     array.read_into(place)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from headrace.batching import BadInput, CorruptInput, HeadraceError, UnknownModel, UnsupportedInput, UsageError
 from headrace.host.dpu.preprocessor import PreprocessorUnavailable
 from headrace.host.live.results import NoWorker, Overloaded, RuntimeClosed, TooLate
-from headrace.host.memory.sources import Tensor
+from headrace.host.memory.sources import FilledSlot, SlotTensor, Tensor
 from headrace.host.network.browsers import CrossSite, Misdirected
 from headrace.host.server.protocol.codings import UnknownCoding
 from headrace.host.server.protocol.shared_memory import SharedTensor, Window
@@ -198,6 +198,13 @@ def from_raw(name: str, datatype: Any, shape: tuple[int, ...], raw: Any) -> NDAr
     if datatype == BYTES:
         return bytes_tensor(name, shape, _elements(name, raw, checked_count(name, math.prod(shape))))
     return np.frombuffer(raw, _checked_type(name, datatype, shape, len(raw))).reshape(shape)
+
+
+def from_slot(name: str, datatype: Any, shape: tuple[int, ...], filled: FilledSlot) -> Tensor:
+    """Return the tensor that a front has received into a slot. Raises BadInput."""
+    if datatype == BYTES:
+        return from_raw(name, datatype, shape, filled.view())
+    return SlotTensor(filled, _checked_type(name, datatype, shape, len(filled)), shape)
 
 
 def from_window(name: str, datatype: Any, shape: tuple[int, ...], window: Window) -> Tensor:

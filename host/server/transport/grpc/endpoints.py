@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2 as pb
 
 from headrace.batching import BadInput, UnknownModel
+from headrace.host.memory.sources import FilledSlot, Tensor
 from headrace.host.server import describe
 from headrace.host.server.observe.watch import RequestTrace
 from headrace.host.server.protocol.descriptions import (
@@ -46,6 +47,7 @@ from headrace.host.server.protocol.messages import (
     checked_shape,
     client_text,
     from_raw,
+    from_slot,
     numpy_type,
     outcome,
     to_raw,
@@ -54,6 +56,8 @@ from headrace.host.server.protocol.shared_memory import Regions, Shared
 from headrace.host.server.service import INLINE_BYTES, Service
 from headrace.host.server.transport.grpc.wire import (
     Bytes,
+    Contents,
+    Placed,
     parsed,
     read_request,
     separated,
@@ -223,7 +227,7 @@ class _TensorCalls:
         self._room = room
         self._descriptions = Descriptions()
 
-    async def infer(self, message: Bytes, context: Any) -> Sequence[Bytes]:
+    async def infer(self, message: Bytes | Placed, context: Any) -> Sequence[Bytes]:
         read = received(message, self._limits, self._descriptions)
         with self._service.counted(trace_of(context, read.model)) as trace:
             self._service.model(read.model, read.version)
@@ -302,15 +306,16 @@ class Received(NamedTuple):
 
     model: str
     version: str
-    contents: Sequence[Bytes]
+    contents: Contents
     description: Callable[[], Description]
 
 
-def received(message: Bytes, limits: Limits, descriptions: Descriptions) -> Received:
+def received(message: Bytes | Placed, limits: Limits, descriptions: Descriptions) -> Received:
     """Read a ModelInferRequest. It is parsed unless its description is remembered. Raises BadInput."""
-    key = key_of(message, "")  # a message without raw contents is its own description
+    # A message without raw contents is its own description.
+    key = None if isinstance(message, Placed) else key_of(message, "")
     found = descriptions.find(key)
-    contents: Sequence[Bytes] = ()
+    contents: Contents = ()
     if found is None:
         said, contents = separated(message)
         key = key_of(said, RAW if contents else "")
@@ -327,15 +332,16 @@ def received(message: Bytes, limits: Limits, descriptions: Descriptions) -> Rece
     return Received(request.model_name, request.model_version, contents, read)
 
 
-def infer_request(description: Description, contents: Sequence[Bytes], regions: Regions | None) -> InferRequest:
+def infer_request(description: Description, contents: Contents, regions: Regions | None) -> InferRequest:
     """Return the inference request in a description and its raw contents. Raises BadInput and UnknownRegion."""
     raw = iter(contents)
 
-    def taken(described: InputDescription) -> NDArray[Any]:
+    def taken(described: InputDescription) -> Tensor:
         data = next(raw, None)
         if data is None:
             raise BadInput(f"input {described.name!r} has no raw contents; give them for each input, or for none")
-        return from_raw(described.name, described.datatype, described.shape, data)
+        make = from_slot if isinstance(data, FilledSlot) else from_raw
+        return make(described.name, described.datatype, described.shape, data)
 
     request = bound(description, Shared(regions), taken)
     if next(raw, None) is not None:
@@ -346,7 +352,7 @@ def infer_request(description: Description, contents: Sequence[Bytes], regions: 
     return request
 
 
-def described(request: Any, contents: Sequence[Bytes], limits: Limits) -> Description:
+def described(request: Any, contents: Contents, limits: Limits) -> Description:
     """Return the description in a ModelInferRequest with these raw contents. Raises BadInput."""
     inputs = list[InputDescription]()
     for entry in request.inputs:
