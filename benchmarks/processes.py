@@ -23,19 +23,32 @@ def headrace(*words: str, before: Sequence[str] = ()) -> Any:
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
 
 
+def own_cpu_s(pid: int) -> float:
+    """Return the CPU time that a process has taken so far (s), to the nanosecond."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
+def children(pid: int) -> list[int]:
+    """Return the descendants of a process that run now."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    own = [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    return [*own, *(each for child in own for each in children(child))]
+
+
 def cpu_s(pid: int) -> float:
     """Return the CPU time that a process and its descendants have taken so far (s), to the nanosecond.
 
     The time of a descendant that has ended is missing."""
-    tasks = list(Path(f"/proc/{pid}/task").iterdir())
-    own = sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
-    return own + sum(cpu_s(int(child)) for task in tasks for child in (task / "children").read_text().split())
+    return sum(map(own_cpu_s, (pid, *children(pid))))
 
 
 @contextlib.contextmanager
-def serving(*words: str, before: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """Run `headrace serve` on free ports, and give what it prints when it is ready, with its process id as `pid`."""
-    command = [*before, HEADRACE, "serve", *words, *PORTS, "--json"]
+def serving(*words: str, before: Sequence[str] = (), program: Sequence[str] = (HEADRACE,)) -> Iterator[dict[str, Any]]:
+    """Run `headrace serve` on free ports, and give what it prints when it is ready, with its process id as `pid`.
+
+    `program` is Headrace's command, if it is another one than that of this environment."""
+    command = [*before, *program, "serve", *words, *PORTS, "--json"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None

@@ -83,14 +83,13 @@ class SlotViews:
         missing = np.zeros(len(slots), bool)
         lengths = []
         for tensors, output in zip(self.outputs, outputs, strict=True):
-            spec = tensors.spec
-            if spec.joined:
+            spec, variable = tensors.spec, tensors.variable
+            if tensors.joined:
                 missing |= tensors.split(slots, output, tokens)
                 continue
-            length = (
-                output.shape[1 + spec.variable] if spec.variable is not None and spec.variable + 1 < output.ndim else 0
-            )
-            if output.shape != (len(slots), *spec.sized(length)) or length > spec.longest or output.dtype != spec.dtype:
+            length = output.shape[1 + variable] if variable is not None and variable + 1 < output.ndim else 0
+            shape = spec.shape if variable is None else spec.sized(length)
+            if output.shape != (len(slots), *shape) or length > spec.longest or output.dtype != tensors.dtype:
                 raise ValueError(
                     f"output {spec.name!r} of a batch of {len(slots)} is {output.dtype}{output.shape}; expected "
                     f"{spec.dtype}{(len(slots), *spec.shape)}"
@@ -100,7 +99,7 @@ class SlotViews:
                 np.copyto(tensors.at(slot, length), output[row])
             if output.dtype.kind == "f":
                 missing |= _rows_with_nan(output.reshape(len(slots), -1))
-            if spec.variable is not None:
+            if variable is not None:
                 lengths.append(length)
         return np.count_nonzero(missing), lengths
 
@@ -118,11 +117,11 @@ class SlotTensors:
 
     def __init__(self, spec: TensorSpec, memory: mmap.mmap, offset: int, stride: int, slots: int) -> None:
         self.spec = spec
+        self.dtype, self.variable, self.joined = np.dtype(spec.dtype), spec.variable, spec.joined
         self.slots = slots
         self._memory, self._offset, self._stride = memory, offset, stride
         # An array takes as long to make as to copy, so arrays of a fixed shape are made only once.
-        fixed = spec.variable is None
-        self._arrays = [self._array(slot, 0) for slot in range(slots)] if fixed else None
+        self._arrays = [self._array(slot, 0) for slot in range(slots)] if self.variable is None else None
 
     def _array(self, slot: int, length: int) -> NDArray[Any]:
         shape = self.spec.sized(length)

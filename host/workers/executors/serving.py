@@ -32,8 +32,9 @@ from headrace.host.workers.timerfd import TimerFd
 
 # A process that blocks comes back to cold caches, and the host of a virtual machine has to wake it: a task then began
 # 100 us after it was sent and took 150 us longer. So if a task came within this time after the last answer, the worker
-# polls for the next one for as long. It never polls if the parent needs the same core to send the task.
-SPIN_S = 300e-6
+# polls for the next one for as long. It never polls if the parent needs the same core to send the task. The time covers
+# the turn-round of a busy worker. A longer one only takes the core from a client and a server that are at work.
+SPIN_S = 100e-6
 
 
 class TaskRecord(NamedTuple):
