@@ -138,10 +138,15 @@ STORE_CUTS = (
 STORE_LIVE_CUTS = tuple(f"u_store.{name}" for name in STORE_CUTS)
 # The depths of the queues of all units, but for 4, which the proofs have without parameters.
 STREAM_DEPTHS = (2, 8, 16, 32, 64)
+STREAM_SLICES = (2, 4)  # of a word, but for 1
 BLOCK_DEPTHS = (128, 256, 512)
 PROOFS = (
     Proof("stream_fifo"),
     *(Proof(f"stream_fifo_{n}", module="stream_fifo", parameters=(f"Depth={n}",), slow=True) for n in STREAM_DEPTHS),
+    *(
+        Proof(f"stream_fifo_{n}_slices", module="stream_fifo", parameters=("Width=4", f"Slices={n}"))
+        for n in STREAM_SLICES
+    ),
     Proof("stream_register"),
     Proof("block_fifo"),
     *(Proof(f"block_fifo_{n}", module="block_fifo", parameters=(f"Depth={n}",), slow=True) for n in BLOCK_DEPTHS),
@@ -250,6 +255,13 @@ MUTANTS = (
             *("if (push) valid_o <= 1'b1;", "if (push) valid_o <= valid_o;"),
         )
         for depth in STREAM_DEPTHS
+    ),
+    *(
+        Mutant(
+            *(f"stream_fifo_{n}_slices", "a slice does not go on", "a_order", FIFO),
+            *("if (pop) part_head_q <= part_head_q + 1'b1;", "part_head_q <= part_head_q;"),
+        )
+        for n in STREAM_SLICES
     ),
     *(
         Mutant(
