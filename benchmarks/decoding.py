@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> Report:
     rows = [f"{name} | {spread(each)}" for name, each in rates.items()]
     slowest_s = count / min(map(min, rates.values()))
     text = table("policy and load | requests/s of CPU time", rows)
-    text += f"\nslowest: {slowest_s:.1f} s of CPU time for {count:,} requests\npeak of memory: {peak_mib:.0f} MiB"
+    text += f"\nslowest: {slowest_s:.1f} s of CPU time for {count:,} requests\n\npeak of memory: {peak_mib:.0f} MiB"
     return Report({"requests_per_s": summary(rates), "peak_mib": peak_mib}, text)
 
 

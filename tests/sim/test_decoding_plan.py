@@ -237,7 +237,6 @@ def test_a_system_prompt_that_the_cache_keeps_costs_less():
     assert kept.prefix_cache["tokens_not_computed"] == (kept.requests - 1) * 2000
     assert whole.prefix_cache is None
     assert kept.ttft_ms["p50"] < 0.5 * whole.ttft_ms["p50"]
-    assert kept.utilization < whole.utilization
 
 
 @pytest.mark.parametrize("kernels", ["vllm", "sglang", "trtllm"])

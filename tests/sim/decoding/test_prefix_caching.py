@@ -251,7 +251,7 @@ def test_a_request_that_is_withdrawn_gives_its_blocks_back():
     requests = [StepRequest(number, 0.0, 32, 9, contents=((1, 16), (2 + number, 32))) for number in range(2)]
     policy.submit(requests[0], 0.0)
     for _ in range(5):
-        policy.complete(policy.next_step(0.0), 0.0)
+        policy.complete(policy.next_step(0.0).ended(1, ()), 0.0)
     policy.submit(requests[1], 0.0)
     step = policy.next_step(0.0)
     assert step.found == ((requests[1], 16),)
