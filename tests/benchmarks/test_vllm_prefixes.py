@@ -12,7 +12,8 @@ def test_the_requests_share_a_system_prompt_and_conversations_and_are_too_many_f
     assert requests == sorted(requests, key=lambda each: each[0])
     assert all(contents[0] == (0, SYSTEM) for _, contents, _, _ in requests)
     turns = [contents[-1][0] for _, contents, prompt, _ in requests if contents[-1][1] > prompt]
-    assert len(set(turns)) < len(turns)
+    # At the highest load all requests have come before a conversation goes on.
+    assert (len(set(turns)) < len(turns)) is (load < 0.2)
     found = simulated(requests)
     assert found["evicted"] > 100
     assert found["preemptions"] > 0
