@@ -355,8 +355,10 @@ class StepBatching(ABC):
         repeats = 1
         if not once and len(decoding) > 0 and not self.has_parts() and not self.has_preempted():
             repeats = self.cache.steps_that_fit()
-        parts = tuple(self._prefill), decoding, tuple(self._encoder), tuple(self._preempted)
-        return Step(*parts, repeats, (), tuple(self._found))
+        prefill, encoder, preempted = tuple(self._prefill), tuple(self._encoder), tuple(self._preempted)
+        if len(self._found) == 0:
+            return Step(prefill, decoding, encoder, preempted, repeats)
+        return Step(prefill, decoding, encoder, preempted, repeats, (), tuple(self._found))
 
     def has_preempted(self) -> bool:
         """Return whether a request was preempted for the formed step."""

@@ -236,6 +236,17 @@ def test_the_same_prompt_again_costs_one_block():
     assert simulate_decoding(requests, OneSecond(), kv_blocks=64).prefix_cache is None
 
 
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_requests_that_share_blocks_run_together_where_they_would_not_fit_alone(share):
+    """Prompts of 20 tokens, of which 16 are shared: 5 blocks of 4 each, and 6 together. The cache has 6."""
+    requests = [StepRequest(number, 0.0, 20, 1, contents=((1, 16), (2 + number, 20))) for number in range(2)]
+    limits = {"max_num_batched_tokens": 64, "max_num_seqs": 8, "reserved_output": share}
+    tally = run("continuous", requests, StepContext(6, OneSecond(), 4, prefix_caching=True), **limits)
+    assert [{request.id: tokens for request, tokens in each.step.prefill} for each in tally.records] == [{0: 20, 1: 4}]
+    apart = run("continuous", requests, StepContext(6, OneSecond(), 4), **limits)
+    assert len(apart.records) == 2
+
+
 @pytest.mark.parametrize("through", [{"users": 1}, {"encoder": EncoderStage(LinearEncoder())}])
 def test_contents_stay_with_requests_that_a_stage_or_a_closed_loop_sends_later(through):
     items = (4,) if "encoder" in through else ()
