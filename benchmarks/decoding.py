@@ -78,7 +78,9 @@ def run(options: argparse.Namespace) -> Report:
     rates = measure(cases, options.rounds)
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     rows = [f"{name} | {spread(each)}" for name, each in rates.items()]
-    text = table("policy and load | requests/s of CPU time", rows) + f"\npeak of memory: {peak_mib:.0f} MiB"
+    slowest_s = count / min(map(min, rates.values()))
+    text = table("policy and load | requests/s of CPU time", rows)
+    text += f"\nslowest: {slowest_s:.1f} s of CPU time for {count:,} requests\n\npeak of memory: {peak_mib:.0f} MiB"
     return Report({"requests_per_s": summary(rates), "peak_mib": peak_mib}, text)
 
 

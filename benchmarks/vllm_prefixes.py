@@ -1,7 +1,7 @@
 """vLLM beside the simulator: what requests with common prefixes find in the KV cache, token by token.
 
     scripts/setup_vllm
-    .venv/bin/python -m benchmarks.vllm_prefixes [--requests 120] [--rounds 3] [--json [FILE]]
+    .venv/bin/python -m benchmarks.vllm_prefixes [--requests 60] [--rounds 2] [--json [FILE]]
 
 A small Qwen2 with random weights runs on one thread. Requests begin with a system prompt and go on with conversations,
 whose prompts have the outputs that the engine has generated. Some prompts come twice. They come at numbers of steps and
@@ -24,18 +24,20 @@ import numpy as np
 
 from benchmarks.harness import Report, arguments, main, progress, table
 from benchmarks.vllm_servers import PYTHON, SETTINGS
-from benchmarks.vllm_steps import BLOCK, BLOCKS, BUDGET, CONFIG, LENGTHS, RUN_S, SEQUENCES, START_S
+from benchmarks.vllm_steps import BLOCK, BLOCKS, BUDGET, CONFIG, RUN_S, SEQUENCES, START_S
 from headrace import Conversations, StepRequest
 from headrace.batching import UsageError
 from headrace.batching.steps.continuous import Continuous
 from headrace.batching.steps.policy import StepContext
 from headrace.sim.decoding.engine import run_steps
+from headrace.sim.workload.lengths import LogNormalPair
 from headrace.sim.workload.token_traces import TokenTrace
 
 PROGRAM = Path(__file__).with_name("vllm_programs") / "prefixes.py"
 SYSTEM = 100  # tokens
-SHAPE = Conversations(system_tokens=SYSTEM, turns=4, turn_gap_s=300.0, longest_prompt=1000)  # s are steps
-LOADS = (0.02, 0.1, 0.3)  # requests that come in a step
+SHAPE = Conversations(system_tokens=SYSTEM, turns=4, turn_gap_s=400.0, longest_prompt=1000)  # s are steps
+LENGTHS = LogNormalPair(input_median=100.0, output_median=80.0, sigma=0.7, correlation=0.0, longest=400)
+LOADS = (0.02, 0.1, 0.2)  # requests that come in a step
 AGAIN = 0.1  # the share of requests after which two with one prompt of whole blocks come
 
 Requests = list[tuple[int, list[tuple[int, int]], int, int]]  # step, contents, prompt and output
@@ -151,4 +153,4 @@ def run(options: argparse.Namespace) -> Report:
 
 
 if __name__ == "__main__":
-    main(arguments(__doc__, rounds=3, requests=120), run)
+    main(arguments(__doc__, rounds=2, requests=60), run)

@@ -279,12 +279,14 @@ class StepBatching(ABC):
             budget: The largest number of tokens of the chunk.
             reserved: The blocks that the decoding of the same step takes.
         """
+        if self.running() >= self.max_num_seqs:
+            return False
         cache = self.cache
         match = None if self.prefixes is None else self._match(entry)
         found, idle, held = (0, 0, 0) if match is None else (match.blocks, match.idle, match.blocks - match.idle)
         past = found * cache.block_size
         tokens = min(entry.total - past, budget)
-        if tokens < 1 or self.running() >= self.max_num_seqs or (not self._chunked and past + tokens < entry.total):
+        if tokens < 1 or (not self._chunked and past + tokens < entry.total):
             return False
         items, left = self._items_that_fit(entry), len(entry.request.items) - entry.encoded
         if items == 0 and left > 0:
@@ -353,8 +355,10 @@ class StepBatching(ABC):
         repeats = 1
         if not once and len(decoding) > 0 and not self.has_parts() and not self.has_preempted():
             repeats = self.cache.steps_that_fit()
-        parts = tuple(self._prefill), decoding, tuple(self._encoder), tuple(self._preempted)
-        return Step(*parts, repeats, (), tuple(self._found))
+        prefill, encoder, preempted = tuple(self._prefill), tuple(self._encoder), tuple(self._preempted)
+        if len(self._found) == 0:
+            return Step(prefill, decoding, encoder, preempted, repeats)
+        return Step(prefill, decoding, encoder, preempted, repeats, (), tuple(self._found))
 
     def has_preempted(self) -> bool:
         """Return whether a request was preempted for the formed step."""

@@ -2,7 +2,7 @@
 
 Source: vLLM V1, `Scheduler.schedule` in `vllm/v1/core/sched/scheduler.py`, with the policy "fcfs", chunked prefill and
 `scheduler_reserve_full_isl` (its default), and without speculation and connectors. Sarathi-Serve (Agrawal et al., OSDI
-2024) for the idea. Prefix caching is that of prefix_cache.py.
+2024) for the idea.
 
 Rules
 -----

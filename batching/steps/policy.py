@@ -12,6 +12,9 @@ A step that only decodes may be repeated (`Step.repeats`). Its policy promises t
 each repetition, if nothing comes and no request ends before. A driver may therefore ask once for all of them. It must
 end the repetitions when a request comes, and when an output ends.
 
+A policy with prefix caching says in `Step.found` what requests find. It may count the blocks that it evicts in an
+attribute `evicted_blocks`, which a driver reads at the end.
+
 A driver asks through CheckedStepPolicy (checked_policy.py), which checks every answer. The rules stand at the end of
 this file. `headrace check-policy` plays random histories against all of them.
 """

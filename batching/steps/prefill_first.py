@@ -2,8 +2,7 @@
 
 Source: SGLang 0.5.6, `python/sglang/srt/managers/scheduler.py` (`get_next_batch_to_run`, `get_new_batch_prefill`) and
 `schedule_policy.py` (`PrefillAdder`), first come first served. The names there of the settings are
---chunked-prefill-size, --max-prefill-tokens and --enable-mixed-chunk. Its radix cache shares single tokens, and here
-the cache is that of vLLM (prefix_cache.py).
+--chunked-prefill-size, --max-prefill-tokens and --enable-mixed-chunk.
 
 Rules
 -----
@@ -16,6 +15,8 @@ Rules
 4. A step without a chunk decodes.
 5. Each running request reserves blocks for a share of its largest output. SGLang begins with a share of 0.7, lowers it
    with each step of decoding, and raises it after a preemption. Here it stays.
+
+SGLang's radix cache shares single tokens. Here, the prefix cache is that of all policies, which shares blocks.
 
 Preemption is that of batch.py. SGLang preempts the request with the fewest output tokens, which is the same one unless
 requests are preempted again and again.

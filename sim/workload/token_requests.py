@@ -200,15 +200,6 @@ def _made(
                 items = (images.tokens,) * number_of_images
                 if not images.in_prompt:
                     prompt += images.tokens * number_of_images
-            yield StepRequest(
-                number,
-                at,
-                prompt,
-                output,
-                max_output_tokens,
-                items,
-                at + ttft_s,
-                tpot_s,
-                contents=contents,
-            )
+            made = (number, at, prompt, output, max_output_tokens, items, at + ttft_s, tpot_s)
+            yield StepRequest(*made, contents=contents) if contents else StepRequest(*made)
             number += 1

@@ -226,3 +226,23 @@ def test_the_fewest_that_hold_are_found_with_few_questions(least, most):
     assert found == (least if least <= most else None)
     assert len(asked) <= 2 * math.log2(max(2, most)) + 2
     assert all(1 <= each <= most for each in asked)
+
+
+def test_a_system_prompt_that_the_cache_keeps_costs_less():
+    """Prompts of 2000 + 100 tokens: with prefix caching, all but the first request prefill about 100 of them."""
+    target = DecodingTarget(model="llama-3.1-8b", system_tokens=2000, prompt_tokens=100, trial_requests=200)
+    trial = DecodingTrial(target, DecodingCandidate(1, FrontEndChoice(server.IDEAL), "continuous"), 10.0)
+    kept = simulated(trial)
+    whole = simulated(replace(trial, target=replace(target, prefix_caching=False)))
+    assert kept.prefix_cache["tokens_not_computed"] == (kept.requests - 1) * 2000
+    assert whole.prefix_cache is None
+    assert kept.ttft_ms["p50"] < 0.5 * whole.ttft_ms["p50"]
+
+
+@pytest.mark.parametrize("kernels", ["vllm", "sglang", "trtllm"])
+def test_the_cache_of_a_plan_is_what_the_server_takes_by_default(kernels):
+    latency, _, blocks = server.replica(DecodingTarget(model="llama-3.1-8b", kernels=kernels))
+    assert blocks == latency.kv_tokens() // server.BLOCK_SIZE
+    vision, encoder, fewer = server.replica(DecodingTarget(**VISION, images="1:640x480", kernels=kernels))
+    assert encoder is not None
+    assert 0 < fewer < vision.kv_tokens() // server.BLOCK_SIZE  # the encoder's weights take room

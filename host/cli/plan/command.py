@@ -67,6 +67,8 @@ DECODING = (
     "slo_tpot_ms",
     "audio_s",
     "prompt_tokens",
+    "system_tokens",
+    "prefix_caching",
     "output_tokens",
     "kernels",
     "tp",

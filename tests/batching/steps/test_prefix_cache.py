@@ -70,6 +70,18 @@ def test_the_end_of_a_request_is_evicted_first_and_what_was_used_last_goes_last(
     assert cache.evicted == 7
 
 
+def test_a_run_that_was_split_is_still_evicted_from_its_end():
+    cache = PrefixCache(4)
+    whole = holds(cache, ((1, 40),), 40)
+    part = holds(cache, ((1, 20), (2, 24)), 24)
+    assert cache.release(part) == 5
+    assert cache.release(whole) == 0
+    cache.keep(8)  # the block of 2 goes first, and then two of the 10 that were given back last
+    assert found(cache, ((1, 40),), 41) == 8
+    cache.keep(3)
+    assert found(cache, ((1, 40),), 41) == 3
+
+
 def test_a_prompt_that_goes_on_finds_what_the_last_one_and_its_output_left():
     cache = PrefixCache(4)
     first = cache.chain(((5, 100),))

@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 from properties import examples
 from step_latencies import Linear, LinearEncoder, OneSecond
 
+from headrace.batching.errors import UsageError
 from headrace.batching.steps.policy import StepContext
 from headrace.batching.steps.registry import STEP_POLICIES, step_policy_settings
 from headrace.batching.steps.request import StepRequest
+from headrace.sim.decoding.encoder import EncoderStage
 from headrace.sim.decoding.engine import run_steps
 from headrace.sim.decoding.results import result_of
 from headrace.sim.decoding.simulation import simulate_decoding
@@ -232,3 +234,49 @@ def test_the_same_prompt_again_costs_one_block():
         "evicted_blocks": 0,
     }
     assert simulate_decoding(requests, OneSecond(), kv_blocks=64).prefix_cache is None
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_requests_that_share_blocks_run_together_where_they_would_not_fit_alone(share):
+    """Prompts of 20 tokens, of which 16 are shared: 5 blocks of 4 each, and 6 together. The cache has 6."""
+    requests = [StepRequest(number, 0.0, 20, 1, contents=((1, 16), (2 + number, 20))) for number in range(2)]
+    limits = {"max_num_batched_tokens": 64, "max_num_seqs": 8, "reserved_output": share}
+    tally = run("continuous", requests, StepContext(6, OneSecond(), 4, prefix_caching=True), **limits)
+    assert [{request.id: tokens for request, tokens in each.step.prefill} for each in tally.records] == [{0: 20, 1: 4}]
+    apart = run("continuous", requests, StepContext(6, OneSecond(), 4), **limits)
+    assert len(apart.records) == 2
+
+
+@pytest.mark.parametrize("through", [{"users": 1}, {"encoder": EncoderStage(LinearEncoder())}])
+def test_contents_stay_with_requests_that_a_stage_or_a_closed_loop_sends_later(through):
+    items = (4,) if "encoder" in through else ()
+    requests = [StepRequest(number, 0.5 * number, 40, 2, items=items, contents=((1, 32),)) for number in range(3)]
+    result = simulate_decoding(requests, OneSecond(), kv_blocks=64, prefix_caching=True, **through)
+    assert result.prefix_cache["tokens_not_computed"] == 2 * 32
+
+
+def test_a_request_that_is_withdrawn_gives_its_blocks_back():
+    """R0 and R1 share 16 tokens. R1 goes while it prefills, and R0 while it decodes."""
+    context = StepContext(16, OneSecond(), 4, prefix_caching=True)
+    policy = step_policy_settings("continuous", LIMITS).build(context)
+    requests = [StepRequest(number, 0.0, 32, 9, contents=((1, 16), (2 + number, 32))) for number in range(2)]
+    policy.submit(requests[0], 0.0)
+    for _ in range(5):
+        policy.complete(policy.next_step(0.0).ended(1, ()), 0.0)
+    policy.submit(requests[1], 0.0)
+    step = policy.next_step(0.0)
+    assert step.found == ((requests[1], 16),)
+    policy.complete(step, 0.0)
+    cache, prefixes = policy.cache, policy.prefixes
+    assert prefixes.overlap == 4
+    assert policy.withdraw(requests[1], 0.0)
+    assert (prefixes.overlap, prefixes.idle) == (0, 1)  # of 7 tokens, 4 are a block
+    assert policy.withdraw(requests[0], 0.0)
+    assert cache.free == 16
+    assert prefixes.idle == 9
+
+
+def test_wrong_contents_are_told():
+    for contents in (((1, 0),), ((1, 8), (2, 8)), ((-1, 8),)):
+        with pytest.raises(UsageError, match="has a segment"):
+            StepRequest(0, 0.0, 8, 2, contents=contents)
