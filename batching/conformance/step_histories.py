@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from headrace.batching.conformance.shrink import shorter
 
@@ -99,4 +99,5 @@ def _simpler(event: StepEvent) -> Iterator[StepEvent]:
         if isinstance(value, int):
             for smaller in (value // 2, value - 1):
                 if smaller > simplest:
-                    yield replace(event, **{name: smaller})
+                    changed: dict[str, Any] = {name: smaller}
+                    yield replace(event, **changed)

@@ -13,7 +13,7 @@ from headrace.host.cli.plan.answer import give
 from headrace.sim.planner.decoders.planning import answer_body, trial_runner
 from headrace.sim.planner.decoders.search import DecodingAnswer, DecodingPlan, plan_decoder
 from headrace.sim.planner.decoders.target import DecodingTarget
-from headrace.sim.planner.search import FRESH
+from headrace.sim.planner.trials import FRESH
 
 # Settings of a target for which `headrace plan` has an option of its own, or one of its other plans.
 SHARED = ("model", "gpu", "rate_rps", "quantile", "gpus", "budget_usd", "prices", "images")

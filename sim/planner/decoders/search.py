@@ -14,7 +14,7 @@ search finds the fewest cores or compute units with which a front end still hold
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -30,9 +30,8 @@ from headrace.sim.planner.decoders.server import (
     at_quantile,
 )
 from headrace.sim.planner.decoders.target import DecodingTarget
-from headrace.sim.planner.search import BINDS, FRESH
 from headrace.sim.planner.space import CUS, SOCKETS
-from headrace.sim.planner.trials import HALVINGS, interval
+from headrace.sim.planner.trials import BINDS, FRESH, Interval, first_confirmed, interval, max_held
 from headrace.sim.system.system import CORES
 
 POLICIES: Final = ("continuous", "token-deadline")  # of equal ones, the first is taken
@@ -74,7 +73,7 @@ class DecodingAnswer:
     target: DecodingTarget
     best: DecodingPlan
     others: tuple[DecodingPlan, ...]
-    late: tuple[float, float, float]
+    late: Interval
     max_rps: float
     binds: str
     simulated: int
@@ -105,7 +104,12 @@ class _Search:
         cheapest.sort(key=self._usd)
         if not cheapest:
             raise self._missed(front_ends)
-        best, late = self._confirmed(cheapest)
+        confirmed = first_confirmed(
+            self._by_cost(cheapest), self._fresh, lambda each, late: self._within(late[2]) and self._affords(each)
+        )
+        if confirmed is None:
+            raise self._missed(front_ends)
+        best, late = confirmed
         max_rps = self._max_rps(best)
         others = {each.front_end.device: each for each in reversed(cheapest)}  # the cheapest of each device
         others.pop(best.front_end.device, None)
@@ -148,7 +152,10 @@ class _Search:
         return self._measure(text, [DecodingTrial(self.target, candidate, rate)])[0]
 
     def _holds(self, candidate: DecodingCandidate, rate_rps: float | None = None) -> bool:
-        return self._one(candidate, rate_rps).late <= self.target.late + 1e-12
+        return self._within(self._one(candidate, rate_rps).late)
+
+    def _within(self, late: float) -> bool:
+        return late <= self.target.late + 1e-12
 
     def _usd(self, candidate: DecodingCandidate) -> float:
         return candidate.servers * server.price(self.target, candidate.front_end)
@@ -191,21 +198,23 @@ class _Search:
                 found = DecodingCandidate(servers, front_end, policy)
         return found
 
-    def _confirmed(self, cheapest: list[DecodingCandidate]) -> tuple[DecodingCandidate, tuple[float, float, float]]:
-        """Return the cheapest candidate that holds with fresh seeds, and its share of late requests."""
+    def _by_cost(self, cheapest: list[DecodingCandidate]) -> Iterator[DecodingCandidate]:
+        """Yield candidates, the cheapest first. One that is refused comes again with a further server."""
         while cheapest:
-            best = cheapest[0]
-            trials = [DecodingTrial(self.target, best, self.target.rate_rps, seed) for seed in range(1, FRESH + 1)]
-            late = interval([each.late for each in self._measure("fresh seeds", trials)])
-            budget = self.target.budget_usd
-            if late[2] <= self.target.late + 1e-12 and (budget is None or self._one(best).cost_usd <= budget):
-                return best, late
-            more = replace(best, servers=best.servers + 1)
-            rest = cheapest[1:]
-            if more.servers <= self._max_servers:
-                rest.append(more)
-            cheapest[:] = sorted(rest, key=self._usd)
-        raise self._missed(self._front_ends())
+            best = cheapest.pop(0)
+            yield best
+            if best.servers < self._max_servers:
+                cheapest.append(replace(best, servers=best.servers + 1))
+                cheapest.sort(key=self._usd)
+
+    def _fresh(self, candidate: DecodingCandidate) -> Interval:
+        """Return the share of late requests with fresh seeds."""
+        trials = [DecodingTrial(self.target, candidate, self.target.rate_rps, seed) for seed in range(1, FRESH + 1)]
+        return interval([each.late for each in self._measure("fresh seeds", trials)])
+
+    def _affords(self, candidate: DecodingCandidate) -> bool:
+        budget = self.target.budget_usd
+        return budget is None or self._one(candidate).cost_usd <= budget
 
     def _missed(self, front_ends: Sequence[FrontEndChoice]) -> HeadraceError:
         target = self.target
@@ -239,10 +248,7 @@ class _Search:
         low, high = self.target.rate_rps, 2 * self.target.rate_rps
         while self._holds(best, high):
             low, high = high, 2 * high
-        for _ in range(HALVINGS):
-            middle = math.sqrt(low * high)
-            low, high = (middle, high) if self._holds(best, middle) else (low, middle)
-        return low
+        return max_held([low], [high], lambda rates: [self._holds(best, rate) for rate in rates])[0]
 
     def _binding(self, best: DecodingCandidate, max_rps: float) -> str:
         target, beyond = self.target, self._one(best, BEYOND * max_rps)

@@ -25,8 +25,8 @@ from headrace.sim.hardware.gpu import power
 from headrace.sim.hardware.gpu.mig import gpu_named
 from headrace.sim.hardware.inputs import UNITS, AudioWork
 from headrace.sim.planner.decoders.target import DecodingTarget, parse_images
-from headrace.sim.planner.search import SURE_SPANS
 from headrace.sim.planner.target import LONGEST
+from headrace.sim.planner.trials import SURE_SPANS
 from headrace.sim.preprocessing import Preprocessor
 from headrace.sim.system import cost
 from headrace.sim.system.card import too_many
