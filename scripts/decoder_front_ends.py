@@ -24,7 +24,6 @@ from headrace.sim.planner.decoders.server import (
     FrontEndChoice,
     device,
     front_end_usd,
-    idle_usd,
     measure,
 )
 from headrace.sim.planner.decoders.target import DecodingTarget
@@ -118,7 +117,7 @@ def node_need(target: DecodingTarget, max_rps: float) -> dict[str, Any]:
     cus = fewest(lambda count: late(replace(CARD, count=count)) <= target.late, CARD.count)
     held = [count for count in cores.values() if count]
     few = DecodingCandidate(NODE_GPUS, FrontEndChoice("cpu", ALL_CORES, next(iter(cores))), "continuous")
-    usd = idle_usd(node, few)
+    usd = measure(DecodingTrial(node, few, rate)).cost_usd
     return {
         "rate_rps": rate,
         "cores": cores,

@@ -27,6 +27,8 @@ WEIGHT_BYTES: Final[Mapping[str, float]] = {
 }
 KEY_BYTES: Final[Mapping[str, float]] = {"bf16": 2.0, "fp8": 1.0}  # of an element in the KV cache
 CONFIG: Final = ".json"  # ends the path of a config.json
+_SHARED_EXPERTS: Final = ("n_shared_experts", "shared_expert_intermediate_size", "mlp_only_layers")
+_MAX_SIZE: Final = 10_000_000
 _LATENT, _LINEAR = "multi-head latent attention", "linear attention or a state space"
 # Fields of a config.json that say that a model is not one of those above.
 _REFUSED: Final[Mapping[str, str]] = {
@@ -185,61 +187,74 @@ def from_config(path: str | Path, name: str | None = None) -> DecoderArchitectur
         raise UsageError(f"{file}: cannot be read as JSON ({error}); give a config.json of Hugging Face") from None
     if not isinstance(config, dict):
         raise UsageError(f"{file}: has no JSON object; give a config.json of Hugging Face")
-    return _of(name or file.resolve().parent.name, config)
+    return _Config(file, config).architecture(name or file.resolve().parent.name)
 
 
-def _of(name: str, config: Mapping[str, Any]) -> DecoderArchitecture:
-    inner = config.get("text_config")
-    if isinstance(inner, dict):
-        config = inner
-    for field, attention in _REFUSED.items():
-        if config.get(field):
-            raise UnsupportedArchitecture(
-                f"{name}: has {attention} ({field}), which the measured operators do not cover; "
-                "choose a decoder of grouped-query attention"
+class _Config:
+    """The sizes in a config.json; of a model with a vision or audio part, those of its text part."""
+
+    def __init__(self, file: Path, fields: Mapping[str, Any]) -> None:
+        self.file = file
+        inner = fields.get("text_config")
+        self.fields: Mapping[str, Any] = inner if isinstance(inner, dict) else fields
+
+    def architecture(self, name: str) -> DecoderArchitecture:
+        """Return the architecture, under this name. Raises UnsupportedArchitecture."""
+        for field, attention in _REFUSED.items():
+            if self.fields.get(field):
+                raise self._refused(
+                    f"has {attention} ({field}), which the measured operators do not cover",
+                    "choose a decoder of grouped-query attention",
+                )
+        kinds = self.fields.get("layer_types") or []
+        if not isinstance(kinds, list):
+            raise self._refused("has layer_types that are no list", "give the kind of each layer")
+        if strange := sorted({str(kind) for kind in kinds} - {"full_attention", "sliding_attention"}):
+            raise self._refused(
+                f"has layers of {', '.join(strange)}", "choose a decoder whose layers have grouped-query attention"
             )
-    kinds = [str(kind) for kind in config.get("layer_types") or ()]
-    if strange := sorted(set(kinds) - {"full_attention", "sliding_attention"}):
-        raise UnsupportedArchitecture(
-            f"{name}: has layers of {', '.join(strange)}; choose a decoder whose layers have grouped-query attention"
+        heads, hidden, layers = map(self._size, ("num_attention_heads", "hidden_size", "num_hidden_layers"))
+        window = self._size("sliding_window", 0) if self.fields.get("use_sliding_window", True) else 0
+        windowed = kinds.count("sliding_attention") if kinds else layers if window else 0
+        return DecoderArchitecture(
+            name,
+            layers,
+            hidden,
+            heads,
+            self._size("num_key_value_heads", heads),
+            self._size("head_dim", hidden // heads),
+            self._size("intermediate_size"),
+            self._size("vocab_size"),
+            self._experts(),
+            window if windowed else 0,
+            windowed if window else 0,
+            bool(self.fields.get("tie_word_embeddings", False)),
+            bool(self.fields.get("use_qk_norm", str(self.fields.get("model_type", "")).startswith("qwen3"))),
         )
-    heads = _size(name, config, "num_attention_heads")
-    hidden = _size(name, config, "hidden_size")
-    layers = _size(name, config, "num_hidden_layers")
-    window = int(config.get("sliding_window") or 0) if config.get("use_sliding_window", True) else 0
-    windowed = kinds.count("sliding_attention") if kinds else layers if window else 0
-    return DecoderArchitecture(
-        name,
-        layers,
-        hidden,
-        heads,
-        int(config.get("num_key_value_heads") or heads),
-        int(config.get("head_dim") or hidden // heads),
-        _size(name, config, "intermediate_size"),
-        _size(name, config, "vocab_size"),
-        _experts(name, config),
-        window if windowed else 0,
-        windowed if window else 0,
-        bool(config.get("tie_word_embeddings", False)),
-        bool(config.get("use_qk_norm", str(config.get("model_type", "")).startswith("qwen3"))),
-    )
 
+    def _experts(self) -> Experts | None:
+        names = ("num_experts", "num_local_experts", "n_routed_experts")
+        count = self._size(next((name for name in names if name in self.fields), names[0]), 0)
+        if count < 2:
+            return None
+        if any(self.fields.get(field) for field in _SHARED_EXPERTS):
+            raise self._refused(
+                "has shared experts or dense layers beside its experts, which are not covered",
+                "choose a model all of whose layers have routed experts alone",
+            )
+        intermediate = self._size("moe_intermediate_size", 0) or self._size("intermediate_size")
+        return Experts(count, self._size("num_experts_per_tok"), intermediate)
 
-def _experts(name: str, config: Mapping[str, Any]) -> Experts | None:
-    count = next((config[key] for key in ("num_experts", "num_local_experts", "n_routed_experts") if key in config), 0)
-    if not count or int(count) < 2:
-        return None
-    if config.get("n_shared_experts") or config.get("shared_expert_intermediate_size") or config.get("mlp_only_layers"):
-        raise UnsupportedArchitecture(
-            f"{name}: has shared experts or dense layers beside its experts, which are not covered; "
-            "choose a model all of whose layers have routed experts alone"
-        )
-    intermediate = config.get("moe_intermediate_size") or _size(name, config, "intermediate_size")
-    return Experts(int(count), _size(name, config, "num_experts_per_tok"), int(intermediate))
+    def _size(self, field: str, default: int | None = None) -> int:
+        """Return a size, or the default where the file has none or 0. Raises UnsupportedArchitecture."""
+        found = self.fields.get(field)
+        if default is not None and (found is None or found == 0):
+            return default
+        if found is None:
+            raise self._refused(f"has no {field}", "add it")
+        if isinstance(found, bool) or not isinstance(found, int) or not 0 < found <= _MAX_SIZE:
+            raise self._refused(f"has {field} {str(found)[:40]}", f"give a whole number from 1 to {_MAX_SIZE}")
+        return found
 
-
-def _size(name: str, config: Mapping[str, Any], field: str) -> int:
-    found = config.get(field)
-    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
-        raise UnsupportedArchitecture(f"{name}: config.json has no {field}, or it is not above 0; add it")
-    return found
+    def _refused(self, what: str, change: str) -> UnsupportedArchitecture:
+        return UnsupportedArchitecture(f"{self.file}: {what}; {change}")

@@ -163,6 +163,11 @@ def test_the_command_prints_the_plan_and_its_json():
     assert {"late", "ttft_ms", "tpot_ms", "used", "cost_usd", "front_end_usd", "binds", "max_rps"} <= set(body["best"])
 
 
+def test_targets_that_are_not_given_have_their_defaults():
+    plan = headrace.plan_decoding("llama-3.1-8b", gpu="h100", rate_rps=1, **FEW)
+    assert (plan.answer.target.slo_ttft_ms, plan.answer.target.slo_tpot_ms) == (1000, 50)
+
+
 IMAGES = ("--images", "1:640x427", "--rate-rps", "1")
 REFUSED = {
     "no images": (("--rate-rps", "1"), "--images is missing: qwen2-vl-7b takes images"),
@@ -183,6 +188,7 @@ REFUSED = {
     "text": ((*IMAGES, "--model", "llama-3.1-8b"), "--images: llama-3.1-8b takes text alone; leave it out"),
     "no file": ((*IMAGES, "--model", "none.json"), "none.json: cannot be read as JSON"),
     "network": ((*IMAGES, "--model", "resnet50"), "--slo-ttft-ms is for models that decode, and --model resnet50"),
+    "no decoder": ((*IMAGES, "--model", "qwen9-vl"), "is none of them; choose from qwen2-vl-7b,"),
     "too tight": ((*IMAGES, "--slo-ttft-ms", "5"), "--slo-ttft-ms 5 is below"),
     "too tight a token": ((*IMAGES, "--slo-tpot-ms", "2"), "--slo-tpot-ms 2 is below"),
     "a price": ((*IMAGES, "--prices", "gold=3"), "--prices: no price 'gold'"),

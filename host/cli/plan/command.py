@@ -26,7 +26,7 @@ from headrace.host.cli.simulate.command import ACCELERATOR_CHOICE, FILES, readab
 from headrace.sim.hardware.gpu.mig import GPUS
 from headrace.sim.hardware.settings import ACCELERATORS
 from headrace.sim.planner import tuning
-from headrace.sim.planner.decoders.target import DecodingTarget, decodes
+from headrace.sim.planner.decoders.target import PLANNED_MODELS, DecodingTarget, decodes
 from headrace.sim.planner.schedule import REPARTITION_S
 from headrace.sim.planner.target import MAX_GPUS, TRAFFICS, Target
 from headrace.sim.planner.trials import Measured, Run, Trial, measure
@@ -199,7 +199,10 @@ def plan(
         planned_decoder(given, ray, out_folder, as_json)
         return
     if unfit := next((name for name in given_options(ctx) if name in DECODING), None):
-        raise UsageError(f"{option(unfit)} is for models that decode, and --model {model[:60]} is none of them")
+        raise UsageError(
+            f"{option(unfit)} is for models that decode, and --model {model[:60]} is none of them; choose from "
+            f"{', '.join(PLANNED_MODELS)}, or give the config.json of a decoder"
+        )
     if slo_ms is None:
         raise UsageError("--slo-ms is missing: give the target latency (ms) from arrival to end")
     gpus = 1 if gpus is None else gpus

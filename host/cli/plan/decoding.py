@@ -39,7 +39,7 @@ def check_options(given: Mapping[str, Any], others: Mapping[str, Any]) -> None:
 
 def planned_decoder(given: Mapping[str, Any], ray: str | None, out_folder: Path | None, as_json: bool) -> None:
     """Search for the plan and print it, and write plan.json to `out_folder`. Raises UsageError and HeadraceError."""
-    for name in ("gpu", "rate_rps", "slo_ttft_ms", "slo_tpot_ms"):
+    for name in ("gpu", "rate_rps"):
         if name not in given:
             raise UsageError(f"{option(name)} is missing: {given['model']} decodes, and its plan needs it")
     target = read_settings(DecodingTarget, given, what="plan of a model that decodes")

@@ -34,8 +34,6 @@ def plan_decoding(
     *,
     gpu: str,
     rate_rps: float,
-    slo_ttft_ms: float,
-    slo_tpot_ms: float,
     ray: str | None = None,
     **target: Any,
 ) -> PlannedDecoder:
@@ -45,14 +43,13 @@ def plan_decoding(
         model: The model: qwen2-vl-7b, qwen2-audio-7b, a decoder of text, or the config.json of one.
         gpu: The kind of GPU, "h100" for instance.
         rate_rps: The mean arrival rate of all requests.
-        slo_ttft_ms: The target (ms) for the time to first token, preprocessing included.
-        slo_tpot_ms: The target (ms) for each output token after the first.
         ray: The Ray cluster to simulate on; this machine's cores if not given.
-        target: Other fields of the target: images, audio_s, prompt_tokens, output_tokens, quantile, gpus, node_gpus,
-            budget_usd, prices, kernels, tp, weight_precision, kv_precision, library, trial_requests.
+        target: Other fields of the target: slo_ttft_ms and slo_tpot_ms (ms), images, audio_s, prompt_tokens,
+            output_tokens, quantile, gpus, node_gpus, budget_usd, prices, kernels, tp, weight_precision, kv_precision,
+            library, trial_requests.
 
     Returns the plan. Raises UsageError, and HeadraceError where nothing meets the targets."""
-    given = {"model": model, "gpu": gpu, "rate_rps": rate_rps, "slo_ttft_ms": slo_ttft_ms, "slo_tpot_ms": slo_tpot_ms}
+    given = {"model": model, "gpu": gpu, "rate_rps": rate_rps}
     wanted = read_settings(DecodingTarget, {**target, **given}, what="plan of a model that decodes")
     with trial_runner(lambda text, count: None, lambda: None, ray) as run:
         return PlannedDecoder(plan_decoder(wanted, run))

@@ -22,9 +22,12 @@ IMAGES: Final = re.compile(r"([0-9]{1,3}):(.+)", re.ASCII)
 MAX_IMAGES: Final = 64
 
 
+PLANNED_MODELS: Final = (*MULTIMODAL, *ARCHITECTURES)
+
+
 def decodes(model: str) -> bool:
     """Return whether a plan for this --model is one of a model that decodes."""
-    return model in ARCHITECTURES or model in MULTIMODAL or model in CROSS_ATTENTION or model.endswith(".json")
+    return model in PLANNED_MODELS or model in CROSS_ATTENTION or model.endswith(".json")
 
 
 @settings()

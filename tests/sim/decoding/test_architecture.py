@@ -1,8 +1,12 @@
 """The sizes of decoders: the models by name, those of a config.json, and what is refused."""
 
 import json
+import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from properties import examples
 
 from headrace.batching.errors import UsageError
 from headrace.sim.decoding.architecture import (
@@ -30,6 +34,17 @@ DENSE = {
     "num_attention_heads": 4,
     "intermediate_size": 128,
     "vocab_size": 256,
+}
+
+OPTIONAL = {
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 128,
+    "sliding_window": 32,
+    "layer_types": ["full_attention"],
+    "text_config": {},
 }
 
 
@@ -103,8 +118,11 @@ def test_experts_and_windows_of_a_config(tmp_path):
         ({"kv_lora_rank": 512}, "multi-head latent attention .kv_lora_rank."),
         ({"layer_types": ["linear_attention", "full_attention"]}, "layers of linear_attention"),
         ({"num_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1}, "shared experts"),
-        ({"hidden_size": 0}, "config.json has no hidden_size"),
-        ({"vocab_size": "many"}, "config.json has no vocab_size"),
+        ({"hidden_size": 0}, "config.json: has hidden_size 0; give a whole number from 1 to"),
+        ({"vocab_size": "many"}, "config.json: has vocab_size many; give"),
+        ({"vocab_size": None}, "config.json: has no vocab_size; add it"),
+        ({"head_dim": 1.5}, "config.json: has head_dim 1.5; give"),
+        ({"layer_types": 2}, "config.json: has layer_types that are no list"),
         ({"num_key_value_heads": 3}, "4 heads of queries do not share 3"),
     ],
 )
@@ -128,6 +146,24 @@ def test_a_file_that_is_no_config_is_refused(tmp_path):
     path.write_text("[1]")
     with pytest.raises(UsageError, match="has no JSON object"):
         from_config(path)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([*DENSE, *OPTIONAL]),
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers()) | st.just({}),
+        min_size=1,
+    )
+)
+@examples(200, 2000)
+def test_any_value_of_a_field_gives_sizes_or_a_refusal(tmp_path_factory, fields):
+    path = written(tmp_path_factory.mktemp("config"), **fields)
+    try:
+        found = from_config(path)
+    except UnsupportedArchitecture as error:
+        assert re.search("; (give|add|choose) ", str(error))  # it says what to change
+    else:
+        assert found.parameters > 0
 
 
 def test_an_unknown_name_lists_those_there_are():
