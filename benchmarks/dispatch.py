@@ -21,13 +21,10 @@ worker.
 """
 
 import argparse
-import contextlib
 import os
 import statistics
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -41,7 +38,6 @@ from headrace.batching import (
     Policy,
     PolicyContext,
     Profile,
-    ServedTimes,
     Task,
     UsageError,
     percentiles_ms,
@@ -50,15 +46,13 @@ from headrace.batching import (
 from headrace.batching.graphs.cell_graph import CellModel, lstm
 from headrace.batching.policies import BUILT_IN
 from headrace.batching.registry import find_policy
-from headrace.batching.results import summarize
 from headrace.host.live.machine.process_tuning import awake_cores
 from headrace.host.live.results import Execution
-from headrace.host.live.runtime import Runtime
 from headrace.host.live.tasks.cells import CellTasks
 from headrace.host.live.tasks.interface import Tasks
 from headrace.host.live.tasks.nodes import SplitTasks
 from headrace.host.live.tasks.whole import WholeTasks
-from headrace.host.validation.live import LOADS, open_loop
+from headrace.host.validation.live import LOADS, run_live, turn_us
 from headrace.host.workers.devices import worker_devices
 from headrace.host.workers.inspection.parent import step_nodes
 from headrace.host.workers.networks.models import load_model
@@ -76,7 +70,6 @@ from headrace.sim.workload.traffic import generate, poisson
 MAX_BATCH = 32
 SLO_S = 0.1
 LEAST_REQUESTS = 320  # of a run
-LEAST_TURNS = 20  # fewer have no percentile
 SLOTS = 4096
 TIMED = "benchmarks.networks:timed"
 STEP_NETWORK = Network(
@@ -175,40 +168,30 @@ async def both(kind: Kind, policy: str, load: float, seconds: float, seed: int, 
         name: kind.simulated(policy, arrivals, of) for name, of in zip(SIMULATED, (kind.times, kind.clock), strict=True)
     }
     tasks, cells = kind.make()
-    executions: list[Execution] = []
     try:
         async with WorkerPool(processes(tasks.program(), worker_devices(1))) as pool:  # type: ignore[attr-defined]
-            live = kind.policy(policy, cells)
-            async with Runtime(live, pool, tasks, on_execution=executions.append) as runtime:
-                with awake_cores() if keep_awake else contextlib.nullcontext():
-                    cpu_s = time.process_time()
-                    served, late = await open_loop(
-                        runtime, "net", lambda _: (kind.value, {}), np.array(arrivals.arrival), SLO_S
-                    )
-                    cpu_s = time.process_time() - cpu_s
-                counts = runtime.statistics()
+            run = await run_live(
+                kind.policy(policy, cells),
+                pool,
+                tasks,
+                lambda _: (kind.value, {}),
+                arrivals,
+                SLO_S,
+                seed=seed,
+                around=awake_cores() if keep_awake else None,
+            )
     finally:
         tasks.close()
-    result = summarize(
-        ServedTimes.of(served),
-        runtime.ledger,
-        batch_size_mean=counts.request_node_runs / counts.node_runs,
-        busy_s=counts.busy_s,
-        workers=1,
-        wall_s=0.0,
-        seed=seed,
-    )
-    latency_s = sum(each.finished - each.arrival for each in served)
     return {
         "rate_rps": rate,
         "simulated": simulated,
-        "live": result,
-        "late_ms": percentiles_ms(late),
-        "cpu_us_batch": cpu_s * 1e6 / len(executions),
-        "cpu_us_request": cpu_s * 1e6 / count,
-        "machine": sum(each.ended - each.started for each in executions)
-        / sum(kind.batch_s(each.task) for each in executions),
-        **dispatch_of(executions, latency_s),
+        "live": run.result,
+        "late_ms": percentiles_ms(run.late_s),
+        "cpu_us_batch": run.cpu_s * 1e6 / len(run.executions),
+        "cpu_us_request": run.cpu_s * 1e6 / count,
+        "machine": sum(each.ended - each.started for each in run.executions)
+        / sum(kind.batch_s(each.task) for each in run.executions),
+        **dispatch_of(run.executions, sum(each.finished - each.arrival for each in run.served)),
     }
 
 
@@ -216,28 +199,22 @@ def dispatch_of(executions: Sequence[Execution], latency_s: float) -> dict[str, 
     """Return the times outside the worker for a batch, their share of `latency_s` of all requests, and the turn-round.
 
     A task that is sent ahead waits for the one before it, which is no dispatch: it counts from that one's end."""
-    begins, ends, share_s, turns = [], [], 0.0, []
+    begins, ends, share_s = [], [], 0.0
     before_ended = 0.0
     for each in executions:
         begins.append(each.started - max(each.handed, before_ended))
         ends.append(each.finished - each.ended)
         share_s += (begins[-1] + ends[-1]) * each.task.batch_size
         before_ended = each.ended
-    for before, after in pairwise(executions):
-        if min(request.arrival for request in after.task.requests) < before.ended:
-            turns.append(1e6 * (after.started - before.ended))
     us = {"to_worker": begins, "to_runtime": ends, "both": [sum(pair) for pair in zip(begins, ends, strict=True)]}
-    found = {
+    return {
         "dispatch_us": {
             name: {"median": 1e6 * statistics.median(of), "mean": 1e6 * statistics.fmean(of)} for name, of in us.items()
         },
         "share": share_s / latency_s,
         "batches": len(executions),
-        "turn_us": None,
+        "turn_us": turn_us(executions),
     }
-    if len(turns) > LEAST_TURNS:
-        found["turn_us"] = {"median": float(np.median(turns)), "p99": float(np.percentile(turns, 99))}
-    return found
 
 
 def ratios_of(runs: Sequence[Mapping[str, Any]], times: str, key: str = "mean") -> list[float]:

@@ -40,6 +40,7 @@ SECONDS = (1.0, 5.0, 15.0, 30.0)
 TTFT_MS = (200.0, 300.0, 400.0, 600.0, 1000.0, 2000.0)  # targets of the map
 RATE_RPS = 10.0  # of the map
 SHARE = 0.9  # of the greatest rate, at which cores and compute units are counted: at the rate itself, chance decides
+NODE_GPUS = 8  # of a node that shares cores and a card
 ALL_CORES, CARD = 31, FrontEndChoice("dpu", 8)
 COMMON = {"gpu": "h100", "slo_ttft_ms": 2000.0, "slo_tpot_ms": 50.0, "quantile": 0.95, "output_tokens": 64}
 COMMON |= {"trial_requests": 500}
@@ -96,13 +97,43 @@ def need(target: DecodingTarget) -> dict[str, Any]:
     return found
 
 
+def node_need(target: DecodingTarget, max_rps: float) -> dict[str, Any]:
+    """Return what a node of NODE_GPUS replicas needs at SHARE of their greatest rate, and its parts of the cost.
+
+    `max_rps` is that of one replica with cores of its own. A number that the search space does not reach is None."""
+    node = replace(target, node_gpus=NODE_GPUS)
+    both = target.multimodal
+    assert both is not None
+    rate = SHARE * NODE_GPUS * max_rps
+
+    def late(front_end: FrontEndChoice) -> float:
+        return measure(DecodingTrial(node, DecodingCandidate(NODE_GPUS, front_end, "continuous"), rate)).late
+
+    cores = {
+        library: fewest(lambda count, library=library: late(FrontEndChoice("cpu", count, library)) <= target.late, 56)
+        for library in core_seconds(both.processor)
+        if library != "measured"
+    }
+    cus = fewest(lambda count: late(replace(CARD, count=count)) <= target.late, CARD.count)
+    held = [count for count in cores.values() if count]
+    few = DecodingCandidate(NODE_GPUS, FrontEndChoice("cpu", ALL_CORES, next(iter(cores))), "continuous")
+    usd = measure(DecodingTrial(node, few, rate)).cost_usd
+    return {
+        "rate_rps": rate,
+        "cores": cores,
+        "cus": cus,
+        "cores_share": front_end_usd(node, few, min(held)) / usd if held else None,
+        "card_share": front_end_usd(node, replace(few, front_end=CARD), 0) / usd,
+    }
+
+
 def cell(target: DecodingTarget) -> dict[str, Any]:
     """Return GPUs and dollars of the cheapest plan with cores, and of that with a DPU."""
     answer = planned(target)
     found: dict[str, Any] = {}
     for plan in () if answer is None else (answer.best, *answer.others):
         found[plan.candidate.front_end.device] = {
-            "gpus": plan.candidate.servers,
+            "gpus": plan.candidate.replicas,
             "usd": plan.measured.cost_usd,
             "needed": plan.fewest,
         }
@@ -111,11 +142,12 @@ def cell(target: DecodingTarget) -> dict[str, Any]:
 
 def main() -> None:
     """Compute the map, and write its data and its picture."""
-    needs, seconds, cells = {}, {}, {}
+    needs, seconds, cells, nodes = {}, {}, {}, {}
     for side in SIDES:
         target = DecodingTarget(**IMAGES, images=f"1:{side}x{side}")
         needs[str(side)] = need(target)
-        print(side, needs[str(side)], file=sys.stderr)
+        nodes[str(side)] = node_need(target, needs[str(side)]["max_rps"])
+        print(side, needs[str(side)], nodes[str(side)], file=sys.stderr)
         for ttft_ms in TTFT_MS:
             cells[f"{side},{ttft_ms:g}"] = cell(replace(target, rate_rps=RATE_RPS, slo_ttft_ms=ttft_ms))
             print(side, ttft_ms, cells[f"{side},{ttft_ms:g}"], file=sys.stderr)
@@ -130,6 +162,8 @@ def main() -> None:
         "images": needs,
         "audio": seconds,
         "cells": cells,
+        "node_gpus": NODE_GPUS,
+        "nodes": nodes,
     }
     DATA.write_text(json.dumps(body, indent=1) + "\n")
     PICTURE.parent.mkdir(parents=True, exist_ok=True)

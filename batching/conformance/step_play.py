@@ -211,10 +211,10 @@ class Replica:
         self._tell(f"withdraw request {number}: {answer}")
         request.held_by = None  # ends the circle of references
 
-    def step(self, most: int) -> int:
-        """Run a step, with `most` repetitions at most. Return how many ran."""
+    def step(self, max_repeats: int) -> int:
+        """Run a step, with `max_repeats` repetitions at most. Return how many ran."""
         step = self._call("next_step", self._checked.next_step, self.now)
-        repeats = 1 if self._once else min(most, self._checked.max_repeats)
+        repeats = 1 if self._once else min(max_repeats, self._checked.max_repeats)
         self._tell(f"{_words(step)}" + (f", {repeats} times" if repeats > 1 else ""))
         seconds, context = 0.0, self._checked.decode_context
         if self._checked.items:

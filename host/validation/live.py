@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -185,36 +185,100 @@ async def live_and_simulated(
     what the profile says of the same nodes and batches, and `errors`: the texts of tasks that failed and ran again."""
     (model,) = set(arrivals.models)
     simulated = simulate(policy(), arrivals, {model: times}, 1)
+    run = await run_live(policy(), pool, tasks, value, arrivals, slo_s)
+    profiled_s = sum(
+        times.duration(task.batch_size, times.task_length(task), task.start, task.stop)
+        if task.preemptible
+        else times.whole_task(task)
+        for task in (execution.task for execution in run.executions if not execution.error)
+    )
+    live = {
+        **run.result,
+        "late_ms": percentiles_ms(run.late_s),
+        "tasks": run.tasks,
+        "turn_us": turn_us(run.executions),
+        "machine": sum(execution.execute_s for execution in run.executions if not execution.error) / profiled_s,
+        "errors": [execution.error for execution in run.executions if execution.error],
+    }
+    return {"simulated": simulated.result, "live": live}
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRun:
+    """One live run of an open loop.
+
+    Attributes:
+        result: The result keys of the run.
+        served: The requests as they were served.
+        late_s: How late each request was sent (s).
+        executions: The tasks that ran.
+        tasks: How many tasks the runtime counted.
+        cpu_s: The processor time of this process, which has the runtime and the client.
+    """
+
+    result: dict[str, Any]
+    served: list[Served]
+    late_s: list[float]
+    executions: list[Execution]
+    tasks: int
+    cpu_s: float
+
+
+async def run_live(
+    policy: Policy,
+    pool: WorkerPool,
+    tasks: Tasks,
+    value: Callable[[int], tuple[Any, Mapping[str, Any]]],
+    arrivals: Arrivals,
+    slo_s: float = math.inf,
+    *,
+    seed: int | None = None,
+    around: contextlib.AbstractContextManager[object] | None = None,
+) -> LiveRun:
+    """Serve arrivals of one model at one worker.
+
+    Args:
+        policy: A new policy.
+        pool: The worker.
+        tasks: The tasks of the model.
+        value: Returns the input and the options of a request by its number.
+        arrivals: The requests.
+        slo_s: The target of each request (s).
+        seed: The seed that the result reports.
+        around: The context in which requests are sent; None for none.
+    """
+    (model,) = set(arrivals.models)
     executions: list[Execution] = []
-    async with Runtime(policy(), pool, tasks, on_execution=executions.append) as runtime:
-        served, late = await open_loop(runtime, model, value, np.array(arrivals.arrival), slo_s)
+    async with Runtime(policy, pool, tasks, on_execution=executions.append) as runtime:
+        with around or contextlib.nullcontext():
+            cpu_s = time.process_time()
+            served, late = await open_loop(runtime, model, value, np.array(arrivals.arrival), slo_s)
+            cpu_s = time.process_time() - cpu_s
         counts = runtime.statistics()
-    live = summarize(
+    result = summarize(
         ServedTimes.of(served),
         runtime.ledger,
         batch_size_mean=counts.request_node_runs / counts.node_runs,
         busy_s=counts.busy_s,
         workers=1,
         wall_s=0.0,
-        seed=None,
+        seed=seed,
     )
+    return LiveRun(dict(result), served, late, executions, counts.tasks, cpu_s)
+
+
+def turn_us(executions: Sequence[Execution]) -> dict[str, float] | None:
+    """Return median and p99 (us) from the end of a task until the next one begins, where a request waited at that end.
+
+    It is None for LEAST_TURNS or fewer."""
     turns = [
         1e6 * (after.started - before.ended)
         for before, after in pairwise(executions)
         if min(request.arrival for request in after.task.requests) < before.ended
     ]
-    profiled_s = sum(
-        times.duration(task.batch_size, times.task_length(task), task.start, task.stop)
-        if task.preemptible
-        else times.whole_task(task)
-        for task in (execution.task for execution in executions if not execution.error)
-    )
-    live |= {"late_ms": percentiles_ms(late), "tasks": counts.tasks, "turn_us": None}
-    if len(turns) > LEAST_TURNS:
-        live["turn_us"] = {"median": float(np.median(turns)), "p99": float(np.percentile(turns, 99))}
-    live["machine"] = sum(execution.execute_s for execution in executions if not execution.error) / profiled_s
-    live["errors"] = [execution.error for execution in executions if execution.error]
-    return {"simulated": simulated.result, "live": live}
+    if len(turns) <= LEAST_TURNS:
+        return None
+    return {"median": float(np.median(turns)), "p99": float(np.percentile(turns, 99))}
 
 
 async def open_loop(

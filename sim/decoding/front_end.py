@@ -38,10 +38,13 @@ class PreprocessStage:
         device: The cores or compute units, with the way of tensors to the GPU.
         sizes: Returns the size of each item of a request, as the steps of the device take it. That is pixels of an
             image, seconds of audio, or the number of an image that is known.
+        elsewhere: Tells whether a request goes to another replica that shares the device. Its items take their turn,
+            and it never comes to the replica that is simulated. None if no other replica shares it.
     """
 
     device: Preprocessor
     sizes: Callable[[StepRequest], Sequence[float]]
+    elsewhere: Callable[[StepRequest], bool] | None = None
 
 
 class FrontEnd:
@@ -108,6 +111,9 @@ class FrontEnd:
                 self._passes(inside.request, at)
 
     def _passes(self, request: StepRequest, at: float) -> None:
+        if self._stage.elsewhere is not None and self._stage.elsewhere(request):
+            self._last = max(self._last, at)
+            return
         heapq.heappush(self._ready, (at, self._order, request))
         self._order += 1
 
@@ -115,7 +121,7 @@ class FrontEnd:
         """Yield the requests that are ready by a time before which no other one will be."""
         while self._ready and self._ready[0][0] <= at:
             ready, _, request = heapq.heappop(self._ready)
-            self._last = ready
+            self._last = max(self._last, ready)
             yield ready_at(request, ready, request.items)
 
     def latency_ms(self) -> dict[str, float | None]:

@@ -52,6 +52,7 @@ class StepLatency:
         host_s: The host's time in each step that the GPUs wait for.
         host_request_s: The same for each request of a step; None for that of the server, of HOST_REQUEST_S or 0.
         version: The release of the server whose tables are taken; None for the current ones.
+        experts_version: The release whose tables of experts are taken; None for `version`.
 
     Raises UsageError for a choice that is not there, and NoMeasurement if the tables do not cover it."""
 
@@ -69,13 +70,14 @@ class StepLatency:
         host_s: float = 0.0,
         host_request_s: float | None = None,
         version: str | None = None,
+        experts_version: str | None = None,
     ) -> None:
         if isinstance(architecture, str):
             architecture = architecture_of(architecture)
         if host_request_s is None:
             host_request_s = HOST_REQUEST_S.get(backend, 0.0)
         _check(architecture, tp, products, experts, ep, {"host_s": host_s, "host_request_s": host_request_s})
-        operators = Operators(gpu, backend, version)
+        operators = Operators(gpu, backend, version, experts_version)
         self.architecture = architecture
         self.operators = operators
         self.tp = tp

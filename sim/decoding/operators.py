@@ -131,10 +131,11 @@ class Operators:
         gpu: One of DECODER_FOLDERS.
         backend: One of BACKENDS.
         version: The release whose kernels are taken, where the tables have it; None for that in BACKENDS.
+        experts_version: The release whose experts are taken; None for `version`.
 
     Raises UsageError if the GPU or the server is unknown, and NoMeasurement if the version is."""
 
-    def __init__(self, gpu: str, backend: str, version: str | None = None) -> None:
+    def __init__(self, gpu: str, backend: str, version: str | None = None, experts_version: str | None = None) -> None:
         if gpu not in DECODER_FOLDERS:
             raise UsageError(f"there are no measured operators of the GPU {gpu!r}; choose from {', '.join(MEMORY)}")
         if backend not in BACKENDS:
@@ -144,6 +145,7 @@ class Operators:
         self.gpu = gpu
         self.backend = backend
         self.version = version
+        self.experts_version = version if experts_version is None else experts_version
         self.memory = MEMORY[gpu]
 
     @property
@@ -199,7 +201,7 @@ class Operators:
 
         If the tables lack this way of sharing, experts that as many GPUs share in another way stand in: each GPU has
         the same number of weights. Raises NoMeasurement if they lack the experts on so many GPUs."""
-        path = table_file(self.gpu, "moe", "moe", self.backend, self.version)
+        path = table_file(self.gpu, "moe", "moe", self.backend, self.experts_version)
         sizes = {
             "hidden_size": hidden,
             "inter_size": experts.intermediate,

@@ -23,9 +23,9 @@ from headrace.sim.planner import search
 from headrace.sim.planner.allocate import CARD_CUS, Allocation, Headroom, Option, ServerPlan, allocate, headroom
 from headrace.sim.planner.bounds import bounds_of
 from headrace.sim.planner.capacity import busy_parts, options_of, ways_of
-from headrace.sim.planner.search import FRESH, NEXT, Answer, objective, what_binds
+from headrace.sim.planner.search import NEXT, Answer, objective, what_binds
 from headrace.sim.planner.target import Candidate, Hardware, Target
-from headrace.sim.planner.trials import Measured, Run, Trial, interval
+from headrace.sim.planner.trials import FRESH, Measured, Run, Trial, interval
 from headrace.sim.system import cost
 from headrace.sim.system.system import CORES
 

@@ -33,7 +33,7 @@ from headrace.sim.hardware.gpu.mig import gpu_named, partition
 from headrace.sim.planner import search
 from headrace.sim.planner.bounds import bounds_of
 from headrace.sim.planner.target import FACTOR, Candidate, Target
-from headrace.sim.planner.trials import HALVINGS, Measured, Run, Trial
+from headrace.sim.planner.trials import FRESH, HALVINGS, Measured, Run, Trial
 from headrace.sim.planner.trials import interval as ends_of
 from headrace.sim.system.cost import HOURS_A_YEAR, YEARS
 from headrace.sim.workload.day import Interval
@@ -275,11 +275,11 @@ class _Day:
 
         Returns False if there was nothing to do."""
         new = [pair for pair in sorted(pairs) if pair not in self.confirmed]
-        seeds = range(1, search.FRESH + 1)
+        seeds = range(1, FRESH + 1)
         trials = [self._trial(interval, self.plans[plan], seed) for interval, plan in new for seed in seeds]
         measured = self.run("the schedule with fresh seeds", trials)
         for number, pair in enumerate(new):
-            runs = measured[number * search.FRESH : (number + 1) * search.FRESH]
+            runs = measured[number * FRESH : (number + 1) * FRESH]
             values = [each.quantile_ms for each in runs]
             mean, _, high = ends_of(values)
             if high <= self.target.slo_ms:

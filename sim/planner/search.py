@@ -38,12 +38,22 @@ from headrace.sim.machine import server_of
 from headrace.sim.planner.bounds import Bounds, bounds_of, idle
 from headrace.sim.planner.space import hardware_of, settings_of
 from headrace.sim.planner.target import Candidate, Hardware, Target
-from headrace.sim.planner.trials import Measured, Run, Trial, interval, max_held, max_late
+from headrace.sim.planner.trials import (
+    BINDS,
+    FRESH,
+    SURE_SPANS,
+    Interval,
+    Measured,
+    Run,
+    Trial,
+    first_confirmed,
+    interval,
+    max_held,
+    max_late,
+)
 from headrace.sim.system import cost
 from headrace.sim.workload.lengths import Fixed
 
-# the SLOs that a run lasts before it can be sure: a queue that grows by a twentieth shows by then
-SURE_SPANS: Final = 20
 # settings on the same hardware that continue if both surely hold: one, and one in case it fails with fresh seeds
 SETTINGS: Final = 2
 # The power of two plans of a level may differ by this share, over the root of the requests, until it is sure which is
@@ -52,8 +62,6 @@ SETTINGS: Final = 2
 # need more. The best then draws a little more than another plan of the same price.
 NEAR: Final = 0.2
 RUNNERS_UP: Final = 3
-FRESH: Final = 5  # the number of fresh seeds, 1 and up; the search has seed 0
-BINDS: Final = 0.9  # a part that is used to this share is the one that binds
 NEXT: Final = 1.1
 
 
@@ -306,7 +314,7 @@ class _Search:
         budget = self.target.budget_usd
         return measured.quantile_ms <= self.target.slo_ms and (budget is None or measured.cost_usd <= budget)
 
-    def confirmed(self, candidate: Candidate) -> tuple[float, float, float]:
+    def confirmed(self, candidate: Candidate) -> Interval:
         """Return the latency at the quantile with FRESH seeds (ms), and the ends of its 95 % confidence interval.
 
         For a trace, return the mean of all servers, the minimum and the maximum."""
@@ -399,12 +407,14 @@ def plan(target: Target, run: Run) -> Answer:
     Raises UsageError for a target that bounds rule out, and HeadraceError if nothing that was simulated holds it. Both
     say what binds, and by how much."""
     search = _Search(target, run, 1 + RUNNERS_UP)
-    for held in search.held():
-        fresh = search.confirmed(held[0].candidate)
-        if fresh[2] <= target.slo_ms:
-            break
-    else:
+    confirmed = first_confirmed(
+        search.held(),
+        lambda held: search.confirmed(held[0].candidate),
+        lambda _, fresh: fresh[2] <= target.slo_ms,
+    )
+    if confirmed is None:
         raise search.missed()
+    held, fresh = confirmed
     best, *runners_up = search.plans(first_of_each(held)[: 1 + RUNNERS_UP])
     following = search.following(held) or cheapest(replace(target.at(NEXT * target.rate_rps), budget_usd=None), run)
     return Answer(

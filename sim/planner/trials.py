@@ -1,9 +1,9 @@
 """The simulations that a search asks for, and what they say of a target."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,12 @@ SURE: Final = 2.576
 SURE_OF_PARTS: Final = {20: 2.861, 10: 3.250, 5: 4.604}
 T_95: Final = (12.706, 4.303, 3.182, 2.776, 2.571)  # two-sided 95 % of Student's t, by degrees of freedom
 HALVINGS: Final = 7
+FRESH: Final = 5  # the number of fresh seeds, 1 and up; a search has seed 0
+BINDS: Final = 0.9  # a part that is used to this share is the one that binds
+# the targets that a run lasts before it can be sure: a queue that grows by a twentieth shows by then
+SURE_SPANS: Final = 20
+Interval = tuple[float, float, float]  # a mean, and the ends of its 95 % confidence interval
+Option = TypeVar("Option")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +125,31 @@ def doubt_of(late: NDArray[np.bool_], allowed: float) -> float:
     return doubt
 
 
-def interval(values: Sequence[float]) -> tuple[float, float, float]:
+def interval(values: Sequence[float]) -> Interval:
     """Return the mean of 2 to 6 runs with seeds of their own, and the ends of its 95 % confidence interval."""
     mean = float(np.mean(values))
     half = T_95[len(values) - 2] * float(np.std(values, ddof=1)) / math.sqrt(len(values))
     return mean, mean - half, mean + half
+
+
+def first_confirmed(
+    ordered: Iterable[Option], fresh: Callable[[Option], Interval], holds: Callable[[Option, Interval], bool]
+) -> tuple[Option, Interval] | None:
+    """Return the first option that holds its target with fresh seeds, and its interval; None if there is none.
+
+    This is the outer loop of every search.
+
+    Args:
+        ordered: The options that held in the search, the best first. It is asked for the next one only after the one
+            before was refused, so it may then yield a larger one.
+        fresh: Runs an option with fresh seeds.
+        holds: Tells whether the interval is within the target.
+    """
+    for option in ordered:
+        found = fresh(option)
+        if holds(option, found):
+            return option, found
+    return None
 
 
 def max_held(

@@ -29,9 +29,8 @@ from headrace.batching.settings import settings_of
 from headrace.sim.hardware.settings import accelerator_name
 from headrace.sim.machine import machine_of, max_batch_of, rate_shares
 from headrace.sim.planner.bounds import LARGEST, SLACK, fits
-from headrace.sim.planner.search import FRESH
 from headrace.sim.planner.target import FACTOR, QUANTILES, ROUNDS, least_requests
-from headrace.sim.planner.trials import Measured, Run, Trial, interval, max_held
+from headrace.sim.planner.trials import FRESH, Measured, Run, Trial, interval, max_held
 from headrace.sim.scenario import Scenario
 
 Parameters = tuple[tuple[str, float | bool | str], ...]  # the parameters of a policy, by their names in `Scenario`

@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 from dataclasses import replace
 
 import pytest
@@ -11,9 +12,19 @@ from hypothesis import strategies as st
 
 import headrace
 from headrace.batching.errors import HeadraceError, UsageError
+from headrace.sim.decoding.front_end import PreprocessStage
+from headrace.sim.decoding.simulation import simulate_decoding
 from headrace.sim.planner.decoders import server
+from headrace.sim.planner.decoders.planning import answer_body
 from headrace.sim.planner.decoders.search import BEYOND, fewest, plan_decoder
-from headrace.sim.planner.decoders.server import DecodingCandidate, DecodingTrial, FrontEndChoice, measure, simulated
+from headrace.sim.planner.decoders.server import (
+    DecodingCandidate,
+    DecodingTrial,
+    FrontEndChoice,
+    measure,
+    nodes_of,
+    simulated,
+)
 from headrace.sim.planner.decoders.target import DecodingTarget, parse_images
 from headrace.sim.system import cost
 
@@ -41,10 +52,10 @@ def holds(answer, candidate, rate_rps=None, seed=0):
 
 def test_the_plan_holds_and_one_server_fewer_does_not(large):
     best = large.best.candidate
-    assert best.servers >= 2
+    assert best.replicas >= 2
     for seed in range(6):
         assert holds(large, best, seed=seed)
-    fewer = replace(best, servers=best.servers - 1)
+    fewer = replace(best, replicas=best.replicas - 1)
     shares = [measure(DecodingTrial(large.target, fewer, 5.0, seed)).late for seed in range(1, 6)]
     low = sum(shares) / len(shares)
     assert not holds(large, fewer) or low + 2.776 * _spread(shares) > large.target.late
@@ -69,7 +80,7 @@ def test_the_fewest_cores_hold_and_fewer_do_not():
     target = replace(target, output_tokens=4, slo_tpot_ms=1e3)
     answer = plan_decoder(target, run)
     cores = next(each for each in (answer.best, *answer.others) if each.candidate.front_end.device == "cpu")
-    per_server = target.rate_rps * 0.0488 / cores.candidate.servers
+    per_server = target.rate_rps * 0.0488 / cores.candidate.replicas
     assert cores.fewest > per_server > 1  # cores of work a second
     front_end = cores.candidate.front_end
 
@@ -78,7 +89,7 @@ def test_the_fewest_cores_hold_and_fewer_do_not():
 
     assert holds(answer, with_cores(cores.fewest))
     assert not holds(answer, with_cores(cores.fewest - 1))
-    spent = cores.candidate.servers * cost.PRICES_USD["cpu"] * cores.fewest / 32
+    spent = cores.candidate.replicas * cost.PRICES_USD["cpu"] * cores.fewest / 32
     assert cores.front_end_usd == pytest.approx(spent)
 
 
@@ -90,7 +101,7 @@ def test_a_target_that_only_a_dpu_meets_gets_a_dpu():
     assert not answer.others
     on_cores = DecodingCandidate(64, FrontEndChoice("cpu", 31, "torchvision"), "continuous")
     assert not holds(answer, on_cores)
-    assert answer.best.front_end_usd == answer.best.candidate.servers * cost.PRICES_USD["fpga"]
+    assert answer.best.front_end_usd == answer.best.candidate.replicas * cost.PRICES_USD["fpga"]
 
 
 def test_time_to_first_token_has_the_wait_for_a_core():
@@ -144,7 +155,7 @@ def test_the_command_prints_the_plan_and_its_json():
     words = (*PLAN, "--images", "1:640x427", "--rate-rps", "10", "--trial-requests", "200", "--output-tokens", "16")
     told = headrace_here(*words)
     assert told.returncode == 0, told.stderr
-    assert "cpu:31:torchvision" in told.stdout and "1 core a server" in told.stdout
+    assert "cpu:31:torchvision" in told.stdout and "1 core a node" in told.stdout
     assert "binds." in told.stdout and "it costs" in told.stdout
     body = json.loads(headrace_here(*words, "--json").stdout)
     assert body["best"]["gpus"] == 1
@@ -171,6 +182,7 @@ REFUSED = {
     "library": ((*IMAGES, "--library", "opencv"), "--library opencv: its time for qwen2-vl was not measured; choose"),
     "gpu": ((*IMAGES, "--gpu", "b200"), "--gpu 'b200': choose from a100-80gb, h100, h200"),
     "tp": ((*IMAGES, "--tp", "3"), "tp: 3 GPUs cannot share a model; choose from 1, 2, 4, 8"),
+    "node": ((*IMAGES, "--tp", "2", "--node-gpus", "3"), "--node-gpus 3 does not hold whole replicas of --tp 2 GPUs"),
     "gpus": ((*IMAGES, "--tp", "4", "--gpus", "2"), "--tp 4 needs 4 GPUs, and --gpus allows 2; allow more"),
     "whisper": ((*IMAGES, "--model", "whisper-large-v3"), "whisper-large-v3: each layer of its decoder also attends"),
     "text": ((*IMAGES, "--model", "llama-3.1-8b"), "--images: llama-3.1-8b takes text alone; leave it out"),
@@ -212,6 +224,107 @@ def test_images_are_drawn_by_their_weights():
     assert all(each.prompt_tokens == 64 + sum(each.items) for each in requests)
     large = sum(own.count(1) for own in sizes) / 2000
     assert large == pytest.approx(0.75, abs=0.05)
+
+
+# Nodes of several replicas
+
+
+@given(replicas=st.integers(1, 200), tp=st.sampled_from([1, 2, 4]), room=st.integers(1, 8))
+def test_replicas_are_spread_evenly_over_as_few_nodes_as_hold_them(replicas, tp, room):
+    target = DecodingTarget(**VISION, images="1:28x28", tp=tp, node_gpus=None if room * tp > 16 else room * tp)
+    nodes = nodes_of(target, replicas)
+    assert sum(each * number for each, number in nodes.items()) == replicas
+    assert max(nodes) - min(nodes) <= 1 and max(nodes) <= target.node_replicas
+    assert sum(nodes.values()) == math.ceil(replicas / target.node_replicas)
+    assert min(nodes.values()) >= 1
+
+
+def test_a_node_of_several_replicas_shares_its_cores():
+    """One core takes 49 ms for an image. Four replicas of 2.5 images a second keep it at work for 0.49 of the time."""
+    target = DecodingTarget(**VISION, **FEW, images="1:1024x768", rate_rps=10.0)
+    target = replace(target, trial_requests=1000)
+    one_core = FrontEndChoice("cpu", 1, "pillow")
+    alone, shared = (
+        measure(DecodingTrial(replace(target, node_gpus=gpus), DecodingCandidate(4, one_core, "continuous"), 10.0))
+        for gpus in (1, 4)
+    )
+    assert shared.used["cores"] == pytest.approx(10 * 0.0488, rel=0.1)
+    assert alone.used["cores"] == pytest.approx(shared.used["cores"] / 4, rel=0.1)
+    assert shared.used["gpu"] == pytest.approx(alone.used["gpu"], rel=0.1)
+    # A queue with one server and fixed times: rho / (2 (1 - rho)) service times, by Pollaczek and Khinchine.
+    rho = shared.used["cores"]
+    assert shared.preprocess_wait_ms == pytest.approx(48.8 * rho / 2 / (1 - rho), rel=0.2)
+    assert alone.preprocess_wait_ms < shared.preprocess_wait_ms / 3
+    assert shared.ttft_ms["mean"] > alone.ttft_ms["mean"] + 10
+
+
+def test_the_simulated_replica_stands_for_all_replicas_of_its_node():
+    target = DecodingTarget(**VISION, **FEW, images="1:1024x768", rate_rps=60.0, node_gpus=4)
+    target = replace(target, trial_requests=1500)
+    candidate = DecodingCandidate(4, FrontEndChoice("cpu", 4, "pillow"), "continuous")
+    chosen = simulated(DecodingTrial(target, candidate, 60.0))
+    requests, sizes = server.requests_of(target, 60.0, 1, 4)
+    latency, encoder, blocks = server.replica(target)
+    device = server.device(target, candidate.front_end)
+    means = []
+    owner = [random.Random(number).randrange(4) for number in range(len(requests))]
+    for place in range(4):
+        stage = PreprocessStage(device, lambda each: sizes[each.id], lambda each, place=place: owner[each.id] != place)
+        found = simulate_decoding(requests, latency, kv_blocks=blocks, preprocess=stage, encoder=encoder)
+        assert found.requests == owner.count(place)
+        means.append(found.ttft_ms["mean"])
+    assert chosen.requests == pytest.approx(1500, rel=0.1)
+    assert chosen.ttft_ms["mean"] == pytest.approx(sum(means) / 4, rel=0.2)
+
+
+def test_the_cost_of_nodes_is_that_of_their_parts():
+    """Nine replicas on nodes of eight GPUs are one node of five and one of four, with 24 cores for inputs."""
+    prices = "node=1000,h100=20000,fpga=500,cpu=300,kwh=0"
+    target = DecodingTarget(**VISION, **FEW, images="1:640x427", rate_rps=9.0, prices=prices, node_gpus=8)
+
+    def usd(front_end):
+        return measure(DecodingTrial(target, DecodingCandidate(9, front_end, "continuous"), 9.0)).cost_usd
+
+    assert usd(FrontEndChoice("cpu", 24, "ours")) == pytest.approx(2 * 1000 + 9 * 20000)
+    assert usd(FrontEndChoice("cpu", 56, "ours")) == pytest.approx(2 * (1000 + 300) + 9 * 20000)
+    assert usd(FrontEndChoice("dpu", 4, cards=2)) == pytest.approx(2 * (1000 + 2 * 500) + 9 * 20000)
+    both = DecodingCandidate(9, FrontEndChoice("dpu", 4, cards=2), "continuous")
+    assert server.front_end_usd(target, both, 1) == 2 * 2 * 500
+    assert server.idle_usd(target, both) == pytest.approx(2 * (1000 + 2 * 500) + 9 * 20000)
+
+
+def test_a_second_card_halves_the_wait_of_a_node():
+    target = DecodingTarget(**VISION, **FEW, images="1:2048x2048", rate_rps=16.0, node_gpus=8)
+    one, two = (
+        measure(DecodingTrial(target, DecodingCandidate(8, FrontEndChoice("dpu", 1, cards=n), "continuous"), 16.0))
+        for n in (1, 2)
+    )
+    assert one.used["cus"] == pytest.approx(2 * two.used["cus"], rel=0.05)
+    assert one.preprocess_wait_ms > 2 * two.preprocess_wait_ms
+
+
+def test_a_plan_of_nodes_of_eight_shares_their_price_and_holds():
+    target = DecodingTarget(**VISION, **FEW, images="1:1024x768", rate_rps=100.0, node_gpus=8)
+    answer = plan_decoder(target, run)
+    best = answer.best.candidate
+    alone = plan_decoder(replace(target, node_gpus=None), run)
+    assert 2 <= best.replicas <= 8 and best.front_end.count in (24, 56)
+    assert answer.best.measured.cost_usd < alone.best.measured.cost_usd
+    assert holds(answer, best)
+    shares = [
+        measure(DecodingTrial(target, replace(best, replicas=best.replicas - 1), 100.0, n)).late for n in range(1, 6)
+    ]
+    assert sum(shares) / len(shares) + 2.776 * _spread(shares) > target.late
+    fewer = replace(best, front_end=replace(best.front_end, count=answer.best.fewest - 1))
+    assert answer.best.fewest == 1 or not holds(answer, fewer)
+    body = answer_body(answer)["best"]
+    assert (body["nodes"], body["node_gpus"], body["replicas"]) == (1, best.replicas, best.replicas)
+    told = headrace_here(
+        *PLAN, "--images", "1:640x427", "--rate-rps", "10", "--trial-requests", "200", "--output-tokens", "16",
+        "--node-gpus", "8",
+    )  # fmt: skip
+    assert told.returncode == 0, told.stderr
+    assert "1 of 1" in told.stdout and "a node" in told.stdout
 
 
 @given(least=st.integers(1, 70), most=st.integers(0, 64))

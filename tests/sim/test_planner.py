@@ -19,7 +19,7 @@ from headrace.sim.planner import bounds, search, space
 from headrace.sim.planner import target as target_module
 from headrace.sim.planner.search import plan
 from headrace.sim.planner.target import LEAST, Candidate, Hardware, Target
-from headrace.sim.planner.trials import Trial, doubt_of, max_late, measure
+from headrace.sim.planner.trials import Trial, doubt_of, first_confirmed, max_late, measure
 from headrace.sim.run import run_scenario
 from headrace.sim.system.cost import PRICES_USD
 from headrace.sim.system.processors import core_seconds
@@ -473,3 +473,20 @@ def test_only_a_round_that_the_last_one_begins_with_is_stopped_by_what_that_allo
     allowed = max_late(last, 0.9)
     assert {late for requests, late in asked if requests == last} <= {allowed}
     assert {late for requests, late in asked if requests < last} == {allowed if early else None}
+
+
+def test_a_search_goes_to_the_next_option_only_after_it_has_refused_one():
+    told = []
+
+    def options():
+        for number in range(10):
+            told.append(f"option {number}")
+            yield number
+
+    def fresh(number):
+        told.append(f"runs {number}")
+        return 1.0 * number, number - 0.5, number + 0.5
+
+    assert first_confirmed(options(), fresh, lambda number, found: found[2] >= 2.5) == (2, (2.0, 1.5, 2.5))
+    assert told == ["option 0", "runs 0", "option 1", "runs 1", "option 2", "runs 2"]
+    assert first_confirmed([1, 2], fresh, lambda number, found: False) is None

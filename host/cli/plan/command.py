@@ -75,6 +75,7 @@ DECODING = (
     "weight_precision",
     "kv_precision",
     "library",
+    "node_gpus",
     "trial_requests",
 )  # settings of models that decode
 

@@ -12,8 +12,9 @@ from headrace.host.cli.console import Stages, out, progress, show
 from headrace.host.cli.plan.answer import give
 from headrace.sim.planner.decoders.planning import answer_body, trial_runner
 from headrace.sim.planner.decoders.search import DecodingAnswer, DecodingPlan, plan_decoder
+from headrace.sim.planner.decoders.server import nodes_of
 from headrace.sim.planner.decoders.target import DecodingTarget
-from headrace.sim.planner.search import FRESH
+from headrace.sim.planner.trials import FRESH
 
 # Settings of a target for which `headrace plan` has an option of its own, or one of its other plans.
 SHARED = ("model", "gpu", "rate_rps", "quantile", "gpus", "budget_usd", "prices", "images")
@@ -58,14 +59,15 @@ def _print(answer: DecodingAnswer) -> None:
         f"{target.slo_ttft_ms:g} ms and {target.slo_tpot_ms:g} ms a token"
     )
     table = Table(title=title, title_justify="left")
-    right = ("GPUs", "needs", "TTFT p99", "TPOT p99", "$", "W")
-    for heading in ("", "GPUs", "preprocess", "needs", "policy", "TTFT p99", "TPOT p99", "$", "W"):
+    right = ("GPUs", "nodes", "needs", "TTFT p99", "TPOT p99", "$", "W")
+    for heading in ("", "GPUs", "nodes", "preprocess", "needs", "policy", "TTFT p99", "TPOT p99", "$", "W"):
         table.add_column(heading, justify="right" if heading in right else "left")
     for number, plan in enumerate((answer.best, *answer.others)):
         measured = plan.measured
         table.add_row(
             "best" if number == 0 else str(number + 1),
-            str(plan.candidate.servers * target.tp),
+            str(plan.candidate.replicas * target.tp),
+            _nodes(target, plan),
             plan.candidate.front_end.text,
             _needs(plan),
             plan.candidate.policy,
@@ -81,7 +83,7 @@ def _print(answer: DecodingAnswer) -> None:
         f"{100 * max(0.0, low):.2g} to {100 * high:.2g}), and {100 * target.late:.2g} % may."
     )
     show(f"Up to about {answer.max_rps:.4g}/s, where {_bound(answer.binds)} binds.")
-    show(f"In each server: {', '.join(f'{NAMES[part]} {100 * of:.0f} %' for part, of in best.measured.used.items())}.")
+    show(f"In each node: {', '.join(f'{NAMES[part]} {100 * of:.0f} %' for part, of in best.measured.used.items())}.")
     if best.measured.preprocess_ms is not None and best.measured.preprocess_wait_ms is not None:
         share = 100 * best.front_end_usd / best.measured.cost_usd
         show(
@@ -94,9 +96,18 @@ def _print(answer: DecodingAnswer) -> None:
         show(f"With {plan.candidate.front_end.text} it costs {more:,.0f} $ more.")
 
 
+def _nodes(target: DecodingTarget, plan: DecodingPlan) -> str:
+    """Return the number of nodes and their GPUs, such as "2 of 8", or "2 of 4-5" if one has more."""
+    nodes = nodes_of(target, plan.candidate.replicas)
+    return f"{sum(nodes.values())} of {'-'.join(str(replicas * target.tp) for replicas in sorted(nodes))}"
+
+
 def _needs(plan: DecodingPlan) -> str:
     unit = {"cpu": "core", "dpu": "CU"}.get(plan.candidate.front_end.device)
-    return "-" if unit is None else f"{plan.fewest} {unit}{'' if plan.fewest == 1 else 's'} a server"
+    if unit is None:
+        return "-"
+    where = "a node" if plan.candidate.front_end.cards == 1 else "a card"
+    return f"{plan.fewest} {unit}{'' if plan.fewest == 1 else 's'} {where}"
 
 
 def _ms(value: float | None) -> str:

@@ -17,7 +17,7 @@ from headrace.sim.planner.placement import Piece, Placed, PlacedServer, Placemen
 from headrace.sim.planner.planning import of_plan, settings
 from headrace.sim.planner.search import Answer
 from headrace.sim.planner.target import Target
-from headrace.sim.planner.trials import Run
+from headrace.sim.planner.trials import FRESH, Run
 from headrace.sim.system.cost import YEARS
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ def _print_own(targets: Sequence[Target], placement: Placement) -> None:
     used = ", ".join(f"{part} {100 * share:.0f} %" for part, share in placement.used.items())
     show(
         f"{len(placement.servers)} GPUs, {placement.cost_usd:,.0f} $ in {YEARS:g} years, {placement.power_w:.0f} W. "
-        f"Every row is confirmed with {search.FRESH} fresh seeds; high is the end of the 95 % interval. "
+        f"Every row is confirmed with {FRESH} fresh seeds; high is the end of the 95 % interval. "
         f"Highest use of each part: {used}. {_room(placement)} "
         + (
             "By the capacity and power of slices, nothing cheaper holds these rates."

@@ -13,7 +13,7 @@ from headrace.sim.planner import search
 from headrace.sim.planner.planning import answer_body, commands_of, settings
 from headrace.sim.planner.search import Answer
 from headrace.sim.planner.target import Candidate, Target
-from headrace.sim.planner.trials import Run
+from headrace.sim.planner.trials import FRESH, Run
 from headrace.sim.system.cost import YEARS
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _print(answer: Answer) -> None:
         )
     else:
         show(
-            f"With {search.FRESH} fresh seeds the {target.quantile:g} quantile is {value:.4g} ms (95 % interval "
+            f"With {FRESH} fresh seeds the {target.quantile:g} quantile is {value:.4g} ms (95 % interval "
             f"{low:.4g} to {high:.4g}), a margin of {target.slo_ms - high:.3g} ms."
         )
     show(f"Use of each part: {', '.join(f'{part} {100 * share:.0f} %' for part, share in best.used.items())}.")

@@ -21,6 +21,7 @@ class Cause:
         words: What is changed.
         tried_on: Says whether a row is one of them.
         tables: The server whose tables are taken; None for the row's own.
+        experts_version: The release whose tables of experts are taken; None for the current one.
         cached: Whether prompts take the time of their last token alone, as if all others were in the cache.
         policy: The rule of the server's steps; None for that of samples.py.
     """
@@ -28,6 +29,7 @@ class Cause:
     words: str
     tried_on: Callable[[Sample], bool]
     tables: str | None = None
+    experts_version: str | None = None
     cached: bool = False
     policy: Callable[[Sample], StepPolicySettings] | None = None
 
@@ -56,6 +58,12 @@ CAUSES: Final[Mapping[str, Cause]] = {
         "SGLang's defaults: prompts go first, and wait for no limit of their own",
         lambda sample: sample.mixed and sample.gpu == "h200",
         policy=lambda sample: PrefillFirst(max_num_seqs=sample.requests),
+    ),
+    # The servers ran SGLang 0.5.6, and no older tables of experts are there than those of 0.5.10.
+    "older experts of SGLang": Cause(
+        "experts of SGLang 0.5.10 in place of 0.5.14",
+        _of(SGLANG, "qwen3-235b-a22b", "h200"),
+        experts_version="0.5.10",
     ),
     "experts of SGLang": Cause(
         "TensorRT-LLM's tables in place of SGLang's", _of(SGLANG, "qwen3-235b-a22b", "h200"), tables=TENSORRT_LLM

@@ -118,7 +118,8 @@ def predicted(sample: Sample, name: str = "", host_request_us: float = 0.0) -> P
     failure, ttft_ms, tpot_ms = "", 0.0, 0.0
     try:
         tables = cause.tables or sample.backend
-        steps = _steps(sample.model, sample.gpu, tables, sample.tp, sample.ep, setting, host_request_us)
+        experts = cause.experts_version
+        steps = _steps(sample.model, sample.gpu, tables, sample.tp, sample.ep, setting, host_request_us, experts)
         ttft_ms, tpot_ms = _times(sample, setting, steps, cause)
     except UsageError as error:
         failure = str(error)
@@ -189,7 +190,14 @@ class CachedPrompts:
 
 @cache
 def _steps(
-    model: str, gpu: str, backend: str, tp: int, ep: int, setting: Setting, host_request_us: float
+    model: str,
+    gpu: str,
+    backend: str,
+    tp: int,
+    ep: int,
+    setting: Setting,
+    host_request_us: float,
+    experts_version: str | None,
 ) -> StepLatency:
     return StepLatency(
         named(model),
@@ -201,6 +209,7 @@ def _steps(
         experts=setting.experts,
         ep=ep,
         host_request_s=host_request_us / 1e6,
+        experts_version=experts_version,
     )
 
 

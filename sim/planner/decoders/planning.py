@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.batching.settings import read_settings
 from headrace.sim.planner.decoders.search import DecodingAnswer, DecodingPlan, plan_decoder
-from headrace.sim.planner.decoders.server import DecodingMeasured, DecodingRun, DecodingTrial, measure
+from headrace.sim.planner.decoders.server import DecodingMeasured, DecodingRun, DecodingTrial, measure, nodes_of
 from headrace.sim.planner.decoders.target import DecodingTarget
 from headrace.sim.sweeps.sweep import worker_pool
 
@@ -45,8 +45,8 @@ def plan_decoding(
         rate_rps: The mean arrival rate of all requests.
         ray: The Ray cluster to simulate on; this machine's cores if not given.
         target: Other fields of the target: slo_ttft_ms and slo_tpot_ms (ms), images, audio_s, prompt_tokens,
-            output_tokens, quantile, gpus, budget_usd, prices, kernels, tp, weight_precision, kv_precision, library,
-            trial_requests.
+            output_tokens, quantile, gpus, node_gpus, budget_usd, prices, kernels, tp, weight_precision, kv_precision,
+            library, trial_requests.
 
     Returns the plan. Raises UsageError, and HeadraceError where nothing meets the targets."""
     given = {"model": model, "gpu": gpu, "rate_rps": rate_rps}
@@ -92,13 +92,21 @@ def of_plan(target: DecodingTarget, plan: DecodingPlan) -> dict[str, Any]:
     """Return a plan as plain values."""
     candidate, measured = plan.candidate, plan.measured
     front_end = candidate.front_end
-    unit = {"cpu": "cores", "dpu": "cus"}.get(front_end.device)
-    return {
-        "gpus": candidate.servers * target.tp,
-        "servers": candidate.servers,
+    nodes = nodes_of(target, candidate.replicas)
+    found: dict[str, Any] = {
+        "gpus": candidate.replicas * target.tp,
+        "replicas": candidate.replicas,
+        "nodes": sum(nodes.values()),
+        "node_gpus": max(nodes) * target.tp,
         "policy": candidate.policy,
         "preprocess": front_end.text,
-        **({} if unit is None else {f"{unit}_in_server": front_end.count, f"{unit}_needed": plan.fewest}),
+    }
+    if front_end.device == "cpu":
+        found |= {"node_cores": front_end.count, "cores_needed": plan.fewest}
+    if front_end.device == "dpu":
+        found |= {"node_cards": front_end.cards, "card_cus": front_end.count, "cus_needed": plan.fewest}
+    return {
+        **found,
         "late": measured.late,
         "ttft_ms": measured.ttft_ms,
         "tpot_ms": measured.tpot_ms,

@@ -2,19 +2,18 @@
 
 The search is pure: it says what is to be simulated, and its caller runs that (`DecodingRun`).
 
-The space. Hardware is a number of equal servers, each with a replica of the model and a front end: the cores of one or
-two CPUs, or a DPU with as many compute units as the card has room for. Policies are POLICIES. A model of text alone has
-no front end.
+The space. Hardware is a number of equal replicas of the model, on nodes with a front end: the cores of one or two CPUs,
+or a DPU with as many compute units as the card has room for. A node of several replicas may have two DPUs. Policies are
+POLICIES. A model of text alone has no front end.
 
-The search. For each front end and policy, the number of servers is doubled until the targets hold, and then the gap is
-halved. This takes for granted that more servers never do worse. A run holds the targets if the share of requests that
+The search. For each front end and policy, the number of replicas is doubled until the targets hold, and then the gap is
+halved. This takes for granted that more replicas never do worse. A run holds the targets if the share of requests that
 miss one is at most what the target allows. The cheapest candidate is simulated again with fresh seeds, and the upper
-end of the interval of its share of late requests must hold. If it does not, it gets a further server. At last the
+end of the interval of its share of late requests must hold. If it does not, it gets a further replica. At last the
 search finds the fewest cores or compute units with which a front end still holds, and the greatest rate of the plan.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -30,25 +29,25 @@ from headrace.sim.planner.decoders.server import (
     at_quantile,
 )
 from headrace.sim.planner.decoders.target import DecodingTarget
-from headrace.sim.planner.search import BINDS, FRESH
 from headrace.sim.planner.space import CUS, SOCKETS
-from headrace.sim.planner.trials import HALVINGS, interval
+from headrace.sim.planner.trials import BINDS, FRESH, Interval, first_confirmed, interval, max_held
 from headrace.sim.system.system import CORES
 
 POLICIES: Final = ("continuous", "token-deadline")  # of equal ones, the first is taken
+CARDS: Final = (1, 2)  # DPUs of a node
 BEYOND: Final = 1.05  # the rate at which a plan misses its targets, as a multiple of the greatest that it holds
 ALONE_RPS: Final = 1e-3  # a rate at which requests do not meet
 
 
 @dataclass(frozen=True, slots=True)
 class DecodingPlan:
-    """Servers that hold the targets.
+    """Replicas that hold the targets.
 
     Attributes:
-        candidate: The servers, with all cores or compute units that they have.
+        candidate: The replicas, and all cores or compute units of a node.
         measured: The run with the seed of the search.
-        fewest: The fewest cores or compute units for preprocessing with which a server still holds; 0 without one.
-        front_end_usd: Dollars of preprocessing in all servers: of the fewest cores as parts of CPUs, or of the cards.
+        fewest: The fewest cores, or compute units of a card, with which a node still holds; 0 without a front end.
+        front_end_usd: Dollars of preprocessing in all nodes: of the fewest cores as parts of CPUs, or of the cards.
     """
 
     candidate: DecodingCandidate
@@ -74,7 +73,7 @@ class DecodingAnswer:
     target: DecodingTarget
     best: DecodingPlan
     others: tuple[DecodingPlan, ...]
-    late: tuple[float, float, float]
+    late: Interval
     max_rps: float
     binds: str
     simulated: int
@@ -93,19 +92,24 @@ class _Search:
         self.target = target
         self._run = run
         self._known: dict[DecodingTrial, DecodingMeasured] = {}
-        self._max_servers = target.gpus // target.tp
+        self._max_replicas = target.gpus // target.tp
 
     def answer(self) -> DecodingAnswer:
         front_ends = self._front_ends()
         self._check_alone(front_ends)
         cheapest: list[DecodingCandidate] = []
         for front_end in front_ends:
-            if (found := self._fewest_servers(front_end)) is not None:
+            if (found := self._fewest_replicas(front_end)) is not None:
                 cheapest.append(found)
         cheapest.sort(key=self._usd)
         if not cheapest:
             raise self._missed(front_ends)
-        best, late = self._confirmed(cheapest)
+        confirmed = first_confirmed(
+            self._by_cost(cheapest), self._fresh, lambda each, late: self._within(late[2]) and self._affords(each)
+        )
+        if confirmed is None:
+            raise self._missed(front_ends)
+        best, late = confirmed
         max_rps = self._max_rps(best)
         others = {each.front_end.device: each for each in reversed(cheapest)}  # the cheapest of each device
         others.pop(best.front_end.device, None)
@@ -126,14 +130,18 @@ class _Search:
         if target.multimodal is None:
             return [FrontEndChoice(IDEAL)]
         library = server.library_of(target)
-        cores = [FrontEndChoice("cpu", CORES * sockets - target.tp, library) for sockets in SOCKETS]
+        kept = target.node_replicas * target.tp
+        cores = [FrontEndChoice("cpu", CORES * sockets - kept, library) for sockets in SOCKETS]
         for count in sorted(CUS, reverse=True):
             card = FrontEndChoice("dpu", count)
             try:
                 server.device(target, card)
             except UsageError:
                 continue  # the card has no room for so many, or the units do not take these inputs
-            return [*cores, card]
+            return [
+                *cores,
+                *(replace(card, cards=cards) for cards in (CARDS if target.node_replicas > 1 else CARDS[:1])),
+            ]
         return cores
 
     def _measure(self, text: str, trials: Sequence[DecodingTrial]) -> list[DecodingMeasured]:
@@ -144,14 +152,29 @@ class _Search:
 
     def _one(self, candidate: DecodingCandidate, rate_rps: float | None = None) -> DecodingMeasured:
         rate = self.target.rate_rps if rate_rps is None else rate_rps
-        text = f"{candidate.servers} x {self.target.gpu}, {candidate.front_end.text}, {rate:.4g}/s"
+        text = f"{candidate.replicas} x {self.target.gpu}, {candidate.front_end.text}, {rate:.4g}/s"
         return self._measure(text, [DecodingTrial(self.target, candidate, rate)])[0]
 
     def _holds(self, candidate: DecodingCandidate, rate_rps: float | None = None) -> bool:
-        return self._one(candidate, rate_rps).late <= self.target.late + 1e-12
+        return self._within(self._one(candidate, rate_rps).late)
+
+    def _within(self, late: float) -> bool:
+        return late <= self.target.late + 1e-12
 
     def _usd(self, candidate: DecodingCandidate) -> float:
-        return candidate.servers * server.price(self.target, candidate.front_end)
+        return server.idle_usd(self.target, candidate)
+
+    def _allowed(self, front_end: FrontEndChoice) -> int:
+        """Return the largest number of replicas within the limits of GPUs and of dollars."""
+        budget = self.target.budget_usd
+        if budget is None:
+            return self._max_replicas
+
+        def costs_more(replicas: int) -> bool:
+            return self._usd(DecodingCandidate(replicas, front_end, POLICIES[0])) > budget
+
+        found = fewest(costs_more, self._max_replicas)
+        return self._max_replicas if found is None else found - 1
 
     def _check_alone(self, front_ends: Sequence[FrontEndChoice]) -> None:
         """Raise UsageError if a request misses a target even where it meets no other one."""
@@ -173,50 +196,47 @@ class _Search:
                     f"{front_end}; allow more, or give smaller inputs, a faster --gpu, or a larger --tp"
                 )
 
-    def _fewest_servers(self, front_end: FrontEndChoice) -> DecodingCandidate | None:
-        """Return the candidate with the fewest servers that holds; None if there is none."""
+    def _fewest_replicas(self, front_end: FrontEndChoice) -> DecodingCandidate | None:
+        """Return the candidate with the fewest replicas that holds; None if there is none."""
         found: DecodingCandidate | None = None
-        budget = self.target.budget_usd
-        allowed = self._max_servers
-        if budget is not None:
-            allowed = min(allowed, math.floor(budget / server.price(self.target, front_end)))
+        allowed = self._allowed(front_end)
         for policy in POLICIES:
-            limit = allowed if found is None else found.servers - 1
+            limit = allowed if found is None else found.replicas - 1
 
-            def holds(servers: int, policy: str = policy) -> bool:
-                return self._holds(DecodingCandidate(servers, front_end, policy))
+            def holds(replicas: int, policy: str = policy) -> bool:
+                return self._holds(DecodingCandidate(replicas, front_end, policy))
 
-            servers = fewest(holds, limit) if found is None else fewest_below(holds, limit)
-            if servers is not None:
-                found = DecodingCandidate(servers, front_end, policy)
+            replicas = fewest(holds, limit) if found is None else fewest_below(holds, limit)
+            if replicas is not None:
+                found = DecodingCandidate(replicas, front_end, policy)
         return found
 
-    def _confirmed(self, cheapest: list[DecodingCandidate]) -> tuple[DecodingCandidate, tuple[float, float, float]]:
-        """Return the cheapest candidate that holds with fresh seeds, and its share of late requests."""
+    def _by_cost(self, cheapest: list[DecodingCandidate]) -> Iterator[DecodingCandidate]:
+        """Yield candidates, the cheapest first. One that is refused comes again with a further replica."""
         while cheapest:
-            best = cheapest[0]
-            trials = [DecodingTrial(self.target, best, self.target.rate_rps, seed) for seed in range(1, FRESH + 1)]
-            late = interval([each.late for each in self._measure("fresh seeds", trials)])
-            budget = self.target.budget_usd
-            if late[2] <= self.target.late + 1e-12 and (budget is None or self._one(best).cost_usd <= budget):
-                return best, late
-            more = replace(best, servers=best.servers + 1)
-            rest = cheapest[1:]
-            if more.servers <= self._max_servers:
-                rest.append(more)
-            cheapest[:] = sorted(rest, key=self._usd)
-        raise self._missed(self._front_ends())
+            best = cheapest.pop(0)
+            yield best
+            if best.replicas < self._max_replicas:
+                cheapest.append(replace(best, replicas=best.replicas + 1))
+                cheapest.sort(key=self._usd)
+
+    def _fresh(self, candidate: DecodingCandidate) -> Interval:
+        """Return the share of late requests with fresh seeds."""
+        trials = [DecodingTrial(self.target, candidate, self.target.rate_rps, seed) for seed in range(1, FRESH + 1)]
+        return interval([each.late for each in self._measure("fresh seeds", trials)])
+
+    def _affords(self, candidate: DecodingCandidate) -> bool:
+        budget = self.target.budget_usd
+        return budget is None or self._one(candidate).cost_usd <= budget
 
     def _missed(self, front_ends: Sequence[FrontEndChoice]) -> HeadraceError:
         target = self.target
-        servers = max(1, self._max_servers)
-        if target.budget_usd is not None:
-            servers = max(1, min(servers, math.floor(target.budget_usd / server.price(target, front_ends[0]))))
-        nearest = DecodingCandidate(servers, front_ends[0], POLICIES[0])
+        replicas = max(1, self._allowed(front_ends[0]))
+        nearest = DecodingCandidate(replicas, front_ends[0], POLICIES[0])
         done = self._one(nearest)
         budget = "" if target.budget_usd is None else f" and --budget-usd {target.budget_usd:,.0f}"
         return HeadraceError(
-            f"no plan within --gpus {target.gpus}{budget} serves --rate-rps {target.rate_rps:g}: {servers} x "
+            f"no plan within --gpus {target.gpus}{budget} serves --rate-rps {target.rate_rps:g}: {replicas} x "
             f"{target.tp} {target.gpu} with {front_ends[0].text} let {100 * done.late:.3g} % of the requests miss a "
             f"target, and {100 * target.late:.3g} % are allowed; its GPUs work {100 * done.used['gpu']:.0f} % of the "
             "time. Allow more --gpus, dollars or time, or a lower rate"
@@ -239,10 +259,7 @@ class _Search:
         low, high = self.target.rate_rps, 2 * self.target.rate_rps
         while self._holds(best, high):
             low, high = high, 2 * high
-        for _ in range(HALVINGS):
-            middle = math.sqrt(low * high)
-            low, high = (middle, high) if self._holds(best, middle) else (low, middle)
-        return low
+        return max_held([low], [high], lambda rates: [self._holds(best, rate) for rate in rates])[0]
 
     def _binding(self, best: DecodingCandidate, max_rps: float) -> str:
         target, beyond = self.target, self._one(best, BEYOND * max_rps)

@@ -1,13 +1,17 @@
-"""Describe one server of a plan for a model that decodes: its replica, front end and price, and a simulation of it.
+"""Describe the nodes of a plan for a model that decodes: replicas, front end and price, and a simulation of one node.
 
-A server is a node with one replica of the model on `tp` GPUs, and with CPUs of `system.CORES` cores. A core is kept for
-each GPU, where the process of the replica runs. The other cores preprocess, or a DPU does. Each of several equal
-servers takes an equal share of the arrivals. A share of a Poisson process is again one.
+A node has one replica of the model or more (`--node-gpus`), each on `tp` GPUs, and CPUs of `system.CORES` cores. A core
+is kept for each GPU, where the process of the replica runs. The other cores preprocess, or DPUs do, and all replicas of
+the node share them. Replicas are spread over as few nodes as possible, and as evenly as possible.
+
+Each replica takes an equal share of the arrivals, at random. A share of a Poisson process is again one. The replicas of
+a node differ by chance alone. So a trial simulates one replica of the fullest node, behind a front end that has the
+requests of all its replicas.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -25,8 +29,8 @@ from headrace.sim.hardware.gpu import power
 from headrace.sim.hardware.gpu.mig import gpu_named
 from headrace.sim.hardware.inputs import UNITS, AudioWork
 from headrace.sim.planner.decoders.target import DecodingTarget, parse_images
-from headrace.sim.planner.search import SURE_SPANS
 from headrace.sim.planner.target import LONGEST
+from headrace.sim.planner.trials import SURE_SPANS
 from headrace.sim.preprocessing import Preprocessor
 from headrace.sim.system import cost
 from headrace.sim.system.card import too_many
@@ -42,19 +46,25 @@ PERCENTILES: Final = ((0.99, "p99"), (0.95, "p95"), (0.9, "p90"), (0.0, "p50"))
 
 @dataclass(frozen=True, slots=True)
 class FrontEndChoice:
-    """The front end of a server: `count` cores of a library ("cpu") or compute units ("dpu"), or nothing ("ideal").
+    """The front end of a node: `count` cores of a library ("cpu") or compute units ("dpu"), or nothing ("ideal").
 
-    For audio, `count` counts the compute units of each kind."""
+    For audio, `count` counts the compute units of each kind. A node may have several `cards` with so many."""
 
     device: str
     count: int = 0
     library: str | None = None
+    cards: int = 1
+
+    @property
+    def one(self) -> str:
+        """Return the cores, or one card, as `headrace simulate --preprocess` takes it."""
+        words = [self.device, *([str(self.count)] if self.count else []), *([self.library] if self.library else [])]
+        return ":".join(words)
 
     @property
     def text(self) -> str:
-        """Return the front end as `headrace simulate --preprocess` takes it, without cores kept for the replica."""
-        words = [self.device, *([str(self.count)] if self.count else []), *([self.library] if self.library else [])]
-        return ":".join(words)
+        """Return the front end in words, without cores kept for the replicas."""
+        return self.one if self.cards == 1 else f"{self.cards} x {self.one}"
 
     def cpus(self, kept: int) -> int:
         """Return the number of CPUs, if `kept` cores do other work."""
@@ -63,16 +73,28 @@ class FrontEndChoice:
 
 @dataclass(frozen=True, slots=True)
 class DecodingCandidate:
-    """A number of equal servers with a front end and a policy."""
+    """A number of equal replicas, with the front end of each node and a policy."""
 
-    servers: int
+    replicas: int
     front_end: FrontEndChoice
     policy: str
 
 
+def nodes_of(target: DecodingTarget, replicas: int) -> dict[int, int]:
+    """Return how many nodes there are, by their number of replicas, the fullest first."""
+    nodes = math.ceil(replicas / target.node_replicas)
+    fewer, more = divmod(replicas, nodes)
+    return {count: number for count, number in ((fewer + 1, more), (fewer, nodes - more)) if number}
+
+
+def fullest(target: DecodingTarget, replicas: int) -> int:
+    """Return the replicas of the fullest node."""
+    return max(nodes_of(target, replicas))
+
+
 @dataclass(frozen=True, slots=True)
 class DecodingTrial:
-    """A simulation of one server of a candidate, which gets its share of `rate_rps`."""
+    """A simulation of the fullest node of a candidate, which gets its share of `rate_rps`."""
 
     target: DecodingTarget
     candidate: DecodingCandidate
@@ -82,7 +104,7 @@ class DecodingTrial:
 
 @dataclass(frozen=True, slots=True)
 class DecodingMeasured:
-    """The figures of a trial. Cost and power are those of all servers.
+    """The figures of a trial. Cost and power are those of all nodes.
 
     Attributes:
         late: The share of requests that missed a target.
@@ -90,7 +112,7 @@ class DecodingMeasured:
         preprocess_ms: The same of the front end; None without one.
         preprocess_wait_ms: The mean wait of an image or a sound in the front end.
         used: The share of each part's time in which it works: gpu, cores or cus, and pcie.
-        cost_usd, power_w: Of all servers, over their time.
+        cost_usd, power_w: Of all nodes, over their time.
     """
 
     late: float
@@ -152,13 +174,17 @@ def items(target: DecodingTarget) -> tuple[tuple[int, ...], tuple[float, ...], i
     return tuple(tokens), tuple(weights.tolist()), images.count
 
 
-def requests_of(target: DecodingTarget, rate_rps: float, seed: int) -> tuple[list[StepRequest], list[list[float]]]:
-    """Return the requests of a trial, and the sizes of the items of each, as the front end takes them.
+def requests_of(
+    target: DecodingTarget, rate_rps: float, seed: int, replicas: int = 1
+) -> tuple[list[StepRequest], list[list[float]]]:
+    """Return the requests of a node's trial, and the sizes of the items of each, as the front end takes them.
 
-    They last SURE_SPANS times the target for the first token at least, up to LONGEST requests."""
+    They last SURE_SPANS times the target for the first token at least, up to LONGEST requests for each of the node's
+    replicas. `rate_rps` is that of the node."""
     rng = np.random.default_rng((seed, 5))
     tokens, weights, count = items(target)
-    total = max(target.trial_requests, min(LONGEST, math.ceil(SURE_SPANS * target.slo_ttft_ms / 1e3 * rate_rps)))
+    span_s = SURE_SPANS * target.slo_ttft_ms / 1e3
+    total = replicas * max(target.trial_requests, min(LONGEST, math.ceil(span_s * rate_rps / replicas)))
     arrivals = np.cumsum(rng.exponential(1 / rate_rps, total)).tolist()
     kinds = rng.choice(len(tokens), (total, count), p=weights).tolist() if count else [[]] * total
     ttft_s, tpot_s = target.slo_ttft_ms / 1e3, target.slo_tpot_ms / 1e3
@@ -180,11 +206,12 @@ def device(target: DecodingTarget, front_end: FrontEndChoice) -> Preprocessor:
     both = target.multimodal
     assert both is not None
     sizes: ImageSizes | None = None if target.images is None else parse_images(target.images).sizes
-    inputs = inputs_of(both.processor, both.kind, sizes, front_end.text)
-    made = parse(front_end.text, Host(inputs, gpu_named(target.gpu)))
+    inputs = inputs_of(both.processor, both.kind, sizes, front_end.one)
+    made = parse(front_end.one, Host(inputs, gpu_named(target.gpu)))
     if (excess := too_many(made)) is not None:
         raise UsageError(excess)
-    return made
+    steps = tuple(replace(step, servers=front_end.cards * step.servers) for step in made.steps)
+    return replace(made, steps=steps)
 
 
 def library_of(target: DecodingTarget) -> str | None:
@@ -213,13 +240,18 @@ def library_of(target: DecodingTarget) -> str | None:
 
 
 def simulated(trial: DecodingTrial) -> DecodingResult:
-    """Return the result of one server of a trial."""
-    target, front_end = trial.target, trial.candidate.front_end
+    """Return the result of one replica of a trial, with the front end of its whole node."""
+    target, candidate = trial.target, trial.candidate
     latency, encoder, blocks = replica(target)
-    requests, sizes = requests_of(target, trial.rate_rps / trial.candidate.servers, trial.seed)
+    together = fullest(target, candidate.replicas)
+    requests, sizes = requests_of(target, trial.rate_rps * together / candidate.replicas, trial.seed, together)
+    owners = np.random.default_rng((trial.seed, 6)).integers(together, size=len(requests)).tolist()
     stage = None
-    if front_end.device != IDEAL:
-        stage = PreprocessStage(device(target, front_end), lambda request: sizes[request.id])
+    if candidate.front_end.device != IDEAL:
+        elsewhere = None if together == 1 else lambda request: owners[request.id] > 0
+        stage = PreprocessStage(device(target, candidate.front_end), lambda request: sizes[request.id], elsewhere)
+    else:
+        requests = [request for request, owner in zip(requests, owners, strict=True) if owner == 0]
     return simulate_decoding(
         requests,
         latency,
@@ -228,13 +260,13 @@ def simulated(trial: DecodingTrial) -> DecodingResult:
         prefix_caching=target.prefix_caching and target.system_tokens > 0,
         preprocess=stage,
         encoder=encoder,
-        policy=trial.candidate.policy,
+        policy=candidate.policy,
         seed=trial.seed,
     )
 
 
 def measure(trial: DecodingTrial) -> DecodingMeasured:
-    """Simulate one server of a trial, and return its figures with the cost and power of all servers."""
+    """Simulate one replica of a trial and its node's front end. Return its figures with the cost of all nodes."""
     target, candidate = trial.target, trial.candidate
     result = simulated(trial)
     used = {"gpu": result.utilization or 0.0}
@@ -247,18 +279,7 @@ def measure(trial: DecodingTrial) -> DecodingMeasured:
         used[part] = max(used.get(part, 0.0), share)
         if part == "cores":
             at_work = share * step.servers
-    kept = target.tp
-    cpus = candidate.front_end.cpus(kept)
-    card = candidate.front_end.device == "dpu"
-    shares = {
-        "cpu": cpu.utilization(cpus * CORES, at_work, kept * min(1.0, used["gpu"])),
-        "gpu": min(1.0, used["gpu"]),
-        **({"fpga": min(1.0, used["cus"])} if card else {}),
-    }
-    watts = sum(_machine(target, cpus, card).power_w(shares).values())
-    prices = cost.given_prices(target.prices)
-    parts = parts_of(target, candidate.front_end)
-    bought = cost.cost(0.0, watts, parts, prices_usd=prices, usd_a_kwh=prices[cost.KWH])
+    usd, watts = _spent(target, candidate, used, at_work / fullest(target, candidate.replicas))
     return DecodingMeasured(
         result.sla_violation_rate or 0.0,
         result.ttft_ms,
@@ -266,43 +287,73 @@ def measure(trial: DecodingTrial) -> DecodingMeasured:
         result.preprocess_ms,
         result.preprocess_wait_ms,
         used,
-        candidate.servers * (bought.capex_usd + bought.opex_usd),
-        candidate.servers * watts,
+        usd,
+        watts,
     )
 
 
 def front_end_usd(target: DecodingTarget, candidate: DecodingCandidate, needed: int) -> float:
-    """Return dollars of the preprocessing of all servers: of the cores `needed` as parts of CPUs, or of the cards."""
+    """Return dollars of the preprocessing of all nodes: of the cores `needed` as parts of CPUs, or of the cards."""
     prices = cost.given_prices(target.prices)
+    nodes = sum(nodes_of(target, candidate.replicas).values())
     match candidate.front_end.device:
         case "cpu":
-            return candidate.servers * prices["cpu"] * needed / CORES
+            return nodes * prices["cpu"] * needed / CORES
         case "dpu":
-            return candidate.servers * prices["fpga"]
+            return nodes * candidate.front_end.cards * prices["fpga"]
         case _:
             return 0.0
 
 
-def parts_of(target: DecodingTarget, front_end: FrontEndChoice) -> list[str]:
-    """Return the parts of a server that are bought, by names in `cost.PRICES_USD`."""
-    further = ["cpu"] * (front_end.cpus(target.tp) - 1)
-    return ["node", *further, *[target.gpu] * target.tp, *(["fpga"] if front_end.device == "dpu" else [])]
+def parts_of(target: DecodingTarget, front_end: FrontEndChoice, replicas: int = 1) -> list[str]:
+    """Return the parts of a node that are bought, by names in `cost.PRICES_USD`."""
+    gpus = replicas * target.tp
+    further = ["cpu"] * (front_end.cpus(gpus) - 1)
+    cards = ["fpga"] * (front_end.cards if front_end.device == "dpu" else 0)
+    return ["node", *further, *[target.gpu] * gpus, *cards]
 
 
-def price(target: DecodingTarget, front_end: FrontEndChoice) -> float:
-    """Return dollars of a server that does nothing, energy over its time included."""
-    machine = _machine(target, front_end.cpus(target.tp), front_end.device == "dpu")
+def idle_usd(target: DecodingTarget, candidate: DecodingCandidate) -> float:
+    """Return dollars of all nodes if they do nothing, energy over their time included."""
+    return _spent(target, candidate, {"gpu": 0.0, "cus": 0.0}, 0.0)[0]
+
+
+def _spent(
+    target: DecodingTarget, candidate: DecodingCandidate, used: Mapping[str, float], cores_a_replica: float
+) -> tuple[float, float]:
+    """Return dollars and watts of all nodes, over their time.
+
+    Args:
+        target, candidate: The nodes.
+        used: The share of each part's time in which it works.
+        cores_a_replica: How many cores the inputs of one replica keep at work.
+    """
+    front_end = candidate.front_end
     prices = cost.given_prices(target.prices)
-    watts = sum(machine.power_w({}).values())
-    bought = cost.cost(0.0, watts, parts_of(target, front_end), prices_usd=prices, usd_a_kwh=prices[cost.KWH])
-    return bought.capex_usd + bought.opex_usd
+    usd = watts = 0.0
+    gpu = min(1.0, used["gpu"])
+    for replicas, number in nodes_of(target, candidate.replicas).items():
+        gpus = replicas * target.tp
+        cpus = front_end.cpus(gpus)
+        cards = front_end.cards if front_end.device == "dpu" else 0
+        shares = {
+            "cpu": cpu.utilization(cpus * CORES, replicas * cores_a_replica, gpus * gpu),
+            "gpu": gpu,
+            **({"fpga": min(1.0, used["cus"])} if cards else {}),
+        }
+        node_w = sum(_machine(target, cpus, gpus, cards).power_w(shares).values())
+        parts = parts_of(target, front_end, replicas)
+        bought = cost.cost(0.0, node_w, parts, prices_usd=prices, usd_a_kwh=prices[cost.KWH])
+        usd += number * (bought.capex_usd + bought.opex_usd)
+        watts += number * node_w
+    return usd, watts
 
 
-def _machine(target: DecodingTarget, cpus: int, card: bool) -> power.Server:
-    one = power.server(target.gpu, fpga=card, cpus=cpus)
+def _machine(target: DecodingTarget, cpus: int, gpus: int, cards: int) -> power.Server:
+    counts = {"gpu": gpus, "fpga": cards}
     parts = (
-        power.Part(each.name, target.tp * each.idle_w, target.tp * each.busy_w) if each.name == "gpu" else each
-        for each in one.parts
+        power.Part(each.name, counts.get(each.name, 1) * each.idle_w, counts.get(each.name, 1) * each.busy_w)
+        for each in power.server(target.gpu, fpga=cards > 0, cpus=cpus).parts
     )
     return power.Server(tuple(parts))
 

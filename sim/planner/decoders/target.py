@@ -45,6 +45,9 @@ class DecodingTarget:
         default=0.99, help="Share of requests that must meet both targets.", ge=QUANTILES[0], le=QUANTILES[1]
     )
     gpus: int = setting(default=MAX_GPUS, help="Largest number of GPUs.", ge=1, le=MAX_GPUS)
+    node_gpus: int | None = setting(
+        default=None, help="GPUs of a node, which share its cores and its DPUs [those of one replica].", ge=1, le=16
+    )
     budget_usd: float | None = setting(default=None, help="Largest cost (dollars) of servers and their energy.", gt=0)
     prices: str | None = setting(default=None, help="Prices of parts, such as node=6000,kwh=0.2.")
     images: str | None = setting(
@@ -74,6 +77,11 @@ class DecodingTarget:
             raise UsageError(f"--prices: {error}") from error
         if self.tp > self.gpus:
             raise UsageError(f"--tp {self.tp} needs {self.tp} GPUs, and --gpus allows {self.gpus}; allow more")
+        if self.node_gpus is not None and self.node_gpus % self.tp:
+            raise UsageError(
+                f"--node-gpus {self.node_gpus} does not hold whole replicas of --tp {self.tp} GPUs; give a multiple of "
+                f"{self.tp}"
+            )
         kind = self.kind
         if kind == "image" and self.images is None:
             raise UsageError(f"--images is missing: {self.model} takes images; give some such as 1:2048x2048")
@@ -108,6 +116,11 @@ class DecodingTarget:
             self.decoder  # noqa: B018  an unknown name is an error
             return None
         return both.kind
+
+    @property
+    def node_replicas(self) -> int:
+        """Return how many replicas a node has room for."""
+        return 1 if self.node_gpus is None else self.node_gpus // self.tp
 
     @property
     def late(self) -> float:

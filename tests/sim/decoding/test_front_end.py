@@ -1,6 +1,7 @@
 """Test preprocessing before a model that decodes: timelines by hand, and a plain queue of all items."""
 
 import heapq
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -121,3 +122,15 @@ def test_wrong_sizes_and_orders_are_refused():
         list(FrontEnd(stage).preprocessed([request(0, 0.0, 1, 1)]))
     with pytest.raises(UsageError, match=r"request 1 arrives at 0\.0 s, and the one before it at 1\.0 s"):
         list(FrontEnd(cores(1)).preprocessed([request(0, 1.0, 1), request(1, 0.0, 1)]))
+
+
+def test_requests_of_another_replica_take_their_turn_and_do_not_come():
+    """One core takes a second for each image. R1 goes elsewhere, and R2 waits for it."""
+    stage = replace(cores(1), elsewhere=lambda each: each.id == 1)
+    requests = [request(0, 0.0, 1), request(1, 0.0, 1), request(2, 0.0, 1), request(3, 0.5)]
+    run = FrontEnd(stage)
+    assert [(each.id, each.ready) for each in run.preprocessed(requests)] == [(3, 0.5), (0, 1.0), (2, 3.0)]
+    assert run.wait_ms() == 1000  # of R0 to R2: 0, 1 and 2 s
+    last = FrontEnd(replace(stage, elsewhere=lambda each: each.id == 2))
+    assert [each.id for each in last.preprocessed(requests)] == [3, 0, 1]
+    assert last.utilization(0.0, 1.0) == {"cpu": 1.0}  # until the last image of all, at 3 s

@@ -190,6 +190,14 @@ def test_a_held_out_model_has_its_published_errors():
         assert getattr(held, name) == pytest.approx(float(kept[name]), rel=1e-6)
 
 
+def test_older_experts_explain_most_of_what_the_largest_model_is_missed_by():
+    changed = {row["cause"]: float(row["tpot"]) for row in published("causes") if row["model"] == "qwen3-235b-a22b"}
+    assert changed["experts of SGLang 0.5.10 in place of 0.5.14"] < 0.11 < 0.19 < changed[""]
+    row = sample_of("sglang", "qwen3-235b-a22b", tp=4)
+    older, newer = predicted(row, "older experts of SGLang"), predicted(row)
+    assert older.predicted_tpot_ms > newer.predicted_tpot_ms
+
+
 # The published errors
 
 
