@@ -70,6 +70,17 @@ def test_blocks_run_in_order_in_one_folder_with_the_examples(page):
     assert passes(page(bash("x=1; echo $x >file") + "\n" + bash('test "$(cat file)" = 1; test -z "$x"; ls examples')))
 
 
+def test_the_command_is_a_fork_in_a_page_that_is_one_and_a_new_process_elsewhere(tmp_path):
+    policy = "print(open('/proc/self/comm').read())"
+    words = "headrace simulate --policy here:Nobody"
+    text = f"<!-- file: here.py -->\n```python\n{policy}\n```\n"
+    text += bash(words, "fails: 2") + output("headrace-worker")
+    text += bash(f"PAGE_CONTROL= {words}", "fails: 2") + output("headrace")
+    text += bash("headrace simulate --requests 1000000 & sleep 0.2; kill $!; wait $!", f"fails: {128 + signal.SIGTERM}")
+    (tmp_path / "page.md").write_text(text)
+    assert passes(run(tmp_path / "page.md", forked=True))
+
+
 def test_commands_are_those_of_the_virtual_environment(page):
     text = bash("test $(dirname $(which python)) = $(dirname $(which headrace))") + python("import sys, headrace")
     assert passes(page(text))
