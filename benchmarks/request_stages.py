@@ -137,7 +137,7 @@ def stages(folder: Path, rounds: int, seconds: float) -> dict[str, dict[str, flo
     """Return the CPU time of each stage by transport (us for a request)."""
     found: dict[str, list[dict[str, float]]] = {transport: [] for transport in TRANSPORTS}
     file = folder / "stages.json"
-    program = (sys.executable, "-m", "benchmarks.stage_server", str(file))
+    program = (sys.executable, "-c", "from benchmarks.stage_server import main; main()", str(file))
     for _ in range(rounds):
         for transport, of_rounds in found.items():
             with echo_server(folder, program) as ready:

@@ -1,11 +1,9 @@
-"""`headrace` with timers around the stages of a request: a program that `benchmarks.request_stages` starts.
+"""`headrace` with timers around the stages of a request: `benchmarks.request_stages` runs `main` in a process.
 
-    python -m benchmarks.stage_server FILE serve ...
-
-At its end it writes the CPU time of each stage to FILE as JSON. A stage is a group of functions. The time of a function
-counts without that of the timed functions that it calls, and without the time that the timers take themselves. A
-coroutine counts while it runs, and not while it waits. The rest is the time of the process outside all stages. Nothing
-counts before the first WARM_UP requests have ended."""
+The arguments of the process are a FILE and those of `headrace`. At its end it writes the CPU time of each stage to FILE
+as JSON. A stage is a group of functions. The time of a function counts without that of the timed functions that it
+calls, and without the time that the timers take themselves. A coroutine counts while it runs, and not while it waits.
+The rest is the time of the process outside all stages. Nothing counts before the first WARM_UP requests have ended."""
 
 import atexit
 import functools
@@ -208,7 +206,3 @@ def main() -> None:
 
     sys.argv[0] = "headrace"
     command()
-
-
-if __name__ == "__main__":
-    main()
