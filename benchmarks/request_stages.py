@@ -22,7 +22,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,10 @@ def load(ready: dict[str, Any], transport: str, at_once: int, seconds: float) ->
 
 def totals(folder: Path, programs: dict[str, Sequence[str]], rounds: int, seconds: float) -> list[dict[str, Any]]:
     """Return a row for each program, transport and number of requests at a time."""
+
+    def case(ready: dict[str, Any], transport: str, at_once: int) -> Callable[[int], dict[str, float]]:
+        return lambda _: load(ready, transport, at_once, seconds)
+
     with contextlib.ExitStack() as stack:
         servers = {name: stack.enter_context(echo_server(folder, program)) for name, program in programs.items()}
         cases = {
@@ -122,13 +126,7 @@ def totals(folder: Path, programs: dict[str, Sequence[str]], rounds: int, second
         for ready in servers.values():
             for transport in TRANSPORTS:
                 load(ready, transport, max(AT_ONCE), seconds)  # warms up
-        found = measure(
-            {
-                json.dumps(key): lambda _, ready=ready, key=key: load(ready, key[0], key[1], seconds)
-                for key, ready in cases.items()
-            },
-            rounds,
-        )
+        found = measure({json.dumps(key): case(ready, *key[:2]) for key, ready in cases.items()}, rounds)
     names = ("transport", "at_once", "program")
     return [{**dict(zip(names, key, strict=True)), **summary(found[json.dumps(key)])} for key in cases]
 
@@ -137,7 +135,7 @@ def stages(folder: Path, rounds: int, seconds: float) -> dict[str, dict[str, flo
     """Return the CPU time of each stage by transport (us for a request)."""
     found: dict[str, list[dict[str, float]]] = {transport: [] for transport in TRANSPORTS}
     file = folder / "stages.json"
-    program = (sys.executable, "-m", "benchmarks.stage_server", str(file))
+    program = (sys.executable, "-c", "from benchmarks.stage_server import main; main()", str(file))
     for _ in range(rounds):
         for transport, of_rounds in found.items():
             with echo_server(folder, program) as ready:

@@ -1,11 +1,9 @@
-"""`headrace` with timers around the stages of a request: a program that `benchmarks.request_stages` starts.
+"""`headrace` with timers around the stages of a request: `benchmarks.request_stages` runs `main` in a process.
 
-    python -m benchmarks.stage_server FILE serve ...
-
-At its end it writes the CPU time of each stage to FILE as JSON. A stage is a group of functions. The time of a function
-counts without that of the timed functions that it calls, and without the time that the timers take themselves. A
-coroutine counts while it runs, and not while it waits. The rest is the time of the process outside all stages. Nothing
-counts before the first WARM_UP requests have ended."""
+The arguments of the process are a FILE and those of `headrace`. At its end it writes the CPU time of each stage to FILE
+as JSON. A stage is a group of functions. The time of a function counts without that of the timed functions that it
+calls, and without the time that the timers take themselves. A coroutine counts while it runs, and not while it waits.
+The rest is the time of the process outside all stages. Nothing counts before the first WARM_UP requests have ended."""
 
 import atexit
 import functools
@@ -202,13 +200,9 @@ def main() -> None:
         elif finished % WARM_UP == 0:
             found[:] = [(timers.copy(), finished - WARM_UP, time.process_time_ns() - began_ns)]
 
-    Requests.finish = counted  # type: ignore[method-assign]
+    setattr(Requests, finish.__name__, counted)
     atexit.register(lambda: [file.write_text(json.dumps(read.us(*rest))) for read, *rest in found])
     from headrace.host.cli.main import main as command
 
     sys.argv[0] = "headrace"
     command()
-
-
-if __name__ == "__main__":
-    main()

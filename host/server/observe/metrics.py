@@ -167,10 +167,10 @@ class Metrics:
         yield _counted(
             "headrace_requests", "Requests answered, by model, transport and outcome.", answers, self._requests
         )
-        ended = "Tasks ended, by model and the reason of their dispatch."
-        yield _counted("headrace_tasks", ended, ("model", "reason"), self._tasks)
         for histograms in (self._total, self._preprocess, self._queue, self._batch_s, self._execute, self._batch):
             yield histograms.metric()
+        ended = "Tasks ended, by model and the reason of their dispatch."
+        yield _counted("headrace_tasks", ended, ("model", "reason"), self._tasks)
         now = self._take_snapshot()
         up = sum(worker.up for worker in now.workers)
         yield GaugeMetricFamily("headrace_workers_up", "Workers in service.", up)
