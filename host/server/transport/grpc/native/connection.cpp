@@ -599,7 +599,8 @@ bool Connection::write_out() {
         std::size_t wanted = 0;
         for (const Piece& piece : out_) {
             if (count == MAX_PIECES) break;
-            const auto* data = piece.parts != nullptr ? piece.data : reinterpret_cast<const std::uint8_t*>(piece.own.data());
+            const auto* own = reinterpret_cast<const std::uint8_t*>(piece.own.data());
+            const auto* data = piece.parts != nullptr ? piece.data : own;
             std::size_t skip = count == 0 ? out_at_ : 0;
             from[count++] = {const_cast<std::uint8_t*>(data) + skip, piece.size - skip};
             wanted += piece.size - skip;

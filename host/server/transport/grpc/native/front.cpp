@@ -64,7 +64,8 @@ double now() {
 
 Front::Front(int listener, Limits limits, std::unordered_set<std::string> streams, std::string placed, bool early,
              std::unique_ptr<TlsContext> tls)
-    : limits(limits), early(early), tls(std::move(tls)), streams_(std::move(streams)), placed_(std::move(placed)), listener_(listener) {
+    : limits(limits), early(early), tls(std::move(tls)), streams_(std::move(streams)), placed_(std::move(placed)),
+      listener_(listener) {
     epoll_ = epoll_create1(EPOLL_CLOEXEC);
     wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ready_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

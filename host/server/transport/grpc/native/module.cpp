@@ -153,8 +153,8 @@ void free_released(Front& front) {
 }
 
 PyObject* front_new(PyTypeObject* type, PyObject* arguments, PyObject* named) {
-    static const char* names[] = {"listener", "streams", "placed", "early", "body", "bodies", "head", "connections", "client_s",
-                                  "idle_s", "bytes_per_s", "certificate", "key", nullptr};
+    static const char* names[] = {"listener", "streams", "placed", "early", "body", "bodies", "head", "connections",
+                                  "client_s", "idle_s", "bytes_per_s", "certificate", "key", nullptr};
     int listener = -1, early = 0;
     PyObject* streams = nullptr;
     const char *placed = "", *certificate = nullptr, *key = nullptr;
@@ -379,7 +379,8 @@ PyObject* front_calls(PyObject* self, void*) { return PyLong_FromSize_t(front_of
 
 PyMethodDef front_methods[] = {
     {"fileno", front_fileno, METH_NOARGS, "Return the descriptor that is readable when there are events."},
-    {"events", front_events, METH_NOARGS, "Return the new events as tuples (kind, call, head, message, place, number)."},
+    {"events", front_events, METH_NOARGS,
+     "Return the new events as tuples (kind, call, head, message, place, number)."},
     {"answer", front_answer, METH_VARARGS, "Send a message as buffers, or None. The last one has a status and a text."},
     {"lend", front_lend, METH_VARARGS,
      "Lend slots: model, file, offset, stride, bytes of the input, number of all slots, these slots. Return a number."},
