@@ -26,7 +26,7 @@ from headrace.batching.named import installed, is_own, own
 from headrace.batching.policies import BUILT_IN
 from headrace.batching.policy import Policy
 from headrace.batching.settings import Setting, check_policy_object, read_settings, settings_of
-from headrace.batching.steps.registry import STEP_POLICIES
+from headrace.batching.steps.registry import STEP_GROUP, STEPS, find_step_policy, step_policy_names
 
 GROUP = "headrace.policies"  # the group of entry points
 TASKS = ("graph", "nodes", "cells")
@@ -99,11 +99,8 @@ def find_policy(name: str, where: str = "--policy") -> PolicyEntry:
     Raises UsageError that begins with `where`."""
     if name in BUILT_IN:
         return _built_in(name)
-    if name in STEP_POLICIES:
-        raise UsageError(
-            f"{where} {name!r}: it is for models that decode; give such a model, as in --model llama-3.1-8b, or choose "
-            f"from {', '.join(policy_names())}"
-        )
+    if name in step_policy_names() and name not in installed(GROUP):
+        raise _decodes(name, where)
     if not is_own(name, GROUP):
         raise UsageError(
             f"{where} {name[:LONGEST_NAME]!r}: there is no such policy; choose from {', '.join(policy_names())}, or "
@@ -111,20 +108,38 @@ def find_policy(name: str, where: str = "--policy") -> PolicyEntry:
         )
     point = installed(GROUP).get(name)
     package = None if point is None or point.dist is None else point.dist.name
-    return _entry(name, own(where, name, GROUP), name if point is None else point.value, package)
+    found = own(where, name, GROUP)
+    if getattr(found, "tasks", None) == STEPS:
+        raise _decodes(name, where)
+    return _entry(name, found, name if point is None else point.value, package)
+
+
+def _decodes(name: str, where: str) -> UsageError:
+    return UsageError(
+        f"{where} {name!r}: it is for models that decode; give such a model, as in --model llama-3.1-8b, or choose "
+        f"from {', '.join(policy_names())}"
+    )
 
 
 def step_policy_entry(name: str, where: str = "--policy") -> PolicyEntry:
     """Return the policy of models that decode with this name (steps/registry.py). Its tasks are "steps".
 
     Raises UsageError that begins with `where`."""
-    if name not in STEP_POLICIES:
-        raise UsageError(
-            f"{where} {name[:LONGEST_NAME]!r}: there is no such policy for models that decode; choose from "
-            f"{', '.join(STEP_POLICIES)}"
-        )
-    cls = STEP_POLICIES[name]
-    return PolicyEntry(name, cast("type[PolicySettings]", cls), f"{cls.__module__}:{cls.__qualname__}", "headrace")
+    found = find_step_policy(name, where)
+    return PolicyEntry(name, cast("type[PolicySettings]", found.cls), found.source, found.package)
+
+
+def entries_named(name: str, where: str = "--policy") -> list[PolicyEntry]:
+    """Return the policies of a name: that of networks, that of models that decode, or first one and then the other.
+
+    Raises UsageError that begins with `where`."""
+    of_steps = name in step_policy_names()
+    if ":" in name and name not in installed(GROUP):
+        of_steps = getattr(own(where, name, STEP_GROUP), "tasks", None) == STEPS
+    entries = [step_policy_entry(name, where)] if of_steps else []
+    if entries and name not in policy_names():
+        return entries
+    return [find_policy(name, where), *entries]
 
 
 def usable_policies() -> Iterator[PolicyEntry]:
@@ -132,6 +147,16 @@ def usable_policies() -> Iterator[PolicyEntry]:
     for name in policy_names():
         try:
             entry = find_policy(name)
+        except UsageError:
+            continue
+        yield entry
+
+
+def usable_step_policies() -> Iterator[PolicyEntry]:
+    """Yield the policies of models that decode that can be loaded."""
+    for name in step_policy_names():
+        try:
+            entry = step_policy_entry(name)
         except UsageError:
             continue
         yield entry

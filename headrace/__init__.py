@@ -54,6 +54,10 @@ _PLACES = {
     "check_step_model": "sim.decoding.step_models",  # whether a step model keeps the rules
     "StepModelCheck": "sim.decoding.step_models",  # what `check_step_model` found
     "StepRequest": "batching.steps.request",  # one request, in tokens
+    "StepPolicy": "batching.steps.policy",  # what a policy of steps answers
+    "StepContext": "batching.steps.policy",  # what a policy of steps is told before its run
+    "Step": "batching.steps.request",  # the work of one iteration of a model that decodes
+    "BadInput": "batching.errors",  # a policy's answer to a request that can never run to its end
     "TokenTrace": "sim.workload.token_traces",  # requests in tokens, as arrays
     "read_token_trace": "sim.workload.token_traces",  # a trace of Azure, BurstGPT or Mooncake
     "token_requests": "sim.workload.token_requests",  # the requests of a trace, one after another
@@ -103,6 +107,7 @@ _PLACES = {
 if TYPE_CHECKING:
     from headrace.batching import policies as policies
     from headrace.batching.context import PolicyContext as PolicyContext
+    from headrace.batching.errors import BadInput as BadInput
     from headrace.batching.errors import HeadraceError as HeadraceError
     from headrace.batching.errors import UnknownModel as UnknownModel
     from headrace.batching.errors import UnsupportedInput as UnsupportedInput
@@ -119,7 +124,10 @@ if TYPE_CHECKING:
     from headrace.batching.request import Task as Task
     from headrace.batching.settings import setting as setting
     from headrace.batching.settings import settings as settings
+    from headrace.batching.steps.policy import StepContext as StepContext
     from headrace.batching.steps.policy import StepLatencyModel as StepLatencyModel
+    from headrace.batching.steps.policy import StepPolicy as StepPolicy
+    from headrace.batching.steps.request import Step as Step
     from headrace.batching.steps.request import StepRequest as StepRequest
     from headrace.bitstreams.cache import build as build
     from headrace.host.adapters.audio import HeadraceFeatureExtractor as HeadraceFeatureExtractor

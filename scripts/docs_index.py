@@ -39,6 +39,7 @@ ORDER = {
             "choose_a_load",
             "replay_a_trace",
             "simulate_models_that_decode",
+            "own_step_policy",
             "sweep_and_plot",
             "simulate_a_server",
             "simulate_a_fleet",

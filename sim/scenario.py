@@ -19,9 +19,9 @@ from headrace.batching.registry import (
     entry_of,
     find_policy,
     policy_names,
+    usable_step_policies,
 )
 from headrace.batching.settings import FORMER, Setting, option, read_settings, setting, settings, settings_of
-from headrace.batching.steps.registry import STEP_POLICIES
 from headrace.sim.decoding.scenario import DECODING
 from headrace.sim.fleet.settings import FleetSettings
 from headrace.sim.hardware.settings import ACCELERATORS, Hardware, MeasuredGpu, MigGpu, Npu, accelerator_name
@@ -212,7 +212,7 @@ def every_setting() -> dict[str, Setting]:
     if not _EVERY:
         classes = [Poisson, Deterministic, Bursty, Replay, Workload, *ACCELERATORS.values(), Preprocess]
         classes += [*(find_policy(name).cls for name in policy_names()), FleetSettings, RunSettings]
-        classes += [*DECODING, *STEP_POLICIES.values()]
+        classes += [*DECODING, *(entry.cls for entry in usable_step_policies())]
         for cls in classes:
             for each in settings_of(cls):
                 _EVERY.setdefault(each.name, each)

@@ -7,8 +7,9 @@ from random import Random
 from headrace.batching.conformance import long_runs
 from headrace.batching.conformance.bench import MODELS, Bench, bench_for
 from headrace.batching.conformance.histories import MAX_EVENTS, History, random_history
-from headrace.batching.conformance.play import Broken, CallTooLong, Instruments, play
-from headrace.batching.conformance.shrink import shrink
+from headrace.batching.conformance.instruments import Broken, CallTooLong, Instruments
+from headrace.batching.conformance.play import play
+from headrace.batching.conformance.shrink import shrink, simpler_histories
 from headrace.batching.errors import UsageError, one_line
 from headrace.batching.policy import CELL_ORDER, COST, NO_ERRORS, NODE_ORDER, RETURNS, RULES, SAME_ANSWERS, Policy, Rule
 from headrace.batching.registry import PolicySettings
@@ -71,7 +72,9 @@ def check_bench(
         for check in checks:
             broken = check(history)
             if broken is not None:
-                return Conformance(bench.name, (), shrink(history, broken, check)[1], number + 1, seed)
+                return Conformance(
+                    bench.name, (), shrink(history, broken, check, simpler_histories)[1], number + 1, seed
+                )
     for run in (long_runs.starves, long_runs.grows, *([long_runs.slows_down] if lent.cpu_s is not None else [])):
         broken = _long_run(run, bench, lent)
         if broken is not None:

@@ -9,7 +9,7 @@ from types import FunctionType, ModuleType
 from typing import TypeVar
 
 from headrace.batching.conformance.bench import MODELS, Bench
-from headrace.batching.conformance.play import Broken, Instruments
+from headrace.batching.conformance.instruments import Broken, Instruments
 from headrace.batching.graphs.execution import Decoding
 from headrace.batching.policy import BOUNDED_MEMORY, COST, NO_STARVATION, Policy
 from headrace.batching.request import Request, Task

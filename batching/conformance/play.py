@@ -6,20 +6,26 @@ After the last event the history is played to its end: all tasks end, and worker
 ended.
 """
 
-import contextlib
 import gc
 import math
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import Any
 
 from headrace.batching.accounting import Ledger
 from headrace.batching.checked_policy import MAX_WAKEUPS, CheckedPolicy
 from headrace.batching.conformance.bench import Bench
 from headrace.batching.conformance.histories import ASK, COME, END, LOSE, UNKNOWN, WITHDRAW, Event, History
+from headrace.batching.conformance.instruments import (
+    Broken,
+    CallTooLong,
+    Instruments,
+    RuleBroken,
+    Spy,
+    add_line,
+    watched,
+)
 from headrace.batching.errors import HeadraceError, PolicyError, UnknownModel, UsageError, one_line
 from headrace.batching.graphs.execution import Decoding, Sections, steps
 from headrace.batching.policy import (
@@ -28,7 +34,6 @@ from headrace.batching.policy import (
     FORGETS,
     LATEST_START,
     LOST_WORKER,
-    NO_CLOCK,
     NO_ERRORS,
     NODE_ORDER,
     NOTHING_LOST,
@@ -46,41 +51,7 @@ from headrace.batching.request import REASONS, Request, Task
 NOBODY = "nobody"  # a model that no policy has
 UNKNOWN_ID = 1 << 30  # of the first request for it
 TASK_S = 1.0  # that each task takes once the history is over
-MAX_LINES = 200  # of a timeline
 _BY_NAME = {rule.name: rule for rule in RULES}
-
-
-class CallTooLong(BaseException):
-    """A call of a policy has not returned in time. Raised by a context of `Instruments`, and by nothing else."""
-
-
-@dataclass(frozen=True)
-class Instruments:
-    """The tools that a caller lends to the checks, which have no clock of their own.
-
-    Args:
-        around: Returns, by the name of a call of the policy, the context in which the call is made. It raises
-            CallTooLong where the call takes too long.
-        cpu_s: Returns the CPU time of this thread (s). Without it, the rule on the cost of calls is not checked."""
-
-    around: Callable[[str], AbstractContextManager[object]] = contextlib.nullcontext
-    cpu_s: Callable[[], float] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """A rule that was broken.
-
-    Args:
-        rule: The rule.
-        message: What the policy did, and what to change.
-        timeline: What happened, a line each. The last line is where the rule was broken.
-        events: How many events of the history were played."""
-
-    rule: Rule
-    message: str
-    timeline: tuple[str, ...]
-    events: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +70,6 @@ class Played:
     broken: Broken | None = None
     tasks: list[Offered] = field(default_factory=list)
     timeline: list[str] = field(default_factory=list)
-
-
-class _RuleBroken(Exception):
-    """Ends a play."""
-
-    def __init__(self, rule: Rule, message: str) -> None:
-        super().__init__(message)
-        self.rule = rule
 
 
 @dataclass(slots=True)
@@ -144,7 +107,7 @@ def play(bench: Bench, history: History, instruments: Instruments | None = None,
             player.played = number + 1
             player.happens(event)
         player.drain()
-    except _RuleBroken as error:
+    except RuleBroken as error:
         player.breaks(error.rule, str(error))
     except CallTooLong:
         player.breaks(RETURNS, f"{player.calling} has not returned; make it end in bounded time")
@@ -164,7 +127,7 @@ class _Player:
         self.calling = "build"
         self._bench = bench
         self._around = instruments.around
-        self._spy = _Spy() if spying else None
+        self._spy = Spy() if spying else None
         self._sections = {model: times.sections for model, times in bench.times.items()}
         self._ledger = Ledger()
         self._now = 0.0
@@ -190,7 +153,7 @@ class _Player:
         except UsageError:
             raise
         except Exception as error:
-            raise _RuleBroken(NO_ERRORS, f"build raised {one_line(error)}") from error
+            raise RuleBroken(NO_ERRORS, f"build raised {one_line(error)}") from error
         self._policy = self._call(
             "reading its methods", CheckedPolicy, self._raw, self._sections, bool(self._bench.cells), self._ledger
         )
@@ -237,12 +200,12 @@ class _Player:
                 raise
             except HeadraceError as error:
                 message = f"submit raised {one_line(error)} for a model that the policy has"
-                raise _RuleBroken(NO_ERRORS, message) from error
+                raise RuleBroken(NO_ERRORS, message) from error
             self._known[number] = _Progress(request)
             self._fresh.add(number)
             latest = self._call("latest_start", self._policy.latest_start, request)
             if latest > deadline:
-                raise _RuleBroken(
+                raise RuleBroken(
                     LATEST_START,
                     f"latest_start of request {number} is {latest:g} s, and its deadline is {deadline:g} s; "
                     "return the deadline, or an earlier time",
@@ -263,12 +226,12 @@ class _Player:
                 continue
             except Exception as error:
                 message = f"{name} raised {one_line(error)} for an unknown model; raise UnknownModel"
-                raise _RuleBroken(UNKNOWN_MODEL, message) from error
-            raise _RuleBroken(UNKNOWN_MODEL, f"{name} took an unknown model; raise UnknownModel")
+                raise RuleBroken(UNKNOWN_MODEL, message) from error
+            raise RuleBroken(UNKNOWN_MODEL, f"{name} took an unknown model; raise UnknownModel")
         if self._call("withdraw", self._policy.withdraw, request, self._now):
-            raise _RuleBroken(WITHDRAWAL, "withdraw returned True for a request that it refused; return False")
+            raise RuleBroken(WITHDRAWAL, "withdraw returned True for a request that it refused; return False")
         if _still_referred_to(request, before):
-            raise _RuleBroken(UNKNOWN_MODEL, "the policy keeps the request that it refused; keep nothing of it")
+            raise RuleBroken(UNKNOWN_MODEL, "the policy keeps the request that it refused; keep nothing of it")
 
     def _withdraw(self, number: int) -> None:
         progress = self._known.get(number)
@@ -278,7 +241,7 @@ class _Player:
                 answer = self._call("withdraw", self._policy.withdraw, stranger, self._now)
                 self._tell(f"withdraw request {number}, which never came: {answer}")
                 if answer:
-                    raise _RuleBroken(WITHDRAWAL, "withdraw returned True for a request that it never had")
+                    raise RuleBroken(WITHDRAWAL, "withdraw returned True for a request that it never had")
             return
         request = progress.request
         begun = progress.worker >= 0
@@ -289,7 +252,7 @@ class _Player:
             right = answer  # these may have begun before a task of theirs is handed out
         if answer != right:
             state = "has begun" if begun else "waits and has not begun"
-            raise _RuleBroken(
+            raise RuleBroken(
                 WITHDRAWAL, f"withdraw returned {answer} for request {number}, which {state}; return {right}"
             )
         if not answer:
@@ -298,9 +261,9 @@ class _Player:
         del self._known[number], progress
         self._fresh.discard(number)
         if _still_referred_to(request, self._references[number]):
-            raise _RuleBroken(FORGETS, f"the policy keeps request {number}, which was withdrawn; keep nothing of it")
+            raise RuleBroken(FORGETS, f"the policy keeps request {number}, which was withdrawn; keep nothing of it")
         if self._call("withdraw", self._policy.withdraw, request, self._now):
-            raise _RuleBroken(WITHDRAWAL, f"withdraw returned True twice for request {number}; forget it at once")
+            raise RuleBroken(WITHDRAWAL, f"withdraw returned True twice for request {number}; forget it at once")
 
     def _ask(self, worker: int) -> bool:
         """Offer a task. Return whether the worker took one."""
@@ -317,9 +280,7 @@ class _Player:
         self._tell(f"worker {worker} is offered task {task.id}: {ids} of {task.model}, {what} ({task.reason})")
         self.found.tasks.append(Offered(task.model, task.batch_size, task.reason))
         if task.reason not in REASONS:
-            raise _RuleBroken(
-                REASON, f"task {task.id} has the reason {task.reason!r}; choose from {', '.join(REASONS)}"
-            )
+            raise RuleBroken(REASON, f"task {task.id} has the reason {task.reason!r}; choose from {', '.join(REASONS)}")
         if task.cells:
             self._begin_cells(task, worker)
         else:
@@ -338,7 +299,7 @@ class _Player:
         due = self._due_cells(ended) if ended.cells else self._due_nodes(ended)
         for request in self._call("complete", self._policy.complete, ended, self._now):
             if request.id not in due:
-                raise _RuleBroken(
+                raise RuleBroken(
                     FINISHES,
                     f"complete finished request {request.id}, whose last node has not run; finish it with that",
                 )
@@ -347,9 +308,9 @@ class _Player:
             del self._known[request.id]
             self._tell(f"request {request.id} is finished")
             if self._call("withdraw", self._policy.withdraw, request, self._now):
-                raise _RuleBroken(WITHDRAWAL, f"withdraw returned True for request {request.id}, which has ended")
+                raise RuleBroken(WITHDRAWAL, f"withdraw returned True for request {request.id}, which has ended")
         if due and not ended.cells:
-            raise _RuleBroken(
+            raise RuleBroken(
                 FINISHES,
                 f"complete did not finish request {min(due)}, whose last node ran in task {task.id}; return it",
             )
@@ -369,7 +330,7 @@ class _Player:
                 self._call("complete", self._policy.lost, task, keep, self._now)
             except PolicyError as error:
                 if error.rule == NO_ERRORS.name:
-                    raise _RuleBroken(LOST_WORKER, str(error)) from error
+                    raise RuleBroken(LOST_WORKER, str(error)) from error
                 raise
             for request in task.requests:
                 progress = self._known.get(request.id)
@@ -409,10 +370,10 @@ class _Player:
                 self._tell(f"wakeup is at {wakeup:g} s")
             self._now = max(self._now, wakeup)
         else:
-            raise _RuleBroken(NOTHING_LOST, f"{len(self._known)} requests wait or run, and do not come to their end")
+            raise RuleBroken(NOTHING_LOST, f"{len(self._known)} requests wait or run, and do not come to their end")
         wakeup = self._call("wakeup", self._policy.wakeup, self._now)
         if wakeup < math.inf:
-            raise _RuleBroken(WAKEUP, f"wakeup is {wakeup:g} s though no request waits; return math.inf")
+            raise RuleBroken(WAKEUP, f"wakeup is {wakeup:g} s though no request waits; return math.inf")
         for worker in range(len(self._running)):
             self._ask(worker)
 
@@ -423,13 +384,13 @@ class _Player:
         for request in task.requests:
             progress = self._known[request.id]
             if progress.worker not in (-1, worker):
-                raise _RuleBroken(
+                raise RuleBroken(
                     NODE_ORDER,
                     f"task {task.id} runs request {request.id} on worker {worker}, but it has begun on worker "
                     f"{progress.worker}, which holds its state; go on there",
                 )
             if task.start not in _next_nodes(progress, sections):
-                raise _RuleBroken(
+                raise RuleBroken(
                     NODE_ORDER,
                     f"task {task.id} runs request {request.id} from node {task.start}, but its next node is "
                     f"{' or '.join(map(str, _next_nodes(progress, sections)))}",
@@ -479,14 +440,14 @@ class _Player:
                 self._begins_anew(progress)
             progress.may_restart = False
             if progress.ended or (unfolded.open_from < 0 and cell >= unfolded.cells):
-                raise _RuleBroken(CELL_ORDER, f"{what}, which has ended")
+                raise RuleBroken(CELL_ORDER, f"{what}, which has ended")
             if cell != progress.handed:
-                raise _RuleBroken(CELL_ORDER, f"{what}; the next one is {progress.handed}")
+                raise RuleBroken(CELL_ORDER, f"{what}; the next one is {progress.handed}")
             if kind != task.start:
-                raise _RuleBroken(CELL_ORDER, f"{what} as type {task.start}; it is of type {kind}")
+                raise RuleBroken(CELL_ORDER, f"{what} as type {task.start}; it is of type {kind}")
             in_flight = progress.handed > progress.completed
             if in_flight and (progress.cells_on != worker or request in _before(task, request, cell)):
-                raise _RuleBroken(CELL_ORDER, f"{what} before cell {cell - 1} has run")
+                raise RuleBroken(CELL_ORDER, f"{what} before cell {cell - 1} has run")
             progress.handed += 1
             progress.cells_on = progress.worker = worker
 
@@ -518,68 +479,10 @@ class _Player:
     def _call(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call the policy, with the instruments around."""
         self.calling = name
-        if self._spy is None:
-            with self._around(name):
-                return function(*arguments)
-        with self._around(name), self._spy:
-            answer = function(*arguments)
-        if self._spy.seen and name != "build":
-            raise _RuleBroken(
-                NO_CLOCK, f"{name} called {self._spy.seen}; use the argument `now`, and no input or output"
-            )
-        self._spy.seen = ""
-        return answer
+        return watched(name, function, arguments, self._around, self._spy)
 
     def _tell(self, text: str) -> None:
-        timeline = self.found.timeline
-        line = f"{self._now:8.3f} s  {text}"
-        timeline.append(line)
-        if len(timeline) > MAX_LINES:
-            timeline[MAX_LINES // 2] = "..."
-            del timeline[MAX_LINES // 2 + 1]
-
-
-class _Spy:
-    """Notes calls of clocks and of input and output that Python code makes inside its context."""
-
-    def __init__(self) -> None:
-        self.seen = ""
-
-    def __enter__(self) -> None:
-        self._before = sys.getprofile()
-        sys.setprofile(self._profile)
-
-    def __exit__(self, *_: object) -> None:
-        sys.setprofile(self._before)
-
-    def _profile(self, frame: FrameType | None, event: str, function: Any) -> None:
-        if event != "c_call":
-            return
-        before = self.seen
-        self._note(function)
-        if self.seen != before and _in_garbage_collection(frame):
-            self.seen = before
-
-    def _note(self, function: Any) -> None:
-        module = getattr(function, "__module__", None)
-        name = getattr(function, "__name__", "")
-        owner = getattr(getattr(function, "__self__", None), "__name__", "")
-        if module == "time":
-            self.seen = f"time.{name}"
-        elif (owner in ("datetime", "date") and name in ("now", "utcnow", "today")) or module == "_socket":
-            self.seen = f"{owner or module}.{name}"
-        elif (module in ("io", "_io") and name == "open") or function in (print, input):
-            self.seen = name
-
-
-def _in_garbage_collection(frame: FrameType | None) -> bool:
-    """Tell whether a callback of the garbage collector runs here. It may begin within any call, and is nobody's own."""
-    callbacks = {getattr(callback, "__code__", None) for callback in gc.callbacks}
-    while frame is not None:
-        if frame.f_code in callbacks:
-            return True
-        frame = frame.f_back
-    return False
+        add_line(self.found.timeline, f"{self._now:8.3f} s  {text}")
 
 
 def _still_referred_to(request: Request, before: int) -> bool:

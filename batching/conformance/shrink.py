@@ -5,9 +5,10 @@ repeated until nothing changes, or until the number of attempts is used up."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from typing import Any, Protocol, TypeVar
 
 from headrace.batching.conformance.histories import COME, WITHDRAW, Event, History
-from headrace.batching.conformance.play import Broken
+from headrace.batching.conformance.instruments import Broken
 from headrace.batching.policy import RETURNS
 
 ATTEMPTS = 2000
@@ -16,40 +17,66 @@ _SIMPLEST = Event(COME)
 _FIELDS = tuple(each.name for each in fields(Event) if each.name not in ("kind", "request"))
 
 
-def shrink(history: History, broken: Broken, check: Callable[[History], Broken | None]) -> tuple[History, Broken]:
+class HasEvents(Protocol):
+    """A history of any kind: a dataclass with a tuple of events. A part of the events is a history, too."""
+
+    @property
+    def events(self) -> tuple[Any, ...]:
+        """Return the events in their order."""
+        ...
+
+
+H = TypeVar("H", bound=HasEvents)
+
+
+def shrink(
+    history: H, broken: Broken, check: Callable[[H], Broken | None], candidates: Callable[[H], Iterator[H]]
+) -> tuple[H, Broken]:
     """Return the simplest history found that breaks the same rule, and how it breaks it.
 
     Args:
         history, broken: A history and how `check` found it to break a rule.
-        check: Plays a history."""
-    history = replace(history, events=history.events[: broken.events])
+        check: Plays a history.
+        candidates: Yields histories that are simpler than a history, those that promise most first."""
+    history = _with(history, history.events[: broken.events])
     left = ATTEMPTS
     simpler = True
     while simpler:
         simpler = False
-        for candidate in _candidates(history):
+        for candidate in candidates(history):
             if left <= 0:
                 return history, broken
             found = check(candidate)
-            left -= 1 if found is None or found.rule is not RETURNS else ATTEMPTS_A_HANG
+            left -= 1 if found is None or found.rule.name != RETURNS.name else ATTEMPTS_A_HANG
             if found is not None and found.rule is broken.rule:
-                history, broken = replace(candidate, events=candidate.events[: found.events]), found
+                history, broken = _with(candidate, candidate.events[: found.events]), found
                 simpler = True
                 break
     return history, broken
 
 
-def _candidates(history: History) -> Iterator[History]:
-    """Yield histories that are simpler than this one, those that promise most first."""
+def shorter(history: H) -> Iterator[H]:
+    """Yield the history without runs of its events, the longest runs first."""
     events = history.events
     size = len(events)
     run = max(1, size // 2)
     while size > 0:
         for begin in range(0, size, run):
-            yield replace(history, events=events[:begin] + events[begin + run :])
+            yield _with(history, events[:begin] + events[begin + run :])
         if run == 1:
             break
         run //= 2
+
+
+def _with(history: H, events: tuple[Any, ...]) -> H:
+    changed: H = replace(history, events=events)  # type: ignore[type-var]  # HasEvents says that it is a dataclass
+    return changed
+
+
+def simpler_histories(history: History) -> Iterator[History]:
+    """Yield histories that are simpler than this one, those that promise most first."""
+    events = history.events
+    yield from shorter(history)
     for workers in range(1, history.workers):
         yield History(workers, tuple(replace(each, worker=min(each.worker, workers - 1)) for each in events))
     renumbered = _renumbered(events)

@@ -16,7 +16,7 @@ A policy with prefix caching says in `Step.found` what requests find. It may cou
 attribute `evicted_blocks`, which a driver reads at the end.
 
 A driver asks through CheckedStepPolicy (checked_policy.py), which checks every answer. The rules stand at the end of
-this file.
+this file. `headrace check-policy` plays random histories against all of them.
 """
 
 from collections.abc import Sequence
@@ -170,7 +170,9 @@ PREEMPTION: Final = _rule(
     "StepPolicy.next_step",
     "A preempted request had tokens in the cache or encoded items; it loses its tokens.",
 )
-REPEATS: Final = _rule("repeats", "Step", "Only a step that decodes and does nothing else is repeated.")
+REPEATS: Final = _rule(
+    "repeats", "Step", "Only a step that decodes alone is repeated, as often as the policy would give the same answer."
+)
 NOTHING_LOST: Final = _rule(
     "nothing-lost",
     "StepPolicy.next_step",
@@ -182,6 +184,14 @@ WITHDRAWAL: Final = _rule(
 NO_STARVATION: Final = _rule(
     "no-starvation", "StepPolicy.next_step", "A request ends, however many others come after it."
 )
+REFUSALS: Final = _rule(
+    "refusals",
+    "StepPolicy.submit",
+    "`submit` refuses no request of text that the KV cache and one step can hold, up to its largest output.",
+)
+FORGETS: Final = _rule("forgets", "StepPolicy", "The policy keeps only a few of the requests that have left it.")
+NO_CLOCK: Final = _rule("no-clock", "head of the file", "No method reads a clock, or does input or output.")
+RETURNS: Final = _rule("returns", "StepPolicy", "Every call returns in bounded time.")
 RULES: Final = (
     METHODS,
     NO_ERRORS,
@@ -201,4 +211,8 @@ RULES: Final = (
     NOTHING_LOST,
     WITHDRAWAL,
     NO_STARVATION,
+    REFUSALS,
+    FORGETS,
+    NO_CLOCK,
+    RETURNS,
 )

@@ -3,15 +3,16 @@
 import contextlib
 import dataclasses
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 from headrace.batching.errors import UsageError
-from headrace.batching.registry import PolicyEntry, find_policy, policy_names, step_policy_entry
+from headrace.batching.registry import PolicyEntry, entries_named, find_policy, policy_names, step_policy_entry
 from headrace.batching.settings import Setting
-from headrace.batching.steps.registry import STEP_POLICIES
+from headrace.batching.steps.registry import STEPS, step_policy_names
 from headrace.host.cli.console import out, show, show_json
 from headrace.host.cli.options import Json, command
 
@@ -29,7 +30,7 @@ def policies(
         str | None,
         typer.Argument(
             help="Explain this policy; module:Class, too.",
-            autocompletion=lambda: list(dict.fromkeys([*policy_names(), *STEP_POLICIES])),
+            autocompletion=lambda: list(dict.fromkeys([*policy_names(), *step_policy_names()])),
             metavar="[NAME]",
         ),
     ] = None,
@@ -39,9 +40,9 @@ def policies(
 
     Some names stand for two policies: one for networks, and one for models that decode."""
     with contextlib.redirect_stdout(sys.stderr):  # a user's module may print; stdout belongs to the result
-        entries = [] if name is None else _named(name)
+        entries = [] if name is None else entries_named(name, "policy")
         listed = [] if entries else [_found(each) for each in policy_names()]
-    of_steps = [step_policy_entry(each) for each in STEP_POLICIES]
+        of_steps = [] if entries else [_found(each, step_policy_entry) for each in step_policy_names()]
     if entries:
         if as_json:
             further = {"of_steps": _explained(entries[1])} if len(entries) > 1 else {}
@@ -54,9 +55,9 @@ def policies(
         return
     if as_json:
         keys = ("name", "summary", "package", "tasks")
-        show_json([dict(zip(keys, row, strict=True)) for row in (*listed, *map(_row, of_steps))])
+        show_json([dict(zip(keys, row, strict=True)) for row in (*listed, *of_steps)])
         return
-    for heading, found in (("policy", listed), ("for models that decode", map(_row, of_steps))):
+    for heading, found in (("policy", listed), ("for models that decode", of_steps)):
         table = Table(heading, "what it does", "package", box=None, pad_edge=False)
         for row in found:
             table.add_row(*(text or "" for text in row[:3]))
@@ -64,18 +65,10 @@ def policies(
         show("")
 
 
-def _named(name: str) -> list[PolicyEntry]:
-    """Return the policies of a name: that of networks, that of models that decode, or both."""
-    of_steps = [step_policy_entry(name)] if name in STEP_POLICIES else []
-    if of_steps and name not in policy_names():
-        return of_steps
-    return [find_policy(name, "policy"), *of_steps]
-
-
-def _found(name: str) -> tuple[str, str, str | None, str | None]:
+def _found(name: str, find: Callable[[str], PolicyEntry] = find_policy) -> tuple[str, str, str | None, str | None]:
     """Return a policy's name, summary, package and tasks. A package that cannot be imported hides no other policy."""
     try:
-        return _row(find_policy(name))
+        return _row(find(name))
     except UsageError as error:
         return name, f"cannot be used: {error}", None, None
 
@@ -117,8 +110,8 @@ def _show(entry: PolicyEntry) -> None:
         show("It has no settings.")
     show("")
     show(f"Example: {_example(entry)}")
-    if entry.tasks != "steps":
-        show(f"Check it: headrace check-policy {entry.name}")
+    both = entry.tasks == STEPS and entry.name in policy_names()
+    show(f"Check it: headrace check-policy {entry.name}" + (" --steps" if both else ""))
 
 
 def _type(setting: Setting) -> str:
@@ -143,6 +136,6 @@ def _example(entry: PolicyEntry) -> str:
     """Return a command that simulates the policy, with one of its settings."""
     model = "--accelerator v100 --model lstm" if entry.tasks == "cells" else "--model resnet50"
     given = next((f" --set {each.name}={_default(each)}" for each in entry.settings if each.default is not None), "")
-    if entry.tasks == "steps":
+    if entry.tasks == STEPS:
         return f"headrace simulate --model llama-3.1-8b --accelerator h100 --rate-rps 2 --policy {entry.name}{given}"
     return f"headrace simulate {model} --rate-rps 100 --policy {entry.name}{given}"

@@ -14,9 +14,8 @@ import typer
 from typer.core import TyperCommand
 
 from headrace.batching import UsageError
-from headrace.batching.registry import PolicyEntry, find_policy, step_policy_entry, usable_policies
+from headrace.batching.registry import PolicyEntry, find_policy, usable_policies, usable_step_policies
 from headrace.batching.settings import FORMER, Setting, option, parse_assignments, settings_of
-from headrace.batching.steps.registry import STEP_POLICIES
 from headrace.host.cli.options import GIVEN, command
 
 POLICY_SETTINGS = "Settings of policies (also as --set NAME=VALUE)"
@@ -75,7 +74,7 @@ def add_policy_settings(taken_by: TyperCommand, steps: bool = False) -> None:
     With `steps`, the policies of models that decode count, too."""
     present = {param.name for param in taken_by.params}
     by_name: dict[str, tuple[Setting, list[str]]] = {}
-    for entry in (*usable_policies(), *(step_policy_entry(name) for name in STEP_POLICIES if steps)):
+    for entry in (*usable_policies(), *(usable_step_policies() if steps else ())):
         for each in entry.settings:
             if each.name not in present:
                 names = by_name.setdefault(each.name, (each, []))[1]

@@ -7,10 +7,11 @@ A step takes the new tokens of some prompts (prefill) and one token of each requ
   all tokens that is new counts.
 - Attention of decoding requests by their number and their mean context.
 - The last product (LM head) by the requests.
-- The host's time, where it is not hidden: two settings, 0 for steps in a captured graph.
+- The host's time, where it is not hidden: for each step, and for each request of a step (HOST_REQUEST_S).
 
-Nothing is fitted: the time is that of the tables (operators.py), and of bytes for norms and activations. Overlap of
-operators, sampling, and the quantization of activations that is not in the tables are not counted.
+The host's time for a request is the only number that is chosen by measured servers. All other time is that of the
+tables (operators.py), and of bytes for norms and activations. Overlap of operators, sampling, and the quantization of
+activations that is not in the tables are not counted.
 """
 
 import math
@@ -26,6 +27,10 @@ from headrace.sim.decoding.operators import Curve, NoMeasurement, Operators, Sur
 from headrace.sim.hardware.gpu.tables import SGLANG, TENSORRT_LLM
 
 GPUS: Final = (1, 2, 4, 8)  # that may share a model
+# The host's time for each request of a step, where a server has one. The rows of measured servers choose it
+# (sim/experiments/aiconfigurator/host_time.py): each model and each GPU that is held out leaves SGLang 15 or 20 us, and
+# leaves TensorRT-LLM no common time. vLLM's rows are too far off to choose any.
+HOST_REQUEST_S: Final[Mapping[str, float]] = {SGLANG: 20e-6}
 _MAX_KEPT: Final = 4096  # entries of a table of results that is kept
 _BF16_BYTES: Final = 2
 _SHARE: Final = 0.9  # of the memory for weights and KV cache
@@ -45,7 +50,7 @@ class StepLatency:
         experts: The precision of experts; None for that of the products.
         ep: The groups into which the GPUs share the experts (expert parallel); it divides `tp`. 1 shares each expert.
         host_s: The host's time in each step that the GPUs wait for.
-        host_request_s: The same for each request of a step.
+        host_request_s: The same for each request of a step; None for that of the server, of HOST_REQUEST_S or 0.
         version: The release of the server whose tables are taken; None for the current ones.
 
     Raises UsageError for a choice that is not there, and NoMeasurement if the tables do not cover it."""
@@ -62,11 +67,13 @@ class StepLatency:
         experts: Precision | None = None,
         ep: int = 1,
         host_s: float = 0.0,
-        host_request_s: float = 0.0,
+        host_request_s: float | None = None,
         version: str | None = None,
     ) -> None:
         if isinstance(architecture, str):
             architecture = architecture_of(architecture)
+        if host_request_s is None:
+            host_request_s = HOST_REQUEST_S.get(backend, 0.0)
         _check(architecture, tp, products, experts, ep, {"host_s": host_s, "host_request_s": host_request_s})
         operators = Operators(gpu, backend, version)
         self.architecture = architecture

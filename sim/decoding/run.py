@@ -99,7 +99,7 @@ def _replica(scenario: DecodingScenario) -> tuple[StepLatencyModel, int]:
         experts=hardware.expert_precision,  # type: ignore[arg-type]
         keys=hardware.kv_precision,
         host_s=hardware.host_us / 1e6,
-        host_request_s=hardware.host_request_us / 1e6,
+        host_request_s=None if hardware.host_request_us is None else hardware.host_request_us / 1e6,
     )
     fits = latency.kv_tokens(hardware.memory_share) // hardware.block_size
     if hardware.kv_blocks is None and fits < 1:

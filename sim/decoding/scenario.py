@@ -142,8 +142,12 @@ class DecoderGpus(KvMemory):
     host_us: float = setting(
         default=0.0, help="The host's time in each step that the GPUs wait for, in us.", ge=0, le=1e6, advanced=True
     )
-    host_request_us: float = setting(
-        default=0.0, help="The same for each request of a step, in us.", ge=0, le=1e6, advanced=True
+    host_request_us: float | None = setting(
+        default=None,
+        help="The same for each request of a step, in us [20 with the kernels of SGLang, else 0].",
+        ge=0,
+        le=1e6,
+        advanced=True,
     )
 
 

@@ -45,7 +45,7 @@ def simulate_decoding(
         encoder: How images or audio are encoded; None for a model without encoder. A duration stands for the replica,
             which encodes them in its steps. An EncoderStage is a device of its own.
         policy: The name of a step policy, or its settings. The names are continuous, token-deadline, lazy,
-            cellular and prefill-first.
+            cellular and prefill-first, those of installed packages, and `module:Class`.
         settings: Values by the settings' names, for a policy that is named. All policies have max_num_batched_tokens,
             max_num_seqs, max_encoder_tokens and reserved_output.
         busy_power_w: The power (W) of the replica while a step runs. With it, the result has an energy.

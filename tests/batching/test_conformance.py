@@ -12,8 +12,8 @@ import pytest
 from headrace.batching import Task, UnknownModel, policy_names
 from headrace.batching.conformance import CallTooLong, History, Instruments, check_policy
 from headrace.batching.conformance.histories import ASK, COME, END, Event
-from headrace.batching.conformance.play import Broken
-from headrace.batching.conformance.shrink import shrink
+from headrace.batching.conformance.instruments import Broken
+from headrace.batching.conformance.shrink import shrink, simpler_histories
 from headrace.batching.policy import CELL_ORDER, COST, NODE_ORDER, RETURNS, RULES
 from headrace.batching.registry import policy_settings
 
@@ -594,7 +594,7 @@ def test_a_history_is_shrunk_to_the_events_that_matter():
     kinds = [COME, ASK, END]
     events = tuple(Event(rng.choice(kinds), 1.0, rng.randrange(3), count=rng.randint(1, 9)) for _ in range(40))
     history = History(3, events)
-    shrunk, broken = shrink(history, check(history), check)
+    shrunk, broken = shrink(history, check(history), check, simpler_histories)
     assert shrunk.workers == 2
     assert shrunk.events == (Event(COME, count=3), Event(END, worker=1))
     assert broken.events == 2

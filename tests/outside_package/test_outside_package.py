@@ -191,3 +191,50 @@ def test_a_wrong_name_is_refused_with_the_names_of_the_package(python, tmp_path)
 
 def test_it_keeps_the_rules_of_policies(headrace):
     assert "keeps all" in headrace("check-policy", "patient")
+
+
+# A policy of steps
+
+STEPS = ("simulate", "--step-model", "times:Times", "--kv-blocks", "100", "--requests", "20", "--rate-rps", "2")
+TIMES = """
+class Times:
+    def seconds(self, prefill, decode_requests, decode_context_tokens):
+        return 0.001 * (1 + sum(new for new, _ in prefill) + decode_requests)
+"""
+
+
+def test_its_policy_of_steps_is_simulated_checked_and_listed(headrace, tmp_path):
+    (tmp_path / "times.py").write_text(TIMES)
+    words = (*STEPS, "--prompt-tokens", "100", "--output-tokens", "10", "--policy", "one-at-a-time")
+    found = json.loads(headrace(*words, "--set", "chunk=50", "--json"))
+    assert found["finished"] == 20 and found["batch_size_mean"] == 1
+    assert (found["settings"]["policy"], found["settings"]["chunk"]) == ("one-at-a-time", 50)
+    program = (
+        "import headrace, times\nfrom headrace_one_at_a_time import OneAtATime\n"
+        "requests = [headrace.StepRequest(n, 0.0, 100, 10) for n in range(3)]\n"
+        "run = {'kv_blocks': 100, 'policy': OneAtATime(chunk=50)}\n"
+        "print(headrace.simulate_decoding(requests, times.Times(), **run).latency_ms['max'])"
+    )
+    # Two chunks of 50 tokens and nine steps of one token for each request, one request after another.
+    assert float(headrace(program=program)) == pytest.approx(3 * (2 * 51 + 9 * 2))
+    assert "keeps all" in headrace("check-policy", "one-at-a-time", "--examples", "20")
+    listed = headrace("policies")
+    assert "one-at-a-time" in listed
+    explained = headrace("policies", "one-at-a-time")
+    assert "steps of a model that decodes" in explained and "headrace-patient" in explained
+
+
+def test_a_policy_of_the_other_kind_is_refused_with_what_to_do(python, tmp_path):
+    (tmp_path / "times.py").write_text(TIMES)
+    command = [python, "-m", "headrace.host.cli.main"]
+    for words, told in (
+        (
+            (*STEPS, "--policy", "patient"),
+            "lazy, cellular, prefill-first, one-at-a-time, or give module:Class",
+        ),
+        ((*STEPS, "--policy", "headrace_patient:Patient"), "it is no policy for models that decode"),
+        (("simulate", "--policy", "one-at-a-time"), "it is for models that decode; give such a model"),
+        (("simulate", "--policy", "headrace_one_at_a_time:OneAtATime"), "it is for models that decode"),
+    ):
+        done = subprocess.run([*command, *words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2 and told in done.stderr, done.stderr

@@ -9,8 +9,9 @@ import typer
 
 from headrace.batching.conformance import Conformance
 from headrace.batching.conformance.check import EXAMPLES
-from headrace.batching.registry import PolicySettings, entry_of, policy_names, policy_settings
-from headrace.batching.settings import parse_assignments
+from headrace.batching.registry import PolicyEntry, PolicySettings, entries_named, policy_names, step_policy_entry
+from headrace.batching.settings import parse_assignments, read_settings
+from headrace.batching.steps.registry import STEPS, step_policy_names
 from headrace.host.cli.check_policy.process import check_in_process
 from headrace.host.cli.console import show, show_json, working
 from headrace.host.cli.options import Json, command
@@ -22,7 +23,7 @@ def check_policy(
         str,
         typer.Argument(
             help="A policy that `headrace policies` lists, or module:Class.",
-            autocompletion=policy_names,
+            autocompletion=lambda: list(dict.fromkeys([*policy_names(), *step_policy_names()])),
             metavar="NAME",
         ),
     ],
@@ -32,32 +33,35 @@ def check_policy(
             "--set", metavar="NAME=VALUE", help="A setting of the policy; `headrace policies NAME` lists them."
         ),
     ] = None,
+    steps: Annotated[
+        bool, typer.Option("--steps", help="Of two policies of one name, check that of models that decode.")
+    ] = False,
     examples: Annotated[int, typer.Option(min=1, max=100_000, help="How many random histories to play.")] = EXAMPLES,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the histories.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Check that a policy keeps the rules of the contract between policies and drivers.
 
-    Random histories of requests, withdrawals and lost workers are played against it. If it breaks a rule, the shortest
-    history found is printed, and the exit status is 1."""
+    Random histories of requests, withdrawals and lost workers are played against it. Against a policy of models that
+    decode, steps are played. If it breaks a rule, the shortest history found is printed, and the exit status is 1."""
     given = parse_assignments(assignments or ())
     with contextlib.redirect_stdout(sys.stderr):  # a user's module may print; stdout belongs to the result
-        settings = policy_settings(name, given)
+        entry = step_policy_entry(name, "policy") if steps else entries_named(name, "policy")[0]
+        settings = read_settings(entry.cls, given, what=f"policy {name}")
     with working(f"checking {name}"):
-        found = check_in_process(name, given, examples, seed)
+        found = check_in_process(name, given, examples, seed, steps=entry.tasks == STEPS)
     if as_json:
-        show_json(_as_json(name, settings, found))
+        show_json(_as_json(entry, settings, found))
     else:
         _show(name, found)
     if found.broken is not None:
         raise typer.Exit(1)
 
 
-def _as_json(name: str, settings: PolicySettings, found: Conformance) -> dict[str, object]:
-    entry = entry_of(settings)
+def _as_json(entry: PolicyEntry, settings: PolicySettings, found: Conformance) -> dict[str, object]:
     broken = found.broken
     return {
-        "policy": name,
+        "policy": entry.name,
         "source": entry.source,
         "tasks": entry.tasks,
         "settings": {each.name: getattr(settings, each.name) for each in entry.settings},

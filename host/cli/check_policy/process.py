@@ -18,10 +18,12 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from headrace.batching.conformance import Broken, CallTooLong, Conformance, Instruments, check_policy
+from headrace.batching.conformance import Broken, CallTooLong, Conformance, Instruments, check_policy, check_step_policy
 from headrace.batching.errors import HeadraceError, UsageError
 from headrace.batching.policy import NO_ERRORS, RETURNS, RULES, Rule
 from headrace.batching.registry import policy_settings
+from headrace.batching.steps import policy as step_rules
+from headrace.batching.steps.registry import step_policy_settings
 
 CALL_S = 2.0  # within which a call of the policy must return
 STALLED_S = 15.0  # in one call, after which the process is killed
@@ -30,8 +32,12 @@ NOTE_BYTES = 64  # of the name of the call that is being made
 _POLL_S = 1.0
 
 
-def check_in_process(policy: str, given: Mapping[str, str], examples: int, seed: int) -> Conformance:
-    """Check a policy, named as for `find_policy`, with these settings. Raises UsageError.
+def check_in_process(
+    policy: str, given: Mapping[str, str], examples: int, seed: int, *, steps: bool = False
+) -> Conformance:
+    """Check a policy with these settings: one of networks, or with `steps` one of models that decode.
+
+    It is named as for `find_policy` or `find_step_policy`. Raises UsageError.
 
     Raises HeadraceError if the check takes longer than CHECK_S."""
     order = {
@@ -39,6 +45,7 @@ def check_in_process(policy: str, given: Mapping[str, str], examples: int, seed:
         "given": given,
         "examples": examples,
         "seed": seed,
+        "steps": steps,
         "path": sys.path,
         "call_s": CALL_S,
     }
@@ -65,17 +72,18 @@ def check_in_process(policy: str, given: Mapping[str, str], examples: int, seed:
         os.close(reading)
         if writing >= 0:
             os.close(writing)
+    rules = {rule.name: rule for rule in (step_rules.RULES if steps else RULES)}
     if answer is None:
         what = f"{call} has not returned for {STALLED_S:g} s, and could not be interrupted"
-        return _without_history(policy, RETURNS, f"{what}; make it end in bounded time", seed)
+        return _without_history(policy, rules[RETURNS.name], f"{what}; make it end in bounded time", seed)
     if not answer:
         return _without_history(
-            policy, NO_ERRORS, f"{call} ended the process with status {status}; let it return", seed
+            policy, rules[NO_ERRORS.name], f"{call} ended the process with status {status}; let it return", seed
         )
     found = json.loads(answer)
     if "error" in found:
         raise UsageError(found["error"])
-    return _read(found)
+    return _read(found, rules)
 
 
 def _wait(reading: int, calls: mmap.mmap) -> tuple[bytes | None, str]:
@@ -111,8 +119,7 @@ def _without_history(policy: str, rule: Rule, message: str, seed: int) -> Confor
     return Conformance(policy, (), Broken(rule, message, ()), 0, seed)
 
 
-def _read(found: dict[str, Any]) -> Conformance:
-    rules = {rule.name: rule for rule in RULES}
+def _read(found: dict[str, Any], rules: Mapping[str, Rule]) -> Conformance:
     broken = found["broken"]
     if broken is not None:
         broken = Broken(rules[broken["rule"]["name"]], broken["message"], tuple(broken["timeline"]), broken["events"])
@@ -131,8 +138,12 @@ def main() -> None:
     with mmap.mmap(notes, mmap.PAGESIZE) as calls:
         instruments = Instruments(_Timer(calls, order["call_s"]).around, time.thread_time)
         try:
-            settings = policy_settings(order["policy"], order["given"])
-            found = dataclasses.asdict(check_policy(settings, order["examples"], order["seed"], instruments))
+            more = order["examples"], order["seed"], instruments
+            if order["steps"]:
+                checked = check_step_policy(step_policy_settings(order["policy"], order["given"]), *more)
+            else:
+                checked = check_policy(policy_settings(order["policy"], order["given"]), *more)
+            found = dataclasses.asdict(checked)
         except UsageError as error:
             found = {"error": str(error)}
     with open(writing, "w") as result:

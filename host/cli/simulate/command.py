@@ -11,7 +11,7 @@ from rich.table import Table
 from headrace.batching.errors import UsageError
 from headrace.batching.registry import find_policy, policy_names, step_policy_entry
 from headrace.batching.settings import option, settings_of
-from headrace.batching.steps.registry import STEP_POLICIES
+from headrace.batching.steps.registry import step_policy_names
 from headrace.bitstreams.whole_file import replacing
 from headrace.host.cli.console import numbers_of, out, show, show_json, tell, warn, working
 from headrace.host.cli.options import HelpAll, Json, Ray, check_finite, check_readable, command, creatable, readable
@@ -44,8 +44,8 @@ FILES = ("replay", "corpus", "profile", "trees", "cpu_costs", "images")  # setti
 POLICY_CHOICE = Choice(
     "policy",
     f"Batching policy: {', '.join(policy_names())}, or module:Class [lazy]. For models that decode: "
-    f"{', '.join(STEP_POLICIES)} [continuous].",
-    tuple(dict.fromkeys([*policy_names(), *STEP_POLICIES])),
+    f"{', '.join(step_policy_names())}, or module:Class [continuous].",
+    tuple(dict.fromkeys([*policy_names(), *step_policy_names()])),
 )
 ACCELERATOR_CHOICE = Choice(
     "accelerator", f"Hardware: {', '.join(ACCELERATORS)}. profile needs --profile [npu].", tuple(ACCELERATORS)

@@ -1,8 +1,7 @@
 """Why some classes of rows are missed: the same rows, predicted with one change of the model.
 
 A change that brings a class near says what its measured servers did, or which table misleads. The published errors are
-those without any change. One change is fitted: the host's time of SGLang, on the rows of Qwen3-32B, and it is tried on
-the other models."""
+those without any change, and no change is fitted."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ class Cause:
         tables: The server whose tables are taken; None for the row's own.
         cached: Whether prompts take the time of their last token alone, as if all others were in the cache.
         policy: The rule of the server's steps; None for that of samples.py.
-        host_request_s: The host's time for each request of a step.
     """
 
     words: str
@@ -32,7 +30,6 @@ class Cause:
     tables: str | None = None
     cached: bool = False
     policy: Callable[[Sample], StepPolicySettings] | None = None
-    host_request_s: float = 0.0
 
 
 def _of(backend: str, model: str, *gpus: str, precision: str = "") -> Callable[[Sample], bool]:
@@ -62,12 +59,5 @@ CAUSES: Final[Mapping[str, Cause]] = {
     ),
     "experts of SGLang": Cause(
         "TensorRT-LLM's tables in place of SGLang's", _of(SGLANG, "qwen3-235b-a22b", "h200"), tables=TENSORRT_LLM
-    ),
-    # The best of a grid of 16 pairs (0 to 0.8 ms in a step, 0 to 40 us for a request), by the mean error of every other
-    # row of Qwen3-32B on an H100.
-    "host of SGLang": Cause(
-        "20 us of the host for each request of a step",
-        lambda sample: sample.backend == SGLANG,
-        host_request_s=20e-6,
     ),
 }

@@ -17,6 +17,7 @@ class Predicted:
         predicted_ttft_ms, predicted_tpot_ms: The predicted ones; 0 for a failure.
         failure: Why there is no prediction; empty if there is one.
         cause: The change of the model that the row is predicted with, of causes.py; empty for none.
+        host_request_us: The host's time for each request of a step that it is predicted with.
     """
 
     source: str
@@ -35,6 +36,7 @@ class Predicted:
     predicted_tpot_ms: float
     failure: str
     cause: str
+    host_request_us: float
 
     @property
     def tokens_per_s(self) -> float:
@@ -91,3 +93,42 @@ class Errors:
     ttft: float
     ttft_ratio: float
     cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """The errors of rows that are held out from the choice of the host's time (host_time.py).
+
+    Attributes:
+        backend: The server.
+        rotation: By what rows are held out: model or GPU.
+        held_out: The model or the GPU; ALL for the mean over all folds of the rotation.
+        chosen_us: The time (us) for each request of a step that the other rows choose; empty for ALL.
+        stable: Whether the times of the rotation's folds agree.
+        rows, failed, tpot_before, tpot, tpot_median, within, ratio, p10, p90: As in Errors, with that time. The mean
+            error `tpot_before` is without it.
+    """
+
+    backend: str
+    rotation: str
+    held_out: str
+    chosen_us: float | str
+    stable: bool
+    rows: int
+    failed: int
+    tpot_before: float
+    tpot: float
+    tpot_median: float
+    within: float
+    ratio: float
+    p10: float
+    p90: float
+
+
+@dataclass(frozen=True, slots=True)
+class GridPoint:
+    """The mean error of the time per output token of one server's rows, with one time of the host."""
+
+    backend: str
+    host_request_us: float
+    tpot: float

@@ -1,12 +1,16 @@
 """Predict measured servers from measured operators: times per output token and to the first token.
 
-The figures are "classes" (all rows that can be predicted, by server, model, GPU and precision) and "causes" (why some
-classes are missed: the same rows with one change of the model). Nothing is fitted."""
+The figures are:
+
+- "classes": all rows that can be predicted, by server, model, GPU and precision, with nothing fitted
+- "causes": why some classes are missed, as the same rows with one change of the model
+- "host": the host's time for a request of a step, chosen on some rows and tried on the others (host_time.py)
+"""
 
 import math
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +25,8 @@ from headrace.sim.decoding.latency import StepLatency
 from headrace.sim.decoding.simulation import simulate_decoding
 from headrace.sim.experiments.aiconfigurator import plots, tables
 from headrace.sim.experiments.aiconfigurator.causes import CAUSES, Cause
-from headrace.sim.experiments.aiconfigurator.rows import ALL, NO_DYNAMO, Count, Errors, Predicted
+from headrace.sim.experiments.aiconfigurator.host_time import GRID_US, ROTATIONS, folds, stable
+from headrace.sim.experiments.aiconfigurator.rows import ALL, NO_DYNAMO, Count, Errors, GridPoint, HeldOut, Predicted
 from headrace.sim.experiments.aiconfigurator.samples import (
     DYNAMO,
     Sample,
@@ -34,7 +39,7 @@ from headrace.sim.experiments.aiconfigurator.samples import (
 from headrace.sim.experiments.experiment import Experiment, Report
 from headrace.sim.hardware.gpu.tables import BACKENDS, SGLANG, TENSORRT_LLM
 
-CLASSES, BY_CAUSE = "classes", "causes"
+CLASSES, BY_CAUSE, HOST = "classes", "causes", "host"
 ROUNDS: Final = 10  # requests of each user, as in InferenceMAX
 SEED: Final = 0
 BLOCK: Final = 16  # tokens of a block of the KV cache
@@ -52,7 +57,9 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A class of rows. `cause` is a name of CAUSES, or empty; a job without a class counts what is left out."""
+    """A class of rows, with the host's time for each request of a step.
+
+    `cause` is a name of CAUSES, or empty; a job without a class counts what is left out."""
 
     source: str
     backend: str
@@ -61,6 +68,7 @@ class Job:
     precision: str
     cause: str
     scale: Scale
+    host_request_us: float = 0.0
 
 
 @cache
@@ -73,6 +81,9 @@ def jobs_for(figure: str, scale: Scale) -> Sequence[Job]:
     rows = samples().rows
     if figure == CLASSES:
         return [Job("", "", "", "", "", "", scale), *_classes(rows, "", scale)]
+    if figure == HOST:
+        fitted = [row for row in rows if row.backend in (SGLANG, TENSORRT_LLM) and row.source != DYNAMO]
+        return [replace(job, host_request_us=us) for us in GRID_US for job in _classes(fitted, "", scale)]
     jobs = _classes([row for row in rows if any(cause.tried_on(row) for cause in CAUSES.values())], "", scale)
     for name, cause in CAUSES.items():
         jobs += _classes([row for row in rows if cause.tried_on(row)], name, scale)
@@ -97,16 +108,17 @@ def run_job(job: Job) -> list[Predicted | Count]:
         if (row.source, row.backend, row.model, row.gpu, row.precision) == wanted and cause.tried_on(row)
     ]
     every = 1 if job.scale.rows is None else max(1, len(rows) // job.scale.rows)
-    return [predicted(row, job.cause) for row in rows[::every][: job.scale.rows]]
+    return [predicted(row, job.cause, job.host_request_us) for row in rows[::every][: job.scale.rows]]
 
 
-def predicted(sample: Sample, name: str = "") -> Predicted:
+def predicted(sample: Sample, name: str = "", host_request_us: float = 0.0) -> Predicted:
     """Return a measured row with its prediction, or with why there is none. `name` is one of CAUSES, or empty."""
     cause = CAUSES[name] if name else _NO_CAUSE
     setting = setting_of(sample)
     failure, ttft_ms, tpot_ms = "", 0.0, 0.0
     try:
-        steps = _steps(sample.model, sample.gpu, sample.backend, sample.tp, sample.ep, setting, name)
+        tables = cause.tables or sample.backend
+        steps = _steps(sample.model, sample.gpu, tables, sample.tp, sample.ep, setting, host_request_us)
         ttft_ms, tpot_ms = _times(sample, setting, steps, cause)
     except UsageError as error:
         failure = str(error)
@@ -127,6 +139,7 @@ def predicted(sample: Sample, name: str = "") -> Predicted:
         tpot_ms,
         failure,
         name,
+        host_request_us,
     )
 
 
@@ -175,18 +188,19 @@ class CachedPrompts:
 
 
 @cache
-def _steps(model: str, gpu: str, backend: str, tp: int, ep: int, setting: Setting, name: str) -> StepLatency:
-    cause = CAUSES[name] if name else _NO_CAUSE
+def _steps(
+    model: str, gpu: str, backend: str, tp: int, ep: int, setting: Setting, host_request_us: float
+) -> StepLatency:
     return StepLatency(
         named(model),
         gpu,
-        cause.tables or backend,
+        backend,
         tp=tp,
         products=setting.products,
         keys=setting.keys,
         experts=setting.experts,
         ep=ep,
-        host_request_s=cause.host_request_s,
+        host_request_s=host_request_us / 1e6,
     )
 
 
@@ -265,11 +279,60 @@ def with_causes(rows: Sequence[Predicted]) -> list[Errors]:
     return found
 
 
+def held_out(rows: Sequence[Predicted]) -> list[HeldOut]:
+    """Return the errors of each fold of each server, and those of all folds of a rotation together.
+
+    `rows` has each measured row with each number of GRID_US."""
+    found = []
+    for backend in dict.fromkeys(row.backend for row in rows):
+        own = [row for row in rows if row.backend == backend]
+        of_backend = folds(own)
+        for rotation, part_of in ROTATIONS.items():
+            mine = [fold for fold in of_backend if fold.rotation == rotation]
+            if not mine:
+                continue
+            agree = stable([fold.chosen_us for fold in mine])
+            parts: list[tuple[str, float | str, tuple[Predicted, ...]]] = [
+                *((fold.held_out, fold.chosen_us, fold.held) for fold in mine),
+                (ALL, "", tuple(row for fold in mine for row in fold.held)),
+            ]
+            for part, us, held in parts:
+                before = [row for row in own if row.host_request_us == 0 and part in (ALL, part_of(row))]
+                of = errors(held)
+                found.append(
+                    HeldOut(
+                        backend,
+                        rotation,
+                        part,
+                        us,
+                        agree,
+                        of.rows,
+                        of.failed,
+                        errors(before).tpot,
+                        of.tpot,
+                        of.tpot_median,
+                        of.within,
+                        of.ratio,
+                        of.p10,
+                        of.p90,
+                    )
+                )
+    return found
+
+
 def report(figure: str, rows: Sequence[Predicted | Count], folder: Path) -> Report:
     found = [row for row in rows if isinstance(row, Predicted)]
     if figure == BY_CAUSE:
         changed = with_causes(found)
         return Report({BY_CAUSE: changed}, tables=tables.causes(changed))
+    if figure == HOST:
+        held = held_out(found)
+        grid = [
+            GridPoint(backend, us, errors([r for r in found if (r.backend, r.host_request_us) == (backend, us)]).tpot)
+            for backend in (SGLANG, TENSORRT_LLM)
+            for us in GRID_US
+        ]
+        return Report({"held_out": held, "grid": grid}, tables=[*tables.held_out(held), *tables.grid(grid)])
     classes = by_class(found)
     servers = by_server(found)
     counts = [row for row in rows if isinstance(row, Count)]
@@ -291,7 +354,7 @@ def report(figure: str, rows: Sequence[Predicted | Count], folder: Path) -> Repo
 EXPERIMENT = Experiment(
     name="aiconfigurator",
     source="the measured servers of the package aiconfigurator-core",
-    figures=(CLASSES, BY_CAUSE),
+    figures=(CLASSES, BY_CAUSE, HOST),
     full=Scale(),
     quick=Scale(3),
     jobs=jobs_for,

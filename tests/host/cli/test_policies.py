@@ -15,6 +15,7 @@ from processes import children
 from headrace.batching import POLICIES
 from headrace.batching.policy import COST, RULES
 from headrace.batching.registry import find_policy
+from headrace.batching.steps.policy import RULES as STEP_RULES
 from headrace.host.cli.check_policy import process
 
 MINE = '''
@@ -186,6 +187,64 @@ def test_a_right_policy_of_the_current_folder_keeps_all_rules(folder):
     assert found["broken"] is None and found["settings"] == {"limit": 3} and found["histories"] == 30
     assert {each["name"] for each in found["passed"]} == {rule.name for rule in RULES} - {"cell-order"}
     assert all(each["sentence"] and each["source"] for each in found["passed"])
+
+
+def test_of_two_policies_of_one_name_the_one_of_steps_is_checked_if_it_is_asked_for():
+    of_steps = headrace_here("check-policy", "lazy", "--steps", "--examples", "5", "--json")
+    assert of_steps.returncode == 0, of_steps.stderr
+    found = json.loads(of_steps.stdout)
+    assert found["tasks"] == "steps" and {each["name"] for each in found["passed"]} == {
+        each.name for each in STEP_RULES
+    }
+    only = json.loads(headrace_here("check-policy", "continuous", "--examples", "5", "--json").stdout)
+    assert only["tasks"] == "steps"
+    wrong = headrace_here("check-policy", "graph", "--steps")
+    assert wrong.returncode == 2 and "no such policy for models that decode" in wrong.stderr
+
+
+def test_a_wrong_policy_of_steps_comes_with_the_shortest_history(folder):
+    (folder / "hoards.py").write_text(HOARDS)
+    done = in_folder(folder, "check-policy", "hoards:Settings")
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.startswith("hoards:Settings breaks the rule token-order")
+    assert "in batching/steps/policy.py, StepPolicy.next_step" in done.stdout
+    assert "submit request 0 (1 + 1 of at most 1 tokens)" in done.stdout
+
+
+HOARDS = """
+from dataclasses import dataclass
+import headrace
+
+class Hoards:  # decodes before it has prefilled
+    max_num_batched_tokens = max_num_seqs = max_encoder_tokens = 8
+
+    def __init__(self, context):
+        self.all = []
+
+    def submit(self, request, now):
+        if request.items:
+            raise headrace.BadInput("text alone")
+        self.all.append(request)
+
+    def next_step(self, now):
+        return headrace.Step(decoding=tuple(self.all[:1])) if self.all else None
+
+    def complete(self, step, now):
+        pass
+
+    def withdraw(self, request, now):
+        if request not in self.all:
+            return False
+        self.all.remove(request)
+        return True
+
+@dataclass(frozen=True)
+class Settings:
+    tasks = "steps"
+
+    def build(self, context):
+        return Hoards(context)
+"""
 
 
 def test_a_broken_rule_comes_with_the_shortest_history(folder):

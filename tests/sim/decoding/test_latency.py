@@ -107,6 +107,12 @@ def test_the_host_adds_its_time_to_every_step():
     assert for_each.seconds([(100, 0)], 8, 800) == pytest.approx(own.seconds([(100, 0)], 8, 800) + 9e-5)
 
 
+def test_sglang_alone_has_a_time_of_the_host_for_each_request():
+    for backend, expected in (("sglang", 20e-6), ("trtllm", 0.0), ("vllm", 0.0)):
+        default, without = (StepLatency(LLAMA, "h100", backend, host_request_s=s) for s in (None, 0.0))
+        assert default.seconds([], 8, 800) - without.seconds([], 8, 800) == pytest.approx(8 * expected, abs=1e-12)
+
+
 def test_layers_with_a_window_do_not_grow_with_the_context():
     model = named("gpt-oss-120b")
     steps = StepLatency(model, "h200", "vllm", tp=2, experts="mxfp4")

@@ -12,7 +12,8 @@ from headrace.batching.steps.cellular import CellularSteps
 from headrace.batching.steps.continuous import Continuous
 from headrace.batching.steps.prefill_first import PrefillFirst
 from headrace.sim.decoding.architecture import named
-from headrace.sim.decoding.latency import StepLatency
+from headrace.sim.decoding.latency import HOST_REQUEST_S, StepLatency
+from headrace.sim.experiments.aiconfigurator.host_time import GRID_US, folds, stable
 from headrace.sim.experiments.aiconfigurator.rows import Errors, Predicted
 from headrace.sim.experiments.aiconfigurator.runs import (
     EXPERIMENT,
@@ -21,6 +22,7 @@ from headrace.sim.experiments.aiconfigurator.runs import (
     Scale,
     by_class,
     by_server,
+    errors,
     jobs_for,
     predicted,
     requests_of,
@@ -75,7 +77,8 @@ def test_users_of_equal_requests_decode_for_as_long_as_their_steps(backend):
     """All prompts fit into one step, so all users decode together, and nothing waits."""
     sample = sample_of(backend, "qwen3-32b", prompt=1024, output=512, tp=2)
     few = replace(sample, requests=2)
-    steps = StepLatency(named("qwen3-32b"), few.gpu, backend, tp=2, products=setting_of(few).products)
+    products = setting_of(few).products
+    steps = StepLatency(named("qwen3-32b"), few.gpu, backend, tp=2, products=products, host_request_s=0.0)
     found = predicted(few)
     alone = [steps.seconds([], 2, 2 * (1025 + step)) for step in range(511)]
     assert found.predicted_ttft_ms == pytest.approx(1e3 * steps.seconds([(1024, 0)] * 2, 0, 0))
@@ -116,6 +119,75 @@ def test_settings_come_from_checkpoints_and_scripts():
     assert of(model="qwen3-235b-a22b") == {Setting("fp8_block", None, "bf16", 1.0)}
     assert {row.source for row in samples().rows if row.model == "minimax-m2.5"} == {INFERENCEMAX}
     assert {row.gpu for row in samples().rows if row.source == DYNAMO} == {"h100", "b200", "gb200"}
+
+
+# The host's time
+
+
+def row_of(model, gpu, host_us, ratio, failure=""):
+    return Predicted(
+        "NVIDIA", "sglang", model, gpu, "bf16", 1, 2, 1, 1, 1, 1.0, 1.0, 1.0, ratio, failure, "", float(host_us)
+    )
+
+
+def rows_whose_best_is(best, gpu="h100"):
+    """Return a row of each model with each time of the grid: the error is least at the model's own time."""
+    return [row_of(model, gpu, us, 1 + abs(us - own) / 100) for model, own in best.items() for us in GRID_US]
+
+
+def test_a_time_is_chosen_on_all_models_but_the_one_that_is_held_out():
+    found = folds(rows_whose_best_is({"a": 10.0, "b": 10.0, "c": 30.0}))
+    assert [(fold.rotation, fold.held_out, fold.chosen_us) for fold in found[:2]] == [
+        ("model", "a", 10.0),  # of b and c, all times from 10 to 30 are equal, and the smallest counts
+        ("model", "b", 10.0),
+    ]
+    assert found[2].held_out == "c" and found[2].chosen_us == 10.0
+    assert [row.host_request_us for row in found[2].held] == [10.0]
+    assert found[2].held[0].tpot_ratio == pytest.approx(1.2)
+    assert len(found) == 3  # one GPU alone has no rotation
+
+
+def test_held_out_rows_have_no_say_and_neither_have_failures():
+    rows = rows_whose_best_is({"a": 20.0, "b": 20.0})
+    far = [replace(row, predicted_tpot_ms=9.0 + row.host_request_us) if row.model == "a" else row for row in rows]
+    failed = [row_of("b", "h100", us, 0.0, "no table") for us in GRID_US]
+    assert folds([*far, *failed])[0].chosen_us == folds(rows)[0].chosen_us == 20.0
+    by_gpu = folds([*rows_whose_best_is({"a": 5.0}), *rows_whose_best_is({"a": 25.0}, "h200")])
+    assert [(fold.rotation, fold.held_out, fold.chosen_us) for fold in by_gpu] == [
+        ("GPU", "h100", 25.0),
+        ("GPU", "h200", 5.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "agree"),
+    [((15.0, 20.0), True), ((10.0, 20.0), True), ((10.0, 25.0), False), ((0.0, 0.0), False), ((35.0, 40.0), False)],
+)
+def test_times_agree_within_a_factor_of_two_and_inside_the_grid(numbers, agree):
+    assert stable(numbers) is agree
+
+
+def test_the_time_of_sglang_is_the_one_that_its_rows_choose_and_other_servers_have_none():
+    of = {(row["rotation"], row["held_out"]): row for row in published("held_out") if row["backend"] == "sglang"}
+    assert {row["stable"] for row in of.values()} == {"True"}
+    assert float(of["model", "all"]["tpot"]) < 0.1 and float(of["GPU", "all"]["tpot"]) < 0.1
+    assert float(of["model", "qwen3-235b-a22b"]["tpot"]) > 0.18  # stands beside the means
+    assert {row["stable"] for row in published("held_out") if row["backend"] == "trtllm"} == {"False"}
+    grid = {
+        float(row["host_request_us"]): float(row["tpot"]) for row in published("grid") if row["backend"] == "sglang"
+    }
+    assert {"sglang": min(grid, key=grid.get) / 1e6} == HOST_REQUEST_S
+
+
+def test_a_held_out_model_has_its_published_errors():
+    (kept,) = (
+        row for row in published("held_out") if row["held_out"] == "qwen3-235b-a22b" and row["backend"] == "sglang"
+    )
+    rows = [row for row in samples().rows if (row.backend, row.model) == ("sglang", "qwen3-235b-a22b")]
+    held = errors([predicted(row, host_request_us=float(kept["chosen_us"])) for row in rows])
+    assert held.rows == int(kept["rows"]) and held.failed == 0
+    for name in ("tpot", "ratio", "p10", "p90"):
+        assert getattr(held, name) == pytest.approx(float(kept[name]), rel=1e-6)
 
 
 # The published errors
@@ -187,5 +259,6 @@ def test_few_rows_of_each_class_give_all_tables(tmp_path):
         row["source"] for row in published("servers")
     ]
     text = (tmp_path / "tables.md").read_text()
-    assert all(f"## {title}" in text for title in ("By server", "By class", "Left out", "With one change"))
+    titles = ("By server", "By class", "Left out", "With one change", "Held out", "By time of the host")
+    assert all(f"## {title}" in text for title in titles)
     assert (tmp_path / "classes.png").read_bytes()[:4] == b"\x89PNG"

@@ -1,0 +1,128 @@
+"""The tools of all checks of policies: what a caller lends, how a broken rule is told, and the watch for clocks."""
+
+import contextlib
+import gc
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Final
+
+from headrace.batching.policy import NO_CLOCK, Rule
+
+MAX_LINES: Final = 200  # of a timeline
+
+
+class CallTooLong(BaseException):
+    """A call of a policy has not returned in time. Raised by a context of `Instruments`, and by nothing else."""
+
+
+@dataclass(frozen=True)
+class Instruments:
+    """The tools that a caller lends to the checks, which have no clock of their own.
+
+    Args:
+        around: Returns, by the name of a call of the policy, the context in which the call is made. It raises
+            CallTooLong where the call takes too long.
+        cpu_s: Returns the CPU time of this thread (s). Without it, the rule on the cost of calls is not checked."""
+
+    around: Callable[[str], AbstractContextManager[object]] = contextlib.nullcontext
+    cpu_s: Callable[[], float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A rule that was broken.
+
+    Args:
+        rule: The rule.
+        message: What the policy did, and what to change.
+        timeline: What happened, a line each. The last line is where the rule was broken.
+        events: How many events of the history were played."""
+
+    rule: Rule
+    message: str
+    timeline: tuple[str, ...]
+    events: int = 0
+
+
+class RuleBroken(Exception):
+    """Ends a play."""
+
+    def __init__(self, rule: Rule, message: str) -> None:
+        super().__init__(message)
+        self.rule = rule
+
+
+class Spy:
+    """Notes calls of clocks and of input and output that Python code makes inside its context."""
+
+    def __init__(self) -> None:
+        self.seen = ""
+
+    def __enter__(self) -> None:
+        self._before = sys.getprofile()
+        sys.setprofile(self._profile)
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(self._before)
+
+    def _profile(self, frame: FrameType | None, event: str, function: Any) -> None:
+        if event != "c_call":
+            return
+        before = self.seen
+        self._note(function)
+        if self.seen != before and _in_garbage_collection(frame):
+            self.seen = before
+
+    def _note(self, function: Any) -> None:
+        module = getattr(function, "__module__", None)
+        name = getattr(function, "__name__", "")
+        owner = getattr(getattr(function, "__self__", None), "__name__", "")
+        if module == "time":
+            self.seen = f"time.{name}"
+        elif (owner in ("datetime", "date") and name in ("now", "utcnow", "today")) or module == "_socket":
+            self.seen = f"{owner or module}.{name}"
+        elif (module in ("io", "_io") and name == "open") or function in (print, input):
+            self.seen = name
+
+
+def watched(
+    name: str,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    around: Callable[[str], AbstractContextManager[object]],
+    spy: Spy | None,
+    rule: Rule = NO_CLOCK,
+) -> Any:
+    """Call a method of a policy with the instruments around. Raises RuleBroken if `spy` sees a clock.
+
+    Building a policy may read files, so a call named "build" breaks no rule."""
+    if spy is None:
+        with around(name):
+            return function(*arguments)
+    with around(name), spy:
+        answer = function(*arguments)
+    if spy.seen and name != "build":
+        raise RuleBroken(rule, f"{name} called {spy.seen}; use the argument `now`, and no input or output")
+    spy.seen = ""
+    return answer
+
+
+def add_line(timeline: list[str], line: str) -> None:
+    """Add a line to a timeline. Of a long one, the lines in the middle are left out."""
+    timeline.append(line)
+    if len(timeline) > MAX_LINES:
+        timeline[MAX_LINES // 2] = "..."
+        del timeline[MAX_LINES // 2 + 1]
+
+
+def _in_garbage_collection(frame: FrameType | None) -> bool:
+    """Tell whether a callback of the garbage collector runs here. It may begin within any call, and is nobody's own."""
+    callbacks = {getattr(callback, "__code__", None) for callback in gc.callbacks}
+    while frame is not None:
+        if frame.f_code in callbacks:
+            return True
+        frame = frame.f_back
+    return False
