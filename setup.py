@@ -1,9 +1,11 @@
 """Compiles the hot loop of the simulator, and the policies that it drives, with mypyc, and the solver's kernel with
-Cython, and the native front of gRPC, which needs libnghttp2-dev; all else is in pyproject.toml.
+Cython, and two extensions in C++: the native front of gRPC, which needs libnghttp2-dev, and libssl-dev for TLS, and
+copies through mapped files. All else is in pyproject.toml.
 
 What mypyc compiles also runs as it is, several times slower; HEADRACE_PURE=1 leaves that out."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -42,6 +44,7 @@ COMPILED = (
     "batching/steps/kv_cache.py",
     "batching/steps/lazy.py",
     "batching/steps/prefill_first.py",
+    "batching/steps/prefix_cache.py",
     "batching/steps/request.py",
     "batching/steps/token_deadline.py",
     "batching/policies/shared/table_times.py",
@@ -56,14 +59,17 @@ COMPILED = (
 )
 KERNELS = ("batching/smdp/kernel.pyx",)
 FRONT = (
+    "host/server/transport/grpc/native/channel.cpp",
     "host/server/transport/grpc/native/connection.cpp",
     "host/server/transport/grpc/native/front.cpp",
     "host/server/transport/grpc/native/module.cpp",
 )
 FRONT_HEADERS = (
     "host/server/transport/grpc/native/call.hpp",
+    "host/server/transport/grpc/native/channel.hpp",
     "host/server/transport/grpc/native/connection.hpp",
     "host/server/transport/grpc/native/front.hpp",
+    "host/server/transport/grpc/native/places.hpp",
 )
 
 
@@ -77,19 +83,44 @@ def extensions():
         Extension("headrace." + path.removesuffix(".pyx").replace("/", "."), [path], extra_compile_args=["-O3"])
         for path in KERNELS
     ]
-    found = [*cythonize(kernels, build_dir="build", language_level=3, quiet=True), grpc_front()]
+    found = [*cythonize(kernels, build_dir="build", language_level=3, quiet=True), grpc_front(), mapped_file()]
     return found if os.environ.get("HEADRACE_PURE") else [*found, *compiled_policies()]
 
 
 def grpc_front():
     """Return the extension that serves gRPC. Where it cannot be built, grpc.aio serves."""
+    tls = has_header("openssl/ssl.h")
     return Extension(
         "headrace.host.server.transport.grpc.native.http2",
         list(FRONT),
         depends=list(FRONT_HEADERS),
-        libraries=["nghttp2"],
+        libraries=["nghttp2", *(["ssl", "crypto"] if tls else ())],
+        define_macros=[("HEADRACE_TLS", None)] if tls else [],
         language="c++",
         extra_compile_args=["-std=c++17", "-O2", "-pthread"],
+        optional=True,
+    )
+
+
+def has_header(name):
+    """Tell whether the compiler finds a header."""
+    compiler = os.environ.get("CXX", "g++").split()
+    try:
+        done = subprocess.run(
+            [*compiler, "-E", "-x", "c++", "-"], input=f"#include <{name}>\n", text=True, capture_output=True
+        )
+    except OSError:
+        return False
+    return done.returncode == 0
+
+
+def mapped_file():
+    """Return the extension that copies through mapped files. Where it cannot be built, system calls copy."""
+    return Extension(
+        "headrace.host.memory.mapped.mapped_file",
+        ["host/memory/mapped/mapped_file.cpp"],
+        language="c++",
+        extra_compile_args=["-std=c++17", "-O2"],
         optional=True,
     )
 

@@ -61,6 +61,7 @@ _PLACES = {
     "TokenTrace": "sim.workload.token_traces",  # requests in tokens, as arrays
     "read_token_trace": "sim.workload.token_traces",  # a trace of Azure, BurstGPT or Mooncake
     "token_requests": "sim.workload.token_requests",  # the requests of a trace, one after another
+    "Conversations": "sim.workload.token_requests",  # prompts that begin alike
     "ImagesPerRequest": "sim.workload.token_requests",  # how many images a request has, and their tokens
     # Policies
     "Policy": "batching.policy",  # what a policy answers
@@ -180,6 +181,7 @@ if TYPE_CHECKING:
     from headrace.sim.workload.settings import Poisson as Poisson
     from headrace.sim.workload.settings import Replay as Replay
     from headrace.sim.workload.settings import Workload as Workload
+    from headrace.sim.workload.token_requests import Conversations as Conversations
     from headrace.sim.workload.token_requests import ImagesPerRequest as ImagesPerRequest
     from headrace.sim.workload.token_requests import token_requests as token_requests
     from headrace.sim.workload.token_traces import TokenTrace as TokenTrace

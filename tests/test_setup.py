@@ -45,7 +45,7 @@ def test_missing_compilers_are_named_with_the_line_that_installs_them(setup):
     done = setup(*TOOLS, PYTHON)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        "setup: as root: apt-get update && apt-get install --no-install-recommends g++ ccache libnghttp2-dev"
+        "setup: as root: apt-get update && apt-get install --no-install-recommends g++ ccache libnghttp2-dev libssl-dev"
     )
 
 

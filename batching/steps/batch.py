@@ -1,6 +1,6 @@
 """The state that all step policies share: who waits, who runs, what each has computed, and which blocks it holds.
 
-A policy derives from StepBatching and decides in `next_step` alone. Three rules hold for all of them:
+A policy derives from StepBatching and decides in `next_step` alone. Five rules hold for all of them:
 
 1. All requests that decode do so in the same steps, or none of them does.
 2. At most one running request has not finished its prefill when a step begins: the one that was admitted last.
@@ -11,6 +11,9 @@ A policy derives from StepBatching and decides in `next_step` alone. Three rules
    chunk alone. Each running request has promised blocks: those of its prompt, and of a share of its largest output
    (`StepLimits.reserved_output`). The promises of all running requests never exceed the cache. So with a share of 1 no
    request is ever preempted.
+5. Prefix caching (prefix_cache.py). A request that is admitted holds the blocks that it finds, and prefills the rest.
+   Rule 4 counts a block once that several requests hold. The running requests take the blocks of a step first. Others
+   find the blocks of a chunk from its own step on, and those of an output when it has ended or was preempted.
 
 A request is submitted only if the cache can hold it alone, up to its largest output. So the request that was admitted
 first always advances, and every request ends.
@@ -29,6 +32,7 @@ from typing import Final
 from headrace.batching.errors import BadInput, UsageError
 from headrace.batching.steps.kv_cache import KvCache
 from headrace.batching.steps.policy import StepContext
+from headrace.batching.steps.prefix_cache import Chain, Match, PrefixCache
 from headrace.batching.steps.request import Part, Step, StepRequest
 from headrace.batching.steps.settings import StepLimits
 
@@ -39,11 +43,12 @@ class Entry:
     `total` is the number of tokens that its prefill computes: the prompt, and the output that it has generated.
     `computed` counts those in the cache. While it decodes, `base` counts instead (see `KvCache`).
     `promised` are its blocks by rule 4 of the head, while it runs.
-    `ticket` and `passed_over` are for the queue where it waits.
+    `ticket` and `passed_over` are for the queue where it waits. `chain` has its contents, with prefix caching.
     """
 
-    def __init__(self, request: StepRequest) -> None:
+    def __init__(self, request: StepRequest, chain: Chain | None = None) -> None:
         self.request: Final[StepRequest] = request
+        self.chain: Final[Chain | None] = chain
         self.total: int = request.prompt_tokens
         self.computed: int = 0
         self.base: int = 0
@@ -131,6 +136,7 @@ class StepBatching(ABC):
         self._reserved_output: Final[float] = limits.reserved_output
         self.context: Final[StepContext] = context
         self.cache: Final[KvCache] = KvCache(context.kv_blocks, context.block_size)
+        self.prefixes: Final[PrefixCache | None] = PrefixCache(context.block_size) if context.prefix_caching else None
         self.waiting: Final[WaitingQueue] = waiting
         self.decoding: dict[int, Entry] = {}  # by id, in the order of admission
         self.partial: Entry | None = None  # the running request that has not finished its prefill
@@ -142,6 +148,7 @@ class StepBatching(ABC):
         self._prefill: list[Part] = []
         self._encoder: list[Part] = []
         self._preempted: list[StepRequest] = []
+        self._found: list[Part] = []
         self.whole: list[Entry] = []  # the requests that end their prefill with it
         self._tokens: int = 0  # of its chunks
         self._encoder_tokens: int = 0
@@ -164,7 +171,7 @@ class StepBatching(ABC):
                 f"request {request.id} may prefill {at_once} tokens at once, and a step has at most "
                 f"{self.max_num_batched_tokens}; send a shorter one, or give --max-num-batched-tokens a larger number"
             )
-        entry = Entry(request)
+        entry = Entry(request, None if self.prefixes is None else self.prefixes.chain(request.contents))
         self._entries[request.id] = entry
         self.waiting.put(entry)
 
@@ -175,6 +182,7 @@ class StepBatching(ABC):
         cache = self.cache
         if len(step.decoding) > 0:
             cache.decode(step.repeats)
+            self._keep_idle(0)
         for request, tokens in step.prefill:
             entry = self._entries[request.id]
             entry.computed += tokens
@@ -207,11 +215,23 @@ class StepBatching(ABC):
         """Return whether the policy has no requests."""
         return len(self._entries) == 0
 
+    @property
+    def evicted_blocks(self) -> int:
+        """Return how many blocks of the prefix cache were evicted so far."""
+        return 0 if self.prefixes is None else self.prefixes.evicted
+
+    def computed(self, entry: Entry) -> int:
+        """Return the tokens of a request that are in the cache: those that it would find, if it waits."""
+        if entry.waits and self.prefixes is not None:
+            return self._match(entry).blocks * self.cache.block_size
+        return entry.computed
+
     def begin_step(self) -> None:
         """Begin to form a step."""
         self._prefill = []
         self._encoder = []
         self._preempted = []
+        self._found = []
         self.whole = []
         self._tokens = 0
         self._encoder_tokens = 0
@@ -224,6 +244,7 @@ class StepBatching(ABC):
                 self._preempt(self.partial)
             else:
                 self._preempt(self.decoding[next(reversed(self.decoding))])
+        self._keep_idle(cache.next_growth())
 
     def advance_partial(self, budget: int, reserved: int) -> None:
         """Add the next chunk of the running request that has not finished its prefill, if there is one.
@@ -246,6 +267,7 @@ class StepBatching(ABC):
                 self._preempt(entry)
                 return
             self.cache.free -= more
+            self._keep_idle(reserved)
             self._takes(entry, tokens)
         self._encodes(entry, items)
 
@@ -257,22 +279,33 @@ class StepBatching(ABC):
             budget: The largest number of tokens of the chunk.
             reserved: The blocks that the decoding of the same step takes.
         """
-        tokens = min(entry.total, budget)
-        if tokens < 1 or self.running() >= self.max_num_seqs or (not self._chunked and tokens < entry.total):
+        cache = self.cache
+        match = None if self.prefixes is None else self._match(entry)
+        found, idle, held = (0, 0, 0) if match is None else (match.blocks, match.idle, match.blocks - match.idle)
+        past = found * cache.block_size
+        tokens = min(entry.total - past, budget)
+        if tokens < 1 or self.running() >= self.max_num_seqs or (not self._chunked and past + tokens < entry.total):
             return False
         items, left = self._items_that_fit(entry), len(entry.request.items) - entry.encoded
         if items == 0 and left > 0:
             return False
         promised = self._promise_of(entry)
-        if self.cache.needed(entry.total) > self.cache.free - reserved or self._promised + promised > self.cache.blocks:
+        if (
+            cache.needed(entry.total) - held > cache.free - reserved
+            or self._promises() + promised - held > cache.blocks
+        ):
             return False
         self.waiting.remove(entry)
         entry.waits = False
         entry.promised = promised
         self._promised += promised
         self.partial = entry
+        if found > 0:
+            self._finds(entry, match, past)
+            cache.free -= idle
         if items == left:
-            self.cache.free -= self.cache.needed(tokens)
+            cache.free -= cache.more(past, tokens)
+            self._keep_idle(reserved)
             self._takes(entry, tokens)
         self._encodes(entry, items)
         return True
@@ -320,7 +353,8 @@ class StepBatching(ABC):
         repeats = 1
         if not once and len(decoding) > 0 and not self.has_parts() and not self.has_preempted():
             repeats = self.cache.steps_that_fit()
-        return Step(tuple(self._prefill), decoding, tuple(self._encoder), tuple(self._preempted), repeats)
+        parts = tuple(self._prefill), decoding, tuple(self._encoder), tuple(self._preempted)
+        return Step(*parts, repeats, (), tuple(self._found))
 
     def has_preempted(self) -> bool:
         """Return whether a request was preempted for the formed step."""
@@ -331,6 +365,27 @@ class StepBatching(ABC):
         return len(self._prefill) > 0 or len(self._encoder) > 0
 
     # ---- within ----
+
+    def _match(self, entry: Entry) -> Match:
+        """Return what a waiting request finds in the cache."""
+        assert self.prefixes is not None and entry.chain is not None
+        return self.prefixes.match(entry.chain, entry.total)
+
+    def _finds(self, entry: Entry, match: Match | None, tokens: int) -> None:
+        """Let a request that is admitted hold the blocks of so many tokens that it found."""
+        assert self.prefixes is not None and entry.chain is not None and match is not None
+        self.prefixes.take(entry.chain, match)
+        entry.computed = tokens
+        self._found.append((entry.request, tokens))
+
+    def _keep_idle(self, reserved: int) -> None:
+        """Evict the idle blocks that are not free any more, or that decoding takes."""
+        if self.prefixes is not None and self.prefixes.idle > self.cache.free - reserved:
+            self.prefixes.keep(self.cache.free - reserved)
+
+    def _promises(self) -> int:
+        """Return the blocks that all running requests promise. A block that several hold counts once."""
+        return self._promised if self.prefixes is None else self._promised - self.prefixes.overlap
 
     def _promise_of(self, entry: Entry) -> int:
         """Return the blocks that a request promises at its admission: those of its prefill at least."""
@@ -357,6 +412,8 @@ class StepBatching(ABC):
         """Add a chunk, whose blocks are taken already, to the formed step."""
         self._prefill.append((entry.request, tokens))
         self._tokens += tokens
+        if entry.chain is not None and self.prefixes is not None:
+            self.prefixes.register(entry.chain, entry.computed + tokens)
         if entry.computed + tokens == entry.total:
             self.whole.append(entry)
             self.partial = None
@@ -385,9 +442,14 @@ class StepBatching(ABC):
         self._promised -= entry.promised
         if entry is self.partial:
             self.partial = None
-            self.cache.free += self.cache.needed(entry.computed)
-            return
-        entry.total = entry.request.prompt_tokens + entry.generated(self.cache.steps)
-        self.cache.leaves(entry.base)
-        del self.decoding[entry.request.id]
-        self._decoding_requests = None
+            tokens = entry.computed
+            self.cache.free += self.cache.needed(tokens)
+        else:
+            tokens = entry.base + self.cache.steps
+            entry.total = entry.request.prompt_tokens + entry.generated(self.cache.steps)
+            self.cache.leaves(entry.base)
+            del self.decoding[entry.request.id]
+            self._decoding_requests = None
+        if entry.chain is not None and self.prefixes is not None:
+            self.prefixes.register(entry.chain, tokens)
+            self.cache.free -= self.prefixes.release(entry.chain)

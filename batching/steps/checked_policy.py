@@ -20,6 +20,7 @@ from headrace.batching.steps.policy import (
     BLOCKS,
     ENCODED_FIRST,
     ENCODER_BUDGET,
+    FOUND_TOKENS,
     KNOWN_REQUESTS,
     METHODS,
     NO_ERRORS,
@@ -41,9 +42,10 @@ METHOD_NAMES: Final = ("submit", "next_step", "complete", "withdraw")
 class Progress:
     """The progress of one request in flight.
 
-    `computed` counts its tokens in the cache, `generated` its output tokens, and `encoded` its encoder items. While it
-    is `decoding`, the steps since its last change are missing in the first two. `step` is the number of the last step
-    in which it was checked. The times (s) are for the driver: -1 until it sets them.
+    `computed` counts its tokens in the cache, `generated` its output tokens, and `encoded` its encoder items. While
+    it is `decoding`, the steps since its last change are missing in the first two. It found `found` of the computed
+    ones in the cache. `step` is the number of the last step in which it was checked. The times (s) are for the
+    driver: -1 until it sets them.
     """
 
     def __init__(self, request: StepRequest, owner: object) -> None:
@@ -52,6 +54,7 @@ class Progress:
         self.computed: int = 0
         self.generated: int = 0
         self.encoded: int = 0
+        self.found: int = 0
         self.decoding: bool = False
         self.step: int = 0
         self.started: float = -1.0
@@ -74,9 +77,12 @@ class CheckedStepPolicy:
         blocks: The blocks of the KV cache.
         block_size: The tokens of one block.
         ledger: The driver's ledger.
+        prefix_caching: Whether requests may find tokens in the cache. The blocks that they find are not counted.
     """
 
-    def __init__(self, policy: StepPolicy, blocks: int, block_size: int, ledger: Ledger) -> None:
+    def __init__(
+        self, policy: StepPolicy, blocks: int, block_size: int, ledger: Ledger, prefix_caching: bool = False
+    ) -> None:
         self.name: Final[str] = f"{type(policy).__module__}:{type(policy).__qualname__}"
         for method in METHOD_NAMES:
             if not callable(getattr(policy, method, None)):
@@ -93,6 +99,7 @@ class CheckedStepPolicy:
         self._blocks: int = blocks
         self._block_size: int = block_size
         self._ledger: Ledger = ledger
+        self._prefix_caching: bool = prefix_caching
         self._used: int = 0  # blocks
         self._holders: int = 0  # requests with tokens in the cache
         self._number: int = 0  # of the step
@@ -262,7 +269,7 @@ class CheckedStepPolicy:
 
     def _forget(self, progress: Progress) -> None:
         """Free the blocks of a request that ended. Its progress stays readable in `held_by`."""
-        self._used -= self._needed(progress.computed)
+        self._used -= self._needed(progress.computed - progress.found)
         self._holders -= 1 if progress.computed > 0 else 0
         progress.owner = None
 
@@ -283,9 +290,11 @@ class CheckedStepPolicy:
                 raise self._broke(
                     PREEMPTION, f"request {request.id} is preempted, but has not begun", "preempt requests that run"
                 )
-            self._used -= self._needed(progress.computed)
+            self._used -= self._needed(progress.computed - progress.found)
             self._holders -= 1 if progress.computed > 0 else 0
-            progress.computed = 0
+            progress.computed = progress.found = 0
+        for request, tokens in step.found:
+            self._check_found(self.progress(request), tokens)
         encoded: dict[int, int] = {}
         for request, items in step.encoder:
             self._check_items(request, items, encoded)
@@ -301,6 +310,18 @@ class CheckedStepPolicy:
                     ENCODED_FIRST, f"request {request.id} prefills before its items are encoded", "encode them first"
                 )
             self.chunks.append((tokens, progress.computed))
+
+    def _check_found(self, progress: Progress, tokens: int) -> None:
+        left = progress.request.prompt_tokens + progress.generated - progress.computed
+        whole = 1 <= tokens < left and tokens % self._block_size == 0
+        if not self._prefix_caching or progress.computed > 0 or not whole:
+            raise self._broke(
+                FOUND_TOKENS,
+                f"request {progress.request.id} finds {tokens} of {left} tokens",
+                "let it find whole blocks, with prefix caching",
+            )
+        progress.computed = progress.found = tokens
+        self._holders += 1
 
     def _check_items(self, request: StepRequest, items: int, encoded: dict[int, int]) -> None:
         first = self.progress(request).encoded

@@ -1,8 +1,8 @@
 """The step policy `continuous` is the default rule of vLLM: a token budget, first come first served, prefill in chunks.
 
 Source: vLLM V1, `Scheduler.schedule` in `vllm/v1/core/sched/scheduler.py`, with the policy "fcfs", chunked prefill and
-`scheduler_reserve_full_isl` (its default), and without prefix caching, speculation and connectors. Sarathi-Serve
-(Agrawal et al., OSDI 2024) for the idea.
+`scheduler_reserve_full_isl` (its default), and without speculation and connectors. Sarathi-Serve (Agrawal et al., OSDI
+2024) for the idea. Prefix caching is that of prefix_cache.py.
 
 Rules
 -----
@@ -15,9 +15,10 @@ Rules
 4. The items of a request are encoded before its prefill, in the same step where `max_encoder_tokens` allows it.
    Requests after it wait for that, as they wait for a prompt that does not fit into a step.
 
-Differences from vLLM: there, the text before an image is prefilled before the image is encoded, and requests behind one
-that waits for its images may run. Here all items come first, and in order. vLLM drops the encoded items of a preempted
-request when it needs their room, and here they are kept. Its defaults depend on the GPU.
+Differences from vLLM: there, requests find the blocks of an output as it grows, and images within the tokens that a
+request finds are not encoded. The text before an image is prefilled before the image is encoded, and requests behind
+one that waits for its images may run. Here all items come first, and in order. vLLM drops the encoded items of a
+preempted request when it needs their room, and here they are kept. Its defaults depend on the GPU.
 
 Example
 -------

@@ -98,7 +98,8 @@ class LazyStepBatching(StepBatching):
 
     def _prefill_seconds(self, entry: Entry) -> float:
         """Return the predicted duration (s) of the rest of the request's prefill alone, with that of its items."""
-        seconds = self.context.latency.seconds([(entry.total - entry.computed, entry.computed)], 0, 0)
+        computed = self.computed(entry)
+        seconds = self.context.latency.seconds([(entry.total - computed, computed)], 0, 0)
         encoder = self.context.encoder
         left = entry.request.items[entry.encoded :]
         return seconds if encoder is None or len(left) == 0 else seconds + encoder.seconds(left)

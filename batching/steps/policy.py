@@ -97,6 +97,7 @@ class StepContext:
         block_size: The tokens of one block.
         latency: Predicts the duration of steps.
         encoder: Predicts the duration of encoding; None for a model without encoder.
+        prefix_caching: Whether blocks with equal contents are shared (prefix_cache.py).
 
     Raises:
         UsageError: A number is below 1.
@@ -106,6 +107,7 @@ class StepContext:
     latency: StepLatencyModel
     block_size: int = 16
     encoder: EncoderLatencyModel | None = None
+    prefix_caching: bool = False
 
     def __post_init__(self) -> None:
         if self.kv_blocks < 1 or self.block_size < 1:
@@ -153,6 +155,12 @@ TOKEN_ORDER: Final = _rule(
     "StepPolicy.next_step",
     "Chunks follow each other without gap or overlap, and a request decodes when all its tokens but one are computed.",
 )
+FOUND_TOKENS: Final = _rule(
+    "found-tokens",
+    "Step.found",
+    "Tokens are found at the admission of a request, with prefix caching alone; they are whole blocks, and fewer than "
+    "its prefill has.",
+)
 BLOCKS: Final = _rule("blocks", "StepContext", "The tokens in the cache never take more blocks than there are.")
 PREEMPTION: Final = _rule(
     "preemption",
@@ -193,6 +201,7 @@ RULES: Final = (
     ENCODER_BUDGET,
     ENCODED_FIRST,
     TOKEN_ORDER,
+    FOUND_TOKENS,
     BLOCKS,
     PREEMPTION,
     REPEATS,

@@ -1,15 +1,16 @@
 """The step policy `prefill-first` is the rule of SGLang: a step prefills prompts if any can be, and decodes if not.
 
 Source: SGLang 0.5.6, `python/sglang/srt/managers/scheduler.py` (`get_next_batch_to_run`, `get_new_batch_prefill`) and
-`schedule_policy.py` (`PrefillAdder`), first come first served and without its radix cache. The names there of the
-settings are --chunked-prefill-size, --max-prefill-tokens and --enable-mixed-chunk.
+`schedule_policy.py` (`PrefillAdder`), first come first served. The names there of the settings are
+--chunked-prefill-size, --max-prefill-tokens and --enable-mixed-chunk. Its radix cache shares single tokens, and here
+the cache is that of vLLM (prefix_cache.py).
 
 Rules
 -----
 1. The request that has not finished its prefill goes on first, and waiting requests are admitted in order after it.
    Their chunks have at most `max_num_batched_tokens` tokens together. The last prompt is cut there.
-2. A further prompt is admitted only if the whole of it fits into `max_prefill_tokens`, which all chunks of the step
-   share. The first prompt of a step is admitted in any case.
+2. A further prompt is admitted only if all of it that is to be computed fits into `max_prefill_tokens`, which all
+   chunks of the step share. The first prompt of a step is admitted in any case.
 3. A step with a chunk does not decode. The requests that decode wait for it. With `mixed_chunk` they decode in the same
    step, and count in both numbers of tokens.
 4. A step without a chunk decodes.
@@ -69,7 +70,9 @@ class PrefillFirstBatching(StepBatching):
         self.advance_partial(budget, reserved)
         while self.partial is None and not self.has_preempted():
             first = self.waiting.first(now)
-            if first is None or (self.has_parts() and first.total >= self.budget_left(whole)):
+            if first is None:
+                return
+            if self.has_parts() and first.total - self.computed(first) >= self.budget_left(whole):
                 return
             if not self.admit(first, self.budget_left(budget), reserved):
                 return

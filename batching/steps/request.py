@@ -36,6 +36,9 @@ class StepRequest(Request):
         tpot_s: The target (s) for each output token after the first, on average; inf if there is no target.
         model: The model's name.
         ready: The time (s) at which the request comes to the policy, at its arrival or later; None for its arrival.
+        contents: Segments of the prompt and the output, each with the number that stands for its tokens and the token
+            at which it ends (prefix_cache.py). Requests with equal segments have equal tokens there. Tokens beyond the
+            last segment are the request's own.
 
     `deadline` is the time (s) at which the last of `max_output_tokens` tokens is due.
 
@@ -55,6 +58,7 @@ class StepRequest(Request):
         tpot_s: float = math.inf,
         model: str = "model",
         ready: float | None = None,
+        contents: tuple[tuple[int, int], ...] = (),
     ) -> None:
         largest = output_tokens if max_output_tokens is None else max_output_tokens
         if prompt_tokens < 1 or not 1 <= output_tokens <= largest:
@@ -76,6 +80,14 @@ class StepRequest(Request):
             raise UsageError(
                 f"request {id} arrives at {arrival} s and is ready at {ready} s: give a time after arrival"
             )
+        before = 0
+        for segment, end in contents:
+            if segment < 0 or end <= before:
+                raise UsageError(
+                    f"request {id} has a segment {segment} up to token {end} after one up to {before}: give numbers of "
+                    "0 or more, and ends that rise"
+                )
+            before = end
         deadline = first_token_by if largest == 1 else first_token_by + tpot_s * (largest - 1)
         super().__init__(id, model, arrival, deadline, float(prompt_tokens), output_tokens)
         self.prompt_tokens: Final[int] = prompt_tokens
@@ -84,6 +96,7 @@ class StepRequest(Request):
         self.first_token_by: Final[float] = first_token_by
         self.tpot_s: Final[float] = tpot_s
         self.ready: Final[float] = arrival if ready is None else ready
+        self.contents: Final[tuple[tuple[int, int], ...]] = contents
 
     def sent_at(self, at: float) -> "StepRequest":
         """Return the same request as it comes at `at` (s). The first token is due as long after it as before."""
@@ -97,6 +110,8 @@ class StepRequest(Request):
             self.first_token_by + (at - self.arrival),
             self.tpot_s,
             self.model,
+            None,
+            self.contents,
         )
 
 
@@ -113,6 +128,8 @@ class Step:
         preempted: Requests that lost all their blocks of the KV cache before the step.
         repeats: How many times in a row the step may run. A driver may end it after any repetition.
         finished: In a step that ended: the requests whose output ended with it.
+        found: Requests that are admitted, each with the first tokens of its prompt that the KV cache has already
+            (prefix_cache.py). They are not computed.
 
     A driver gives a step back to `StepPolicy.complete` with the number of times that it ran as `repeats`.
     """
@@ -125,6 +142,7 @@ class Step:
         preempted: tuple[StepRequest, ...] = (),
         repeats: int = 1,
         finished: tuple[StepRequest, ...] = (),
+        found: tuple[Part, ...] = (),
     ) -> None:
         self.prefill: Final[tuple[Part, ...]] = prefill
         self.decoding: Final[tuple[StepRequest, ...]] = decoding
@@ -132,10 +150,11 @@ class Step:
         self.preempted: Final[tuple[StepRequest, ...]] = preempted
         self.repeats: Final[int] = repeats
         self.finished: Final[tuple[StepRequest, ...]] = finished
+        self.found: Final[tuple[Part, ...]] = found
 
     def ended(self, repeats: int, finished: tuple[StepRequest, ...]) -> "Step":
         """Return the same step as it ended after so many repetitions."""
-        return Step(self.prefill, self.decoding, self.encoder, self.preempted, repeats, finished)
+        return Step(self.prefill, self.decoding, self.encoder, self.preempted, repeats, finished, self.found)
 
     def __repr__(self) -> str:
         prefill = ", ".join(f"{request.id}+{tokens}" for request, tokens in self.prefill)

@@ -13,7 +13,8 @@ Rules
    It gets at least one such multiple, so that prefill always advances.
 3. Order. The request that has not finished its prefill goes on first. Waiting requests follow by `first_token_by`, the
    earliest first. A request without a target is due MAX_WAIT_S after its arrival.
-4. Late requests. A request whose first token would be late even if its prefill began at once and alone is passed over:
+4. Late requests. A request whose first token would be late even if its whole prompt was prefilled at once and alone,
+   without tokens that the cache has, is passed over:
    its due time becomes `first_token_by` + MAX_WAIT_S. So it delays no request that can still be in time, and it does
    not starve: every request is first in the end.
 5. A preempted request goes before all others. Otherwise its blocks would go to another request, which would be
@@ -128,20 +129,23 @@ class TokenDeadlineBatching(StepBatching):
                 due = request.first_token_by + each.generated(steps) * request.tpot_s
                 earliest = min(earliest, due if due > now else now + request.tpot_s)
             context += each.base + steps + 1
-        if earliest == math.inf or self._fits(entry, largest, context, earliest - now):
+        if earliest == math.inf:
+            return largest
+        computed = self.computed(entry)
+        if self._fits(computed, largest, context, earliest - now):
             return largest
         low, high = 1, largest // self._chunk_tokens + 1  # in chunks; `low` is allowed, `high` is not
         while high - low > 1:
             middle = (low + high) // 2
-            if self._fits(entry, middle * self._chunk_tokens, context, earliest - now):
+            if self._fits(computed, middle * self._chunk_tokens, context, earliest - now):
                 low = middle
             else:
                 high = middle
         return min(low * self._chunk_tokens, largest)
 
-    def _fits(self, entry: Entry, tokens: int, context: int, left_s: float) -> bool:
-        """Return whether a step with so many tokens of prefill is predicted to end within `left_s` seconds."""
-        return self.context.latency.seconds([(tokens, entry.computed)], len(self.decoding), context) <= left_s
+    def _fits(self, computed: int, tokens: int, context: int, left_s: float) -> bool:
+        """Return whether a step with so many tokens of prefill after `computed` ones is predicted to end in time."""
+        return self.context.latency.seconds([(tokens, computed)], len(self.decoding), context) <= left_s
 
 
 @settings()

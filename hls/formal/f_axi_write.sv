@@ -74,6 +74,7 @@ module f_axi_write #(
                       u.u_jobs.valid_o == (u.u_jobs.count_o != '0) &&
                       u.u_jobs.ready_o == (u.u_jobs.count_o != 3'd4) &&
                       u.u_jobs.tail_q == 2'(u.u_jobs.head_q + 2'(u.u_jobs.count_o)));
+      h_enough: assert (!u.sized_q || u.enough_q == (u.waiting_q >= u.size_q));
       h_fifo: assert (u.gen_small.u_fifo.count_o <= Depth &&
                       u.gen_small.u_fifo.valid_o == (u.gen_small.u_fifo.count_o != '0) &&
                       u.gen_small.u_fifo.ready_o == (u.gen_small.u_fifo.count_o != Depth));

@@ -402,7 +402,7 @@ MUTANTS = (
     ),
     Mutant(
         *("axi_write", "no limit of bursts under way", "a_outstanding", WRITE),
-        *("job_room && outstanding_q != '1 &&", "job_room &&"),
+        *("job_room && outstanding_q != '1;", "job_room;"),
         ("OutstandingBits=2",),
     ),
     Mutant(
@@ -415,7 +415,7 @@ MUTANTS = (
     ),
     Mutant(
         *("axi_write", "a burst is issued before its words", "a_data_is_there", WRITE),
-        *("waiting_q >= (CountBits + 1)'(size_q)", "waiting_q != '0"),
+        *("waiting >= (CountBits + 1)'(size_q)", "waiting != '0"),
     ),
     Mutant(
         *("axi_write", "an address does not wait", "a_aw_stable", WRITE),
@@ -455,7 +455,7 @@ MUTANTS = (
     ),
     Mutant(
         *("axi_write_live", "a burst waits for a word of the next", "a_moves_in_time", WRITE),
-        *("waiting_q >= (CountBits + 1)'(size_q)", "waiting_q > (CountBits + 1)'(size_q)"),
+        *("waiting >= (CountBits + 1)'(size_q)", "waiting > (CountBits + 1)'(size_q)"),
     ),
     Mutant(
         *("axi_write_live", "an answer is not counted", "a_moves_in_time", WRITE),
@@ -692,25 +692,19 @@ def run(command: Sequence[str], cpu_s: int) -> tuple[str, bool]:
     return done.stdout, done.returncode == 0
 
 
-def model(proof: Proof, hls: Path, kind: str, path: Path, parameters: Sequence[str] = ()) -> Model:
-    """Write a circuit of a proof to `path`. Raises BuildError.
+def models(
+    proof: Proof, hls: Path, folder: Path, kinds: Sequence[str], parameters: Sequence[str] = ()
+) -> tuple[Model, ...]:
+    """Write circuits of a proof to `folder`, all in one run of Yosys. Raises BuildError.
 
     Args:
         hls: The folder of the sources, or a copy with a mutant.
-        kind: `asserts`, all properties; `step`, the same from any state in which they hold; `covers`; or the name of
+        kinds: `asserts`, all properties; `step`, the same from any state in which they hold; `covers`; or the name of
             one property.
         parameters: `NAME=VALUE` of the top module.
     """
     files = needed_files(proof.top, [*rtl_sources(hls), *sorted((hls / "formal").glob("*.sv"))])
     given = "".join(f" -G {each}" for each in (*proof.parameters, *parameters))
-    names = path.with_suffix(".json")
-    maps = path.with_suffix(".map.v")
-    maps.write_text(STEP if kind == "step" else COVER)
-    kinds = {
-        "asserts": ("delete t:$cover",),
-        "step": ("delete t:$cover", "setattr -unset init w:*", f"techmap -max_iter 1 -map {maps} t:$assert"),
-        "covers": ("delete t:$assert", f"techmap -map {maps}"),
-    }
     free = ("async2sync", "formalff -clk2ff -ff2anyinit") if proof.any_state else ()
     bound = ("formalff -anyinit2ff",) if proof.any_state else ()
     steps = [
@@ -718,20 +712,34 @@ def model(proof: Proof, hls: Path, kind: str, path: Path, parameters: Sequence[s
         *("proc", "flatten", *(f"cutpoint w:{name}" for name in proof.cut)),
         # What is undefined must be free before the optimiser sees it, which else takes the values that suit it.
         *("setundef -anyseq -undriven", *free, "opt -full", "chformal -lower", "async2sync", "delete t:$print"),
-        *("memory_map", *kinds.get(kind, ("delete t:$cover", f"delete t:$assert c:*{kind} %d")), *free, "opt -full"),
-        *("setundef -anyseq -undriven", "opt_clean", "techmap", "opt -fast", *bound, "dffunmap", "simplemap"),
-        *("aigmap", "opt_clean"),
-        f"write_aiger -zinit -ywmap {names} {path}",
+        *("memory_map", "design -save whole"),
     ]
+    for kind in kinds:
+        maps = folder / f"{kind}.map.v"
+        maps.write_text(STEP if kind == "step" else COVER)
+        chosen = {
+            "asserts": ("delete t:$cover",),
+            "step": ("delete t:$cover", "setattr -unset init w:*", f"techmap -max_iter 1 -map {maps} t:$assert"),
+            "covers": ("delete t:$assert", f"techmap -map {maps}"),
+        }
+        steps += [
+            *("design -load whole", *chosen.get(kind, ("delete t:$cover", f"delete t:$assert c:*{kind} %d"))),
+            *(*free, "opt -full", "setundef -anyseq -undriven", "opt_clean", "techmap", "opt -fast", *bound),
+            *("dffunmap", "simplemap", "aigmap", "opt_clean"),
+            f"write_aiger -zinit -ywmap {folder / kind}.json {folder / kind}.aig",
+        ]
     _, ended = run([sys.executable, "-c", YOSYS, *steps], 300)
     if not ended:
         raise BuildError(f"{proof.top}: Yosys did not end")
-    told = json.loads(names.read_text())
 
     def short(cells: list[list[str]]) -> tuple[str, ...]:
         return tuple(cell[-1].lstrip("\\").split(".")[-1] for cell in cells)
 
-    return Model(path, short(told["asserts"]), short(told["assumes"]))
+    told = [json.loads((folder / f"{kind}.json").read_text()) for kind in kinds]
+    return tuple(
+        Model(folder / f"{kind}.aig", short(names["asserts"]), short(names["assumes"]))
+        for kind, names in zip(kinds, told, strict=True)
+    )
 
 
 def abc(circuit: Model, steps: str, cpu_s: int) -> str:
@@ -756,9 +764,9 @@ def prove(proof: Proof, hls: Path, folder: Path) -> Result:
     """Prove a proof, with models in `folder`. Raises BuildError if a source cannot be read."""
     began = cpu()
     result = Result(proof.name, proof.slow)
-    asserts = model(proof, hls, "asserts", folder / "asserts.aig")
+    asserts, step, covers = models(proof, hls, folder, ("asserts", "step", "covers"))
     result.assumptions = sorted(set(asserts.assumptions))
-    found, step_ended = failures(model(proof, hls, "step", folder / "step.aig"), 2, proof.cpu_s)
+    found, step_ended = failures(step, 2, proof.cpu_s)
     result.not_inductive = sorted(found)
     inductive = step_ended and not found
     result.failed_at, begins = failures(asserts, 2 if inductive else proof.clocks, proof.cpu_s)
@@ -771,7 +779,6 @@ def prove(proof: Proof, hls: Path, folder: Path) -> Result:
         result.method = "BMC"
     others = PROVED if proved else UNDECIDED
     result.properties = {name: DISPROVED if name in result.failed_at else others for name in sorted(asserts.names)}
-    covers = model(proof, hls, "covers", folder / "covers.aig")
     reached, _ = failures(covers, proof.clocks, proof.cpu_s)
     result.covers = {name: reached.get(name) for name in sorted(covers.names)}
     result.cpu_s = round(cpu() - began, 1)
@@ -799,7 +806,7 @@ def caught(mutant: Mutant, hls: Path, folder: Path) -> int | None:
             f"mutant {mutant.name}: its text must stand in {mutant.file} once, not {text.count(mutant.old)} times"
         )
     source.write_text(text.replace(mutant.old, mutant.new))
-    circuit = model(proof, copy, mutant.fails, folder / "mutant.aig", mutant.parameters)
+    (circuit,) = models(proof, copy, folder, (mutant.fails,), mutant.parameters)
     if circuit.names != (mutant.fails,):
         raise BuildError(f"mutant {mutant.name}: {proof.top} has no property {mutant.fails}")
     return failures(circuit, proof.clocks, proof.cpu_s)[0].get(mutant.fails)

@@ -86,7 +86,10 @@ module job_ring
 
   // ---- Reading ----
   logic         ask, word_valid, read_error, whole;
+  logic         off_q;  // StOff a clock ago: in a register, as it goes to all of the reader
   logic [127:0] word;
+
+  always_ff @(posedge clk_i) off_q <= state_q == StOff;
 
   assign whole = state_q == StFetch;
   assign ask   = state_q[3] && !state_q[1] && idle_o;
@@ -97,7 +100,7 @@ module job_ring
     .start_i     (ask),
     .address_i   ({upper_q, lower_q[27:2], whole ? 2'd0 : 2'd3, 4'b0}),
     .words_i     (whole ? 29'd4 : 29'd1),
-    .stop_i      (state_q == StOff),
+    .stop_i      (off_q),
     .idle_o,
     .error_o     (read_error),
     .word_o      (word),

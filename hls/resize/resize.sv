@@ -383,7 +383,8 @@ module resize
 
   stream_fifo #(
     .Width($bits(blended) + 2),
-    .Depth(Depth)
+    .Depth(Depth),
+    .Slices(2)
   ) u_words (
     .clk_i,
     .rst_ni (run_n),

@@ -41,11 +41,16 @@ module resize_columns
   input  logic                  room_i
 );
 
+  typedef logic [NumberBits:0] reach_t;
+
   // ---- The window: two words, the number of the younger one in its row, and which row it is ----
   word_t                 old_q, new_q;
-  number_t               number_q;
-  logic                  row_q, row_last_q, final_q;
+  number_t               number_q, number_d;  // number_d, row_d: with the word that comes
+  logic                  row_q, row_d, row_last_q, final_q;
   logic                  load;
+
+  assign number_d = row_last_q ? first_word_i : number_q + number_t'(1);
+  assign row_d    = row_q ^ row_last_q;
 
   assign word_ready_o = load;
 
@@ -64,70 +69,103 @@ module resize_columns
       row_last_q <= 1'b1;
       number_q   <= '0;
     end else if (load) begin
-      row_q      <= row_q ^ row_last_q;
+      row_q      <= row_d;
       row_last_q <= last_i;
-      number_q   <= row_last_q ? first_word_i : number_q + number_t'(1);
+      number_q   <= number_d;
     end
   end
 
-  // ---- The taps of the beat at work, and (tap inputs) of the next ----
-  logic [1:0][ColumnBits-1:0] first_q;
-  logic [1:0][7:0]  weight_q;
-  logic             both_q, row_end_q, tap_row_q, tap_valid_q, next_row_q;
-  logic             first_done_q;  // the first lane's output is on its way
+  // ---- Taps: of the beat at work, of the next, and of the one behind it ----
+  // Each tap knows up to which word it wants the row: `reach` is one more than that of its first
+  // column if its second one lies in the word behind and has a weight.
+  typedef struct packed {
+    logic [1:0][ColumnBits-1:0] first;
+    logic [1:0][7:0]            weight;
+    reach_t [1:0]               reach;
+    logic                       both;
+    logic                       row_end;
+    logic                       row;  // which one, as row_q
+  } tap_t;
 
-  logic [1:0] in_old;   // the left pixel lies in the older word
-  logic [1:0] covered;  // both pixels are in the window
-  logic       next_covered, fire0, fire1;
+  tap_t tap_q, next_q, behind_q, tap_in;
+  logic tap_valid_q, next_valid_q, behind_valid_q;
+  logic in_row_q;       // of the tap that comes
+  logic first_done_q;   // the first lane's output is on its way
+  logic fire0, fire1;
+  logic advance, shift; // the next beat's tap is at work; the one behind it is the next
 
   // The word of a column.
   function automatic number_t word_of(logic [ColumnBits-1:0] column);
     return column[ColumnBits-1:SourceLaneBits];
   endfunction
 
-  // Up to that word, nothing is wanted of the one behind it.
-  function automatic logic reached(number_t word, logic [ColumnBits-1:0] first, logic [7:0] weight);
-    return word > word_of(first) || (word == word_of(first) &&
-           !(first[SourceLaneBits-1:0] == '1 && weight != '0));
-  endfunction
+  assign advance     = fire1 || !tap_valid_q;
+  assign shift       = advance || !next_valid_q;
+  assign tap_ready_o = shift || !behind_valid_q;
 
   always_comb begin
+    tap_in = '{first: first_i, weight: weight_i, reach: '0, both: both_i, row_end: row_end_i,
+               row: in_row_q};
     for (int lane = 0; lane < 2; lane++) begin
-      in_old[lane]  = number_q > word_of(first_q[lane]);
-      covered[lane] = tap_row_q == row_q && reached(number_q, first_q[lane], weight_q[lane]);
+      tap_in.reach[lane] = reach_t'(word_of(first_i[lane])) +
+          reach_t'(first_i[lane][SourceLaneBits-1:0] == '1 && weight_i[lane] != '0);
     end
-    next_covered = next_row_q == row_q && reached(number_q, first_i[1], weight_i[1]);
   end
-
-  assign fire0       = room_i && tap_valid_q && covered[0] && !first_done_q;
-  assign fire1       = room_i && tap_valid_q && covered[1];
-  assign tap_ready_o = fire1 || !tap_valid_q;
-  // An output that is covered leaves in the same clock, so a word that is still wanted is never
-  // pushed out.
-  assign load        = room_i && word_valid_i && tap_valid_q &&
-                       (!covered[1] || (tap_valid_i && !next_covered));
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
-      tap_valid_q  <= 1'b0;
-      first_done_q <= 1'b0;
-      next_row_q   <= 1'b0;
+      tap_valid_q    <= 1'b0;
+      next_valid_q   <= 1'b0;
+      behind_valid_q <= 1'b0;
+      in_row_q       <= 1'b0;
+      first_done_q   <= 1'b0;
     end else begin
-      if (tap_ready_o) tap_valid_q <= tap_valid_i;
+      if (advance) tap_valid_q <= next_valid_q;
+      if (shift) next_valid_q <= behind_valid_q;
+      if (tap_ready_o) behind_valid_q <= tap_valid_i;
+      if (tap_ready_o && tap_valid_i) in_row_q <= in_row_q ^ row_end_i;
       first_done_q <= (first_done_q || fire0) && !fire1;
-      if (tap_ready_o && tap_valid_i) next_row_q <= next_row_q ^ row_end_i;
     end
   end
 
   always_ff @(posedge clk_i) begin
-    if (tap_ready_o) begin
-      first_q   <= first_i;
-      weight_q  <= weight_i;
-      both_q    <= both_i;
-      row_end_q <= row_end_i;
-      tap_row_q <= next_row_q;
+    if (advance) tap_q <= next_q;
+    if (shift) next_q <= behind_q;
+    if (tap_ready_o) behind_q <= tap_in;
+  end
+
+  // ---- Which of them the window covers: both pixels lie in it, or have no weight ----
+  // Registers tell, as a word enters by it. They are worked out for the window as it is and with
+  // one more word.
+  logic [1:0] covered_q, next_covered_q, behind_covered;
+  logic [2:0][1:0] with_word;  // of the taps at work, next and behind it
+
+  function automatic logic [1:0] covers(logic row, number_t number, tap_t tap);
+    for (int lane = 0; lane < 2; lane++) begin
+      covers[lane] = tap.row == row && reach_t'(number) >= tap.reach[lane];
+    end
+  endfunction
+
+  assign behind_covered = covers(row_q, number_q, behind_q);
+  assign with_word      = {covers(row_d, number_d, behind_q), covers(row_d, number_d, next_q),
+                           covers(row_d, number_d, tap_q)};
+
+  always_ff @(posedge clk_i) begin
+    if (load) begin
+      covered_q      <= advance ? with_word[1] : with_word[0];
+      next_covered_q <= shift ? with_word[2] : with_word[1];
+    end else begin
+      if (advance) covered_q <= next_covered_q;
+      if (shift) next_covered_q <= behind_covered;
     end
   end
+
+  assign fire0 = room_i && tap_valid_q && covered_q[0] && !first_done_q;
+  assign fire1 = room_i && tap_valid_q && covered_q[1];
+  // An output that is covered leaves in the same clock, so a word that is still wanted is never
+  // pushed out.
+  assign load  = room_i && word_valid_i && tap_valid_q &&
+                 (!covered_q[1] || (next_valid_q && !next_covered_q[1]));
 
   // ---- Interpolation ----
   logic [4:1] fire0_q, fire1_q, both_pipe_q, last_pipe_q;
@@ -141,8 +179,8 @@ module resize_columns
     end
   end
   always_ff @(posedge clk_i) begin
-    both_pipe_q <= {both_pipe_q[3:1], both_q};
-    last_pipe_q <= {last_pipe_q[3:1], row_end_q && final_q};
+    both_pipe_q <= {both_pipe_q[3:1], tap_q.both};
+    last_pipe_q <= {last_pipe_q[3:1], tap_q.row_end && final_q};
   end
 
   pixel_t [1:0] blended;
@@ -155,11 +193,13 @@ module resize_columns
     logic [2:0][15:0]        left_1, right_1, left_2, left_3;
     logic [7:0]              weight_1, weight_2;
     logic [SourceLaneBits:0] at;
-    assign at = {!in_old[lane], first_q[lane][SourceLaneBits-1:0]};
+    // The word of the left pixel is the younger one or that before it: one bit tells.
+    assign at = {number_q[0] == tap_q.first[lane][SourceLaneBits],
+                 tap_q.first[lane][SourceLaneBits-1:0]};
     always_ff @(posedge clk_i) begin
       left_1   <= window[at];
       right_1  <= window[(SourceLaneBits+2)'(at) + (SourceLaneBits+2)'(1)];
-      weight_1 <= weight_q[lane];
+      weight_1 <= tap_q.weight[lane];
       left_2   <= left_1;
       weight_2 <= weight_1;
       left_3   <= left_2;
@@ -190,11 +230,17 @@ module resize_columns
 
 `ifndef SYNTHESIS
   a_first_lane_in_window: assert property (@(posedge clk_i) disable iff (!rst_ni)
-    fire0 |-> word_of(first_q[0]) == number_q || word_of(first_q[0]) + number_t'(1) == number_q);
+    fire0 |-> word_of(tap_q.first[0]) == number_q
+             || word_of(tap_q.first[0]) + number_t'(1) == number_q);
   a_second_lane_in_window: assert property (@(posedge clk_i) disable iff (!rst_ni)
-    fire1 |-> word_of(first_q[1]) == number_q || word_of(first_q[1]) + number_t'(1) == number_q);
+    fire1 |-> word_of(tap_q.first[1]) == number_q
+             || word_of(tap_q.first[1]) + number_t'(1) == number_q);
   a_first_lane_not_missed: assert property (@(posedge clk_i) disable iff (!rst_ni)
     fire1 |-> fire0 || first_done_q);
+  a_covered: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    tap_valid_q |-> covered_q == covers(row_q, number_q, tap_q));
+  a_next_covered: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    next_valid_q |-> next_covered_q == covers(row_q, number_q, next_q));
 `endif
 
 endmodule

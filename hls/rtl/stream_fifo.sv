@@ -2,10 +2,12 @@
 //
 // Interface   ready/valid on both sides; the word shown is the oldest, without a read latency.
 // Throughput  one word a clock in and out, also when full or empty in turn. Latency one clock.
-// Memory      distributed RAM; for depths beyond 64 words that are wide see block_fifo.
+// Memory      distributed RAM, in Slices parts of a word's bits that each have their own pointers:
+//             a pointer then goes less far. For depths beyond 64 wide words see block_fifo.
 module stream_fifo #(
   parameter int unsigned Width = 8,
-  parameter int unsigned Depth = 16  // a power of two
+  parameter int unsigned Depth = 16,  // a power of two
+  parameter int unsigned Slices = 1   // divides Width
 ) (
   input  logic             clk_i,
   input  logic             rst_ni,
@@ -26,17 +28,40 @@ module stream_fifo #(
   if (Depth != 1 << AddressWidth || Depth < 2) begin : gen_bad_depth
     $fatal(1, "%m: Depth must be a power of two and at least 2");
   end
+  if (Width % Slices != 0) begin : gen_bad_slices
+    $fatal(1, "%m: Slices must divide Width");
+  end
 
-  (* ram_style = "distributed" *) logic [Width-1:0] memory[Depth];
+  localparam int unsigned Part = Width / Slices;
+
+  (* ram_style = "distributed" *) logic [Part-1:0] memory[Depth];
   logic [AddressWidth-1:0] head_q, tail_q;  // next to leave, next free
   logic                    push, pop;
 
   assign push   = valid_i && ready_o;
   assign pop    = valid_o && ready_i;
-  assign data_o = memory[head_q];
+  assign data_o[Part-1:0] = memory[head_q];
 
   always_ff @(posedge clk_i) begin
-    if (push) memory[tail_q] <= data_i;
+    if (push) memory[tail_q] <= data_i[Part-1:0];
+  end
+
+  for (genvar i = 1; i < Slices; i++) begin : gen_slice
+    (* ram_style = "distributed" *) logic [Part-1:0] part_memory[Depth];
+    logic [AddressWidth-1:0] part_head_q, part_tail_q;
+
+    assign data_o[Part*i+:Part] = part_memory[part_head_q];
+
+    always_ff @(posedge clk_i) begin
+      if (push) part_memory[part_tail_q] <= data_i[Part*i+:Part];
+      if (!rst_ni) begin
+        part_head_q <= '0;
+        part_tail_q <= '0;
+      end else begin
+        if (push) part_tail_q <= part_tail_q + 1'b1;
+        if (pop) part_head_q <= part_head_q + 1'b1;
+      end
+    end
   end
 
   // What the neighbours wait for comes from registers.

@@ -61,8 +61,7 @@ class Execution(NamedTuple):
         return self.task.stop - self.task.start
 
 
-@dataclass(frozen=True, slots=True)
-class Inference:
+class Inference(NamedTuple):
     """The result of one request.
 
     `outputs` maps names to arrays, or is what the kind of task gives instead. `execution` is the last task that ran the

@@ -6,7 +6,7 @@ small /dev/shm of a container does not limit it. The system provides a page when
 
 import mmap
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -173,24 +173,28 @@ def slot_layouts(models: Mapping[str, Specs], slots: int) -> dict[str, SlotLayou
 class SlotArena:
     """Allocate slots for the tensors of the requests in flight, separately for each model."""
 
-    def __init__(self, models: Mapping[str, Specs], slots: int) -> None:
+    def __init__(self, models: Mapping[str, Specs], slots: int, lendable: int = 0) -> None:
         """Reserve the memory.
 
         Args:
             models: the inputs and outputs of each model.
-            slots: the number of slots of each model.
+            slots: the number of slots of each model for requests in flight.
+            lendable: the number of further slots of each model, which one front may borrow and fill.
 
         Raises UsageError if there is no model or no slot."""
         if slots < 1 or not models:
             raise UsageError(f"{slots} slots for {len(models)} models; give at least one slot and one model")
         self.slots = slots
-        layouts = slot_layouts(models, slots)
-        size = max(layout.end for layout in layouts.values())
+        self.all_slots = slots + lendable
+        self.layouts = slot_layouts(models, self.all_slots)
+        size = max(layout.end for layout in self.layouts.values())
         self.fd = os.memfd_create("headrace-tensors", os.MFD_CLOEXEC)
         os.ftruncate(self.fd, size)
         memory = mmap.mmap(self.fd, size)
         self._memory: mmap.mmap | None = memory
-        self.views = {model: SlotViews(layout, memory) for model, layout in layouts.items()}
+        self.views = {model: SlotViews(layout, memory) for model, layout in self.layouts.items()}
+        self._lendable = {model: tuple(range(slots, self.all_slots)) for model in models}
+        self._take_back: list[Callable[[], bool]] = []
         # The slot that was released last is used first, because its memory is still in the cache.
         self._free = {model: list(reversed(range(slots))) for model in models}
 
@@ -213,11 +217,22 @@ class SlotArena:
                 self._memory.madvise(mmap.MADV_REMOVE, start, size)
         self._free[model].append(slot)
 
+    def lend(self, model: str, take_back: Callable[[], bool]) -> tuple[int, ...]:
+        """Return the slots that a front may fill; none if they are lent already.
+
+        The front exchanges a slot that it has filled for a free one (`acquire`), so it always has the same number.
+        `close` calls `take_back`. It returns whether slots are still being filled; then the front frees the memory."""
+        lent, self._lendable[model] = self._lendable[model], ()
+        if lent:
+            self._take_back.append(take_back)
+        return lent
+
     def close(self) -> None:
         """Close the file and give its memory back. Arrays that a caller still holds keep their addresses and read as
         zeros."""
         if self._memory is not None:
-            self._memory.madvise(mmap.MADV_REMOVE)
+            if not any([take_back() for take_back in self._take_back]):
+                self._memory.madvise(mmap.MADV_REMOVE)
             self.views, self._memory = {}, None  # not closed: numpy arrays may point into the mapping
             os.close(self.fd)
             self.fd = -1

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from headrace.batching import NodeTimes, Policy, PolicyContext, Profile, UsageError
@@ -67,7 +67,8 @@ class ServedModel:
         preprocessor: makes the model's input from image or audio files.
         streams: whether its runtime reports each token as it is decoded.
         in_flight: number of rows that are admitted and not answered.
-        preprocessing: number of these rows that are at the preprocessor or wait for it."""
+        preprocessing: number of these rows that are at the preprocessor or wait for it.
+        specs: the outputs by name."""
 
     settings: ModelSettings
     runtime: Runtime
@@ -80,10 +81,12 @@ class ServedModel:
     random_weights: bool = False
     in_flight: int = 0
     preprocessing: int = 0
+    name: str = field(init=False)
+    specs: Mapping[str, TensorSpec] = field(init=False)
 
-    @property
-    def name(self) -> str:
-        return self.settings.name
+    def __post_init__(self) -> None:
+        self.name = self.settings.name
+        self.specs = {spec.name: spec for spec in self.outputs}
 
     @property
     def ready(self) -> bool:

@@ -39,7 +39,7 @@ class Outputs:
     """Read, join and place the outputs of one request.
 
     Args:
-        specs: the outputs of the model.
+        specs: the outputs of the model, by name.
         requested: the outputs that the request asks for.
         rows: the number of rows of the request.
         pads: whether rows of different lengths are padded; if not, they are an error.
@@ -47,14 +47,14 @@ class Outputs:
 
     def __init__(
         self,
-        specs: Sequence[TensorSpec],
+        specs: Mapping[str, TensorSpec],
         requested: Sequence[RequestedOutput],
         rows: int,
         *,
         pads: bool = False,
         categories: Sequence[str] | None = None,
     ) -> None:
-        self._specs = {spec.name: spec for spec in specs}
+        self._specs = specs
         self._requested = requested
         self._rows = rows
         self._pads = pads

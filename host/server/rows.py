@@ -48,7 +48,7 @@ class Rows(ABC):
 
     def count(self, inputs: Mapping[str, Tensor]) -> int:
         """Return the number of rows that these inputs claim to have."""
-        return max((len(array) for array in inputs.values() if array.ndim), default=0)
+        return max([len(array) for array in inputs.values() if array.ndim], default=0)
 
     @abstractmethod
     def of(self, request: InferRequest) -> list[Row]:
@@ -113,7 +113,8 @@ class TensorRows(Rows):
 
     def _check_names(self, inputs: Mapping[str, Tensor]) -> None:
         """Raise BadInput for an input that the model does not have. The error also names the input for files."""
-        if unknown := sorted(inputs.keys() - self._names):
+        if not inputs.keys() <= self._names:
+            unknown = sorted(inputs.keys() - self._names)
             names = ", ".join(spec.name for spec in self.inputs)
             files = "" if self.encoded is None else f", or files as {self.encoded}"
             raise BadInput(f"model {self._model!r} has no input {unknown[0]!r}; it takes {names}{files}")

@@ -297,21 +297,9 @@ class Service:
             await asyncio.sleep(DRAIN_CHECK_S)
         return True
 
-    @contextmanager
-    def counted(self, trace: RequestTrace) -> Iterator[RequestTrace]:
-        """Report the request of this context to the watchers when it ends, with its outcome."""
-        try:
-            yield trace
-            trace.outcome = OK
-        except Exception as error:
-            trace.outcome = outcome(error)
-            trace.error = str(error) if isinstance(error, HeadraceError) else repr(error)
-            raise
-        finally:
-            trace.answered = time.monotonic()
-            trace.cut()
-            for watcher in self._watchers:
-                watcher.answered(trace)
+    def counted(self, trace: RequestTrace) -> "_Counted":
+        """Return a context that reports its request to the watchers when it ends, with its outcome."""
+        return _Counted(trace, self._watchers)
 
     def _executed(self, worker: str, origin: float, execution: Execution) -> None:
         for watcher in self._watchers:
@@ -325,11 +313,13 @@ class Service:
         trace.id = request.id
         requested = self._requested(model, request)
         rows = _rows(model, request, self._limits)
-        outputs = Outputs(
-            model.outputs, requested, len(rows), pads=model.rows.encoded == AUDIO, categories=model.categories
-        )
-        with self._admitted(model, len(rows)):
+        pads = model.rows.encoded == AUDIO
+        outputs = Outputs(model.specs, requested, len(rows), pads=pads, categories=model.categories)
+        self._admit(model, len(rows))
+        try:
             done = await self._all(model, rows, request, trace, outputs)
+        finally:
+            model.in_flight -= len(rows)
         found = [outputs_by_name(model.outputs, inference.outputs) for inference in done]
         if self._answer_bytes(requested, found) <= INLINE_BYTES:
             answer = outputs.joined(found)
@@ -351,7 +341,8 @@ class Service:
             return
         tokens: asyncio.Queue[int | None] = asyncio.Queue()
         row = Row(rows[0].value, {**rows[0].options, "on_token": tokens.put_nowait})
-        with self._admitted(model, 1):
+        self._admit(model, 1)
+        try:
             running = asyncio.ensure_future(self._all(model, [row], request, trace, None))
             running.add_done_callback(lambda _: tokens.put_nowait(None))
             try:
@@ -361,15 +352,18 @@ class Service:
                 await running
             finally:
                 running.cancel()
+        finally:
+            model.in_flight -= 1
 
     def _requested(self, model: ServedModel, request: InferRequest) -> Sequence[RequestedOutput]:
         """Return the outputs that the request asks for, all if it names none. Raises BadInput."""
         if not request.outputs:
             return [RequestedOutput(spec.name, binary=request.binary) for spec in model.outputs]
-        names = {spec.name for spec in model.outputs}
+        names = model.specs
         if unknown := [output.name for output in request.outputs if output.name not in names]:
             raise BadInput(f"model {model.name!r} has no output {unknown[0]!r}; ask for {', '.join(sorted(names))}")
-        if len({output.name for output in request.outputs}) < len(request.outputs):  # each would be another copy
+        several = len(request.outputs) > 1
+        if several and len({output.name for output in request.outputs}) < len(request.outputs):  # each is another copy
             name, count = Counter(output.name for output in request.outputs).most_common(1)[0]
             raise BadInput(f"the request asks for output {name!r} {count} times; ask for it once")
         return request.outputs
@@ -384,9 +378,8 @@ class Service:
             )
         return size
 
-    @contextmanager
-    def _admitted(self, model: ServedModel, rows: int) -> Iterator[None]:
-        """Count rows as in flight inside this context. Raises Overloaded and Draining."""
+    def _admit(self, model: ServedModel, rows: int) -> None:
+        """Count rows as in flight. The caller takes them off again. Raises Overloaded and Draining."""
         max_queue = model.settings.max_queue
         if self.draining:
             raise Draining("this server is shutting down; send the request to another server")
@@ -396,28 +389,36 @@ class Service:
                 "send fewer at a time"
             )
         model.in_flight += rows
-        try:
-            yield
-        finally:
-            model.in_flight -= rows
 
     def _deadline(self, model: ServedModel, request: InferRequest, arrived: float) -> float:
         """Return the deadline of a request in seconds of the runtime's clock."""
         allowed_s = request.timeout_us / 1e6 or model.settings.slo_s * max(1, request.priority)
         return arrived - model.runtime.origin + allowed_s
 
-    async def _all(
+    def _all(
         self,
         model: ServedModel,
         rows: Sequence[Row],
         request: InferRequest,
         trace: RequestTrace,
         outputs: Outputs | None,
-    ) -> list[Inference]:
-        """Run all rows. `outputs` reads their outputs; None copies them. Raises TooLate."""
+    ) -> Coroutine[Any, Any, list[Inference]]:
+        """Return a run of all rows. `outputs` reads their outputs; None copies them. The run raises TooLate."""
         deadline = self._deadline(model, request, trace.arrived)
         if not request.timeout_us:
-            return await self._all_rows(model, rows, trace, deadline, outputs)
+            return self._all_rows(model, rows, trace, deadline, outputs)
+        return self._in_time(model, rows, request, trace, deadline, outputs)
+
+    async def _in_time(
+        self,
+        model: ServedModel,
+        rows: Sequence[Row],
+        request: InferRequest,
+        trace: RequestTrace,
+        deadline: float,
+        outputs: Outputs | None,
+    ) -> list[Inference]:
+        """Run all rows until the timeout of their request. Raises TooLate."""
         left_s = request.timeout_us / 1e6 + LATE_S - (time.monotonic() - trace.arrived)
         try:
             async with asyncio.timeout(left_s):
@@ -436,10 +437,14 @@ class Service:
         deadline: float,
         outputs: Outputs | None,
     ) -> list[Inference]:
-        trace.rows = [RowTrace(origin=model.runtime.origin) for _ in rows]
-        reads = [None if outputs is None else outputs.reader(number) for number in range(len(rows))]
+        origin = model.runtime.origin
         if len(rows) == 1:
-            return [await self._row(model, rows[0], trace.rows[0], trace.arrived, deadline, reads[0])]
+            row_trace = RowTrace(None, None, origin)
+            trace.rows = [row_trace]
+            read = None if outputs is None else outputs.reader(0)
+            return [await self._row(model, rows[0], row_trace, trace.arrived, deadline, read)]
+        trace.rows = [RowTrace(None, None, origin) for _ in rows]
+        reads = [None if outputs is None else outputs.reader(number) for number in range(len(rows))]
         running = [
             asyncio.ensure_future(self._row(model, row, row_trace, trace.arrived, deadline, read))
             for row, row_trace, read in zip(rows, trace.rows, reads, strict=True)
@@ -459,7 +464,7 @@ class Service:
         deadline: float,
         read: Read | None,
     ) -> Inference:
-        value = row.value
+        value, options = row
         if isinstance(value, bytes):
             assert model.preprocessor is not None
             model.preprocessing += 1
@@ -469,7 +474,7 @@ class Service:
                 model.preprocessing -= 1
             value = model.rows.preprocessed(row_trace.preprocessed)
         row_trace.inference = await model.runtime.infer(
-            model.name, value, arrival=arrived - model.runtime.origin, deadline=deadline, read=read, **row.options
+            model.name, value, arrival=arrived - model.runtime.origin, deadline=deadline, read=read, **options
         )
         row_trace.worker = model.workers[row_trace.inference.execution.worker]
         return row_trace.inference
@@ -507,6 +512,31 @@ class Service:
             fallbacks,
             damaged,
         )
+
+
+class _Counted:
+    """Report a request to the watchers when its context ends, with its outcome."""
+
+    __slots__ = ("_trace", "_watchers")
+
+    def __init__(self, trace: RequestTrace, watchers: Sequence[Watcher]) -> None:
+        self._trace = trace
+        self._watchers = watchers
+
+    def __enter__(self) -> RequestTrace:
+        return self._trace
+
+    def __exit__(self, _: object, error: BaseException | None, traceback: object) -> None:
+        trace = self._trace
+        if error is None:
+            trace.outcome = OK
+        elif isinstance(error, Exception):
+            trace.outcome = outcome(error)
+            trace.error = str(error) if isinstance(error, HeadraceError) else repr(error)
+        trace.answered = time.monotonic()
+        trace.cut()
+        for watcher in self._watchers:
+            watcher.answered(trace)
 
 
 def _rows(model: ServedModel, request: InferRequest, limits: Limits) -> list[Row]:

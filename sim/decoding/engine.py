@@ -60,6 +60,10 @@ class DecodingTally:
         steps: The number of steps, each repetition counted.
         step_requests: The sum over steps of the requests in it.
         preemptions: How often a request lost its blocks.
+        prompt_tokens: The tokens of the prompts of all requests that began.
+        found_tokens: Those of them that were found in the KV cache, and not computed.
+        found_again: The tokens that requests found when they went on after a preemption.
+        evicted_blocks: The blocks that were evicted from the prefix cache.
         first, last: The times (s) of the first arrival and of the last end.
         records: The steps, if they are recorded.
     """
@@ -75,6 +79,10 @@ class DecodingTally:
         self.steps: int = 0
         self.step_requests: int = 0
         self.preemptions: int = 0
+        self.prompt_tokens: int = 0
+        self.found_tokens: int = 0
+        self.found_again: int = 0
+        self.evicted_blocks: int = 0
         self.first: float = math.inf
         self.last: float = 0.0
         self.record: Final[bool] = record
@@ -84,7 +92,15 @@ class DecodingTally:
         """Note that a request stands in a step that starts."""
         if progress.started < 0.0:
             progress.started = now
+            self.prompt_tokens += progress.request.prompt_tokens
             self.queue_s += now - progress.request.ready
+
+    def finds(self, progress: Progress, tokens: int) -> None:
+        """Note that a request found tokens in the KV cache. It must be told before `begins`."""
+        if progress.started < 0.0:
+            self.found_tokens += tokens
+        else:
+            self.found_again += tokens
 
     def yields(self, progress: Progress, now: float) -> None:
         """Note that a prefill of the request ended, which yields the first token if there is none."""
@@ -127,7 +143,7 @@ def run_steps(
         PolicyError: The policy breaks a rule.
     """
     tally = DecodingTally(record)
-    checked = CheckedStepPolicy(policy, context.kv_blocks, context.block_size, tally.ledger)
+    checked = CheckedStepPolicy(policy, context.kv_blocks, context.block_size, tally.ledger, context.prefix_caching)
     replica = _Replica(checked, context, tally)
     arrivals = Arrivals(requests, users)
     now = 0.0
@@ -143,6 +159,7 @@ def run_steps(
         comes = arrivals.next_at(tally.ledger.in_flight)
         if tally.ledger.in_flight == 0:
             if comes == math.inf:
+                tally.evicted_blocks = int(getattr(policy, "evicted_blocks", 0))
                 return tally
             now = max(now, comes)
             continue
@@ -180,6 +197,8 @@ class _Replica:
                 tokens += decoding
                 if repeats >= checked.max_repeats or now >= comes:
                     break
+        for request, found in step.found:
+            tally.finds(checked.progress(request), found)
         for request, _ in step.encoder:
             tally.begins(checked.progress(request), started)
         for request, _ in step.prefill:

@@ -168,4 +168,5 @@ def ready_at(request: StepRequest, at: float, items: tuple[int, ...]) -> StepReq
         request.tpot_s,
         request.model,
         at,
+        request.contents,
     )

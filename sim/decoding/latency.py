@@ -146,14 +146,14 @@ class StepLatency:
         """Return the bytes of weights on each GPU."""
         return self.architecture.weight_bytes(self.products, self.experts) / self.tp
 
-    def kv_tokens(self, share: float | None = None) -> int:
+    def kv_tokens(self, share: float | None = None, encoder_bytes: float = 0.0) -> int:
         """Return how many tokens the KV cache holds if it takes a share of the memory that the weights leave.
 
-        Without a share, it is the server's default. TensorRT-LLM gives it 0.9 of what the weights leave
-        (`free_gpu_memory_fraction`), and vLLM what the weights leave of 0.9 of the memory (`gpu_memory_utilization`).
-        SGLang keeps some memory free, and the cache takes what the weights leave of the rest
-        (`mem_fraction_static`)."""
-        size, weights = self.operators.memory.size, self.weight_bytes
+        The weights of an encoder on the same GPU count, too. Without a share, it is the server's default.
+        TensorRT-LLM gives it 0.9 of what the weights leave (`free_gpu_memory_fraction`), and vLLM what the
+        weights leave of 0.9 of the memory (`gpu_memory_utilization`). SGLang keeps some memory free, and the
+        cache takes what the weights leave of the rest (`mem_fraction_static`)."""
+        size, weights = self.operators.memory.size, self.weight_bytes + encoder_bytes
         backend = self.operators.backend
         if share is not None or backend == TENSORRT_LLM:
             left = (_SHARE if share is None else share) * (size - weights)

@@ -30,6 +30,9 @@ class DecodingResult:
         utilization: The share of the time in which a step ran.
         energy_j: The energy (J), or None if no power is known.
         preemptions: How often a request lost its blocks of the KV cache, and was recomputed.
+        prefix_cache: `hit_rate`, the share of the tokens of prompts that were found in the KV cache;
+            `tokens_not_computed`, those tokens with the ones that preempted requests found again; and `evicted_blocks`.
+            None without prefix caching.
         wall_s: The duration (s) of the simulation itself.
         seed: The seed of the workload, or None.
     """
@@ -54,6 +57,7 @@ class DecodingResult:
     utilization: float | None
     energy_j: float | None
     preemptions: int
+    prefix_cache: dict[str, float | None] | None
     wall_s: float
     seed: int | None
 
@@ -69,6 +73,7 @@ def result_of(
     seed: int | None = None,
     busy_power_w: float | None = None,
     front_end: FrontEnd | None = None,
+    prefix_caching: bool = False,
 ) -> DecodingResult:
     """Return the results of a run.
 
@@ -78,6 +83,7 @@ def result_of(
         seed: The seed of the workload.
         busy_power_w: The power (W) of a replica that runs a step.
         front_end: The preprocessing of the run, which has ended; None for a run without.
+        prefix_caching: Whether blocks with equal contents were shared.
     """
     ledger = tally.ledger
     ledger.check()
@@ -104,6 +110,15 @@ def result_of(
         tally.busy_s / span_s if span_s > 0 else None,
         None if busy_power_w is None else busy_power_w * tally.busy_s,
         tally.preemptions,
+        _prefix_cache(tally) if prefix_caching else None,
         wall_s,
         seed,
     )
+
+
+def _prefix_cache(tally: DecodingTally) -> dict[str, float | None]:
+    return {
+        "hit_rate": tally.found_tokens / tally.prompt_tokens if tally.prompt_tokens else None,
+        "tokens_not_computed": tally.found_tokens + tally.found_again,
+        "evicted_blocks": tally.evicted_blocks,
+    }

@@ -64,13 +64,20 @@ def run_decoding(scenario: DecodingScenario, record: bool = False) -> DecodingOu
     hardware = scenario.hardware
     encoder = None if hardware.encoder_ms is None else _encoder(hardware)
     stage = EncoderStage(encoder) if encoder is not None and hardware.encoder_device else None
-    context = StepContext(kv_blocks, model, hardware.block_size, None if stage else encoder)
-    rate_rps, requests = _requests(scenario)
+    trace, count, speed = _trace(scenario)
+    rate_rps, requests = _requests(scenario, trace, count, speed)
+    # Without contents, a run is that of a server without prefix caching: a trace cannot tell what it would find.
+    caching = hardware.prefix_caching and trace.contents is not None
+    context = StepContext(kv_blocks, model, hardware.block_size, None if stage else encoder, caching)
     began = time.perf_counter()
     policy = scenario.policy.build(context)
     tally = run_steps(policy, requests if stage is None else stage.encoded(requests), context, record)
     result = result_of(
-        tally, wall_s=time.perf_counter() - began, seed=scenario.seed, busy_power_w=scenario.hardware.busy_w
+        tally,
+        wall_s=time.perf_counter() - began,
+        seed=scenario.seed,
+        busy_power_w=scenario.hardware.busy_w,
+        prefix_caching=caching,
     )
     warnings = _warnings(result, rate_rps, kv_blocks * hardware.block_size)
     return DecodingOutcome(result, kv_blocks, tally.records, warnings)
@@ -109,18 +116,25 @@ def _encoder(hardware: KvMemory) -> AffineEncoder:
     return AffineEncoder(hardware.encoder_ms / 1e3, hardware.encoder_token_us / 1e6)
 
 
-def _requests(scenario: DecodingScenario) -> tuple[float, Iterator[StepRequest]]:
-    """Return the rate (requests/s) of arrivals, and the requests."""
-    workload, traffic, count, speed = scenario.workload, scenario.traffic, None, 1.0
+def _trace(scenario: DecodingScenario) -> tuple[TokenTrace, int | None, float]:
+    """Return the trace of a scenario, how many of its requests are served, and its speed."""
+    traffic = scenario.traffic
     if isinstance(traffic, Replay):
         whole = read_token_trace(traffic.replay)
         trace = _every(whole, traffic.replay_every, scenario.seed % traffic.replay_every)
-        count, speed = getattr(traffic, "requests", None), traffic.replay_speed
-    else:
-        times = np.asarray(traffic.times(scenario.seed), dtype=np.float64)
-        if times.ndim != 1 or len(times) < 1 or not np.isfinite(times).all() or (np.diff(times, prepend=0.0) < 0).any():
-            raise UsageError("--traffic: times(seed) must return a list of rising times of arrival, in seconds")
-        trace = TokenTrace.drawn(times, _lengths(scenario), scenario.seed)
+        return trace, getattr(traffic, "requests", None), traffic.replay_speed
+    times = np.asarray(traffic.times(scenario.seed), dtype=np.float64)
+    if times.ndim != 1 or len(times) < 1 or not np.isfinite(times).all() or (np.diff(times, prepend=0.0) < 0).any():
+        raise UsageError("--traffic: times(seed) must return a list of rising times of arrival, in seconds")
+    trace = TokenTrace.drawn(times, _lengths(scenario), scenario.seed)
+    return scenario.workload.with_history(trace) if scenario.workload.shares else trace, None, 1.0
+
+
+def _requests(
+    scenario: DecodingScenario, trace: TokenTrace, count: int | None, speed: float
+) -> tuple[float, Iterator[StepRequest]]:
+    """Return the rate (requests/s) of arrivals, and the requests."""
+    workload = scenario.workload
     rate_rps = speed * trace.rate_rps if trace.requests > 1 and trace.arrival_s[-1] > trace.arrival_s[0] else 0.0
     return rate_rps, token_requests(
         trace,
@@ -149,7 +163,9 @@ def _every(trace: TokenTrace, n: int, first: int) -> TokenTrace:
     if not len(arrival):
         raise UsageError(f"--replay-every {n}: there are only {trace.requests} requests")
     images = None if trace.images is None else trace.images[part]
-    return TokenTrace(arrival - arrival[0], trace.prompt_tokens[part], trace.output_tokens[part], images, trace.failed)
+    contents = None if trace.contents is None else trace.contents.every(n, first)
+    prompts, outputs = trace.prompt_tokens[part], trace.output_tokens[part]
+    return TokenTrace(arrival - arrival[0], prompts, outputs, images, trace.failed, contents)
 
 
 def _warnings(result: DecodingResult, rate_rps: float, kv_tokens: int) -> list[str]:

@@ -18,7 +18,7 @@ from headrace.sim.decoding.architecture import ARCHITECTURES, CONFIG, KEY_BYTES,
 from headrace.sim.hardware.gpu.tables import BACKENDS, DECODER_FOLDERS, VLLM
 from headrace.sim.hardware.settings import Accelerators
 from headrace.sim.workload.settings import TRAFFICS, Poisson, Replay, traffic_class, traffic_name
-from headrace.sim.workload.token_requests import ImagesPerRequest
+from headrace.sim.workload.token_requests import Conversations, ImagesPerRequest
 from headrace.sim.workload.token_traces import MAX_TOKENS
 
 POLICY, ACCELERATOR, TRAFFIC = "policy", "accelerator", "traffic"  # settings that choose a class of settings
@@ -29,7 +29,7 @@ TRAFFIC_DEFAULTS: Final[Mapping[str, Any]] = {"rate_rps": 1.0, "requests": 2000}
 
 
 @settings()
-class DecodingWorkload:
+class DecodingWorkload(Conversations):
     """The requests of a model that decodes, in tokens. Lengths are drawn from log-normal distributions."""
 
     model: str = setting(
@@ -62,7 +62,8 @@ class DecodingWorkload:
             raise UsageError(
                 f"--longest-tokens {self.longest_tokens} is below the median of prompts or outputs; give more"
             )
-        self.images()
+        if self.images() is not None and self.shares:
+            raise UsageError("--images-per-request: conversations and system prompts have no images; leave out either")
 
     def images(self) -> ImagesPerRequest | None:
         """Return the images of the requests; None for none. Raises UsageError."""
@@ -101,6 +102,10 @@ class KvMemory(Accelerators):
         default=None, help="Blocks of the KV cache [those that fit into the GPUs' memory].", ge=1, le=1 << 30
     )
     block_size: int = setting(default=16, help="Tokens of a block of the KV cache.", ge=1, le=1 << 16, advanced=True)
+    prefix_caching: bool = setting(
+        default=True,
+        help="Share blocks of prompts that begin alike, and keep them, if the requests tell that they do.",
+    )
     encoder_ms: float | None = setting(
         default=None, help="Time that encoding images takes in a step, in addition to that of their tokens.", ge=0
     )
@@ -127,9 +132,9 @@ class DecoderGpus(KvMemory):
         default=None, help="Precision of experts [as weight-precision].", choices=PRECISIONS, advanced=True
     )
     kv_precision: str = setting(default="bf16", help="Precision of the KV cache.", choices=tuple(KEY_BYTES))
-    memory_share: float = setting(
-        default=0.9,
-        help="Share of the memory that the weights leave which the KV cache takes.",
+    memory_share: float | None = setting(
+        default=None,
+        help="Share of the memory that the weights leave which the KV cache takes [what the server takes by default].",
         gt=0,
         le=1,
         advanced=True,
@@ -169,6 +174,7 @@ class DecodingRun:
     seed: int = setting(default=0, help="The seed of all random numbers; a run is a function of it.", ge=0)
 
 
+CONVERSATION: Final = tuple(each.name for each in settings_of(Conversations))
 DECODING: Final[tuple[type, ...]] = (DecodingWorkload, TokenReplay, DecoderGpus, StepTimes)
 
 
@@ -284,7 +290,9 @@ def decoding_scenario_of(
     )
     if replays:
         drawn = ("prompt_tokens", "output_tokens", "tokens_sigma", "longest_tokens")
-        useless += [name for name in drawn if name in given]
+        useless += [name for name in (*drawn, *CONVERSATION) if name in given]
+    elif not scenario.workload.shares and "prefix_caching" in given:
+        useless.append("prefix_caching")
     if scenario.workload.images_per_request is None:
         useless += [name for name in ("image_tokens", "encoder_ms", "encoder_token_us") if name in given]
     of = f"--policy {policy}, " + ("--step-model" if own_steps else f"--model {scenario.workload.model}")

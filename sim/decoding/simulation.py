@@ -22,6 +22,7 @@ def simulate_decoding(
     *,
     kv_blocks: int,
     block_size: int = 16,
+    prefix_caching: bool = False,
     preprocess: PreprocessStage | None = None,
     encoder: EncoderLatencyModel | EncoderStage | None = None,
     policy: str | StepPolicySettings = "continuous",
@@ -38,6 +39,8 @@ def simulate_decoding(
             of measured step times, `module:name`, or an entry point of the group `headrace.step_models`.
         kv_blocks: The number of blocks of the KV cache.
         block_size: The tokens of one block.
+        prefix_caching: Whether blocks with equal contents are shared, and found again after their requests have ended.
+            Requests tell their contents (`StepRequest`).
         preprocess: What makes tensors of images or audio before they are encoded; None if that takes no time.
         encoder: How images or audio are encoded; None for a model without encoder. A duration stands for the replica,
             which encodes them in its steps. An EncoderStage is a device of its own.
@@ -59,7 +62,8 @@ def simulate_decoding(
     stage = encoder if isinstance(encoder, EncoderStage) else None
     if users is not None and (stage is not None or preprocess is not None):
         raise UsageError("users cannot wait for a stage; leave out users, or preprocess and EncoderStage")
-    context = StepContext(kv_blocks, model, block_size, None if isinstance(encoder, EncoderStage) else encoder)
+    in_steps = None if isinstance(encoder, EncoderStage) else encoder
+    context = StepContext(kv_blocks, model, block_size, in_steps, prefix_caching)
     made = step_policy_settings(policy, settings).build(context)
     front_end = None if preprocess is None else FrontEnd(preprocess)
     coming = iter(requests) if front_end is None else front_end.preprocessed(requests)
@@ -72,4 +76,6 @@ def simulate_decoding(
         if collecting:
             gc.enable()
     wall_s = time.perf_counter() - began
-    return result_of(tally, wall_s=wall_s, seed=seed, busy_power_w=busy_power_w, front_end=front_end)
+    return result_of(
+        tally, wall_s=wall_s, seed=seed, busy_power_w=busy_power_w, front_end=front_end, prefix_caching=prefix_caching
+    )

@@ -10,7 +10,7 @@ Three published formats are read, and told from one another by their first line:
   repository HPMLL/BurstGPT.
 - Mooncake: one JSON object a line, with timestamp (ms), input_length and output_length. Source: Qin et al., "Mooncake",
   FAST 2025; the folder FAST25-release/traces of the repository kvcache-ai/Mooncake. Its key hash_ids has a number for
-  each block of 512 tokens of the prompt. It is not used, because the KV cache has no prefix caching.
+  each block of 512 tokens of the prompt, the last one as far as it goes. Prompts whose numbers begin alike begin alike.
 
 A column, or key, NumImages tells how many images a request has. All other columns are ignored.
 """
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from headrace.batching.errors import LONGEST_NAME, UsageError
 from headrace.sim.text_files import header, read_rows, read_text
+from headrace.sim.workload.contents import Contents, contents_of_hashes
 from headrace.sim.workload.lengths import Lengths
 
 MAX_TOKENS = 10_000_000
@@ -40,7 +41,10 @@ MOONCAKE = ("timestamp", "input_length", "output_length")
 _UTC = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9})\d*)?(?:Z|\+00:00)?", re.ASCII)
 _S, _MS = 10**9, 10**6  # nanoseconds
 
+HASHED_TOKENS = 512  # of a block of Mooncake's hash_ids
+MAX_HASH = 1 << 63
 Row = tuple[int, int, int, int]  # time (ns), prompt, output and images
+Hashes = list[int]  # of a prompt; empty if the trace does not tell
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +57,7 @@ class TokenTrace:
         output_tokens: The tokens of each output, at least 1.
         images: The number of images of each request; None if the trace does not tell.
         failed: How many requests of the file were left out, because they failed when it was recorded.
+        contents: What the prompts have in common; None if the trace does not tell.
     """
 
     arrival_s: NDArray[np.float64]
@@ -60,6 +65,7 @@ class TokenTrace:
     output_tokens: NDArray[np.int64]
     images: NDArray[np.int64] | None = None
     failed: int = 0
+    contents: Contents | None = None
 
     @property
     def requests(self) -> int:
@@ -85,12 +91,12 @@ class TokenTrace:
 def read_token_trace(path: Path | str) -> TokenTrace:
     """Read a trace of LLM inference: CSV as Azure or BurstGPT publish it, or JSON lines as Mooncake does.
 
-    Times are counted from the first request. A column or key NumImages tells the images of each request. Raises
-    UsageError that names the file and the line."""
+    Times are counted from the first request. A column or key NumImages tells the images of each request. Mooncake's
+    hash_ids tell what prompts have in common. Raises UsageError that names the file and the line."""
     path = Path(path)
-    rows, failed = [], 0
+    rows, hashes, failed = [], [], 0
     last = -math.inf
-    for where, row in _rows(path):
+    for where, row, numbers in _rows(path):
         at, prompt, output, _ = row
         if at < last:
             raise UsageError(f"{where}: it comes before the line above; sort the file by time")
@@ -101,16 +107,18 @@ def read_token_trace(path: Path | str) -> TokenTrace:
             raise UsageError(f"{where}: a prompt of 0 tokens; give 1 or more")
         else:
             rows.append(row)
+            hashes.append(numbers)
     if not rows:
         raise UsageError(f"{path} has no requests")
     origin = rows[0][0]
     arrival = np.array([(row[0] - origin) / _S for row in rows])
     prompts, outputs, images = (np.array([row[place] for row in rows], np.int64) for place in (1, 2, 3))
     pictures = np.maximum(images, 0) if (images >= 0).any() else None
-    return TokenTrace(arrival, prompts, outputs, pictures, failed)
+    contents = contents_of_hashes(hashes, prompts.tolist(), HASHED_TOKENS)
+    return TokenTrace(arrival, prompts, outputs, pictures, failed, contents)
 
 
-def _rows(path: Path) -> Iterator[tuple[str, Row]]:
+def _rows(path: Path) -> Iterator[tuple[str, Row, Hashes]]:
     text = read_text(str(path), path)
     first = text.lstrip().partition("\n")[0]
     if first.startswith("{"):
@@ -127,11 +135,11 @@ def _rows(path: Path) -> Iterator[tuple[str, Row]]:
 
 def _csv(
     path: Path, columns: tuple[str, ...], read: Callable[[Mapping[str, str]], tuple[int, int, int]]
-) -> Iterator[tuple[str, Row]]:
+) -> Iterator[tuple[str, Row, Hashes]]:
     for where, row in read_rows(path, columns):
         try:
             at, prompt, output = read(row)
-            yield where, (at, prompt, output, _images(row))
+            yield where, (at, prompt, output, _images(row)), []
         except ValueError as error:
             raise UsageError(f"{where}: {error}; give {header(columns)}") from None
 
@@ -145,7 +153,7 @@ def _burstgpt(row: Mapping[str, str]) -> tuple[int, int, int]:
     return at, _tokens(row, "Request tokens"), _tokens(row, "Response tokens")
 
 
-def _mooncake(path: Path, text: str) -> Iterator[tuple[str, Row]]:
+def _mooncake(path: Path, text: str) -> Iterator[tuple[str, Row, Hashes]]:
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
@@ -158,7 +166,8 @@ def _mooncake(path: Path, text: str) -> Iterator[tuple[str, Row]]:
             if lacking:
                 raise ValueError(f"it lacks {', '.join(lacking)}")
             at = _nanoseconds(row["timestamp"], "timestamp", _MS)
-            yield where, (at, _tokens(row, "input_length"), _at_least_one(row, "output_length"), _images(row))
+            prompt, output = _tokens(row, "input_length"), _at_least_one(row, "output_length")
+            yield where, (at, prompt, output, _images(row)), _hashes(row, prompt)
         except json.JSONDecodeError as error:
             raise UsageError(f"{where}: it is no JSON ({error.msg}); give one object a line") from None
         except (ValueError, RecursionError) as error:
@@ -208,6 +217,21 @@ def _at_least_one(row: Mapping[str, Any], name: str) -> int:
 def _images(row: Mapping[str, Any]) -> int:
     """Return the number of images, or -1 if the row does not tell. Raises ValueError."""
     return _count(row[IMAGES], IMAGES, MAX_IMAGES) if IMAGES in row else -1
+
+
+def _hashes(row: Mapping[str, Any], prompt: int) -> Hashes:
+    """Return the numbers of the blocks of a prompt; none if the row does not tell. Raises ValueError."""
+    given = row.get("hash_ids")
+    if given is None:
+        return []
+    if not isinstance(given, list):
+        raise ValueError(f"hash_ids is {_shown(given)}, which is no list")
+    blocks = -(-prompt // HASHED_TOKENS)
+    if len(given) != blocks:
+        raise ValueError(
+            f"hash_ids has {len(given)} numbers, and a prompt of {prompt} tokens has {blocks} blocks of {HASHED_TOKENS}"
+        )
+    return [_count(each, "a number of hash_ids", MAX_HASH) for each in given]
 
 
 def _count(given: Any, name: str, largest: int) -> int:

@@ -1,7 +1,7 @@
 // A word as it was Depth clocks ago. It moves every clock and is not reset.
 //
 // Memory      registers up to Depth 4, else distributed RAM of which one word is read and written
-//             over in a clock.
+//             over in a clock, and a register behind it.
 module delay_line #(
   parameter int unsigned Width = 8,
   parameter int unsigned Depth = 16
@@ -26,17 +26,17 @@ module delay_line #(
     logic unused;
     assign unused = rst_ni;
   end else begin : gen_memory
-    localparam int unsigned AddressWidth = $clog2(Depth);
+    localparam int unsigned Words = Depth - 1;
+    localparam int unsigned AddressWidth = $clog2(Words);
     (* ram_style = "distributed" *) logic [Width-1:0] memory[1<<AddressWidth];
     logic [AddressWidth-1:0] address_q;
 
-    assign data_o = memory[address_q];
-
     always_ff @(posedge clk_i) begin
       memory[address_q] <= data_i;
+      data_o            <= memory[address_q];
     end
     always_ff @(posedge clk_i) begin
-      if (!rst_ni || address_q == AddressWidth'(Depth - 1)) address_q <= '0;
+      if (!rst_ni || address_q == AddressWidth'(Words - 1)) address_q <= '0;
       else address_q <= address_q + 1'b1;
     end
   end

@@ -65,7 +65,7 @@ module axi_write #(
   assign push = word_valid_i && word_ready_o;
 
   if (Depth <= 64) begin : gen_small
-    stream_fifo #(.Width(128), .Depth(Depth)) u_fifo (
+    stream_fifo #(.Width(128), .Depth(Depth), .Slices(4)) u_fifo (
       .clk_i,
       .rst_ni,
       .data_i (word_i),
@@ -100,18 +100,19 @@ module axi_write #(
   logic [28:0]                left_q;     // words of the command that no burst has claimed yet
   logic                       some_q;     // some
   // Words taken, one more than Depth fits in, that no burst has claimed yet.
-  logic [CountBits:0]         waiting_q;
+  logic [CountBits:0]         waiting_q, waiting;  // as it is with a word that comes
   logic [BurstBits:0]         border;     // words up to where a burst must end
   logic [BurstBits:0]         size_q;
   logic                       sized_q;
+  logic                       enough_q;   // waiting_q >= size_q, where a burst is sized
   logic                       take, issue, answer, job_room;
   logic [OutstandingBits-1:0] outstanding_q;
 
   assign command_ready_o = !some_q && !sized_q;
   assign take            = command_valid_i && command_ready_o;
   assign border          = (BurstBits + 1)'(BurstWords) - {1'b0, next_q[BurstBits-1:0]};
-  assign issue           = sized_q && !awvalid_o && job_room && outstanding_q != '1 &&
-                           waiting_q >= (CountBits + 1)'(size_q);
+  assign waiting         = waiting_q + (CountBits + 1)'(push);
+  assign issue           = sized_q && enough_q && !awvalid_o && job_room && outstanding_q != '1;
   assign answer          = bvalid_i && bready_o;
   assign idle_o          = !some_q && outstanding_q == '0;
 
@@ -121,6 +122,8 @@ module axi_write #(
 
   always_ff @(posedge clk_i) begin
     if (!sized_q) size_q <= left_q < 29'(border) ? left_q[BurstBits:0] : border;
+    if (sized_q) enough_q <= waiting >= (CountBits + 1)'(size_q);
+    else enough_q <= waiting >= (CountBits + 1)'(border) || 29'(waiting) >= left_q;
     carry_q <= 1'b0;
     upper_q <= upper_q + 32'(carry_q);
     if (take) {upper_q, next_q} <= address_i[63:4];
@@ -146,7 +149,8 @@ module axi_write #(
       else if (issue) some_q <= left_q != 29'(size_q);
       if (issue) sized_q <= 1'b0;
       else if (some_q) sized_q <= 1'b1;
-      waiting_q <= waiting_q + (CountBits + 1)'(push) - (issue ? (CountBits + 1)'(size_q) : '0);
+      // Both are worked out before it is known whether a burst is issued.
+      waiting_q <= issue ? waiting - (CountBits + 1)'(size_q) : waiting;
       if (issue) awvalid_o <= 1'b1;
       else if (awready_i) awvalid_o <= 1'b0;
       outstanding_q <= outstanding_q + OutstandingBits'(issue) - OutstandingBits'(answer);

@@ -205,7 +205,7 @@ def serve(
         GrpcFrontName,
         typer.Option(
             help="What carries gRPC's bytes: the extension in C++ (native), grpc.aio (aio), or the extension where it "
-            "is installed and the port has no TLS (auto)."
+            "is installed (auto)."
         ),
     ] = GrpcFrontName.AUTO,
     drain_s: Annotated[

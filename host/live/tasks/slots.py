@@ -14,8 +14,10 @@ from headrace.host.live.results import Overloaded
 from headrace.host.live.tasks.interface import Read
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.memory.slots import SlotArena, Specs
-from headrace.host.memory.sources import Source, Tensor, array_of
+from headrace.host.memory.sources import SlotTensor, Source, Tensor, array_of
 from headrace.host.workers.networks.tokens import checked_tokens
+
+LENDABLE = 16  # further slots of each model, for tensors that a front is receiving
 
 Tensors = Tensor | Mapping[str, Tensor]
 
@@ -29,15 +31,20 @@ class SlotTasks:
     """
 
     def __init__(self, models: Mapping[str, Specs], slots: int) -> None:
-        self.arena = SlotArena(models, slots)
+        self.arena = SlotArena(models, slots, LENDABLE)
+        self._inputs = {model: [_Input(spec) for spec in inputs] for model, (inputs, _) in models.items()}
         self._specs = dict(models)
         self._joined = {model for model, (inputs, _) in models.items() if any(spec.joined for spec in inputs)}
+        self._fixed_outputs = {
+            model for model, (_, outputs) in models.items() if all(spec.variable is None for spec in outputs)
+        }
         self.nan_outputs = 0
         self._places: dict[int, tuple[str, int, list[int]]] = {}  # by id: model, slot, lengths of variable inputs
         self.output_lengths: dict[int, list[int]] = {}  # by id: lengths of variable outputs
 
     def take(self, id: int, model: str, value: Tensors) -> float:
-        """Write the inputs of a request into a free slot. A source is read straight into it.
+        """Write the inputs of a request into a free slot. A source is read straight into it. A request whose one input
+        lies in a lent slot takes that slot, and the front gets the free one.
 
         Returns:
             The input length: that of the first variable dimension, or 1 if no input has one. It is the number of tokens
@@ -49,12 +56,13 @@ class SlotTasks:
         views = self.arena.views.get(model)
         if views is None:
             raise UnknownModel.asked_for(id, model, self.arena.views)
-        specs, outputs = self._specs[model]
-        arrays = _named(model, specs, value)
+        inputs = self._inputs[model]
+        arrays = _named(model, inputs, value)
         lengths = [
-            array.shape[spec.variable] for spec, array in zip(specs, arrays, strict=True) if spec.variable is not None
+            array.shape[own.variable] for own, array in zip(inputs, arrays, strict=True) if own.variable is not None
         ]
         if model in self._joined:
+            specs, outputs = self._specs[model]
             checked_tokens(model, specs, [array_of(array) for array in arrays], outputs)
         slot = self.arena.acquire(model)
         if slot is None:
@@ -62,12 +70,15 @@ class SlotTasks:
                 f"all {self.arena.slots} tensor slots of model {model!r} hold requests in flight; send fewer at a time"
             )
         try:
-            for spec, tensors, array in zip(specs, views.inputs, arrays, strict=True):
-                own = tensors.at(slot, array.shape[spec.variable] if spec.variable is not None else 0)
-                if isinstance(array, Source):
-                    array.read_into(own)
+            for own, tensors, array in zip(inputs, views.inputs, arrays, strict=True):
+                place = tensors.at(slot, array.shape[own.variable] if own.variable is not None else 0)
+                filled = array.exchange(self.arena, model, slot) if isinstance(array, SlotTensor) else None
+                if filled is not None:
+                    slot = filled
+                elif isinstance(array, np.ndarray):
+                    np.copyto(place, array)
                 else:
-                    np.copyto(own, array)
+                    array.read_into(place)
         except BaseException:
             self.arena.release(model, slot)
             raise
@@ -85,6 +96,9 @@ class SlotTasks:
     def result(self, request: Request, read: Read | None = None) -> Any:
         """Return copies of the outputs by name, because the slot goes to another request."""
         model, slot, input_lengths = self._places[request.id]
+        tensors_of = self.arena.views[model].outputs
+        if read is not None and model in self._fixed_outputs:
+            return read({tensors.spec.name: tensors.at(slot) for tensors in tensors_of})
         lengths = iter(self.output_lengths.get(request.id, ()))
 
         def length(spec: TensorSpec) -> int:
@@ -92,9 +106,7 @@ class SlotTasks:
                 return input_lengths[0] // spec.tokens_per_row
             return 0 if spec.variable is None else next(lengths)
 
-        outputs = {
-            tensors.spec.name: tensors.at(slot, length(tensors.spec)) for tensors in self.arena.views[model].outputs
-        }
+        outputs = {tensors.spec.name: tensors.at(slot, length(tensors.spec)) for tensors in tensors_of}
         return {name: output.copy() for name, output in outputs.items()} if read is None else read(outputs)
 
     def release(self, request: Request) -> None:
@@ -116,26 +128,46 @@ class SlotTasks:
         self.arena.close()
 
 
-def _named(model: str, specs: Sequence[TensorSpec], value: Tensors) -> list[Tensor]:
-    """Return the inputs in the order of `specs`. Raises BadInput if a name, type or shape is wrong."""
+class _Input:
+    """One input of a model, with all that a request's tensor is compared with."""
+
+    __slots__ = ("dtype", "name", "shape", "spec", "variable")
+
+    def __init__(self, spec: TensorSpec) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self.dtype = np.dtype(spec.dtype)
+        self.variable = spec.variable
+        self.shape = spec.shape
+
+    def takes(self, array: Tensor) -> bool:
+        """Tell whether the input takes a tensor of this type and shape."""
+        if array.dtype != self.dtype:
+            return False
+        if self.variable is None:
+            return array.shape == self.shape
+        length = array.shape[self.variable] if self.variable < array.ndim else 0
+        return array.shape == self.spec.sized(length) and length <= self.spec.longest
+
+
+def _named(model: str, inputs: Sequence[_Input], value: Tensors) -> list[Tensor]:
+    """Return the tensors in the order of `inputs`. Raises BadInput if a name, type or shape is wrong."""
     if not isinstance(value, Mapping):
-        if len(specs) != 1:
-            names = ", ".join(spec.name for spec in specs)
-            raise BadInput(f"model {model!r} takes {len(specs)} inputs; give a mapping with {names}")
-        value = {specs[0].name: value}
-    if unknown := set(value) - {spec.name for spec in specs}:
-        raise BadInput(
-            f"model {model!r} has no input {sorted(unknown)[0]!r}; it takes {', '.join(s.name for s in specs)}"
-        )
-    arrays = list[Tensor]()
-    for spec in specs:
-        array = value.get(spec.name)
+        if len(inputs) != 1:
+            names = ", ".join(own.name for own in inputs)
+            raise BadInput(f"model {model!r} takes {len(inputs)} inputs; give a mapping with {names}")
+        value = {inputs[0].name: value}
+    if unknown := set(value) - {own.name for own in inputs}:
+        names = ", ".join(own.name for own in inputs)
+        raise BadInput(f"model {model!r} has no input {sorted(unknown)[0]!r}; it takes {names}")
+    arrays: list[Tensor] = []
+    for own in inputs:
+        spec, array = own.spec, value.get(own.name)
         if array is None:
             raise BadInput(f"model {model!r} was given no input {spec.name!r}")
-        if not isinstance(array, np.ndarray | Source):
+        if not isinstance(array, np.ndarray) and not isinstance(array, Source):  # a union would be made each time
             array = np.asarray(array)
-        length = array.shape[spec.variable] if spec.variable is not None and spec.variable < array.ndim else 0
-        if array.dtype != spec.dtype or array.shape != spec.sized(length) or (spec.longest and length > spec.longest):
+        if not own.takes(array):
             bound = f" with at most {spec.longest} in place of -1" if spec.longest else ""
             raise BadInput(
                 f"input {spec.name!r} of model {model!r} was given as a tensor of {array.dtype}{array.shape}; "

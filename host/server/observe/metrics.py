@@ -1,12 +1,16 @@
 """Counters and times of a running server, for Prometheus and for ModelStatistics."""
 
+import math
 import time
-from collections.abc import Callable, Iterable
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.utils import floatToGoString
 
 from headrace.host.live.results import Execution
 from headrace.host.server.observe.watch import RequestTrace, RowTrace, Snapshot
@@ -36,19 +40,51 @@ class ModelSums:
     by_batch: dict[int, tuple[int, int]] = field(default_factory=dict)  # batch size -> executions, their time
 
 
-M = TypeVar("M", Counter, Histogram)
+class _Histogram:
+    """Count observations by bucket. Only the event loop uses it, so it needs no lock."""
+
+    __slots__ = ("_bounds", "counts", "sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)  # the last one is beyond all bounds
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count a value in the first bucket whose bound it does not exceed."""
+        self.counts[bisect_left(self._bounds, value)] += 1
+        self.sum += value
 
 
-class _ByLabels(dict[tuple[str, ...], M]):
-    """Map the values of a metric's labels to the child metric, and look up each child only once."""
+class _Histograms(dict[str, _Histogram]):
+    """One histogram for each model, and their metric for Prometheus."""
 
-    def __init__(self, metric: M) -> None:
+    def __init__(self, name: str, what: str, bounds: Sequence[float]) -> None:
         super().__init__()
-        self._metric: M = metric
+        self._name = name
+        self._what = what
+        self._bounds = bounds
 
-    def __missing__(self, labels: tuple[str, ...]) -> M:
-        self[labels] = self._metric.labels(*labels)
-        return self[labels]
+    def __missing__(self, model: str) -> _Histogram:
+        self[model] = made = _Histogram(self._bounds)
+        return made
+
+    def metric(self) -> Metric:
+        """Return the counts so far. A bucket of Prometheus also counts all values below it."""
+        family = HistogramMetricFamily(self._name, self._what, labels=("model",))
+        bounds = [floatToGoString(bound) for bound in (*self._bounds, math.inf)]
+        for model, own in self.items():
+            buckets = list(zip(bounds, accumulate(own.counts), strict=True))
+            family.add_metric((model,), buckets, own.sum)
+        return family
+
+
+def _counted(name: str, what: str, labels: Sequence[str], counts: Mapping[tuple[str, ...], int]) -> Metric:
+    """Return the metric of counts by the values of the labels."""
+    family = CounterMetricFamily(name, what, labels=labels)
+    for values, count in counts.items():
+        family.add_metric(values, count)
+    return family
 
 
 class Metrics:
@@ -60,12 +96,11 @@ class Metrics:
         self.sums: dict[str, ModelSums] = {}  # by model; `add` creates an entry
         self._take_snapshot = take_snapshot
         self._registry = registry = CollectorRegistry()
-        answers = ("headrace_requests", "Requests answered, by model, transport and outcome.")
-        self._requests = _ByLabels(Counter(*answers, ("model", "transport", "outcome"), registry=registry))
+        self._requests = Counter[tuple[str, str, str]]()  # by model, transport and outcome
+        self._tasks = Counter[tuple[str, str]]()  # by model and reason
 
-        def seconds(name: str, what: str) -> _ByLabels[Histogram]:
-            histogram = Histogram(f"headrace_{name}_seconds", what, ("model",), buckets=SECONDS, registry=registry)
-            return _ByLabels(histogram)
+        def seconds(name: str, what: str) -> _Histograms:
+            return _Histograms(f"headrace_{name}_seconds", what, SECONDS)
 
         self._total = seconds("request", "Time of a successful request, from its arrival to its answer.")
         self._preprocess = seconds("preprocess", "Time from an input's arrival to its tensor, waiting included.")
@@ -74,19 +109,7 @@ class Metrics:
             "batch", "Time of a task from the policy to its end: waiting at its worker, and execution."
         )
         self._execute = seconds("execute", "Time of a row's tasks in the network.")
-        self._batch = _ByLabels(
-            Histogram(
-                "headrace_batch_size", "Requests in a task, by model.", ("model",), buckets=BATCHES, registry=registry
-            )
-        )
-        self._tasks = _ByLabels(
-            Counter(
-                "headrace_tasks",
-                "Tasks ended, by model and the reason of their dispatch.",
-                ("model", "reason"),
-                registry=registry,
-            )
-        )
+        self._batch = _Histograms("headrace_batch_size", "Requests in a task, by model.", BATCHES)
         lag = "Delay of the event loop: the time from when a timer was due until the loop ran it."
         self.loop_lag = Histogram("headrace_loop_lag_seconds", lag, buckets=LAGS, registry=registry)
         registry.register(self)
@@ -98,12 +121,12 @@ class Metrics:
     def answered(self, trace: RequestTrace) -> None:
         """Count a request. A request for a model that is not served counts without a model name."""
         sums = self.sums.get(trace.model)
-        self._requests[trace.model if sums is not None else "", trace.transport, trace.outcome.name].inc()
+        self._requests[trace.model if sums is not None else "", trace.transport, trace.outcome.name] += 1
         if sums is None:
             return
         seconds = trace.total_s
         if trace.outcome.http == 200:
-            self._total[trace.model,].observe(seconds)
+            self._total[trace.model].observe(seconds)
             sums.success += 1
             sums.success_ns += int(seconds * 1e9)
         else:
@@ -115,12 +138,12 @@ class Metrics:
     def _row(self, model: str, sums: ModelSums, arrived: float, row: RowTrace) -> None:
         if row.preprocessed is not None:
             took_s = row.preprocessed.finished - arrived
-            self._preprocess[model,].observe(took_s)
+            self._preprocess[model].observe(took_s)
             sums.preprocess_ns += int(took_s * 1e9)
         if row.inference is not None:
             queue_s = row.inference.served.started - row.inference.served.queued
-            self._queue[model,].observe(queue_s)
-            self._execute[model,].observe(row.inference.execute_s)
+            self._queue[model].observe(queue_s)
+            self._execute[model].observe(row.inference.execute_s)
             sums.inferences += 1
             sums.queue_ns += int(queue_s * 1e9)
             sums.execute_ns += int(row.inference.execute_s * 1e9)
@@ -129,17 +152,25 @@ class Metrics:
     def executed(self, worker: str, origin: float, execution: Execution) -> None:
         """Count a task that has ended."""
         task = execution.task
-        self._tasks[task.model, task.reason].inc()
+        self._tasks[task.model, task.reason] += 1
         if execution.error is None:
-            self._batch[task.model,].observe(task.batch_size)
-            self._batch_s[task.model,].observe(execution.finished - execution.handed)
+            self._batch[task.model].observe(task.batch_size)
+            self._batch_s[task.model].observe(execution.finished - execution.handed)
             sums = self.sums[task.model]
             sums.executions += 1
             count, time_ns = sums.by_batch.get(task.batch_size, (0, 0))
             sums.by_batch[task.batch_size] = (count + 1, time_ns + int(execution.execute_s * 1e9))
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the metrics that come from a snapshot. prometheus_client calls this."""
+        """Yield the counts, and the metrics that come from a snapshot. prometheus_client calls this."""
+        answers = ("model", "transport", "outcome")
+        yield _counted(
+            "headrace_requests", "Requests answered, by model, transport and outcome.", answers, self._requests
+        )
+        ended = "Tasks ended, by model and the reason of their dispatch."
+        yield _counted("headrace_tasks", ended, ("model", "reason"), self._tasks)
+        for histograms in (self._total, self._preprocess, self._queue, self._batch_s, self._execute, self._batch):
+            yield histograms.metric()
         now = self._take_snapshot()
         up = sum(worker.up for worker in now.workers)
         yield GaugeMetricFamily("headrace_workers_up", "Workers in service.", up)

@@ -52,12 +52,16 @@ class RequestTrace:
     def marks(self) -> dict[str, str]:
         """Return the parameters of the answer. `damaged_rows`, such as "0,3", names the rows whose damaged images were
         accepted."""
+        if all(row.preprocessed is None for row in self.rows):
+            return {}
         made = [row.preprocessed for row in self.rows]
         rows = [str(number) for number, each in enumerate(made) if each is not None and each.damage]
         return {"damaged_rows": ",".join(rows)} if rows else {}
 
     def cut(self) -> None:
         """Shorten each text that a client chose to MAX_TEXT characters, because records wait in queues."""
+        if len(self.model) + len(self.peer) + len(self.traceparent) + len(self.id) + len(self.error) <= MAX_TEXT:
+            return
         for name in ("model", "peer", "traceparent", "id", "error"):
             text = getattr(self, name)
             if len(text) > MAX_TEXT:

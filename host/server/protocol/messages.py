@@ -7,7 +7,6 @@ classification."""
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from headrace.batching import BadInput, CorruptInput, HeadraceError, UnknownModel, UnsupportedInput, UsageError
 from headrace.host.dpu.preprocessor import PreprocessorUnavailable
 from headrace.host.live.results import NoWorker, Overloaded, RuntimeClosed, TooLate
-from headrace.host.memory.sources import Tensor
+from headrace.host.memory.sources import FilledSlot, SlotTensor, Tensor
 from headrace.host.network.browsers import CrossSite, Misdirected
 from headrace.host.server.protocol.codings import UnknownCoding
 from headrace.host.server.protocol.shared_memory import SharedTensor, Window
@@ -45,6 +44,7 @@ DATATYPES = {
     "FP64": "float64",
 }
 DATATYPE_OF = {dtype: datatype for datatype, dtype in DATATYPES.items()}
+_DTYPES = {datatype: np.dtype(dtype) for datatype, dtype in DATATYPES.items()}
 BYTES = "BYTES"  # a tensor of this type is an array of objects of type `bytes`
 MAX_RANK = 8
 MAX_FIELDS = 1024  # inputs, outputs and parameters of a request, together
@@ -125,8 +125,7 @@ def served(models: Mapping[str, T], name: str, version: str) -> T:
     return models[name]
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedOutput:
+class RequestedOutput(NamedTuple):
     """Describe an output that the client asks for.
 
     Args:
@@ -140,8 +139,7 @@ class RequestedOutput:
     window: Window | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class InferRequest:
+class InferRequest(NamedTuple):
     """Hold one request for an inference.
 
     The first dimension of each input is the batch. Without `outputs` the answer has all outputs of the model, in the
@@ -202,6 +200,13 @@ def from_raw(name: str, datatype: Any, shape: tuple[int, ...], raw: Any) -> NDAr
     return np.frombuffer(raw, _checked_type(name, datatype, shape, len(raw))).reshape(shape)
 
 
+def from_slot(name: str, datatype: Any, shape: tuple[int, ...], filled: FilledSlot) -> Tensor:
+    """Return the tensor that a front has received into a slot. Raises BadInput."""
+    if datatype == BYTES:
+        return from_raw(name, datatype, shape, filled.view())
+    return SlotTensor(filled, _checked_type(name, datatype, shape, len(filled)), shape)
+
+
 def from_window(name: str, datatype: Any, shape: tuple[int, ...], window: Window) -> Tensor:
     """Return the tensor in a window. A tensor of numbers is not read before its slot is known. Raises BadInput."""
     if datatype == BYTES:
@@ -211,7 +216,7 @@ def from_window(name: str, datatype: Any, shape: tuple[int, ...], window: Window
 
 def _checked_type(name: str, datatype: Any, shape: tuple[int, ...], size: int) -> np.dtype[Any]:
     """Return the numpy type of a tensor of numbers that has `size` bytes. Raises BadInput."""
-    dtype = np.dtype(numpy_type(name, datatype))
+    dtype = _DTYPES[DATATYPE_OF[numpy_type(name, datatype)]]
     if size != math.prod(shape) * dtype.itemsize:
         raise BadInput(
             f"input {name!r}: {datatype} of shape {list(shape)} needs {math.prod(shape) * dtype.itemsize} bytes; the "

@@ -3,9 +3,10 @@ and read outputs there, so messages carry no tensors.
 
 Source: https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_shared_memory.md
 
-The server reads and writes a region by system calls and never maps it. The file belongs to the client, and a
-mapping of a file that becomes shorter would end the server by SIGBUS. The copy costs nothing extra: the system copies
-between the region and the tensor slot that the worker sees."""
+The server copies between a region and the tensor slot that the worker sees. The file belongs to the client, and a plain
+copy from a mapping of a file that becomes shorter would end the server by SIGBUS. So the server copies through a
+guarded mapping (memory/mapped). Where there is none, or where that copy fails, it reads and writes by system calls.
+Their error says why."""
 
 import math
 import os
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import BadInput, UnknownModel
+from headrace.host.memory.mapped import mapped
 from headrace.host.memory.sources import Source
 
 FOLDER = "/dev/shm"
@@ -31,13 +33,21 @@ class UnknownRegion(UnknownModel):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Region:
-    """Describe a registered region: `byte_size` bytes from `offset` on in the file `key` of FOLDER."""
+    """Describe a registered region: `byte_size` bytes from `offset` on in the file `key` of FOLDER.
+
+    `mapping` is the mapping of the file from its begin to the region's end, or None."""
 
     name: str
     key: str
     offset: int
     byte_size: int
     file: int  # descriptor of the open file
+    mapping: Any = None
+
+    def close(self) -> None:
+        if self.mapping is not None:
+            self.mapping.close()
+        os.close(self.file)
 
 
 class Window(NamedTuple):
@@ -57,7 +67,9 @@ class Window(NamedTuple):
 
     def read_into(self, array: NDArray[Any], offset: int = 0) -> None:
         """Fill a contiguous array with the bytes from `offset` on. Raises BadInput."""
-        self._all(os.preadv, array, array.nbytes, offset)
+        at, mapping = self._begin(offset), self.region.mapping
+        if mapping is None or not mapping.read_into(array, at):
+            self._all(os.preadv, array, array.nbytes, at)
 
     def check_fits(self, size: int) -> None:
         """Raise BadInput unless an output of `size` bytes fits."""
@@ -69,7 +81,9 @@ class Window(NamedTuple):
 
     def write(self, raw: bytes | memoryview | NDArray[Any], offset: int = 0) -> None:
         """Write the bytes of a contiguous output, or of a part of it that begins at `offset`. Raises BadInput."""
-        self._all(os.pwritev, raw, memoryview(raw).nbytes, offset)
+        at, mapping = self._begin(offset), self.region.mapping
+        if mapping is None or not mapping.write(raw, at):
+            self._all(os.pwritev, raw, memoryview(raw).nbytes, at)
 
     def described(self, written: int) -> dict[str, Any]:
         """Return the parameters of an answer's output of `written` bytes."""
@@ -79,10 +93,14 @@ class Window(NamedTuple):
             "shared_memory_byte_size": written,
         }
 
-    def _all(self, call: Any, buffer: Any, size: int, offset: int) -> None:
+    def _begin(self, offset: int) -> int:
+        """Return the place in the file at which `offset` lies. Raises BadInput."""
         if not self.regions.has(self.region):
             raise BadInput(f"shared memory region {self.region.name!r} was unregistered while it was in use")
-        at = self.region.offset + self.offset + offset
+        return self.region.offset + self.offset + offset
+
+    def _all(self, call: Any, buffer: Any, size: int, at: int) -> None:
+        """Copy all bytes of a buffer by system calls, from `at` of the file on. Raises BadInput."""
         end = at + size
         while at < end:
             # The file may have become shorter. A write past its end would make it longer again.
@@ -100,6 +118,8 @@ class Window(NamedTuple):
 
 class SharedTensor(Source):
     """A tensor of numbers in a window, from `offset` on."""
+
+    __slots__ = ("_offset", "_window", "dtype", "shape")
 
     def __init__(self, window: Window, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int = 0) -> None:
         self.dtype = dtype
@@ -151,14 +171,14 @@ class Regions:
                 f"shared memory region {name!r}: {byte_size} bytes from {offset} on go beyond the {size} bytes of "
                 f"{key!r}"
             )
-        self._regions[name] = Region(name, key, offset, byte_size, file)
+        self._regions[name] = Region(name, key, offset, byte_size, file, mapped(file, offset + byte_size))
 
     def unregister(self, name: str = "") -> None:
         """Unregister one region, or all without a name. A region that does not exist is no error."""
         for each in [name] if name else list(self._regions):
             region = self._regions.pop(each, None)
             if region is not None:
-                os.close(region.file)
+                region.close()
 
     def status(self, name: str = "") -> list[dict[str, Any]]:
         """Return one region, or all without a name, as JSON objects. Raises UnknownRegion."""

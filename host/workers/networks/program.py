@@ -138,13 +138,13 @@ def read_network(body: dict[str, Any]) -> Network:
 
 def whole_program(models: tuple[WholeModel, ...], arena: SlotArena) -> Program:
     """Return the program for whole networks. `arena` has slots of each."""
-    settings = WholeSettings(models, arena.slots, arena.fd)
+    settings = WholeSettings(models, arena.all_slots, arena.fd)
     return Program(WHOLE, settings, arena.fd, preloads(model.source for model in models))
 
 
 def node_program(models: tuple[NodeModel, ...], step_models: tuple[StepNodes, ...], arena: SlotArena) -> Program:
     """Return the program for networks node by node. `arena` has slots of each."""
-    settings = NodeSettings(models, step_models, arena.slots, arena.fd)
+    settings = NodeSettings(models, step_models, arena.all_slots, arena.fd)
     return Program(NODES, settings, arena.fd, preloads((model.source for model in models), cut=True))
 
 

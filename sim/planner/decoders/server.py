@@ -41,7 +41,6 @@ from headrace.sim.workload.images import ImageSizes
 
 IDEAL: Final = "ideal"
 BLOCK_SIZE: Final = 16
-CACHE_SHARE: Final = 0.9  # the part of a GPU's memory that the weights leave, which is the KV cache
 PERCENTILES: Final = ((0.99, "p99"), (0.95, "p95"), (0.9, "p90"), (0.0, "p50"))
 
 
@@ -144,10 +143,10 @@ def replica(target: DecodingTarget) -> tuple[StepLatency, EncoderLatency | None,
         keys=target.kv_precision,
     )
     encoder = None if both is None else EncoderLatency(both.encoder, target.gpu, target.kernels)
-    weights = latency.weight_bytes + (0.0 if both is None else both.encoder.weight_bytes)
-    left = CACHE_SHARE * (latency.operators.memory.size - weights)
-    tokens = int(left / target.decoder.kv_bytes(target.kv_precision, target.tp))
+    encoder_bytes = 0.0 if both is None else both.encoder.weight_bytes
+    tokens = latency.kv_tokens(encoder_bytes=encoder_bytes)
     if tokens < BLOCK_SIZE:
+        weights = latency.weight_bytes + encoder_bytes
         raise UsageError(
             f"--tp {target.tp}: the weights of {target.model} take {weights / 1e9:.0f} GB on each GPU, and "
             f"{target.gpu} has {latency.operators.memory.size / 1e9:.0f} GB; give more GPUs to a replica"
@@ -190,10 +189,13 @@ def requests_of(
     kinds = rng.choice(len(tokens), (total, count), p=weights).tolist() if count else [[]] * total
     ttft_s, tpot_s = target.slo_ttft_ms / 1e3, target.slo_tpot_ms / 1e3
     made = []
+    contents = ((0, target.system_tokens),) if target.system_tokens else ()
     for number, (at, own) in enumerate(zip(arrivals, kinds, strict=True)):
         images = tuple(tokens[kind] for kind in own)
-        prompt = target.prompt_tokens + sum(images)
-        made.append(StepRequest(number, at, prompt, target.output_tokens, None, images, at + ttft_s, tpot_s))
+        prompt = target.system_tokens + target.prompt_tokens + sum(images)
+        made.append(
+            StepRequest(number, at, prompt, target.output_tokens, None, images, at + ttft_s, tpot_s, contents=contents)
+        )
     sizes = kinds if target.audio_s is None else [[target.audio_s]] * total
     return made, sizes
 
@@ -255,6 +257,7 @@ def simulated(trial: DecodingTrial) -> DecodingResult:
         latency,
         kv_blocks=blocks,
         block_size=BLOCK_SIZE,
+        prefix_caching=target.prefix_caching and target.system_tokens > 0,
         preprocess=stage,
         encoder=encoder,
         policy=candidate.policy,

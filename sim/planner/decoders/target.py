@@ -55,6 +55,10 @@ class DecodingTarget:
     )
     audio_s: float | None = setting(default=None, help="Seconds of audio of each request.", gt=0, le=30)
     prompt_tokens: int = setting(default=64, help="Tokens of text in each prompt.", ge=1, le=MAX_TOKENS)
+    system_tokens: int = setting(
+        default=0, help="Tokens of a system prompt, with which all prompts begin.", ge=0, le=MAX_TOKENS
+    )
+    prefix_caching: bool = setting(default=True, help="Keep the system prompt in the KV cache.")
     output_tokens: int = setting(default=128, help="Output tokens of each request.", ge=1, le=MAX_TOKENS)
     kernels: str = setting(default=VLLM, help="Server whose kernels run.", choices=tuple(BACKENDS))
     tp: int = setting(default=1, help=f"GPUs that share each layer: {', '.join(map(str, GPUS))}.", ge=1, le=max(GPUS))

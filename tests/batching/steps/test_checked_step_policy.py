@@ -68,6 +68,7 @@ def checked(*steps, blocks=4):
         ("one-part", Step(prefill=((R0, 1),), decoding=(R0,))),
         ("token-budget", Step()),
         ("token-budget", Step(prefill=((R1, 5), (R4, 4)))),
+        ("found-tokens", Step(prefill=((R4, 1),), found=((R4, 4),))),  # no prefix caching
         ("token-order", Step(prefill=((R1, 6),))),
         ("token-order", Step(prefill=((R1, 0),))),
         ("token-order", Step(decoding=(R1,))),
@@ -141,3 +142,32 @@ def test_a_policy_that_raises_is_told():
         CheckedStepPolicy(Raises([]), 4, 4, Ledger()).next_step(0.0)
     with pytest.raises(PolicyError, match="has no method 'submit'"):
         CheckedStepPolicy(object(), 4, 4, Ledger())
+
+
+@pytest.mark.parametrize(
+    ("request_", "tokens", "right"),
+    [
+        (R4, 4, True),
+        (R4, 3, False),
+        (R4, 8, False),
+        (R4, 0, False),
+        (R1, 4, False),
+        (R0, 4, False),
+        (STRANGER, 4, None),
+    ],
+)
+def test_found_tokens_are_whole_blocks_of_a_request_that_is_admitted(request_, tokens, right):
+    policy = Scripted([*BEFORE, Step(prefill=((request_, 1),), found=((request_, tokens),))])
+    policy.max_num_seqs = 3
+    made = CheckedStepPolicy(policy, 4, 4, Ledger(), prefix_caching=True)
+    for request in (R0, R1, R2, R3, R4):
+        made.submit(request, 0.0)
+    for _ in BEFORE:
+        made.complete(made.next_step(0.0), 1, 0.0)
+    if right:
+        made.next_step(0.0)
+        assert made.chunks == [(1, tokens)]
+        return
+    with pytest.raises(PolicyError) as told:
+        made.next_step(0.0)
+    assert told.value.rule == ("known-requests" if right is None else "found-tokens")

@@ -203,3 +203,52 @@ def test_both_kinds_of_policies_are_listed_and_explained():
     assert alone["tasks"] == "steps" and "of_steps" not in alone and "vLLM" in alone["paper"]
     assert "for models that decode" in headrace_here("policies").stdout
     assert headrace_here("policies", "lazy").stdout.count("Its tasks are ") == 2
+
+
+SHARED = '{"timestamp": %d, "input_length": 1100, "output_length": 4, "hash_ids": [0, 1, %d]}\n'
+
+
+@pytest.mark.usefixtures("folder")
+def test_prompts_that_a_trace_tells_to_be_the_same_are_found_in_the_cache():
+    Path("shared.jsonl").write_text("".join(SHARED % (100_000 * number, 2 + number) for number in range(4)))
+    words = ("--step-model", "own_second:Second", "--kv-blocks", "500", "--replay", "shared.jsonl", "--json")
+    found = simulated(*words)
+    assert found["prefix_cache"]["hit_rate"] == pytest.approx(3 * 1024 / (4 * 1100))
+    assert found["prefix_cache"]["tokens_not_computed"] == 3 * 1024
+    assert found["settings"]["prefix_caching"] is True and not found["warnings"]
+    assert simulated(*words, "--no-prefix-caching")["prefix_cache"] is None
+    # Half of the requests: the first and the third one.
+    assert simulated(*words, "--replay-every", "2")["prefix_cache"]["tokens_not_computed"] == 1024
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_system_prompt_and_conversations_are_found_in_the_cache():
+    words = ("--step-model", "own_second:Second", "--kv-blocks", "5000", "--rate-rps", "0.01", *FEW)
+    words += ("--tokens-sigma", "0", "--prompt-tokens", "100")
+    found = simulated(*words, "--system-tokens", "64")
+    assert found["prefix_cache"]["tokens_not_computed"] == 29 * 64
+    assert found["prefix_cache"]["hit_rate"] == pytest.approx(29 * 64 / (30 * 164))
+    assert simulated(*words, "--turns", "5")["prefix_cache"]["hit_rate"] > 0.5
+    assert simulated(*words)["prefix_cache"] is None
+    assert simulated(*words, "--prefix-caching")["warnings"] == [
+        "--prefix-caching has no effect with --policy continuous, --step-model"
+    ]
+
+
+def test_images_in_conversations_are_refused():
+    done = headrace_here(
+        "simulate", "--model", "llama-3.1-8b", "--turns", "2", "--images-per-request", "1", "--encoder-ms", "1"
+    )
+    assert done.returncode == 2 and "conversations and system prompts have no images" in done.stderr
+
+
+def test_the_cache_takes_by_default_what_the_server_takes():
+    blocks = {
+        kernels: simulated("--model", "llama-3.1-8b", "--kernels", kernels, *FEW)["kv_blocks"]
+        for kernels in ("trtllm", "vllm", "sglang")
+    }
+    for kernels, found in blocks.items():
+        assert found == headrace.StepLatency("llama-3.1-8b", "h100", kernels).kv_tokens() // 16
+    assert len(set(blocks.values())) == 3
+    shared = simulated("--model", "llama-3.1-8b", "--memory-share", "0.5", *FEW)["kv_blocks"]
+    assert shared == headrace.StepLatency("llama-3.1-8b", "h100", "vllm").kv_tokens(0.5) // 16

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
@@ -74,6 +75,10 @@ class Deep(torch.nn.Sequential):
         for parameter in self.parameters():
             torch.nn.init.constant_(parameter, 0.5)
 
+class Wide(Scale):
+    "Takes tensors that are large enough for a slot of their own."
+    input_shape = (20_000,)
+
 class Slow(Scale):
     "Takes 20 ms for any batch."
     def forward(self, x):
@@ -86,7 +91,7 @@ def talk():
 
     return Conformer(2, 32, 4, vocabulary=11, kernel=7)
 
-scale, means, corner, pair, deep, slow = Scale, Means, Corner, Pair, Deep, Slow
+scale, means, corner, pair, deep, slow, wide = Scale, Means, Corner, Pair, Deep, Slow, Wide
 '''
 HELD = 999.0  # a first element for `scale`: its batch ends after `Server.let_go`
 MODELS = ("scale", "means", "pair")
@@ -97,6 +102,7 @@ class Server:
     process: "subprocess.Popen[str]"
     ports: dict[str, str]
     folder: Path
+    tls: bool = False
 
     def let_go(self) -> None:
         """Let all batches end that contain HELD."""
@@ -106,6 +112,10 @@ class Server:
         return self.ports[name]
 
     def connection(self, name: str = "http") -> http.client.HTTPConnection:
+        if self.tls:
+            context = ssl.create_default_context()
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            return http.client.HTTPSConnection(self.ports[name], timeout=30, context=context)
         return http.client.HTTPConnection(self.ports[name], timeout=30)
 
     def request(
@@ -173,9 +183,11 @@ def serving(
     profiled: bool = True,
     within: Path | None = None,
     program: Sequence[str] | None = None,
+    tls: bool = False,
 ) -> Iterator[Server]:
     """Run a server on free ports with one worker, in the folder `within` or one of its own. With `profiled` it measures
-    no profile. It is a fork, or a new process of `program`, which takes the arguments of `headrace`."""
+    no profile. It is a fork, or a new process of `program`, which takes the arguments of `headrace`. `tls` says that
+    the options give its ports TLS."""
     with contextlib.nullcontext(str(within)) if within else tempfile.TemporaryDirectory() as folder:
         Path(folder, "served.py").write_text(SOURCE)
         command = ["serve", "--json", "--workers", "1", "--max-batch", "4"]
@@ -201,7 +213,7 @@ def serving(
             assert process.stdout is not None and process.stderr is not None
             line = process.stdout.readline()
             assert line, process.stderr.read()
-            yield Server(process, json.loads(line), Path(folder))
+            yield Server(process, json.loads(line), Path(folder), tls)
         finally:
             if process.poll() is None:
                 with contextlib.suppress(ProcessLookupError):

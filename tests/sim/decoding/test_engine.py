@@ -4,9 +4,9 @@ import gc
 import math
 
 import pytest
+from compared_steps import equals_reference, run, workloads
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference_steps import serve
 from step_latencies import Linear, LinearEncoder, OneSecond, QuarterSecondAnItem
 
 from headrace.batching.errors import PolicyError, UsageError
@@ -23,25 +23,6 @@ class TenAndOne:
 
     def seconds(self, prefill, decode_requests, decode_context_tokens):
         return 10.0 + sum(tokens for tokens, _ in prefill) + decode_requests
-
-
-def run(policy, requests, context, **limits):
-    return run_steps(step_policy_settings(policy, limits).build(context), iter(requests), context, record=True)
-
-
-@st.composite
-def workloads(draw):
-    seqs, size = draw(st.integers(1, 6)), draw(st.sampled_from([1, 2, 4, 16]))
-    requests, at = [], 0.0
-    for number in range(draw(st.integers(1, 14))):
-        at += draw(st.sampled_from([0.0, 2**-8, 2**-5, 0.25, 4.0]))
-        images = tuple(draw(st.lists(st.integers(1, 12), max_size=3))) if draw(st.booleans()) else ()
-        requests.append(
-            StepRequest(number, at, draw(st.integers(1, 50)) + sum(images), draw(st.integers(1, 40)), items=images)
-        )
-    longest = max(request.prompt_tokens + request.output_len - 1 for request in requests)
-    blocks = -(-longest // size) + draw(st.integers(0, 30))
-    return requests, blocks, size, max(seqs, draw(st.integers(1, 64))), seqs, draw(st.integers(1, 24))
 
 
 def timeline(tally):
@@ -294,46 +275,7 @@ def test_a_full_batch_of_equal_requests_decodes_in_step(name):
 @given(workload=workloads())
 @settings(max_examples=150)
 def test_runs_equal_those_of_an_independent_simulator(workload):
-    requests, blocks, size, budget, seqs, encoder_budget = workload
-    context = StepContext(blocks, Linear(), size, LinearEncoder())
-    tally = run(
-        "continuous",
-        requests,
-        context,
-        max_num_batched_tokens=budget,
-        max_num_seqs=seqs,
-        max_encoder_tokens=encoder_budget,
-    )
-    times, log = serve(
-        requests,
-        context.latency,
-        context.encoder,
-        blocks=blocks,
-        size=size,
-        budget=budget,
-        seqs=seqs,
-        encoder_budget=encoder_budget,
-    )
-    first, ends = {}, {}
-    for record in tally.records:
-        for request, _ in record.step.prefill:
-            first[request.id] = record.ended  # the last chunk before a preemption, at first
-        for request in record.step.finished:
-            ends[request.id] = record.ended
-    assert ends == {id: end for id, (_, end) in times.items()}
-    assert tally.steps == len(log)
-    assert tally.preemptions == sum(len(preempted) for _, _, preempted in log)
-    started = {record.started: record for record in tally.records}
-    for now, tokens, preempted in log:
-        if now in started:  # others are repetitions
-            step = started[now].step
-            planned = {request.id: number for request, number in step.prefill}
-            assert tokens == {**planned, **{request.id: 1 for request in step.decoding}}
-            assert preempted == [request.id for request in step.preempted]
-    result = result_of(tally, wall_s=0.0)
-    waits = [times[request.id][0] - request.arrival for request in requests]
-    assert result.ttft_ms["max"] == 1e3 * max(waits)
-    assert result.ttft_ms["mean"] == pytest.approx(1e3 * sum(waits) / len(waits))
+    equals_reference(*workload, False)
 
 
 class Once:

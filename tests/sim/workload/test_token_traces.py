@@ -1,5 +1,6 @@
 """Test traces of tokens: three formats, errors that name the line, bytes at random, and the requests made of them."""
 
+import json
 import math
 from itertools import islice
 from pathlib import Path
@@ -10,12 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.batching.errors import UsageError
+from headrace.sim.workload.contents import contents_of_hashes
 from headrace.sim.workload.lengths import Fixed
-from headrace.sim.workload.token_requests import ImagesPerRequest, token_requests
+from headrace.sim.workload.token_requests import Conversations, ImagesPerRequest, token_requests
 from headrace.sim.workload.token_traces import TokenTrace, read_token_trace
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 BURSTGPT = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+HASHED = '{"timestamp": 1, "input_length": 900, "output_length": 1, "hash_ids": %s}\n'
 SAMPLE = Path(__file__).parents[3] / "examples" / "llm_trace.csv"
 
 
@@ -57,12 +60,61 @@ def test_burstgpt_with_sessions_is_read_as_without(tmp_path):
     assert columns(read(tmp_path, text)) == ([0.0, 51.5], [906, 36], [446, 29], None)
 
 
-def test_mooncake_counts_milliseconds_and_ignores_hashes(tmp_path):
+def test_mooncake_counts_milliseconds(tmp_path):
     text = (
-        '{"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47]}\n\n'
-        '{"timestamp": 30535, "input_length": 6472, "output_length": 26, "hash_ids": []}\n'
+        '{"timestamp": 27482, "input_length": 6955, "output_length": 52}\n\n'
+        '{"timestamp": 30535, "input_length": 6472, "output_length": 26, "hash_ids": null}\n'
     )
-    assert columns(read(tmp_path, text)) == ([0.0, 3.053], [6955, 6472], [52, 26], None)
+    trace = read(tmp_path, text)
+    assert columns(trace) == ([0.0, 3.053], [6955, 6472], [52, 26], None)
+    assert trace.contents is None
+
+
+def mooncake(folder, prompts):
+    """Read a trace of prompts, each with its tokens and its hash_ids."""
+    lines = [
+        json.dumps({"timestamp": number, "input_length": tokens, "output_length": 1, "hash_ids": ids})
+        for number, (tokens, ids) in enumerate(prompts)
+    ]
+    return read(folder, "\n".join(lines))
+
+
+def test_hash_ids_tell_how_far_prompts_are_the_same(tmp_path):
+    """Blocks of 512 tokens, as in the examples of Mooncake's README, where the first 12 blocks are the same."""
+    same = list(range(46, 58))
+    trace = mooncake(tmp_path, [(6955, [*same, 2353, 2354]), (6472, [*same, 2366]), (100, [7]), (600, [7, 57])])
+    first, second, third, fourth = trace.contents.of(0, 4, 0)
+    assert [end for _, end in first] == [6144, 6955]
+    assert [end for _, end in second] == [6144, 6472]
+    assert [end for _, end in third] == [100]
+    assert [end for _, end in fourth] == [512, 600]
+    assert first[0] == second[0]
+    assert third[0][0] == fourth[0][0]
+    numbers = {number for request in (first, second, third, fourth) for number, _ in request}
+    assert len(numbers) == 5  # 57 after 7 is another block than 57 after 56
+    assert trace.contents.of(1, 3, 1000) == [
+        tuple((number + 1000, end) for number, end in request) for request in (second, third)
+    ]
+    assert trace.contents.every(2, 1).of(0, 2, 0) == [second, fourth]
+
+
+@given(prompts=st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), min_size=1, max_size=8))
+@settings(max_examples=60)
+def test_two_prompts_have_equal_segments_exactly_as_far_as_their_hashes_are_equal(prompts):
+    found = contents_of_hashes(prompts, [512 * len(ids) for ids in prompts], 512).of(0, len(prompts), 0)
+    for ids, segments in zip(prompts, found, strict=True):
+        for others, other_segments in zip(prompts, found, strict=True):
+            same = next((n for n, (a, b) in enumerate(zip(ids, others, strict=False)) if a != b), None)
+            same = min(len(ids), len(others)) if same is None else same
+            shared = [each for each, other in zip(segments, other_segments, strict=False) if each == other]
+            assert (shared[-1][1] if shared else 0) == 512 * same
+            assert segments[: len(shared)] == other_segments[: len(shared)]
+
+
+def test_some_prompts_may_have_no_hashes(tmp_path):
+    text = '{"timestamp": 0, "input_length": 9, "output_length": 2, "hash_ids": [5]}\n'
+    trace = read(tmp_path, text + '{"timestamp": 0, "input_length": 9, "output_length": 2}\n' + text)
+    assert trace.contents.of(0, 3, 0) == [((0, 9),), (), ((0, 9),)]
 
 
 def test_a_column_tells_the_images_of_each_request(tmp_path):
@@ -110,6 +162,14 @@ def test_the_sample_of_azure_is_read_as_it_stands():
         ('{"timestamp": 1, "input_length": 1, "output_length": 0}\n', "line 1: output_length is 0"),
         ('{"timestamp": 1, "input_length": 1, "output_length": 1}\n[1]\n', "line 2: it is no JSON object"),
         ('{"timestamp": 1,\n', "line 1: it is no JSON"),
+        (HASHED % "[1]", "line 1: hash_ids has 1 numbers, and a prompt of 900 tokens has 2 blocks of 512"),
+        (HASHED % "[1, -1]", "line 1: a number of hash_ids is -1, which is no whole number"),
+        (HASHED % "[1, 2.0]", "line 1: a number of hash_ids is 2.0"),
+        (HASHED % "[1, [2]]", "line 1: a number of hash_ids is [2]"),
+        (HASHED % "[1, true]", "line 1: a number of hash_ids is True"),
+        (HASHED % "[1, 1e999]", "line 1: a number of hash_ids is inf"),
+        (HASHED % '"12"', "line 1: hash_ids is 12, which is no list"),
+        (HASHED % "{}", "line 1: hash_ids is {}, which is no list"),
         ('{"timestamp": 1, "a": ' + "[" * 100_000 + "\n", "line 1: it"),
         ("TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n2024-01-01 00:00:00,x,3,5\n", "line 2: NumImages is x"),
     ],
@@ -225,3 +285,43 @@ def test_wrong_arguments_are_told():
         token_requests(trace_of((0.0, 1, 1)), requests=2)
     with pytest.raises(UsageError, match="encoder item of 100 tokens, in a prompt of 20"):
         list(token_requests(trace_of((0.0, 20, 1), images=[1]), images=ImagesPerRequest(100, in_prompt=True)))
+
+
+def test_a_repeated_trace_has_new_contents_each_time(tmp_path):
+    trace = mooncake(tmp_path, [(600, [1, 2]), (600, [1, 3])])
+    segments = [request.contents for request in token_requests(trace, requests=4, speed=1.0)]
+    assert segments[0][0] == segments[1][0] != segments[2][0] == segments[3][0]
+    assert len({number for each in segments for number, _ in each}) == 6
+
+
+def test_turns_go_on_with_the_conversation_that_waited_longest():
+    """New tokens of 10 to 15, outputs of 5, a system prompt of 100, and 3 turns at least 10 s apart.
+
+    time             0    1    11   12   13   30
+    conversation     1    2    1    2    3    1
+    its prompt       110  111  127  129  114  147
+    """
+    arrivals = np.array([0.0, 1.0, 11.0, 12.0, 13.0, 30.0])
+    trace = TokenTrace(arrivals, np.arange(10, 16), np.full(6, 5))
+    made = Conversations(system_tokens=100, turns=3, turn_gap_s=10.0).with_history(trace)
+    assert made.prompt_tokens.tolist() == [110, 111, 127, 129, 114, 147]
+    assert made.contents.of(0, 6, 0) == [
+        ((0, 100), (1, 115)),
+        ((0, 100), (2, 116)),
+        ((0, 100), (1, 132)),
+        ((0, 100), (2, 134)),
+        ((0, 100), (3, 119)),
+        ((0, 100), (1, 152)),
+    ]
+    with pytest.raises(UsageError, match="tells what its prompts have in common"):
+        Conversations(system_tokens=1).with_history(made)
+    images = ImagesPerRequest(tokens=4, shares={1: 1.0})
+    with pytest.raises(UsageError, match="not into conversations"):
+        list(token_requests(made, images=images))
+
+
+def test_a_conversation_ends_before_its_prompt_is_too_long():
+    trace = TokenTrace(np.arange(0.0, 400.0, 100.0), np.full(4, 10), np.full(4, 5))
+    made = Conversations(turns=9, turn_gap_s=10.0, longest_prompt=40).with_history(trace)
+    assert made.prompt_tokens.tolist() == [10, 25, 40, 10]
+    assert [each[0][0] for each in made.contents.of(0, 4, 0)] == [1, 1, 1, 2]

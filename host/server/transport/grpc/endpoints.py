@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -17,9 +18,11 @@ from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2 as pb
 
 from headrace.batching import BadInput, UnknownModel
+from headrace.host.memory.sources import FilledSlot, Tensor
 from headrace.host.server import describe
 from headrace.host.server.observe.watch import RequestTrace
 from headrace.host.server.protocol.descriptions import (
+    MAX_KEPT,
     Description,
     Descriptions,
     InputDescription,
@@ -44,6 +47,7 @@ from headrace.host.server.protocol.messages import (
     checked_shape,
     client_text,
     from_raw,
+    from_slot,
     numpy_type,
     outcome,
     to_raw,
@@ -52,6 +56,8 @@ from headrace.host.server.protocol.shared_memory import Regions, Shared
 from headrace.host.server.service import INLINE_BYTES, Service
 from headrace.host.server.transport.grpc.wire import (
     Bytes,
+    Contents,
+    Placed,
     parsed,
     read_request,
     separated,
@@ -76,6 +82,7 @@ _CONTENTS = {
     "FP32": "fp32_contents",
     "FP64": "fp64_contents",
 }
+MAX_NAME = 256  # characters of a region's name; an answer with a longer one is not remembered
 RAW = "raw"  # marks the key of a description whose inputs are raw contents
 _PARAMETER = {str: "string_param", int: "int64_param", bool: "bool_param"}
 
@@ -220,7 +227,7 @@ class _TensorCalls:
         self._room = room
         self._descriptions = Descriptions()
 
-    async def infer(self, message: Bytes, context: Any) -> Sequence[Bytes]:
+    async def infer(self, message: Bytes | Placed, context: Any) -> Sequence[Bytes]:
         read = received(message, self._limits, self._descriptions)
         with self._service.counted(trace_of(context, read.model)) as trace:
             self._service.model(read.model, read.version)
@@ -299,15 +306,20 @@ class Received(NamedTuple):
 
     model: str
     version: str
-    contents: Sequence[Bytes]
+    contents: Contents
     description: Callable[[], Description]
 
 
-def received(message: Bytes, limits: Limits, descriptions: Descriptions) -> Received:
+def received(message: Bytes | Placed, limits: Limits, descriptions: Descriptions) -> Received:
     """Read a ModelInferRequest. It is parsed unless its description is remembered. Raises BadInput."""
-    said, contents = separated(message)
-    key = key_of(said, RAW if contents else "")
+    # A message without raw contents is its own description.
+    key = None if isinstance(message, Placed) else key_of(message, "")
     found = descriptions.find(key)
+    contents: Contents = ()
+    if found is None:
+        said, contents = separated(message)
+        key = key_of(said, RAW if contents else "")
+        found = descriptions.find(key)
     if found is not None:
         return Received(found.request.model, found.request.version, contents, lambda: found)
     request, contents = parsed(said, contents)
@@ -320,15 +332,16 @@ def received(message: Bytes, limits: Limits, descriptions: Descriptions) -> Rece
     return Received(request.model_name, request.model_version, contents, read)
 
 
-def infer_request(description: Description, contents: Sequence[Bytes], regions: Regions | None) -> InferRequest:
+def infer_request(description: Description, contents: Contents, regions: Regions | None) -> InferRequest:
     """Return the inference request in a description and its raw contents. Raises BadInput and UnknownRegion."""
     raw = iter(contents)
 
-    def taken(described: InputDescription) -> NDArray[Any]:
+    def taken(described: InputDescription) -> Tensor:
         data = next(raw, None)
         if data is None:
             raise BadInput(f"input {described.name!r} has no raw contents; give them for each input, or for none")
-        return from_raw(described.name, described.datatype, described.shape, data)
+        make = from_slot if isinstance(data, FilledSlot) else from_raw
+        return make(described.name, described.datatype, described.shape, data)
 
     request = bound(description, Shared(regions), taken)
     if next(raw, None) is not None:
@@ -339,7 +352,7 @@ def infer_request(description: Description, contents: Sequence[Bytes], regions: 
     return request
 
 
-def described(request: Any, contents: Sequence[Bytes], limits: Limits) -> Description:
+def described(request: Any, contents: Contents, limits: Limits) -> Description:
     """Return the description in a ModelInferRequest with these raw contents. Raises BadInput."""
     inputs = list[InputDescription]()
     for entry in request.inputs:
@@ -382,18 +395,36 @@ def infer_response(
     request: InferRequest, outputs: Sequence[Output], parameters: Mapping[str, str | int | bool] = MappingProxyType({})
 ) -> list[Bytes]:
     """Return a ModelInferResponse as parts."""
-    answer = pb.ModelInferResponse(model_name=request.model, model_version=VERSION, id=request.id)
-    _set(answer.parameters, parameters)
-    contents = list[Bytes]()
-    for output in outputs:
-        described = answer.outputs.add(name=output.requested.name, datatype=output.datatype, shape=output.shape)
-        if output.array is not None:
-            contents.append(to_raw(output.array))
+    described: list[tuple[Any, ...]] = []
+    contents: list[Bytes] = []
+    repeats = not request.id and not parameters  # an id is seldom seen again
+    for requested, datatype, shape, array, written in outputs:
+        if array is not None:
+            described.append((requested.name, datatype, shape))
+            contents.append(to_raw(array))
         else:
-            assert output.requested.window is not None
-            _set(described.parameters, output.requested.window.described(output.written))
+            assert requested.window is not None
+            described.append((requested.name, datatype, shape, *requested.window.described(written).items()))
+            repeats = repeats and len(requested.window.region.name) <= MAX_NAME
             contents.append(b"")  # clients find the contents by the position of the output
-    return write_response(answer, contents)
+    make = _remembered_response if repeats else _response
+    return write_response(make(request.model, request.id, tuple(described), *parameters.items()), contents)
+
+
+def _response(
+    model: str, id: str, outputs: Sequence[tuple[Any, ...]], *parameters: tuple[str, str | int | bool]
+) -> bytes:
+    """Return the bytes of a ModelInferResponse without contents.
+
+    An output is its name, its datatype, its shape, and its parameters as pairs."""
+    answer = pb.ModelInferResponse(model_name=model, model_version=VERSION, id=id)
+    _set(answer.parameters, dict(parameters))
+    for name, datatype, shape, *own in outputs:
+        _set(answer.outputs.add(name=name, datatype=datatype, shape=shape).parameters, dict(own))
+    return bytes(answer.SerializeToString())
+
+
+_remembered_response = lru_cache(maxsize=MAX_KEPT)(_response)
 
 
 def _plain(parameters: Any) -> dict[str, Any]:

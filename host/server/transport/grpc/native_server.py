@@ -21,7 +21,9 @@ from headrace.host.server.protocol.messages import TooLarge, Unauthorized
 from headrace.host.server.protocol.shared_memory import Regions
 from headrace.host.server.service import Service
 from headrace.host.server.transport.grpc.endpoints import SERVICE, endpoints, status_of, trace_of
-from headrace.host.server.transport.grpc.wire import Bytes
+from headrace.host.server.transport.grpc.lent_slots import MIN_BYTES, LentSlots
+from headrace.host.server.transport.grpc.wire import Bytes, Placed
+from headrace.host.server.transport.tls import Tls
 
 # Kinds of events and reasons of refusals, as native/call.hpp numbers them.
 CALL, OPEN, MESSAGE, END, CLOSED, SENT, REFUSED = range(7)
@@ -31,6 +33,9 @@ BACKLOG = 1024  # connections that the system accepts before the front does
 SENDS_AHEAD = 16  # answers of a stream that the front holds at a time
 STOP_CHECK_S = 0.01  # time between two checks whether all calls have ended
 EXHAUSTED = "RESOURCE_EXHAUSTED"
+INFER = f"/{SERVICE}/ModelInfer"
+
+_ENDLESS = nullcontext()  # in place of a time limit
 
 _log = logging.getLogger(__name__)
 
@@ -66,15 +71,19 @@ class Refused(HeadraceError):
 class NativeServer:
     """Serve until `stop`."""
 
-    def __init__(self, front: Any, service: Service, limits: Limits, regions: Regions | None) -> None:
+    def __init__(
+        self, front: Any, service: Service, limits: Limits, regions: Regions | None, tls: Tls | None = None
+    ) -> None:
         """Prepare the server. `front` is the class `native.http2.Front`."""
         self._make_front = front
         self._service = service
         self._limits = limits
+        self._tls = tls
         self._endpoints = endpoints(service, limits, regions, self._room)
         self._unary = {f"/{SERVICE}/{name}": call for name, call in self._endpoints.unary.items()}
         self._streaming = {f"/{SERVICE}/{name}": call for name, call in self._endpoints.streams.items()}
         self._front: Any = None
+        self._slots: LentSlots | None = None
         self._has_token = not service.authorized(None)
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._streams: dict[int, _Stream] = {}
@@ -97,6 +106,7 @@ class NativeServer:
         self._front = self._make_front(
             listener=listener.detach(),
             streams=tuple(self._streaming),
+            placed=INFER,
             early=self._has_token,
             body=limits.body,
             bodies=limits.bodies,
@@ -105,7 +115,10 @@ class NativeServer:
             client_s=limits.client_s,
             idle_s=IDLE_S,
             bytes_per_s=float(BYTES_PER_S),
+            certificate=None if self._tls is None else self._tls.certificate,
+            key=None if self._tls is None else self._tls.key,
         )
+        self._slots = LentSlots(self._front, self._service)
         asyncio.get_running_loop().add_reader(self._front.fileno(), self._on_events)
         return number
 
@@ -127,9 +140,9 @@ class NativeServer:
         self._front = None
 
     def _on_events(self) -> None:
-        for kind, call, head, message, number in self._front.events():
+        for kind, call, head, message, place, number in self._front.events():
             if kind == CALL:
-                self._begin(call, self._answer(call, Head(*head), message, bool(number)))
+                self._begin(call, self._answer(call, Head(*head), message, place, bool(number)))
             elif kind == OPEN:
                 self._open(call, Head(*head))
             elif kind == REFUSED:
@@ -178,18 +191,18 @@ class NativeServer:
         code = grpc.StatusCode[status].value[0]
         self._front.answer(call, None, True, code, text.encode(errors="replace"))
 
-    async def _answer(self, call: int, head: Head, message: Any, compressed: bool) -> None:
+    async def _answer(self, call: int, head: Head, message: Any, place: Any, compressed: bool) -> None:
         if self._has_token and not self._service.authorized(head.authorization or None):
             return  # `_open` has answered it
         try:
             handler = self._unary.get(head.path)
             if handler is None:
                 raise Refused("UNIMPLEMENTED", BadInput("this server does not have the method"))
-            async with asyncio.timeout(head.timeout_s or None):
+            async with asyncio.timeout(head.timeout_s) if head.timeout_s else _ENDLESS:
                 if compressed:
                     message = await self._inflate_or_count(message, head)
-                answer = await handler(memoryview(message), head)
-            del message
+                answer = await handler(self._whole(message, place, head), head)
+            del message, place
             size = len(answer) if isinstance(answer, bytes) else sum(map(len, answer))
             if size > SMALL and self._front.held + self._inflated + size > self._limits.bodies:
                 raise Overloaded("the server has no room for the answer; try again later")
@@ -201,6 +214,16 @@ class NativeServer:
         except asyncio.CancelledError:  # of `stop`; no client waits after its own cancellation
             self._end(call, Refused("CANCELLED", BadInput("the server ends")))
             raise
+
+    def _whole(self, message: Any, place: Any, head: Head) -> Any:
+        """Return what the handler takes: the bytes of the message, or a Placed one."""
+        view = memoryview(message)
+        assert self._slots is not None
+        if place is not None:
+            return Placed(view, self._slots.filled(place))
+        if len(view) >= MIN_BYTES and head.path == INFER:
+            self._slots.borrow()  # of models that have been loaded meanwhile
+        return view
 
     async def _answer_stream(self, call: int, head: Head, stream: "_Stream") -> None:
         try:

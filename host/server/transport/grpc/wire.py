@@ -6,15 +6,26 @@ copy them twice in either direction.
 This module handles only the fields of raw contents. All other fields are small, and protobuf handles them."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2 as pb
 
 from headrace.batching import BadInput
+from headrace.host.memory.sources import FilledSlot
 from headrace.host.server.protocol.messages import MAX_FIELDS
 
 Bytes = bytes | memoryview
+
+
+class Placed(NamedTuple):
+    """A ModelInferRequest whose only tensor lies in a slot. `fields` are the bytes of all other fields."""
+
+    fields: Bytes
+    contents: FilledSlot
+
+
+Contents = Sequence[Bytes | FilledSlot]
 
 # Limits on the bytes that protobuf parses. The event loop waits meanwhile, at most some 50 ms.
 MAX_UNKNOWN = 1 << 18  # bytes of a message with fields that this module does not know
@@ -27,7 +38,7 @@ _RAW_OUTPUT = bytes([6 << 3 | 2])  # ModelInferResponse.raw_output_contents
 _STREAM_ANSWER = bytes([2 << 3 | 2])  # ModelStreamInferResponse.infer_response
 
 
-def read_request(message: Bytes) -> tuple[Any, Sequence[Bytes]]:
+def read_request(message: Bytes) -> tuple[Any, Contents]:
     """Return a ModelInferRequest without its raw contents, and the raw contents as parts of `message`.
 
     Raises BadInput for a damaged message, and for one that would block the event loop too long: more than MAX_FIELDS
@@ -36,10 +47,12 @@ def read_request(message: Bytes) -> tuple[Any, Sequence[Bytes]]:
     return parsed(description, contents)
 
 
-def separated(message: Bytes) -> tuple[Bytes, Sequence[Bytes]]:
+def separated(message: Bytes | Placed) -> tuple[Bytes, Contents]:
     """Split a message into the bytes of all other fields and the raw contents, which are parts of `message`.
 
     A message that is no plain sequence of a request's fields is not split. Raises BadInput."""
+    if isinstance(message, Placed):
+        return separated(message.fields)[0], (message.contents,)
     found = _separated(message)
     if found is not None:
         return found
@@ -51,7 +64,7 @@ def separated(message: Bytes) -> tuple[Bytes, Sequence[Bytes]]:
     return message, ()
 
 
-def parsed(description: Bytes, contents: Sequence[Bytes]) -> tuple[Any, Sequence[Bytes]]:
+def parsed(description: Bytes, contents: Contents) -> tuple[Any, Contents]:
     """Return the ModelInferRequest in the other fields, and all raw contents. Raises BadInput (see `read_request`)."""
     try:
         request = pb.ModelInferRequest.FromString(description)
@@ -109,9 +122,11 @@ def _separated(message: Bytes) -> tuple[bytes, list[memoryview]] | None:
     return b"".join(others), contents
 
 
-def write_response(response: Any, contents: Iterable[Bytes]) -> list[Bytes]:
-    """Return a ModelInferResponse with its raw contents, as parts that follow each other. Contents are not copied."""
-    parts: list[Bytes] = [response.SerializeToString()]
+def write_response(response: bytes, contents: Iterable[Bytes]) -> list[Bytes]:
+    """Return a serialized ModelInferResponse with its raw contents, as parts that follow each other.
+
+    Contents are not copied."""
+    parts: list[Bytes] = [response]
     for raw in contents:
         parts += (_RAW_OUTPUT + _varint(len(raw)), raw)
     return parts

@@ -15,12 +15,12 @@ import math
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 from pathlib import Path
-from typing import cast
+from types import MappingProxyType
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -31,13 +31,13 @@ from headrace.host.server.transport.http.chunks import BadChunk, Chunks
 from headrace.host.server.transport.http.heads import Head, Refused
 
 LINGER_S = 2.0  # time for a refused client, which may still be sending, to read the reason
+JOINED_BYTES = 4096  # a response of up to this size is written in one piece
 SWEEP_S = 0.5  # time between two checks of the connections' time limits
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """Hold a request. Names in `headers` are in lower case. `target` is path and query; `peer` is the client's address.
 
     A HEAD request has the `method` GET, because the connection drops the content of its response. A handler calls
@@ -51,13 +51,12 @@ class Request:
     reserve: codings.Reserve = lambda _: None
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(NamedTuple):
     """Hold a response. The connection compresses it if it is `compressible` and the client accepts a coding."""
 
     status: int
     parts: Sequence[bytes | memoryview] = ()
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = MappingProxyType({})
     compressible: bool = True
 
 
@@ -153,6 +152,7 @@ class Connection(asyncio.BufferedProtocol):
         self._answering: asyncio.Task[None] | None = None
         self._writable: asyncio.Future[None] | None = None  # set while the client does not receive fast enough
         self._idle = False  # no byte of the next request has arrived
+        self._paused = False  # the buffer is full, and the transport reads no more
         self._discards = False  # the request is refused, and further bytes are ignored
         self.idle_since = 0.0
         self.due = math.inf  # time limit of the current state
@@ -209,6 +209,7 @@ class Connection(asyncio.BufferedProtocol):
             self._next()
         elif self._held == len(self._buffer):
             self._transport.pause_reading()
+            self._paused = True
 
     # ---- requests ----
 
@@ -218,16 +219,17 @@ class Connection(asyncio.BufferedProtocol):
 
     def _next(self) -> None:
         """Begin the next request if its head is complete."""
+        if not self._held:
+            self._idle = True
+            self.idle_since = self._loop.time()
+            self.due = self.idle_since + IDLE_S
+            return
         raw = bytes(self._buffer[: self._held])
         raw = raw.lstrip(b"\r\n") if raw[:1] in b"\r\n" else raw  # RFC 9112, 2.2
         end = raw.find(b"\r\n\r\n")
         if end < 0:
             if self._held == len(self._buffer):
                 self._refuse(431, f"the request's head is longer than {self._limits.head} bytes; send a shorter one")
-            elif not self._held:
-                self._idle = True
-                self.idle_since = self._loop.time()
-                self.due = self.idle_since + IDLE_S
             elif self._idle:  # the time limit starts at the first byte; further bytes do not extend it
                 self._idle = False
                 self.due = self._loop.time() + self._limits.client_s
@@ -337,20 +339,29 @@ class Connection(asyncio.BufferedProtocol):
             _log.error("an answer could not be sent because of an error", exc_info=error)
             self._transport.abort()
         elif not self._transport.is_closing():
-            self._transport.resume_reading()
+            if self._paused:
+                self._paused = False
+                self._transport.resume_reading()
             self.due = math.inf
             self._next()
 
     def _write(self, response: Response, keep_alive: bool, *, content: bool, old: bool = False) -> None:
         """Write a response. `content` is False for a HEAD, and `old` is True for HTTP/1.0."""
-        size = sum(len(part) for part in response.parts)
+        size = sum(map(len, response.parts))
         lines = [_status_line(response.status), f"content-length: {size}", _date(int(time.time()))]
         lines += [f"{name}: {value}" for name, value in response.headers.items()]
         if not keep_alive:
             lines.append("connection: close")
         elif old:
             lines.append("connection: keep-alive")
-        self._transport.writelines([("\r\n".join(lines) + "\r\n\r\n").encode(), *(response.parts if content else ())])
+        lines.append("\r\n")  # joined, it ends the last line and the head
+        head = "\r\n".join(lines).encode()
+        if not content:
+            self._transport.write(head)
+        elif size <= JOINED_BYTES:
+            self._transport.write(b"".join((head, *response.parts)))
+        else:
+            self._transport.writelines((head, *response.parts))
 
     # ---- ends of the connection ----
 

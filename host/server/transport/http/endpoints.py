@@ -3,8 +3,7 @@ tensor data)."""
 
 import base64
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -62,6 +61,7 @@ from headrace.host.server.transport.http.json_body import Body, fields_of, tenso
 
 HEADER_LENGTH = "inference-header-content-length"
 RETRY_AFTER_S = 1
+MODELS = ("v2", "models")
 # These paths need no token: health checks have none, and the page asks its user for it.
 NEED_NO_TOKEN = (("v2", "health", "live"), ("v2", "health", "ready"), ("",))
 MAX_KEPT_PATH = 256  # bytes of a path
@@ -92,23 +92,19 @@ class HttpApi:
         """Return the response to a request. Errors become error responses."""
         try:
             path = _path(request.target.partition("?")[0])
-            with self._refusals_counted(request):
+            try:
                 if self._guard is not None:
                     self._guard.check(request.method, request.headers)
                 if path not in NEED_NO_TOKEN:
                     check_token(self._service, request)
+            except HeadraceError:
+                with self._service.counted(_trace(request, "")):
+                    raise
+            if len(path) == 4 and path[3] == "infer" and path[:2] == MODELS and request.method == "POST":
+                return await self._infer(request, path[2], "")  # most requests, so the other paths come after it
             return await self._route(request, path)
         except Exception as error:
             return error_response(error)
-
-    @contextmanager
-    def _refusals_counted(self, request: Request) -> Iterator[None]:
-        """Count a request that is refused inside this context."""
-        try:
-            yield
-        except HeadraceError:
-            with self._service.counted(_trace(request, "")):
-                raise
 
     async def _fields(self, request: Request) -> dict[str, Any]:
         """Return the fields of a JSON body, or {} without a body. Raises BadInput, TooLarge, Overloaded and
@@ -226,7 +222,8 @@ class HttpApi:
         service = self._service
         with service.counted(_trace(request, name)) as trace:
             service.model(name, version)  # checks the name before the body is read
-            body = await self._content(request)
+            is_coded = "content-encoding" in request.headers
+            body = await self._content(request) if is_coded else request.body
             length = request.headers.get(HEADER_LENGTH)
             if length is None and (kind := kind_of(bytes(body[:12]))) is not None:  # only a file, as curl sends it
                 inference = InferRequest(name, {kind: bytes_tensor(kind, (1,), [bytes(body)])}, version=version)
@@ -454,7 +451,8 @@ def infer_response(
     """Return the response with all outputs. `compressible` says whether binary tensors may be compressed.
 
     Raises BadInput for too many numbers, and HeadraceError for numbers that JSON cannot hold."""
-    described, parts = [], list[bytes | memoryview]()
+    described: list[dict[str, Any]] = []
+    parts: list[bytes | memoryview] = []
     for output in outputs:
         entry: dict[str, Any] = {
             "name": output.requested.name,

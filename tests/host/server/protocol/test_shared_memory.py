@@ -14,6 +14,7 @@ import tritonclient.http
 import tritonclient.utils.shared_memory as shm
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from memory_mapping import without_extension
 from properties import examples
 from running import IMAGE_FILE, SPEC, scale_request, serving, until
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor
@@ -209,8 +210,16 @@ def test_outputs_of_several_rows_that_do_not_fit_leave_the_region_as_it_was(clie
     assert shm.get_contents_as_numpy(handle, np.float32, [2, 4], offset=32).tolist() == (2 * rows).tolist()
 
 
+@pytest.fixture(params=["mapping", "system calls"])
+def way(request, monkeypatch):
+    """Copy through mappings, or without the extension, as where no compiler was found."""
+    if request.param == "system calls":
+        without_extension(monkeypatch)
+    return request.param
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bool", "int64"])
-def test_a_tensor_in_a_region_is_read_whole_or_by_rows(memory, dtype):
+def test_a_tensor_in_a_region_is_read_whole_or_by_rows(way, memory, dtype):
     name, handle = memory(100)
     values = np.array([[0, 1, 1], [1, 0, 1]], dtype)
     shm.set_shared_memory_region(handle, [values], offset=7)
@@ -224,6 +233,33 @@ def test_a_tensor_in_a_region_is_read_whole_or_by_rows(memory, dtype):
     regions.unregister("r")
     with pytest.raises(BadInput, match="was unregistered"):
         tensor.read_into(np.empty_like(values))
+
+
+def test_both_ways_of_copying_say_the_same(way, memory):
+    name, _ = memory(8192)
+    maps = Path("/proc/self/maps")
+    before = maps.read_text().count(name)  # the client's own
+    regions = Regions(1 << 20)
+    regions.register("r", name, 100, 8000)
+    window = regions.window("r", 50, 7000)
+    assert (window.region.mapping is not None) == (way == "mapping")
+    window.write(bytes(range(200)), 5)
+    window.write(np.full((2, 8), 7, np.int16), 300)
+    content = Path(FOLDER, name).read_bytes()
+    assert content[155:355] == bytes(range(200)) and content[450:482] == np.full(16, 7, np.int16).tobytes()
+    assert bytes(window.read()) == content[150:7150]
+    window.write(b"", 7000)
+    os.truncate(f"{FOLDER}/{name}", 4000)
+    window.write(bytes(3850), 0)
+    for copy in (window.read, lambda: window.write(bytes(3851), 0)):
+        with pytest.raises(BadInput, match="is shorter than when it was registered"):
+            copy()
+    assert Path(FOLDER, name).stat().st_size == 4000
+    regions.unregister()
+    assert maps.read_text().count(name) == before
+    for copy in (window.read, lambda: window.write(b"1")):
+        with pytest.raises(BadInput, match="was unregistered while it was in use"):
+            copy()
 
 
 def test_a_region_that_becomes_shorter_ends_no_server(client, transport, memory):

@@ -10,14 +10,8 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 import tritonclient.http
-import trustme
+from certificates import write_certificates
 from command import headrace_here
-from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
-    Encoding,
-    PrivateFormat,
-    load_pem_private_key,
-)
 from running import scale_request, scaled, serving
 
 INFER = "/v2/models/scale/infer"
@@ -26,19 +20,7 @@ INFER = "/v2/models/scale/infer"
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """Provide a folder with a server's `cert.pem` and `key.pem`, `ca.pem` which signed it, and others."""
-    folder = tmp_path_factory.mktemp("tls")
-    ca = trustme.CA()
-    ca.cert_pem.write_to_path(folder / "ca.pem")
-    issued, other = ca.issue_cert("127.0.0.1", "localhost"), ca.issue_cert("127.0.0.1")
-    for part in issued.cert_chain_pems:
-        part.write_to_path(folder / "cert.pem", append=True)
-    issued.private_key_pem.write_to_path(folder / "key.pem")
-    other.private_key_pem.write_to_path(folder / "other.pem")
-    key = load_pem_private_key(issued.private_key_pem.bytes(), None)
-    encrypted = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
-    (folder / "encrypted.pem").write_bytes(encrypted)
-    (folder / "none.pem").write_text("nothing")
-    return folder
+    return write_certificates(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture(scope="module")

@@ -6,14 +6,18 @@
 #endif
 #include <Python.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "places.hpp"
 
 namespace headrace {
 
@@ -31,9 +35,12 @@ struct Memory {
 };
 
 // The bytes of one message, of which `arrived` are there. The memory grows with them, and counts as they arrive.
+// A message with a tensor for a slot has only its first `head` bytes here, and all others go straight into the slot.
 class Message {
   public:
-    Message(std::shared_ptr<Memory> memory, std::size_t size) : size(size), memory_(std::move(memory)) {}
+    // `looks`: whether only the first bytes have room until `place_rest` or `stay` decides where the others go.
+    Message(std::shared_ptr<Memory> memory, std::size_t size, bool looks)
+        : size(size), looks(looks), memory_(std::move(memory)) {}
     ~Message() {
         std::free(data);
         memory_->held -= arrived;
@@ -43,14 +50,16 @@ class Message {
 
     // Returns whether there is memory for more bytes: for all of a short message, and for a first part of a long one.
     bool has_room() {
-        if (data != nullptr && room > arrived) return true;
-        std::size_t wanted = data == nullptr && size > FIRST ? FIRST : size;
+        if (place != nullptr || (data != nullptr && room > arrived)) return true;
+        std::size_t wanted = looks ? std::min(size, LOOKED_AT) : data == nullptr && size > FIRST ? FIRST : size;
         auto* grown = static_cast<std::uint8_t*>(std::realloc(data, wanted > 0 ? wanted : 1));
         if (grown == nullptr) return false;
         data = grown;
         room = wanted;
         return true;
     }
+    std::size_t room_left() const { return (place != nullptr ? size : room) - arrived; }
+    std::uint8_t* next() const { return place != nullptr ? place->data() + (arrived - head) : data + arrived; }
 
     // Counts `more` bytes. Returns false, and counts nothing, if all messages and answers would exceed `bodies`.
     bool count(std::size_t more, std::size_t bodies) {
@@ -62,11 +71,25 @@ class Message {
         return true;
     }
 
+    // Moves the bytes from `from` on to a slot, which receives all further bytes. `fields` bytes stay of those before.
+    void place_rest(std::unique_ptr<Place> slot, std::size_t fields, std::size_t from) {
+        place = std::move(slot);
+        head = from;
+        said = fields;
+        looks = false;
+        std::memcpy(place->data(), data + from, arrived - from);
+    }
+    void stay() { looks = false; }
+    bool is_seen() const { return looks && arrived == std::min(size, LOOKED_AT); }
+
     std::uint8_t* data = nullptr;
-    std::size_t size, room = 0, arrived = 0;
+    const std::size_t size;
+    std::size_t room = 0, arrived = 0, head = 0, said = 0;
+    bool looks;
+    std::unique_ptr<Place> place;
 
   private:
-    static constexpr std::size_t FIRST = std::size_t{1} << 20;
+    static constexpr std::size_t FIRST = std::size_t{1} << 20, LOOKED_AT = 4096;
     std::shared_ptr<Memory> memory_;
 };
 

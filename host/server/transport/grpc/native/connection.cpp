@@ -1,6 +1,5 @@
 #include "connection.hpp"
 
-#include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -23,6 +22,7 @@ constexpr std::uint32_t FRAME = 1 << 20;
 constexpr std::size_t MAX_PIECES = 64;
 constexpr std::size_t MAX_TEXT = 4096;             // bytes of an error text, before it is encoded
 constexpr std::size_t MAX_OWN = 4096;
+constexpr std::size_t PLACED = 64 << 10;           // a shorter message is not worth a slot of its own
 
 nghttp2_nv field(const char* name, const char* value, std::size_t size) {
     return {reinterpret_cast<std::uint8_t*>(const_cast<char*>(name)),
@@ -67,6 +67,41 @@ double timeout_of(const std::string& value) {
         default: return 0.0;
     }
     return std::max(number, 1e-9);
+}
+
+// A message that ends with one tensor: the model's name, the bytes of the fields before it, and where it begins.
+struct Tensor {
+    std::string model;
+    std::size_t fields = 0, begins = 0;
+};
+
+// Reads the length of a field at `at`, and moves `at` behind it. Returns false if the length is not whole.
+bool read_length(const Message& message, std::size_t& at, std::size_t& length) {
+    length = 0;
+    for (unsigned shift = 0; shift <= 28 && at < message.arrived; shift += 7) {
+        std::uint8_t byte = message.data[at++];
+        length |= static_cast<std::size_t>(byte & 0x7F) << shift;
+        if (byte < 0x80) return true;
+    }
+    return false;
+}
+
+// Looks at the first bytes of a ModelInferRequest. Returns false unless one tensor is all that follows them.
+bool find_tensor(const Message& message, Tensor& found) {
+    constexpr std::uint8_t MODEL = 1 << 3 | 2, RAW_INPUT = 7 << 3 | 2;  // the keys of the first and the last field
+    for (std::size_t at = 0, length = 0; at < message.arrived; at += length) {
+        std::size_t begins = at;
+        std::uint8_t key = message.data[at++];
+        if (key < MODEL || key > RAW_INPUT || (key & 7) != 2 || !read_length(message, at, length)) return false;
+        if (key == RAW_INPUT) {
+            found.fields = begins;
+            found.begins = at;
+            return at + length == message.size && !found.model.empty();
+        }
+        if (length > message.arrived - at) return false;
+        if (key == MODEL) found.model.assign(reinterpret_cast<const char*>(message.data) + at, length);
+    }
+    return false;
 }
 
 Connection& self(void* user_data) { return *static_cast<Connection*>(user_data); }
@@ -169,7 +204,7 @@ int on_send_data(nghttp2_session*, nghttp2_frame*, const std::uint8_t* frame_hea
     });
 }
 
-ssize_t read_length(nghttp2_session*, std::uint8_t, std::int32_t, std::int32_t connection_window,
+ssize_t frame_length(nghttp2_session*, std::uint8_t, std::int32_t, std::int32_t connection_window,
                     std::int32_t stream_window, std::uint32_t max_frame, void*) {
     return std::min({static_cast<ssize_t>(connection_window), static_cast<ssize_t>(stream_window),
                      static_cast<ssize_t>(max_frame)});
@@ -187,7 +222,7 @@ nghttp2_session_callbacks* callbacks() {
         nghttp2_session_callbacks_set_on_stream_close_callback(made, on_close);
         nghttp2_session_callbacks_set_on_frame_send_callback(made, on_sent);
         nghttp2_session_callbacks_set_send_data_callback(made, on_send_data);
-        nghttp2_session_callbacks_set_data_source_read_length_callback(made, read_length);
+        nghttp2_session_callbacks_set_data_source_read_length_callback(made, frame_length);
         return made;
     }();
     return made;
@@ -207,7 +242,7 @@ nghttp2_option* options() {
 }  // namespace
 
 Connection::Connection(Front& front, std::uint64_t id, int fd, std::string peer)
-    : front(front), id(id), fd(fd), peer(std::move(peer)) {
+    : front(front), id(id), peer(std::move(peer)), channel(fd, front.tls.get()) {
     began_ = read_at_ = wrote_at_ = idle_since_ = now();
     if (nghttp2_session_server_new2(&session_, callbacks(), this, options()) != 0) throw std::bad_alloc();
     const nghttp2_settings_entry settings[] = {
@@ -223,7 +258,8 @@ Connection::Connection(Front& front, std::uint64_t id, int fd, std::string peer)
 Connection::~Connection() {
     nghttp2_session_del(session_);
     while (!calls_.empty()) stream_closed(calls_.begin()->first);
-    ::close(fd);
+    channel.end();
+    ::close(channel.fd);
 }
 
 Call* Connection::call_of(std::int32_t stream) {
@@ -235,17 +271,19 @@ Call* Connection::call_of(std::int32_t stream) {
 
 bool Connection::receive() {
     static thread_local std::uint8_t scratch[SCRATCH];
-    for (std::size_t taken = 0; taken < TURN;) {
+    if (!channel.shake_hands()) return false;
+    if (!channel.is_open()) return true;
+    for (std::size_t taken = 0; taken < TURN || channel.pending() > 0;) {
         iovec into[2];
         int count = 0;
-        std::size_t straight = 0;
+        std::size_t straight = 0, room = taken < TURN ? SCRATCH : std::min(SCRATCH, channel.pending());
         Message* message = direct != nullptr && !direct->discards ? direct->message.get() : nullptr;
-        if (message != nullptr && direct_left >= DIRECT && message->has_room()) {
-            straight = std::min(direct_left, message->room - message->arrived);
-            into[count++] = {message->data + message->arrived, straight};
+        if (taken < TURN && message != nullptr && direct_left >= DIRECT && !message->looks && message->has_room()) {
+            straight = std::min(direct_left, message->room_left());
+            into[count++] = {message->next(), straight};
         }
-        into[count++] = {scratch, SCRATCH};
-        ssize_t got = ::readv(fd, into, count);
+        into[count++] = {scratch, room};
+        ssize_t got = channel.read(into, count);
         if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
         if (got == 0) return false;
         auto size = static_cast<std::size_t>(got);
@@ -254,7 +292,7 @@ bool Connection::receive() {
         std::size_t first = std::min(straight, size);
         if (first > 0 && !feed(static_cast<std::uint8_t*>(into[0].iov_base), first)) return false;
         if (size > first && !feed(scratch, size - first)) return false;
-        if (size < straight + SCRATCH) break;  // all that was there
+        if (size < straight + room) break;  // all that was there
     }
     return true;
 }
@@ -329,13 +367,14 @@ void Connection::take(Call& call, const std::uint8_t* data, std::size_t size) {
             std::size_t bytes = std::size_t{length[0]} << 24 | length[1] << 16 | length[2] << 8 | length[3];
             if (call.prefix[0] > 1) return refuse(call, MALFORMED);
             if (bytes > front.limits.body) return refuse(call, TOO_LARGE);
-            call.message = std::make_unique<Message>(front.memory, bytes);
+            bool looks = bytes >= PLACED && !call.streams && call.prefix[0] == 0 && front.lends(call.head->path);
+            call.message = std::make_unique<Message>(front.memory, bytes, looks);
         }
         auto& message = *call.message;
         while (size > 0 && message.arrived < message.size) {
             bool has_room = message.has_room();
-            std::size_t some = std::min(size, message.room - message.arrived);
-            auto* place = message.data + message.arrived;
+            std::size_t some = has_room ? std::min(size, message.room_left()) : 0;
+            auto* place = message.next();
             if (!has_room || !message.count(some, front.limits.bodies)) {
                 if (!call.streams) return refuse(call, NO_ROOM);
                 call.drops = true;
@@ -346,9 +385,19 @@ void Connection::take(Call& call, const std::uint8_t* data, std::size_t size) {
             if (place != data) std::memmove(place, data, some);
             data += some;
             size -= some;
+            if (message.is_seen()) find_place(message);
         }
         if (!call.drops && message.arrived == message.size) message_complete(call);
     }
+}
+
+// Decides where the rest of a message goes: to a slot of its model, if it is one tensor and a slot is free.
+void Connection::find_place(Message& message) {
+    Tensor tensor;
+    std::unique_ptr<Place> place;
+    if (find_tensor(message, tensor)) place = front.place_of(tensor.model, message.size - tensor.begins);
+    if (place == nullptr) return message.stay();
+    message.place_rest(std::move(place), tensor.fields, tensor.begins);
 }
 
 void Connection::message_complete(Call& call) {
@@ -518,6 +567,11 @@ void Connection::write_own(const std::uint8_t* data, std::size_t size) {
 }
 
 bool Connection::send() {
+    if (!channel.shake_hands()) return false;
+    if (!channel.is_open()) {
+        wants_write = channel.needs_write();
+        return true;
+    }
     for (;;) {
         while (out_bytes_ < HIGH_WATER) {
             const std::uint8_t* data = nullptr;
@@ -531,7 +585,7 @@ bool Connection::send() {
             return nghttp2_session_want_read(session_) != 0 || nghttp2_session_want_write(session_) != 0;
         }
         if (!write_out()) return false;
-        if (wants_write) return true;
+        if (!out_.empty()) return true;
     }
 }
 
@@ -541,31 +595,31 @@ bool Connection::write_out() {
     wants_write = false;
     while (!out_.empty()) {
         iovec from[MAX_PIECES];
-        msghdr header{};
+        int count = 0;
         std::size_t wanted = 0;
         for (const Piece& piece : out_) {
-            if (header.msg_iovlen == MAX_PIECES) break;
+            if (count == MAX_PIECES) break;
             const auto* data = piece.parts != nullptr ? piece.data : reinterpret_cast<const std::uint8_t*>(piece.own.data());
-            std::size_t skip = header.msg_iovlen == 0 ? out_at_ : 0;
-            from[header.msg_iovlen++] = {const_cast<std::uint8_t*>(data) + skip, piece.size - skip};
+            std::size_t skip = count == 0 ? out_at_ : 0;
+            from[count++] = {const_cast<std::uint8_t*>(data) + skip, piece.size - skip};
             wanted += piece.size - skip;
         }
-        header.msg_iov = from;
-        ssize_t sent = ::sendmsg(fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent < 0 && errno == EINTR) continue;
-        if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) return false;
-        auto size = sent < 0 ? 0 : static_cast<std::size_t>(sent);
-        if (size > 0 || !waited) wrote_at_ = now();
-        bool all = size == wanted;
-        out_bytes_ -= size;
-        for (size += out_at_; !out_.empty() && size >= out_.front().size; out_.pop_front()) size -= out_.front().size;
-        out_at_ = size;
-        if (!all) {
-            wants_write = true;
-            return true;
-        }
+        ssize_t done = channel.write(from, count, wanted);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0 && errno != EAGAIN && errno != EWOULDBLOCK) return false;
+        if (done > 0 || !waited) wrote_at_ = now();
+        if (done > 0) sent(static_cast<std::size_t>(done));
+        wants_write = channel.needs_write();
+        if (done < 0 || wants_write) return true;
     }
     return true;
+}
+
+// Drops so many bytes of what is framed.
+void Connection::sent(std::size_t size) {
+    out_bytes_ -= size;
+    for (size += out_at_; !out_.empty() && size >= out_.front().size; out_.pop_front()) size -= out_.front().size;
+    out_at_ = size;
 }
 
 void Connection::drain() { nghttp2_submit_shutdown_notice(session_); }

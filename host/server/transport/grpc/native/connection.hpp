@@ -8,6 +8,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "channel.hpp"
 #include "front.hpp"
 
 namespace headrace {
@@ -29,8 +30,8 @@ struct Connection {
 
     Front& front;
     const std::uint64_t id;
-    const int fd;
     const std::string peer;
+    Channel channel;
     bool wants_write = false, watches_write = false;
     bool spoke = false;  // the client has sent its settings
 
@@ -59,11 +60,13 @@ struct Connection {
 
     bool feed(const std::uint8_t* data, std::size_t size);
     void message_complete(Call& call);
+    void find_place(Message& message);
     void refuse(Call& call, Reason reason);
     void refuse_http(Call& call, const char* status);
     void submit_trailers(Call& call, bool only);
     void write_own(const std::uint8_t* data, std::size_t size);
     bool write_out();
+    void sent(std::size_t size);
 
     nghttp2_session* session_ = nullptr;
     std::unordered_map<std::int32_t, std::unique_ptr<Call>> calls_;

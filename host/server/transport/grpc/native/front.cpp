@@ -8,9 +8,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <ctime>
+#include <iterator>
 #include <new>
 #include <stdexcept>
 #include <system_error>
@@ -60,8 +62,9 @@ double now() {
     return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-Front::Front(int listener, Limits limits, std::unordered_set<std::string> streams, bool early)
-    : limits(limits), early(early), streams_(std::move(streams)), listener_(listener) {
+Front::Front(int listener, Limits limits, std::unordered_set<std::string> streams, std::string placed, bool early,
+             std::unique_ptr<TlsContext> tls)
+    : limits(limits), early(early), tls(std::move(tls)), streams_(std::move(streams)), placed_(std::move(placed)), listener_(listener) {
     epoll_ = epoll_create1(EPOLL_CLOEXEC);
     wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ready_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -149,6 +152,35 @@ std::vector<Parts*> Front::released() {
     found.swap(released_);
     released_bytes_ = 0;
     return found;
+}
+
+// ---- slots of models ----
+
+int Front::lend(const std::string& model, const SlotRange& range, std::vector<std::uint32_t> slots) {
+    auto pool = std::make_shared<Pool>(range, std::move(slots));
+    std::lock_guard lock(pools_mutex_);
+    pools_[pool->id] = newest_[model] = pool;
+    return pool->id;
+}
+
+bool Front::take_back(int id) {
+    std::lock_guard lock(pools_mutex_);
+    auto found = pools_.find(id);
+    if (found == pools_.end()) return false;
+    for (auto newest = newest_.begin(); newest != newest_.end();) {
+        newest = newest->second == found->second ? newest_.erase(newest) : std::next(newest);
+    }
+    bool used = found->second->end();
+    pools_.erase(found);
+    return used;
+}
+
+std::unique_ptr<Place> Front::place_of(const std::string& model, std::size_t bytes) {
+    std::lock_guard lock(pools_mutex_);
+    auto found = newest_.find(model);
+    std::uint32_t slot = 0;
+    if (found == newest_.end() || found->second->bytes != bytes || !found->second->take(slot)) return nullptr;
+    return std::make_unique<Place>(found->second, slot);
 }
 
 // ---- the thread ----
@@ -253,7 +285,7 @@ void Front::accept_all() {
             }
             return;
         }
-        if (connections_.size() >= limits.connections) {
+        if (connections_.size() >= limits.connections || too_many_handshakes()) {
             ::close(fd);
             continue;
         }
@@ -278,6 +310,14 @@ void Front::accept_all() {
     }
 }
 
+// Tells whether half of all connections are in their handshakes, so that clients which do not end them leave room.
+bool Front::too_many_handshakes() const {
+    if (tls == nullptr || connections_.size() < limits.connections / 2) return false;
+    std::size_t shaking = 0;
+    for (auto& [id, connection] : connections_) shaking += connection->channel.is_open() ? 0 : 1;
+    return shaking >= std::max(limits.connections / 2, std::size_t{1});
+}
+
 // Sends what a connection has, and closes it at its end.
 void Front::pump(std::uint64_t id) {
     auto found = connections_.find(id);
@@ -288,7 +328,7 @@ void Front::pump(std::uint64_t id) {
         epoll_event event{};
         event.events = EPOLLIN | (connection.wants_write ? EPOLLOUT : 0U);
         event.data.u64 = id;
-        epoll_ctl(epoll_, EPOLL_CTL_MOD, connection.fd, &event);
+        epoll_ctl(epoll_, EPOLL_CTL_MOD, connection.channel.fd, &event);
         connection.watches_write = connection.wants_write;
     }
 }

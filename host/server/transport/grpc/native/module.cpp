@@ -1,8 +1,12 @@
-// The module for Python: `Front`, and `Message`, a buffer with the bytes of one message.
+// The module for Python: `Front`, `Message`, a buffer with the bytes of one message, and `Place`, a slot with a tensor.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <unistd.h>
+
+#include <stdexcept>
 #include <system_error>
+#include <utility>
 
 #include "front.hpp"
 
@@ -14,6 +18,8 @@ using headrace::Front;
 using headrace::Limits;
 using headrace::Message;
 using headrace::Parts;
+using headrace::Place;
+using headrace::TlsContext;
 
 constexpr Py_ssize_t COPIED = 4096;  // an answer of up to this size is copied, and its objects are free at once
 
@@ -35,7 +41,8 @@ int message_buffer(PyObject* self, Py_buffer* view, int flags) {
     Message& message = *reinterpret_cast<MessageObject*>(self)->message;
     static char nothing = 0;
     void* data = message.data != nullptr ? static_cast<void*>(message.data) : &nothing;
-    return PyBuffer_FillInfo(view, self, data, static_cast<Py_ssize_t>(message.size), 1, flags);
+    std::size_t size = message.head > 0 ? message.said : message.size;
+    return PyBuffer_FillInfo(view, self, data, static_cast<Py_ssize_t>(size), 1, flags);
 }
 
 PyType_Slot message_slots[] = {
@@ -62,6 +69,71 @@ PyObject* wrapped(std::unique_ptr<Message> message) {
     return reinterpret_cast<PyObject*>(object);
 }
 
+// ---- Place ----
+
+struct PlaceObject {
+    PyObject_HEAD
+    Place* place;
+};
+
+Place& place_of(PyObject* self) { return *reinterpret_cast<PlaceObject*>(self)->place; }
+
+void place_dealloc(PyObject* self) {
+    delete reinterpret_cast<PlaceObject*>(self)->place;
+    PyTypeObject* type = Py_TYPE(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+int place_buffer(PyObject* self, Py_buffer* view, int flags) {
+    Place& place = place_of(self);
+    return PyBuffer_FillInfo(view, self, place.data(), static_cast<Py_ssize_t>(place.pool->bytes), 1, flags);
+}
+
+PyObject* place_exchange(PyObject* self, PyObject* given) {
+    unsigned long slot = PyLong_AsUnsignedLong(given);
+    if (PyErr_Occurred() != nullptr) return nullptr;
+    return PyLong_FromUnsignedLong(std::exchange(place_of(self).slot, static_cast<std::uint32_t>(slot)));
+}
+
+PyObject* place_pool(PyObject* self, void*) { return PyLong_FromLong(place_of(self).pool->id); }
+
+PyMethodDef place_methods[] = {
+    {"exchange", place_exchange, METH_O, "Put another slot in this place. Return the slot with the tensor."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyGetSetDef place_properties[] = {
+    {"pool", place_pool, nullptr, "The number that `Front.lend` returned.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyType_Slot place_slots[] = {
+    {Py_tp_dealloc, reinterpret_cast<void*>(place_dealloc)},
+    {Py_bf_getbuffer, reinterpret_cast<void*>(place_buffer)},
+    {Py_tp_methods, place_methods},
+    {Py_tp_getset, place_properties},
+    {Py_tp_doc, const_cast<char*>("A slot with the tensor of one message, as a buffer. It is given back at the end.")},
+    {0, nullptr},
+};
+
+PyType_Spec place_spec = {
+    "headrace.host.server.transport.grpc.native.http2.Place",
+    sizeof(PlaceObject),
+    0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    place_slots,
+};
+
+PyTypeObject* place_type = nullptr;
+
+PyObject* wrapped(std::unique_ptr<Place> place) {
+    auto* object = PyObject_New(PlaceObject, place_type);
+    if (object == nullptr) return nullptr;
+    object->place = place.release();
+    return reinterpret_cast<PyObject*>(object);
+}
+
 // ---- Front ----
 
 struct FrontObject {
@@ -81,15 +153,18 @@ void free_released(Front& front) {
 }
 
 PyObject* front_new(PyTypeObject* type, PyObject* arguments, PyObject* named) {
-    static const char* names[] = {"listener", "streams", "early", "body", "bodies", "head", "connections", "client_s",
-                                  "idle_s", "bytes_per_s", nullptr};
+    static const char* names[] = {"listener", "streams", "placed", "early", "body", "bodies", "head", "connections", "client_s",
+                                  "idle_s", "bytes_per_s", "certificate", "key", nullptr};
     int listener = -1, early = 0;
     PyObject* streams = nullptr;
+    const char *placed = "", *certificate = nullptr, *key = nullptr;
+    Py_ssize_t certificate_size = 0, key_size = 0;
     Py_ssize_t body = 0, bodies = 0, head = 0, connections = 0;
     Limits limits{};
-    if (!PyArg_ParseTupleAndKeywords(arguments, named, "$iO!pnnnnddd", const_cast<char**>(names), &listener,
-                                     &PyTuple_Type, &streams, &early, &body, &bodies, &head, &connections,
-                                     &limits.client_s, &limits.idle_s, &limits.bytes_per_s)) {
+    if (!PyArg_ParseTupleAndKeywords(arguments, named, "$iO!spnnnndddz#z#", const_cast<char**>(names), &listener,
+                                     &PyTuple_Type, &streams, &placed, &early, &body, &bodies, &head, &connections,
+                                     &limits.client_s, &limits.idle_s, &limits.bytes_per_s, &certificate,
+                                     &certificate_size, &key, &key_size)) {
         return nullptr;
     }
     limits.body = static_cast<std::size_t>(body);
@@ -105,7 +180,18 @@ PyObject* front_new(PyTypeObject* type, PyObject* arguments, PyObject* named) {
     PyObject* self = type->tp_alloc(type, 0);
     if (self == nullptr) return nullptr;
     try {
-        reinterpret_cast<FrontObject*>(self)->front = new Front(listener, limits, std::move(paths), early != 0);
+        std::unique_ptr<TlsContext> tls;
+        if (certificate != nullptr && key != nullptr) {
+            tls = std::make_unique<TlsContext>(std::string(certificate, static_cast<std::size_t>(certificate_size)),
+                                               std::string(key, static_cast<std::size_t>(key_size)));
+        }
+        reinterpret_cast<FrontObject*>(self)->front =
+            new Front(listener, limits, std::move(paths), placed, early != 0, std::move(tls));
+    } catch (const std::invalid_argument& error) {
+        ::close(listener);
+        Py_DECREF(self);
+        PyErr_SetString(PyExc_ValueError, error.what());
+        return nullptr;
     } catch (const std::system_error& error) {
         errno = error.code().value();
         Py_DECREF(self);
@@ -158,11 +244,14 @@ PyObject* front_events(PyObject* self, PyObject*) {
     Py_ssize_t at = 0;
     for (Event& event : events) {
         PyObject* head = event.head != nullptr ? head_of(*event.head) : none();
+        bool placed = event.message != nullptr && event.message->place != nullptr;
+        PyObject* place = placed ? wrapped(std::move(event.message->place)) : none();
         PyObject* message = event.message != nullptr ? wrapped(std::move(event.message)) : none();
-        PyObject* tuple = head == nullptr || message == nullptr
+        PyObject* tuple = head == nullptr || message == nullptr || place == nullptr
                               ? nullptr
-                              : Py_BuildValue("(iKNNi)", static_cast<int>(event.kind),
-                                              static_cast<unsigned long long>(event.call), head, message, event.number);
+                              : Py_BuildValue("(iKNNNi)", static_cast<int>(event.kind),
+                                              static_cast<unsigned long long>(event.call), head, message, place,
+                                              event.number);
         if (tuple == nullptr) {
             Py_DECREF(list);
             return nullptr;
@@ -234,6 +323,39 @@ PyObject* front_answer(PyObject* self, PyObject* arguments) {
     return none();
 }
 
+PyObject* front_lend(PyObject* self, PyObject* arguments) {
+    const char* model = nullptr;
+    Py_ssize_t size = 0, offset = 0, stride = 0, bytes = 0, count = 0;
+    headrace::SlotRange range{};
+    PyObject* given = nullptr;
+    if (!PyArg_ParseTuple(arguments, "s#innnnO!", &model, &size, &range.fd, &offset, &stride, &bytes, &count,
+                          &PyTuple_Type, &given)) {
+        return nullptr;
+    }
+    range.offset = static_cast<std::size_t>(offset);
+    range.stride = static_cast<std::size_t>(stride);
+    range.bytes = static_cast<std::size_t>(bytes);
+    range.count = static_cast<std::size_t>(count);
+    std::vector<std::uint32_t> slots;
+    for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(given); ++at) {
+        slots.push_back(static_cast<std::uint32_t>(PyLong_AsUnsignedLong(PyTuple_GET_ITEM(given, at))));
+    }
+    if (PyErr_Occurred() != nullptr) return nullptr;
+    try {
+        std::string name(model, static_cast<std::size_t>(size));
+        return PyLong_FromLong(front_of(self).lend(name, range, std::move(slots)));
+    } catch (const std::system_error& error) {
+        errno = error.code().value();
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+}
+
+PyObject* front_take_back(PyObject* self, PyObject* pool) {
+    long id = PyLong_AsLong(pool);
+    if (PyErr_Occurred() != nullptr) return nullptr;
+    return PyBool_FromLong(front_of(self).take_back(static_cast<int>(id)) ? 1 : 0);
+}
+
 PyObject* front_taken(PyObject* self, PyObject* call) {
     unsigned long long id = PyLong_AsUnsignedLongLong(call);
     if (PyErr_Occurred() != nullptr) return nullptr;
@@ -257,8 +379,11 @@ PyObject* front_calls(PyObject* self, void*) { return PyLong_FromSize_t(front_of
 
 PyMethodDef front_methods[] = {
     {"fileno", front_fileno, METH_NOARGS, "Return the descriptor that is readable when there are events."},
-    {"events", front_events, METH_NOARGS, "Return the new events as tuples (kind, call, head, message, number)."},
+    {"events", front_events, METH_NOARGS, "Return the new events as tuples (kind, call, head, message, place, number)."},
     {"answer", front_answer, METH_VARARGS, "Send a message as buffers, or None. The last one has a status and a text."},
+    {"lend", front_lend, METH_VARARGS,
+     "Lend slots: model, file, offset, stride, bytes of the input, number of all slots, these slots. Return a number."},
+    {"take_back", front_take_back, METH_O, "Lend no more of these slots. Return whether a message still uses one."},
     {"taken", front_taken, METH_O, "Note that a message of a stream was taken, so the client may send more."},
     {"drain", front_drain, METH_NOARGS, "Close the port, and tell clients to begin no further call."},
     {"close", front_close, METH_NOARGS, "Close all connections and end the thread."},
@@ -300,9 +425,12 @@ PyMODINIT_FUNC PyInit_http2() {
     if (made == nullptr) return nullptr;
     message_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&message_spec));
     PyObject* front_type = PyType_FromSpec(&front_spec);
-    if (message_type == nullptr || front_type == nullptr ||
+    place_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&place_spec));
+    if (message_type == nullptr || place_type == nullptr || front_type == nullptr ||
         PyModule_AddObject(made, "Message", reinterpret_cast<PyObject*>(message_type)) < 0 ||
-        PyModule_AddObject(made, "Front", front_type) < 0) {
+        PyModule_AddObject(made, "Place", reinterpret_cast<PyObject*>(place_type)) < 0 ||
+        PyModule_AddObject(made, "Front", front_type) < 0 ||
+        PyModule_AddObject(made, "HAS_TLS", PyBool_FromLong(headrace::HAS_TLS ? 1 : 0)) < 0) {
         Py_DECREF(made);
         return nullptr;
     }

@@ -12,7 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import numpy as np
 import pytest
-from grpc_fronts import BOTH, no_native
+from certificates import write_certificates
+from grpc_fronts import BOTH, WITH_TLS, front_alone, no_native
+from http2_frames import PREFACE, RPC, frame, frame_from, head, message
 from running import HELD, serving, until
 from tritonclient.grpc import service_pb2 as pb
 
@@ -26,22 +28,27 @@ from headrace.host.server.transport.grpc.native_server import NativeServer
 from headrace.host.server.transport.grpc.server import GrpcServer
 from headrace.host.server.transport.tls import Tls
 
-RPC = "/inference.GRPCInferenceService"
 OK, EXHAUSTED, INVALID = grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT
 ON_NATIVE = pytest.mark.parametrize("front", BOTH[:1], indirect=True, scope="module")
-INFER = f"{RPC}/ModelInfer".encode()
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
-@pytest.fixture(scope="module", params=BOTH)
+@pytest.fixture(scope="module", params=[*BOTH, *WITH_TLS])
 def front(request):
     return request.param
 
 
 @pytest.fixture(scope="module")
-def server(front):
-    options = "--max-body-mib 1 --max-bodies-mib 8 --max-head-kib 4 --client-timeout-s 1 --max-connections 64"
-    with serving("--grpc-front", front, *options.split(), models=("scale",)) as running:
+def files(tmp_path_factory):
+    return write_certificates(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def server(front, files):
+    options = ["--grpc-front", front.removesuffix(", TLS")]
+    if front.endswith("TLS"):
+        options += ["--tls-cert", str(files / "cert.pem"), "--tls-key", str(files / "key.pem")]
+    limits = "--max-body-mib 1 --max-bodies-mib 8 --max-head-kib 4 --client-timeout-s 1 --max-connections 64"
+    with serving(*options, *limits.split(), models=("scale",), tls=front.endswith("TLS")) as running:
         yield running
         assert running.lives()
         status, said = running.end()
@@ -49,8 +56,10 @@ def server(front):
 
 
 @pytest.fixture
-def channel(server):
-    with grpc.insecure_channel(server.url("grpc")) as found:
+def channel(server, front, files):
+    secure = grpc.ssl_channel_credentials((files / "ca.pem").read_bytes())
+    url = server.url("grpc")
+    with grpc.secure_channel(url, secure) if front.endswith("TLS") else grpc.insecure_channel(url) as found:
         yield found
 
 
@@ -170,32 +179,6 @@ def test_a_stream_keeps_the_order_of_many_messages(channel):
 # ---- bytes that no client of gRPC sends ----
 
 
-def frame(kind, flags, stream, payload=b""):
-    """Return a frame of HTTP/2 (RFC 9113, section 4.1)."""
-    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
-
-
-def head(path=INFER, stream=1, flags=4, **more):
-    """Return a frame with headers as literals that are not indexed (RFC 7541, section 6.2.2)."""
-    fields = {
-        ":method": b"POST",
-        ":scheme": b"http",
-        ":path": path,
-        ":authority": b"a",
-        "te": b"trailers",
-        "content-type": b"application/grpc",
-        **more,
-    }
-    block = b"".join(
-        b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value for name, value in fields.items()
-    )
-    return frame(1, flags, stream, block)
-
-
-def message(raw, flag=0):
-    return bytes([flag]) + struct.pack(">I", len(raw)) + raw
-
-
 def spoken(server, *frames):
     """Send frames after the server's first one. Return its frames as (kind, flags, stream, payload), until it ends a
     stream or closes."""
@@ -211,14 +194,6 @@ def spoken(server, *frames):
                 if got[0] in (3, 7) or (got[0] in (0, 1) and got[1] & 1):
                     break
     return found
-
-
-def frame_from(file):
-    start = file.read(9)
-    if len(start) < 9:
-        return None
-    payload = file.read(int.from_bytes(start[:3], "big"))
-    return start[3], start[4], int.from_bytes(start[5:], "big"), payload
 
 
 VALID = asked(5).SerializeToString()
@@ -307,28 +282,9 @@ def test_a_client_that_takes_nothing_of_its_answer_is_reset(server, channel):
 @contextlib.contextmanager
 def silent(client_s, idle_s):
     """Run a front by itself, with these limits of time, and yield a connection to it on which the client has spoken."""
-    limits = Limits()
-    listener = socket.create_server(("127.0.0.1", 0))
-    address = listener.getsockname()
-    listener.setblocking(False)
-    front = fronts.native_front()(
-        listener=listener.detach(),
-        streams=(f"{RPC}/ModelStreamInfer",),
-        early=False,
-        body=limits.body,
-        bodies=limits.bodies,
-        head=limits.head,
-        connections=limits.connections,
-        client_s=client_s,
-        idle_s=idle_s,
-        bytes_per_s=1e6,
-    )
-    try:
-        with socket.create_connection(address, timeout=30) as connection:
-            connection.sendall(PREFACE + frame(4, 0, 0) + frame(4, 1, 0))
-            yield connection
-    finally:
-        front.close()
+    with front_alone(client_s, idle_s) as (_, address), socket.create_connection(address, timeout=30) as connection:
+        connection.sendall(PREFACE + frame(4, 0, 0) + frame(4, 1, 0))
+        yield connection
 
 
 def kinds_until_the_end(connection):
@@ -375,12 +331,17 @@ def tls():
         ("auto", True, True, GrpcServer),
         ("native", True, False, NativeServer),
         ("native", False, False, "libnghttp2-dev"),
-        ("native", True, True, "no TLS"),
+        ("native", True, True, "libssl-dev"),
+        ("auto", "with TLS", True, NativeServer),
+        ("native", "with TLS", True, NativeServer),
         ("aio", True, False, GrpcServer),
     ],
 )
 def test_the_native_front_serves_where_it_is_and_can(front, installed, encrypted, chosen, service, tls, monkeypatch):
-    monkeypatch.setattr(fronts, "native_front", lambda: object if installed else None)
+    def native_front(tls=False):
+        return object if installed and (not tls or installed == "with TLS") else None
+
+    monkeypatch.setattr(fronts, "native_front", native_front)
 
     def made():
         return fronts.grpc_server(fronts.GrpcFront(front), service, Limits(), None, tls if encrypted else None)

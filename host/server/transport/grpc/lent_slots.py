@@ -1,0 +1,79 @@
+"""Slots of the models' arenas, which the native front fills with the tensors that it receives.
+
+A front borrows a fixed number of slots of each model. It reads the tensor of a request from the socket straight into
+one of them. The request then takes that slot and leaves a free one in its place, so nothing is copied. A call that ends
+before gives its slot back unchanged.
+
+The front borrows of models with one input of a fixed size. All other tensors stay in their message, and are copied into
+a slot when their request is admitted. So are those for which no borrowed slot is free."""
+
+from typing import Any
+
+from headrace.host.live.tasks.slots import SlotTasks
+from headrace.host.memory.sources import FilledSlot
+from headrace.host.server.group import ServedModel
+from headrace.host.server.service import Service
+
+MIN_BYTES = 1 << 16  # a smaller tensor is not worth a slot of its own; native/connection.cpp has the same limit
+
+
+class LentSlots:
+    """Borrow slots for a front. `front` is a `native.http2.Front`."""
+
+    def __init__(self, front: Any, service: Service) -> None:
+        self._front = front
+        self._service = service
+        self._known: dict[str, ServedModel] = {}
+        self._pools: dict[int, tuple[object, str]] = {}  # the arena and the model, by the front's number
+
+    def borrow(self) -> None:
+        """Borrow slots of the models that are served now."""
+        models = self._service.models
+        new = [name for name, model in models.items() if self._known.get(name) is not model]
+        if new or len(models) < len(self._known):
+            self._known = dict(models)
+        for name in new:
+            self._borrow(name, models[name])
+
+    def _borrow(self, name: str, model: ServedModel) -> None:
+        group = next(each for each in self._service.groups if each.models.get(name) is model)
+        if not isinstance(group.tasks, SlotTasks):
+            return
+        arena = group.tasks.arena
+        layout = arena.layouts[name]
+        if len(layout.inputs) > 1 or layout.inputs[0].variable is not None or layout.inputs[0].nbytes < MIN_BYTES:
+            return
+        pool = 0
+
+        def take_back() -> bool:
+            del self._pools[pool]
+            return bool(self._front.take_back(pool))
+
+        slots = arena.lend(name, take_back)
+        of_layout = (arena.fd, layout.offset, layout.stride, layout.inputs[0].nbytes, layout.slots)
+        pool = self._front.lend(name.encode(), *of_layout, slots)
+        self._pools[pool] = (arena, name)
+
+    def filled(self, place: Any) -> FilledSlot:
+        """Return the slot that the front has filled."""
+        return _Filled(place, *self._pools.get(place.pool, (None, "")))
+
+
+class _Filled(FilledSlot):
+    def __init__(self, place: Any, arena: object, model: str) -> None:
+        self._place = place
+        self._arena = arena
+        self._model = model
+
+    def __len__(self) -> int:
+        return len(self.view())
+
+    def view(self) -> memoryview:
+        return memoryview(self._place)
+
+    def exchange(self, arena: object, model: str, slot: int) -> int | None:
+        if arena is not self._arena or model != self._model:
+            return None
+        self._arena = None  # the place has no tensor any more
+        filled: int = self._place.exchange(slot)
+        return filled
