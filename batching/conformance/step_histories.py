@@ -99,5 +99,5 @@ def _simpler(event: StepEvent) -> Iterator[StepEvent]:
         if isinstance(value, int):
             for smaller in (value // 2, value - 1):
                 if smaller > simplest:
-                    changed: dict[str, Any] = {name: smaller}
-                    yield replace(event, **changed)
+                    change: dict[str, Any] = {name: smaller}
+                    yield replace(event, **change)
