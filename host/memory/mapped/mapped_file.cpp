@@ -89,7 +89,8 @@ struct MappedFile {
     char* memory;
     Py_ssize_t size;
     int file;
-    int copies;  // that run now, while other threads run
+    int copies;   // that run now, while other threads run
+    bool closed;  // no further copy begins
 };
 
 PyObject* mapped_new(PyTypeObject* type, PyObject* arguments, PyObject*) {
@@ -124,8 +125,8 @@ void mapped_dealloc(PyObject* self) {
 
 PyObject* mapped_close(PyObject* object, PyObject*) {
     auto& self = *reinterpret_cast<MappedFile*>(object);
-    if (self.copies != 0) return PyErr_Format(PyExc_BufferError, "a copy of the mapping runs");
-    unmap(self);
+    self.closed = true;
+    if (self.copies == 0) unmap(self);
     Py_RETURN_NONE;
 }
 
@@ -135,7 +136,7 @@ PyObject* copied(MappedFile& self, PyObject* const* arguments, Py_ssize_t count,
     if (offset == -1 && PyErr_Occurred() != nullptr) return nullptr;
     Py_buffer buffer;
     if (PyObject_GetBuffer(arguments[0], &buffer, reads ? PyBUF_WRITABLE : PyBUF_SIMPLE) != 0) return nullptr;
-    if (self.memory == nullptr || offset < 0 || buffer.len > self.size || offset > self.size - buffer.len) {
+    if (self.closed || offset < 0 || buffer.len > self.size || offset > self.size - buffer.len) {
         PyBuffer_Release(&buffer);
         return PyErr_Format(PyExc_ValueError, "the bytes lie outside the mapping, or it is closed");
     }
@@ -150,7 +151,7 @@ PyObject* copied(MappedFile& self, PyObject* const* arguments, Py_ssize_t count,
         if (buffer.len > LONG_COPY) others = PyEval_SaveThread();
         done = reads ? guarded_copy(own, mapped, mapped, size) : guarded_copy(mapped, own, mapped, size);
         if (others != nullptr) PyEval_RestoreThread(others);
-        self.copies--;
+        if (--self.copies == 0 && self.closed) unmap(self);
     }
     PyBuffer_Release(&buffer);
     return PyBool_FromLong(done);
@@ -169,7 +170,7 @@ PyMethodDef mapped_methods[] = {
      "Fill a contiguous buffer with the bytes from an offset on. Return False if the file does not have them."},
     {"write", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(mapped_write)), METH_FASTCALL,
      "Write a contiguous buffer at an offset. Return False if the file does not have these bytes."},
-    {"close", mapped_close, METH_NOARGS, "Unmap the file. No copy is possible after it."},
+    {"close", mapped_close, METH_NOARGS, "Begin no further copy. The file is unmapped when those that run have ended."},
     {nullptr, nullptr, 0, nullptr},
 };
 

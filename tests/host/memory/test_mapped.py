@@ -150,6 +150,35 @@ def test_a_file_that_becomes_shorter_and_longer_all_the_time_ends_no_process(fil
     assert os.fstat(file).st_size == LONG
 
 
+def test_a_mapping_that_is_closed_during_a_copy_stays_until_the_copy_has_ended():
+    size = 64 << 20
+    file = os.memfd_create("test")
+    os.ftruncate(file, size)
+    content, begun = bytes(range(256)) * (size // 256), threading.Event()
+    mappings = [mapped(file, size) for _ in range(20)]
+    copied = []
+
+    def copy():
+        with contextlib.suppress(ValueError):  # it was closed before its copy began
+            for mapping in mappings:
+                begun.set()
+                copied.append(mapping.write(content, 0))
+
+    copying = threading.Thread(target=copy)
+    copying.start()
+    begun.wait(10)
+    for mapping in mappings:
+        mapping.close()
+    copying.join(30)
+    assert not copying.is_alive()
+    with open("/proc/self/maps") as maps:
+        assert not [line for line in maps if "memfd:test" in line]
+    if copied:
+        assert all(copied)
+        assert os.pread(file, size, 0) == content
+    os.close(file)
+
+
 def test_a_file_that_cannot_be_mapped_has_no_mapping(monkeypatch, file):
     assert mapped(file, 1 << 62) is None
     reading, writing = os.pipe()
