@@ -12,10 +12,6 @@ of preemptions, evicted blocks and steps. They must be equal.
 """
 
 import argparse
-import json
-import os
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import Report, arguments, main, progress, table
-from benchmarks.vllm_servers import PYTHON, SETTINGS
-from benchmarks.vllm_steps import BLOCK, BLOCKS, BUDGET, CONFIG, RUN_S, SEQUENCES, START_S
+from benchmarks.vllm_servers import PYTHON
+from benchmarks.vllm_steps import BLOCK, BLOCKS, BUDGET, SEQUENCES, engine_runs
 from headrace import Conversations, StepRequest
 from headrace.batching import UsageError
 from headrace.batching.steps.continuous import Continuous
@@ -74,35 +70,7 @@ def requests_of(load: float, count: int, seed: int) -> Requests:
 
 def served(runs: Sequence[Requests]) -> list[dict[str, Any]]:
     """Serve each list of requests on one vLLM engine, and return what it found. Raises RuntimeError."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        model = folder / "model"
-        model.mkdir()
-        (model / "config.json").write_text(json.dumps(CONFIG))
-        engine = {
-            "model": str(model),
-            "max_num_batched_tokens": BUDGET,
-            "max_num_seqs": SEQUENCES,
-            "block_size": BLOCK,
-            "num_gpu_blocks_override": BLOCKS + 1,
-            "max_model_len": BLOCKS * BLOCK,
-        }
-        order = {"engine": engine, "vocabulary": CONFIG["vocab_size"], "runs": runs}
-        (folder / "order.json").write_text(json.dumps(order))
-        with (folder / "log").open("wb") as log:
-            done = subprocess.run(
-                [str(PYTHON), str(PROGRAM), "order.json", "result.json"],
-                cwd=folder,
-                env={**os.environ, **SETTINGS, "VLLM_ENABLE_V1_MULTIPROCESSING": "0"},
-                stdout=log,
-                stderr=log,
-                timeout=START_S + RUN_S * len(runs),
-            )
-        if done.returncode:
-            raise RuntimeError(f"vLLM does not run: {(folder / 'log').read_text()[-3000:]}")
-        found = json.loads((folder / "result.json").read_text())
-    assert found["blocks"] == BLOCKS + 1
-    return list(found["runs"])
+    return engine_runs(PROGRAM, runs)
 
 
 def simulated(requests: Requests) -> dict[str, Any]:

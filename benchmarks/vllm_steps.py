@@ -71,6 +71,18 @@ def requests_of(rate_rps: float, count: int, seed: int) -> Requests:
 
 def served(runs: Sequence[Requests], clock: str) -> list[dict[str, Any]]:
     """Serve each list of requests on one vLLM engine, and return for each its steps and times. Raises RuntimeError."""
+    return engine_runs(PROGRAM, runs, cpu_clock=clock == "cpu")
+
+
+def engine_runs(program: Path, runs: Sequence[Any], **more: Any) -> list[dict[str, Any]]:
+    """Run a program of vllm_programs/ on one vLLM engine of the limits above, and return its answer to each run.
+
+    Args:
+        program: The program.
+        runs: What it gets for each run.
+        more: What it also gets.
+
+    Raises RuntimeError if vLLM does not run."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         model = folder / "model"
@@ -84,11 +96,11 @@ def served(runs: Sequence[Requests], clock: str) -> list[dict[str, Any]]:
             "num_gpu_blocks_override": BLOCKS + 1,
             "max_model_len": BLOCKS * BLOCK,
         }
-        order = {"engine": engine, "vocabulary": CONFIG["vocab_size"], "cpu_clock": clock == "cpu", "runs": runs}
+        order = {"engine": engine, "vocabulary": CONFIG["vocab_size"], "runs": runs, **more}
         (folder / "order.json").write_text(json.dumps(order))
         with (folder / "log").open("wb") as log:
             done = subprocess.run(
-                [str(PYTHON), str(PROGRAM), "order.json", "result.json"],
+                [str(PYTHON), str(program), "order.json", "result.json"],
                 cwd=folder,
                 env={**os.environ, **SETTINGS, "VLLM_ENABLE_V1_MULTIPROCESSING": "0"},
                 stdout=log,

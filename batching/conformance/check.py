@@ -7,7 +7,7 @@ from random import Random
 from headrace.batching.conformance import long_runs
 from headrace.batching.conformance.bench import MODELS, Bench, bench_for
 from headrace.batching.conformance.histories import MAX_EVENTS, History, random_history
-from headrace.batching.conformance.instruments import Broken, CallTooLong, Instruments
+from headrace.batching.conformance.instruments import Broken, CallTooLong, Instruments, unlike
 from headrace.batching.conformance.play import play
 from headrace.batching.conformance.shrink import shrink, simpler_histories
 from headrace.batching.errors import UsageError, one_line
@@ -61,7 +61,7 @@ def check_bench(
 
     def twice(history: History) -> Broken | None:
         first, second = play(bench, history, lent), play(bench, history, lent)
-        return first.broken or second.broken or _unlike(first.timeline, second.timeline)
+        return first.broken or second.broken or unlike(SAME_ANSWERS, first.timeline, second.timeline)
 
     for number in range(examples):
         size = 4 + number * (MAX_EVENTS - 4) // max(1, examples - 1)
@@ -110,15 +110,3 @@ def _long_run(run: Callable[[Bench, Instruments], Broken | None], bench: Bench, 
         raise
     except Exception as error:
         return Broken(NO_ERRORS, f"a call of a long run ({run.__name__}) raised {one_line(error)}", (what,))
-
-
-def _unlike(first: list[str], second: list[str]) -> Broken | None:
-    for place, (one, other) in enumerate(zip(first, second, strict=False)):
-        if one != other:
-            return Broken(
-                SAME_ANSWERS,
-                f"a second policy that was told the same answered otherwise: {other.strip()}; decide by what was told "
-                "alone",
-                tuple(first[: place + 1]),
-            )
-    return None

@@ -3,13 +3,14 @@
 import contextlib
 import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from headrace.batching.policy import NO_CLOCK, Rule
+from headrace.batching.errors import PolicyError, one_line
+from headrace.batching.policy import NO_CLOCK, NO_ERRORS, RETURNS, Rule
 
 MAX_LINES: Final = 200  # of a timeline
 
@@ -53,6 +54,29 @@ class RuleBroken(Exception):
     def __init__(self, rule: Rule, message: str) -> None:
         super().__init__(message)
         self.rule = rule
+
+
+class Player(Protocol):
+    """The driver of one history.
+
+    Args:
+        played: How many events it has played.
+        calling: The call of the policy that it makes."""
+
+    played: int
+    calling: str
+
+    def begin(self) -> None:
+        """Make the policy."""
+
+    def happens(self, event: Any) -> None:
+        """Play an event."""
+
+    def drain(self) -> None:
+        """Play the history to its end."""
+
+    def breaks(self, rule: Rule, message: str) -> None:
+        """Note that a rule was broken by the last call."""
 
 
 class Spy:
@@ -108,6 +132,50 @@ def watched(
         raise RuleBroken(rule, f"{name} called {spy.seen}; use the argument `now`, and no input or output")
     spy.seen = ""
     return answer
+
+
+def play_events(player: Player, events: Sequence[Any], rules: Mapping[str, Rule]) -> None:
+    """Play a history to its end, or until the policy breaks a rule.
+
+    Args:
+        player: The driver of the history. It notes the broken rule.
+        events: The history.
+        rules: The rules of the policy, by name."""
+    try:
+        player.begin()
+        for number, event in enumerate(events):
+            player.played = number + 1
+            player.happens(event)
+        player.drain()
+    except RuleBroken as error:
+        player.breaks(error.rule, str(error))
+    except CallTooLong:
+        player.breaks(rules[RETURNS.name], f"{player.calling} has not returned; make it end in bounded time")
+    except PolicyError as error:
+        player.breaks(rules[error.rule], str(error))
+    except SystemExit as error:
+        message = f"{player.calling} raised {one_line(error)}; a policy must not end the process"
+        player.breaks(rules[NO_ERRORS.name], message)
+
+
+def unlike(rule: Rule, first: Sequence[str], second: Sequence[str], events: int = 0) -> Broken | None:
+    """Return `rule` as broken where two timelines of the same history first differ, or None.
+
+    Args:
+        rule: The rule that both are alike.
+        first: The timeline of one policy.
+        second: That of a policy that was told the same.
+        events: How many events were played."""
+    for place, (one, other) in enumerate(zip(first, second, strict=False)):
+        if one != other:
+            return Broken(
+                rule,
+                f"a second policy that was told the same answered otherwise: {other.strip()}; decide by what was told "
+                "alone",
+                tuple(first[: place + 1]),
+                events,
+            )
+    return None
 
 
 def add_line(timeline: list[str], line: str) -> None:

@@ -19,11 +19,11 @@ from headrace.batching.conformance.bench import Bench
 from headrace.batching.conformance.histories import ASK, COME, END, LOSE, UNKNOWN, WITHDRAW, Event, History
 from headrace.batching.conformance.instruments import (
     Broken,
-    CallTooLong,
     Instruments,
     RuleBroken,
     Spy,
     add_line,
+    play_events,
     watched,
 )
 from headrace.batching.errors import HeadraceError, PolicyError, UnknownModel, UsageError, one_line
@@ -38,7 +38,6 @@ from headrace.batching.policy import (
     NODE_ORDER,
     NOTHING_LOST,
     REASON,
-    RETURNS,
     RULES,
     UNKNOWN_MODEL,
     WAKEUP,
@@ -101,20 +100,7 @@ class _Progress:
 def play(bench: Bench, history: History, instruments: Instruments | None = None, spying: bool = False) -> Played:
     """Play a history. With `spying`, also watch the calls of the policy for clocks, input and output."""
     player = _Player(bench, history.workers, instruments or Instruments(), spying)
-    try:
-        player.begin()
-        for number, event in enumerate(history.events):
-            player.played = number + 1
-            player.happens(event)
-        player.drain()
-    except RuleBroken as error:
-        player.breaks(error.rule, str(error))
-    except CallTooLong:
-        player.breaks(RETURNS, f"{player.calling} has not returned; make it end in bounded time")
-    except PolicyError as error:
-        player.breaks(_BY_NAME[error.rule], str(error))
-    except SystemExit as error:
-        player.breaks(NO_ERRORS, f"{player.calling} raised {one_line(error)}; a policy must not end the process")
+    play_events(player, history.events, _BY_NAME)
     return player.found
 
 

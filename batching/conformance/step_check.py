@@ -9,7 +9,7 @@ from random import Random
 from typing import Final
 
 from headrace.batching.conformance.check import EXAMPLES, TWICE_EVERY, Conformance
-from headrace.batching.conformance.instruments import Broken, CallTooLong, Instruments
+from headrace.batching.conformance.instruments import Broken, CallTooLong, Instruments, unlike
 from headrace.batching.conformance.shrink import shrink
 from headrace.batching.conformance.step_histories import (
     MAX_EVENTS,
@@ -56,7 +56,7 @@ def check_step_policy(
 
     def twice(history: StepHistory) -> Broken | None:
         first, second = play_steps(bench, history, lent), play_steps(bench, history, lent)
-        return first.broken or second.broken or _unlike(first.timeline, second.timeline)
+        return first.broken or second.broken or unlike(SAME_ANSWERS, first.timeline, second.timeline, sys.maxsize)
 
     def again(history: StepHistory) -> Broken | None:
         repeated, asked = play_steps(bench, history, lent), play_steps(bench, history, lent, once=True)
@@ -154,16 +154,3 @@ def _long_run(
         raise
     except Exception as error:
         return Broken(NO_ERRORS, f"a call of {what} raised {one_line(error)}", ())
-
-
-def _unlike(first: list[str], second: list[str]) -> Broken | None:
-    for place, (one, other) in enumerate(zip(first, second, strict=False)):
-        if one != other:
-            return Broken(
-                SAME_ANSWERS,
-                f"a second policy that was told the same answered otherwise: {other.strip()}; decide by what was told "
-                "alone",
-                tuple(first[: place + 1]),
-                sys.maxsize,
-            )
-    return None

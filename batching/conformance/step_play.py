@@ -12,15 +12,15 @@ from typing import Any, Final
 from headrace.batching.accounting import Ledger
 from headrace.batching.conformance.instruments import (
     Broken,
-    CallTooLong,
     Instruments,
     RuleBroken,
     Spy,
     add_line,
+    play_events,
     watched,
 )
 from headrace.batching.conformance.step_histories import COME, STEP, StepEvent, StepHistory
-from headrace.batching.errors import PolicyError, UsageError, one_line
+from headrace.batching.errors import UsageError, one_line
 from headrace.batching.policy import Rule
 from headrace.batching.steps.checked_policy import CheckedStepPolicy
 from headrace.batching.steps.policy import (
@@ -28,7 +28,6 @@ from headrace.batching.steps.policy import (
     NO_ERRORS,
     NOTHING_LOST,
     REFUSALS,
-    RETURNS,
     RULES,
     StepContext,
     StepPolicy,
@@ -100,20 +99,7 @@ def play_steps(
         once: Ask the policy before every repetition of a step, though it allows several.
     """
     player = Replica(bench, history.blocks, history.block_size, instruments or Instruments(), spying, once)
-    try:
-        player.begin()
-        for number, event in enumerate(history.events):
-            player.played = number + 1
-            player.happens(event)
-        player.drain()
-    except RuleBroken as error:
-        player.breaks(error.rule, str(error))
-    except CallTooLong:
-        player.breaks(RETURNS, f"{player.calling} has not returned; make it end in bounded time")
-    except PolicyError as error:
-        player.breaks(_BY_NAME[error.rule], str(error))
-    except SystemExit as error:
-        player.breaks(NO_ERRORS, f"{player.calling} raised {one_line(error)}; a policy must not end the process")
+    play_events(player, history.events, _BY_NAME)
     return player.found
 
 
