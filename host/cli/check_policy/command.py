@@ -34,7 +34,7 @@ def check_policy(
         ),
     ] = None,
     steps: Annotated[
-        bool, typer.Option("--steps", help="Of two policies of one name, check that of models that decode.")
+        bool, typer.Option("--steps", help="Check the policy of models that decode, where two have this name.")
     ] = False,
     examples: Annotated[int, typer.Option(min=1, max=100_000, help="How many random histories to play.")] = EXAMPLES,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the histories.")] = 0,
