@@ -1,4 +1,4 @@
-"""Prefix caching: blocks of the KV cache with equal contents are shared, and stay when their requests have ended.
+"""Share blocks of the KV cache with equal contents, and keep them when their requests have ended (prefix caching).
 
 Source: vLLM V1, `vllm/v1/core/block_pool.py`, `kv_cache_manager.py` and `FullAttentionManager` of
 `single_type_kv_cache_manager.py`, with one group of layers of full attention.

@@ -1,4 +1,4 @@
-"""This module holds what the prompts of a trace have in common: segments of tokens, by numbers that stand for them.
+"""Describe the tokens that prompts of a trace have in common, as segments with numbers that stand for them.
 
 A prompt is a path in a tree. Requests with the same first tokens share the path as far as these go:
 

@@ -166,6 +166,9 @@ def test_the_command_prints_the_plan_and_its_json():
 def test_targets_that_are_not_given_have_their_defaults():
     plan = headrace.plan_decoding("llama-3.1-8b", gpu="h100", rate_rps=1, **FEW)
     assert (plan.answer.target.slo_ttft_ms, plan.answer.target.slo_tpot_ms) == (1000, 50)
+    few = ("--trial-requests", "200", "--output-tokens", "16")
+    told = headrace_here("plan", "--model", "llama-3.1-8b", "--gpu", "h100", "--rate-rps", "1", *few)
+    assert "99 % within 1000 ms and 50 ms a token" in " ".join(told.stdout.split())
 
 
 IMAGES = ("--images", "1:640x427", "--rate-rps", "1")

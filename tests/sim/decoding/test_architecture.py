@@ -119,6 +119,7 @@ def test_experts_and_windows_of_a_config(tmp_path):
         ({"layer_types": ["linear_attention", "full_attention"]}, "layers of linear_attention"),
         ({"num_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1}, "shared experts"),
         ({"hidden_size": 0}, "config.json: has hidden_size 0; give a whole number from 1 to"),
+        ({"num_hidden_layers": 10**30}, "config.json: has num_hidden_layers 1000.*; give a whole number from 1 to"),
         ({"vocab_size": "many"}, "config.json: has vocab_size many; give"),
         ({"vocab_size": None}, "config.json: has no vocab_size; add it"),
         ({"head_dim": 1.5}, "config.json: has head_dim 1.5; give"),
