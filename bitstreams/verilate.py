@@ -37,6 +37,8 @@ VERILATE_FLAGS = (
     "--x-initial",
     "unique",
     "--assert",
+    "--output-split-cfuncs",
+    "2000",  # statements in a function: g++ takes several times as long over those of tens of thousands
     "-Wno-fatal",
     "-Wall",
 )
