@@ -208,7 +208,7 @@ def test_a_request_that_was_withdrawn_at_once_leaves_no_trace(name, load, reques
                         running[worker] = task
                         tasks.append((now, worker, repr(task), task.cells, task.reason))
                 tasks.append(policy.wakeup())
-            if not coming and not running and tasks[-1] is None:
+            if not coming and not running and tasks[-1] == math.inf:  # nothing happens any more
                 break
             now = 0.5 * step
         return tasks
