@@ -401,7 +401,7 @@ def bundled_images() -> list[Path]:
     return sorted(path for root in roots for path in root.iterdir() if path.suffix in (".jpg", ".png"))
 
 
-@pytest.mark.quick(csim=3, rtlsim=2)
+@pytest.mark.quick(csim=3, rtlsim=1)
 @pytest.mark.parametrize("path", bundled_images(), ids=lambda path: path.name)
 def test_photos_equal_opencv(decode, path):
     if path.suffix == ".jpg":

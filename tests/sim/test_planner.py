@@ -24,7 +24,7 @@ from headrace.sim.run import run_scenario
 from headrace.sim.system.cost import PRICES_USD
 from headrace.sim.system.processors import core_seconds
 
-FEW = 2500  # requests of the last round
+FEW = 1500  # requests of the last round
 
 
 def run(text, trials):
