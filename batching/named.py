@@ -28,7 +28,13 @@ def import_attribute(name: str) -> Any:
 @cache
 def installed(group: str) -> Mapping[str, EntryPoint]:
     """Return the entry points of all installed packages in a group, by name."""
-    return {point.name: point for point in entry_points(group=group)}
+    return {point.name: point for point in _all_installed().select(group=group)}
+
+
+@cache
+def _all_installed() -> Any:
+    """Return the entry points of all groups. To find them, Python reads a file of each package."""
+    return entry_points()
 
 
 def is_own(name: str, group: str) -> bool:

@@ -27,9 +27,13 @@ PRELOAD = (
     *(f"headrace.host.cli.{name}" for name in COMMANDS),
     "headrace.host.cli.serve.command",
     "headrace.host.cli.simulate.command",
+    "headrace.host.cli.simulate.grid",
     "headrace.host.server.serve",
     "headrace.host.workers.networks.models",
+    "headrace.sim.decoding.run",
+    "headrace.sim.run",
     "headrace.sim.simulation",
+    "headrace.sim.trace",
 )
 STARTED_S = 100.0  # the first process waits for the imports
 HERE = str(Path(__file__).parent)

@@ -5,10 +5,12 @@ when the command is used. So `headrace --help` is quick, and a command runs with
 
 import contextlib
 import errno
+import gc
 import importlib
 import logging
 import os
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -62,17 +64,38 @@ class Commands(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = dict.fromkeys(COMMANDS)
+        for param in self.params:
+            param.process_value = _unchecked_if_no_text(param)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
-        return getattr(
-            importlib.import_module(f"headrace.host.cli.{cmd_name.replace('-', '_')}"), cmd_name.replace("-", "_")
-        )
+        name = cmd_name.replace("-", "_")
+        collects = gc.isenabled()
+        gc.disable()  # an import makes many objects and hardly any garbage
+        try:
+            return getattr(importlib.import_module(f"headrace.host.cli.{name}"), name)
+        finally:
+            if collects:
+                gc.enable()
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+
+def _unchecked_if_no_text(param: Any) -> Callable[[Any, Any], Any]:
+    """Return the method of an option that checks its value, but let it check texts alone.
+
+    Typer checks any other value, too. It imports pydantic for that, which takes a tenth of the time of a help."""
+    checked = param.process_value
+
+    def process_value(ctx: Any, value: Any) -> Any:
+        if value is None or isinstance(value, int):
+            return value if param.callback is None else param.callback(ctx, param, value)
+        return checked(ctx, value)
+
+    return process_value
 
 
 app = typer.Typer(

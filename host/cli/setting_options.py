@@ -181,12 +181,13 @@ def _options(wanted: Iterable[_NewOption]) -> list[Any]:
     found: list[Any] = []
     for each in wanted:
         option_made: Any = made[each.of.name]
+        option_made.callback = _keep  # here, because Typer reads a callback's signature anew for each option
         option_made.advanced = each.advanced or (isinstance(each.of, Setting) and each.of.advanced)
         found.append(option_made)
     return found
 
 
-def _keep(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> None:
+def _keep(ctx: Any, param: Any, value: Any) -> None:
     """Keep a value that the command line gives."""
     source = ctx.get_parameter_source(str(param.name))
     if value is not None and source is not None and source.name == "COMMANDLINE":
@@ -214,7 +215,6 @@ def _parameter(wanted: _NewOption) -> inspect.Parameter:
         metavar=None if kind is bool else metavar,
         rich_help_panel=wanted.panel,
         expose_value=False,
-        callback=_keep,
         show_default=False,
         autocompletion=(lambda: list(values)) if values else None,
     )

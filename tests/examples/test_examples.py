@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -232,3 +233,20 @@ def test_live_and_simulated_runs_have_the_same_policy_and_arrivals(tmp_path):
     assert live[0] > 5 and 5 < simulated[0] < 21
     assert (tmp_path / "arrivals.csv").read_text().count("\n") == 61
     assert json.loads((tmp_path / "small.profile.json").read_text())["model"] == "my_network:small"
+
+
+SMALL = ("tiny_qwen2_vl", "tiny_qwen2_5_omni", "tiny_whisper")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_small_network_is_written_with_its_weights_and_its_processor(name, tmp_path, monkeypatch):
+    """In this process, which has imported transformers: that takes several times as long as the rest."""
+    logs = pytest.importorskip("transformers").logging
+    level = logs.get_verbosity()
+    monkeypatch.setattr(sys, "argv", [name, str(tmp_path / "net")])
+    try:
+        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    finally:
+        logs.set_verbosity(level)
+    written = {path.name for path in (tmp_path / "net").iterdir()}
+    assert {"config.json", "model.safetensors", "processor_config.json", "tokenizer.json"} <= written

@@ -46,18 +46,71 @@ def python(tmp_path_factory) -> Path:
     return found
 
 
-@pytest.fixture
-def headrace(python, tmp_path):
-    """Run a command of that environment in an empty folder."""
+# Each command is a fork of a process that has imported the command line, because a new process takes half a second.
+FORKS = """
+import json, os, sys
+import headrace.host.cli.simulate.command, headrace.sim.run
+from headrace.host.cli.main import main
+for line in sys.stdin:
+    code, arguments, folder, out, err = json.loads(line)
+    pid = os.fork()
+    if not pid:
+        for number, path in ((1, out), (2, err)):
+            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.chdir(folder)
+        sys.argv = ["headrace", *arguments]
+        sys.path.insert(0, "")
+        status = 0
+        try:
+            exec(compile(code, "program", "exec"), {"__name__": "__main__"})
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+        except BaseException:
+            import traceback
 
-    def run(*arguments: object, program: str = "from headrace.host.cli.main import main; main()") -> str:
-        done = subprocess.run(
-            [python, "-c", program, *map(str, arguments)], cwd=tmp_path, capture_output=True, text=True, timeout=120
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+            traceback.print_exc()
+            status = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+MAIN = "from headrace.host.cli.main import main; main()"
+
+
+@pytest.fixture(scope="module")
+def forks(python):
+    """The process of that environment of which each command is a fork."""
+    with subprocess.Popen([python, "-c", FORKS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.stdin.close()
+    assert process.returncode == 0
+
+
+@pytest.fixture
+def run(forks, tmp_path, tmp_path_factory):
+    """Run a command of that environment in an empty folder. Return its status, its output and its errors."""
+    out, err = (tmp_path_factory.mktemp("streams") / name for name in ("out", "err"))
+
+    def run(*arguments: object, program: str = MAIN) -> tuple[int, str, str]:
+        forks.stdin.write(json.dumps([program, [*map(str, arguments)], *map(str, (tmp_path, out, err))]) + "\n")
+        forks.stdin.flush()
+        return int(forks.stdout.readline()), out.read_text(), err.read_text()
 
     return run
+
+
+@pytest.fixture
+def headrace(run):
+    """Run a command as `run` does, and return the output of one that succeeds."""
+
+    def succeed(*arguments: object, program: str = MAIN) -> str:
+        status, out, err = run(*arguments, program=program)
+        assert status == 0, err
+        return out
+
+    return succeed
 
 
 def simulated(patience_ms: float) -> str:
@@ -79,14 +132,13 @@ def test_it_is_simulated_by_its_name(headrace):
     assert long["settings"]["patience_ms"] == 3 and long["settings"]["max_batch"] == 16
 
 
-def test_a_wrong_value_is_refused_as_with_a_built_in_policy(python, tmp_path):
-    command = [python, "-m", "headrace.host.cli.main", *RUN, "--set"]
+def test_a_wrong_value_is_refused_as_with_a_built_in_policy(run):
     for text, words in (
         ("patience_ms=-1", "give a number of 0 or more"),
         ("patience=1", "known are max_batch, patience_ms"),
     ):
-        done = subprocess.run([*command, text], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 2 and words in done.stderr, done.stderr
+        status, _, err = run(*RUN, "--set", text)
+        assert status == 2 and words in err, err
 
 
 def test_it_and_its_settings_stand_in_a_table_of_a_file(headrace, tmp_path):
@@ -177,16 +229,15 @@ def test_its_model_graph_its_traffic_and_its_router_are_used_by_their_names(head
     assert fleet["latency_ms"] == alone["latency_ms"] and fleet["settings"]["router"] == "always-first"
 
 
-def test_a_wrong_name_is_refused_with_the_names_of_the_package(python, tmp_path):
-    command = [python, "-m", "headrace.host.cli.main", "simulate"]
+def test_a_wrong_name_is_refused_with_the_names_of_the_package(run):
     for words, told in (
         (("--model", "one-produkt"), "did you mean one-product?"),
         (("--traffic", "pulse"), "choose from poisson, deterministic, mmpp, pulses, or give module:Class"),
         (("--servers", "2", "--router", "first"), "join-idle, always-first, or give module:Class"),
         (("--policy", "patent"), "earliest-deadline, patient, or give module:Class"),
     ):
-        done = subprocess.run([*command, *words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 2 and told in done.stderr, done.stderr
+        status, _, err = run("simulate", *words)
+        assert status == 2 and told in err, err
 
 
 def test_it_keeps_the_rules_of_policies(headrace):
@@ -224,9 +275,8 @@ def test_its_policy_of_steps_is_simulated_checked_and_listed(headrace, tmp_path)
     assert "steps of a model that decodes" in explained and "headrace-patient" in explained
 
 
-def test_a_policy_of_the_other_kind_is_refused_with_what_to_do(python, tmp_path):
+def test_a_policy_of_the_other_kind_is_refused_with_what_to_do(run, tmp_path):
     (tmp_path / "times.py").write_text(TIMES)
-    command = [python, "-m", "headrace.host.cli.main"]
     for words, told in (
         (
             (*STEPS, "--policy", "patient"),
@@ -236,5 +286,5 @@ def test_a_policy_of_the_other_kind_is_refused_with_what_to_do(python, tmp_path)
         (("simulate", "--policy", "one-at-a-time"), "it is for models that decode; give such a model"),
         (("simulate", "--policy", "headrace_one_at_a_time:OneAtATime"), "it is for models that decode"),
     ):
-        done = subprocess.run([*command, *words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 2 and told in done.stderr, done.stderr
+        status, _, err = run(*words)
+        assert status == 2 and told in err, err

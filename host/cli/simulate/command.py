@@ -3,10 +3,9 @@
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from headrace.batching.errors import UsageError
 from headrace.batching.registry import find_policy, policy_names, step_policy_entry
@@ -25,19 +24,19 @@ from headrace.host.cli.setting_options import (
     with_assignments,
 )
 from headrace.host.cli.setting_options import given as given_options
-from headrace.host.cli.simulate.grid import AnyScenario, run_grid, show_grid
-from headrace.sim.decoding.run import run_decoding, slices_of
 from headrace.sim.decoding.scenario import DECODING, GPU, DecodingScenario, decodes, decoding_scenario_of, files_of
 from headrace.sim.fleet.settings import FleetSettings
 from headrace.sim.hardware.gpu.tables import DECODER_FOLDERS
 from headrace.sim.hardware.settings import ACCELERATORS
-from headrace.sim.run import run_scenario
 from headrace.sim.scenario import POLICY, RunSettings, Scenario, every_setting, renamed, scenario_of
 from headrace.sim.scenario_files import read_settings
-from headrace.sim.sweeps.grid import Grid, read_grid
 from headrace.sim.system.settings import Preprocess
-from headrace.sim.trace import Slice, of_simulation, write
 from headrace.sim.workload.settings import TRAFFICS, Poisson, Replay, Workload
+
+if TYPE_CHECKING:
+    from headrace.host.cli.simulate.grid import AnyScenario
+    from headrace.sim.sweeps.grid import Grid
+    from headrace.sim.trace import Slice
 
 OUTPUT = "Run and output"
 FILES = ("replay", "corpus", "profile", "trees", "cpu_costs", "images")  # settings that name a file to read
@@ -109,7 +108,7 @@ def simulate(
     your own step times (--step-model). --help-all shows the options of such models."""
     given: dict[str, Any] = read_settings(config) if config else {}
     given |= with_assignments(renamed(given_options(ctx)), assignments)
-    runs = None if grid is None else read_grid(grid)
+    runs = None if grid is None else _read_grid(grid)
     first = given if runs is None else {**given, **next(runs.combinations())}
     find, usual = (step_policy_entry, "continuous") if decodes(first) else (find_policy, "lazy")
     policies = [given.get(POLICY, usual)]
@@ -124,6 +123,8 @@ def simulate(
             raise UsageError(f"{name} is for --grid: leave it out, or give a grid of runs")
     scenario, notes = _any_scenario(given)
     if isinstance(scenario, DecodingScenario):
+        from headrace.sim.decoding.run import run_decoding, slices_of
+
         with working(f"simulating {scenario.title}"):
             decoded = run_decoding(scenario, record=trace is not None)
         if trace is not None:
@@ -132,6 +133,9 @@ def simulate(
             scenario, f"{scenario.title}, seed {scenario.seed}", decoded.as_dict(), [*notes, *decoded.warnings], as_json
         )
         return
+    from headrace.sim.run import run_scenario
+    from headrace.sim.trace import of_simulation
+
     with working(f"simulating {scenario.entry.name} on {scenario.workload.model}"):
         done, found = run_scenario(scenario, record=trace is not None)
     if trace is not None:
@@ -140,14 +144,16 @@ def simulate(
     _report(scenario, title, done.result, [*notes, *found], as_json)
 
 
-def _write_trace(path: Path, slices: Iterable[Slice]) -> None:
+def _write_trace(path: Path, slices: Iterable["Slice"]) -> None:
+    from headrace.sim.trace import write
+
     with replacing(path) as partial:
         write(partial, slices)
     tell(f"wrote {path}")
 
 
 def _report(
-    scenario: AnyScenario, title: str, result: Mapping[str, Any], warnings: Sequence[str], as_json: bool
+    scenario: "AnyScenario", title: str, result: Mapping[str, Any], warnings: Sequence[str], as_json: bool
 ) -> None:
     """Print the result of a run, and warn."""
     for note in warnings:
@@ -157,6 +163,8 @@ def _report(
         return
     # Not as the title of the table, which breaks at the table's width: that varies with the duration of the run.
     show(title)
+    from rich.table import Table
+
     table = Table(show_header=False)
     table.add_column()
     table.add_column(justify="right")
@@ -166,8 +174,16 @@ def _report(
     out.print(table)
 
 
-def _simulate_grid(grid: Grid, given: Mapping[str, Any], folder: Path | None, ray: str | None, as_json: bool) -> None:
+def _read_grid(path: Path) -> "Grid":
+    from headrace.sim.sweeps.grid import read_grid
+
+    return read_grid(path)
+
+
+def _simulate_grid(grid: "Grid", given: Mapping[str, Any], folder: Path | None, ray: str | None, as_json: bool) -> None:
     """Simulate every combination of a grid. The settings in `given` hold for all. Raises UsageError."""
+    from headrace.host.cli.simulate.grid import run_grid, show_grid
+
     if both := set(grid.values) & set(given):
         raise UsageError(f"--grid has {', '.join(sorted(both))} as well: give it once")
     scenarios: list[AnyScenario] = []
@@ -200,7 +216,7 @@ def readable_scenario(given: Mapping[str, Any]) -> tuple[Scenario, list[str]]:
     return scenario, notes
 
 
-def _any_scenario(given: Mapping[str, Any]) -> tuple[AnyScenario, list[str]]:
+def _any_scenario(given: Mapping[str, Any]) -> "tuple[AnyScenario, list[str]]":
     """Return a scenario of networks or of a model that decodes, as `readable_scenario` does."""
     if not decodes(given):
         return readable_scenario(given)

@@ -8,6 +8,7 @@ Below, it is what becomes of a word of eight coefficients, and has the number of
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from headrace.sim.hardware.dpu.jpeg_tables import ODD_ROW
@@ -129,7 +130,7 @@ class Planes:
             some = self._sent[c][index] & ~1 | (self._dc[c][index] != 0) | 1 << 63
             clocks = -split
             for at in range(0, 64, 8):
-                beats, last_split = _WORD_BEATS[some >> at & 255, at >> 3]
+                beats, last_split = _word_beats(some >> at & 255, at >> 3)
                 clocks += beats + split if beats else 1
                 split = last_split
             leave.append(clocks + split)
@@ -279,6 +280,7 @@ def _rest(steps: "array[int]", known: int, k: int, last: int) -> int:
     return bits
 
 
+@cache
 def _word_beats(some: int, word: int) -> tuple[int, int]:
     """Return the clocks that the coefficients of a word take, and another for the last of them.
 
@@ -287,6 +289,3 @@ def _word_beats(some: int, word: int) -> tuple[int, int]:
     splits = [ODD_ROW[first] == ODD_ROW[second] for first, second in zip(places[::2], places[1::2], strict=False)]
     last = int(len(places) % 2 == 0 and splits[-1:] == [True])
     return -(-len(places) // 2) + sum(splits) - last, last
-
-
-_WORD_BEATS: Final = {(some, word): _word_beats(some, word) for word in range(BLOCK_WORDS) for some in range(256)}

@@ -14,7 +14,7 @@ import pytest
 from headrace.bitstreams.build import build_sw_emu
 
 PHOTO = Path(__file__).parents[3] / "examples" / "chelsea.jpg"
-pytestmark = pytest.mark.timed  # a command has two seconds to end
+timed = pytest.mark.timed  # a command has two seconds to end
 SOON_S = 4.0  # two seconds, and as much again for a machine that is busy with other tests
 CODE = "import sys; from headrace.host.cli.main import main; print('up', file=sys.stderr, flush=True); main()"
 
@@ -58,6 +58,7 @@ def alive(session: int) -> list[str]:
     return found
 
 
+@timed
 @pytest.mark.quick(5)
 @pytest.mark.parametrize(
     "command",
@@ -97,6 +98,7 @@ def test_ctrl_c(command, after_s, tmp_path, monkeypatch):
     assert not Path("new.xclbin").exists()
 
 
+@timed
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("launch", ["single", "queue"])
 def test_ctrl_c_amidst_photos_ends_the_units_and_leaves_whole_tensors(launch, tmp_path):
@@ -117,6 +119,7 @@ def test_ctrl_c_amidst_photos_ends_the_units_and_leaves_whole_tensors(launch, tm
     assert 5 <= len(found) < len(photos) and set(found) == {(3, 224, 224)}
 
 
+@timed
 def test_ctrl_c_amidst_images_of_a_processor_leaves_whole_files(tmp_path):
     tensors = tmp_path / "tensors"
     photos = [str(PHOTO)] * 5000
@@ -161,6 +164,7 @@ print("on it goes")
 """
 
 
+@timed
 def test_what_does_not_end_is_ended_with_its_children():
     process = start([sys.executable, "-c", STUBBORN])
     assert process.stderr.readline() == "up\n"
@@ -189,6 +193,7 @@ with bounded():
 """
 
 
+@timed
 def test_an_import_is_not_interrupted_but_what_comes_after_it(tmp_path):
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(1)\ntotal = 1\nwhole = 2\n")
     process = start([sys.executable, "-c", IMPORTS], PYTHONPATH=str(tmp_path))

@@ -14,7 +14,7 @@ from headrace.sim.sweeps.grid import Found
 from headrace.sim.sweeps.journal import Journal, RowJournal
 
 GRID = 'model = "gnmt"\nrequests = 2000\npolicy = ["lazy", "graph"]\nseeds = 12\n'
-REPRODUCE = ("reproduce", "lazybatching", "--quick", "--figure", "14", "--json", "--out")
+REPRODUCE = ("reproduce", "lazybatching", "--quick", "--figure", "pairs", "--json", "--out")
 PATIENCE_S = 60.0  # a loaded machine
 
 
@@ -112,8 +112,8 @@ def test_a_grid_goes_on(by, simulate, simulated, resumed, tmp_path):
 def test_an_evaluation_goes_on(by, reproduced, resumed, tmp_path):
     stopped((*REPRODUCE, tmp_path), tmp_path, by)
     kept = len(RowJournal(tmp_path / "runs.parquet", []))
-    assert 3 <= kept < 32
-    assert resumed(REPRODUCE, tmp_path) == (reproduced, 32 - kept, kept)
+    assert 3 <= kept < 24
+    assert resumed(REPRODUCE, tmp_path) == (reproduced, 24 - kept, kept)
 
 
 @pytest.mark.slow

@@ -138,7 +138,7 @@ def check_all(requests, done) -> None:
         check(network, value, inference.output, loaded[network.name])
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_every_request_gets_the_output_it_has_alone_whatever_it_was_batched_with(workers):
     requests = random_requests(120, workers)
 
@@ -174,7 +174,7 @@ def test_networks_with_steps_that_take_the_whole_input_are_served(policy, monkey
     serve(networks, body, policy=policy)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.slow), 1])  # 1: a worker dies
 def test_merged_graphs_of_cells_are_served_by_the_same_runtime_also_when_a_worker_dies(seed):
     requests = random_requests(60, 20 + seed)
 
@@ -233,7 +233,7 @@ def test_at_hidden_size_1024():
     serve([network], body)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_worker_killed_amid_its_work_costs_no_request_its_output(seed):
     requests = random_requests(150, 10 + seed)
 

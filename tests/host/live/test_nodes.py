@@ -18,8 +18,6 @@ from headrace.host.workers.pool import WorkerPool
 from headrace.host.workers.simulated import simulated_workers
 from headrace.sim.engine import Arrivals, run
 
-pytestmark = pytest.mark.timed
-
 UNIT = 0.15  # s a node. The schedule is the same while a busy machine is less than half of it late.
 
 CLOCK_S = 2e-3  # asyncio's timers are whole milliseconds
@@ -75,6 +73,7 @@ def schedule(tasks):
     return [(task.start, task.stop, {request.id for request in task.requests}) for task in tasks]
 
 
+@pytest.mark.timed  # a machine that is half a UNIT late has another schedule
 @pytest.mark.parametrize(
     ("graph", "at", "lengths"),
     [

@@ -50,7 +50,7 @@ def load(graph, workers, seed):
     return at, [t + rng.uniform(0.01, 0.05) for t in at], lengths
 
 
-@pytest.mark.quick(28)
+@pytest.mark.quick(18)
 @pytest.mark.parametrize("drop_late", [False, True], ids=["all", "drop_late"])
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("graph", [STRAIGHT, TRANSLATOR], ids=["straight", "translator"])
@@ -66,7 +66,7 @@ class ByTokens:
         return (1.0 + 0.8 * batch * length) * 1e-3
 
 
-@pytest.mark.quick(14)
+@pytest.mark.quick(9)
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("times", [NodeTimes(TRANSLATOR, Sublinear()), NodeTimes(OPAQUE, ByTokens(), joined=True)])
 @pytest.mark.parametrize("name", sorted({*POLICIES} - {"serial"}))

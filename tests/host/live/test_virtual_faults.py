@@ -160,4 +160,4 @@ class Faults(RuleBasedStateMachine):
 
 
 TestFaults = Faults.TestCase
-TestFaults.settings = settings(examples(20, 400), stateful_step_count=25)
+TestFaults.settings = settings(examples(12, 400), stateful_step_count=25)

@@ -16,13 +16,19 @@ from headrace.sim.sweeps import cluster as module
 from headrace.sim.sweeps.grid import run
 from headrace.sim.sweeps.sweep import sweep, worker_pool
 
-pytestmark = pytest.mark.timed  # Ray gives its workers a low priority, so nothing else may want the cores
-
 PATIENCE_S = 60.0
 
 
 def nothing():
     pass
+
+
+@pytest.fixture(scope="module", autouse=True)
+def same_priority():
+    """Let Ray's workers have the priority of other processes. By default they would wait while any of these runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_worker_niceness", "0")
+        yield
 
 
 @contextlib.contextmanager

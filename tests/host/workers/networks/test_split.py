@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from headrace.batching import UsageError
@@ -49,7 +50,7 @@ def inputs(loaded, batch, seed=0):
     return [torch.randn(batch, *spec.shape, generator=generator) for spec in loaded.inputs]
 
 
-@pytest.mark.quick(7)
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("name", SPLIT)
 @pytest.mark.parametrize("batch", (1, 2, 5))
 def test_node_by_node_gives_the_bits_of_the_network_run_whole(name, batch):
@@ -62,10 +63,10 @@ def test_node_by_node_gives_the_bits_of_the_network_run_whole(name, batch):
             assert torch.equal(own, other)
 
 
-@pytest.mark.quick(6)
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", SPLIT)
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@examples(12, 25)
 def test_joining_and_leaving_at_any_boundary_changes_nobodys_output(name, data):
     loaded, cut, _ = network(name)
     given = inputs(loaded, 6, seed=data.draw(st.integers(0, 9)))
