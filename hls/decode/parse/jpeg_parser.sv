@@ -103,7 +103,7 @@ module jpeg_parser
   logic [15:0] length;
   logic [7:0]  marker;
   request_t    frame_request, quant_request, huffman_request, application_request, scan_request;
-  logic        frame_unfit, huffman_bad;
+  logic        frame_unfit, quant_bad, huffman_bad;
   logic        progressive, scanned;
   logic [15:0] restart_interval;
   logic        check, scan_bad, scan_missing;
@@ -144,7 +144,7 @@ module jpeg_parser
     .request_i          (frame_request | quant_request | huffman_request | application_request |
                          scan_request),
     .frame_unfit_i      (frame_unfit),
-    .huffman_bad_i      (huffman_bad),
+    .tables_bad_i       (quant_bad || huffman_bad),
     .progressive_o      (progressive),
     .scanned_o          (scanned),
     .restart_interval_o (restart_interval),
@@ -198,6 +198,7 @@ module jpeg_parser
     .byte_i     (byte0),
     .have_byte_i(have_byte),
     .request_o  (quant_request),
+    .bad_o      (quant_bad),
     .we_o       (quant_we_o),
     .table_o    (defined_table),
     .index_o    (defined_index),
