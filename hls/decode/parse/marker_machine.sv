@@ -117,8 +117,8 @@ module marker_machine
   logic        no_state_q;                 // state_q was none
   logic [7:0]  marker_q;
   logic        parameterless_q, other_segment_q, frame_marker_q;  // what the marker is
-  logic        dqt_q, dht_q, dri_q, sos_q, eoi_q, application_q;
-  status_e     refusal_q;                  // of the marker before the data; or StatusOk
+  logic        dqt_q, dht_q, dri_q, sos_q, eoi_q, dhp_q, application_q;
+  logic        taken_q, lossless_q;        // of a frame marker
   logic [7:0]  high_d, high_q;             // the first byte of a pair
   logic        high_zero_q;                // it is 0
   logic [15:0] length_q;
@@ -192,17 +192,6 @@ module marker_machine
 
   function automatic logic frame_marker(logic [7:0] marker);
     return marker[7:4] == Sof0[7:4] && marker != Dht && marker != Jpg;
-  endfunction
-
-  // What is wrong with a segment before the data. A frame type is judged before its segment, which
-  // may be missing.
-  function automatic status_e refusal(logic [7:0] marker, logic workspace);
-    if (other_segment(marker) || parameterless(marker) || marker == Sos) return StatusOk;
-    if (marker == Dhp) return StatusProgressive;
-    if (marker != Dac && !frame_marker(marker)) return StatusCorruptHeader;
-    if (marker[3:1] == Sof0[3:1] || (marker[3:0] == Sof2[3:0] && workspace)) return StatusOk;
-    if (marker[3:0] == Sof3[3:0]) return StatusLossless;
-    return marker[3] ? StatusArithmetic : StatusProgressive;
   endfunction
 
   // ---- The next state ----
@@ -333,8 +322,12 @@ module marker_machine
         else if (sos_q || !other_segment_q) fail = 1'b1;
         if (sos_q) failure = StatusMultipleScans;
       end else begin
-        if (refusal_q != StatusOk) fail = 1'b1;
-        failure = refusal_q;
+        // A frame type is judged before its segment, which may be missing. DAC is among the markers
+        // of frames, and is refused as theirs of arithmetic coding are.
+        fail    = !(other_segment_q || sos_q || (frame_marker_q && taken_q));
+        failure = lossless_q                    ? StatusLossless :
+                  frame_marker_q && marker_q[3] ? StatusArithmetic :
+                  frame_marker_q || dhp_q       ? StatusProgressive : StatusCorruptHeader;
       end
     end
 
@@ -421,12 +414,14 @@ module marker_machine
       parameterless_q <= parameterless(byte_i);
       other_segment_q <= other_segment(byte_i);
       frame_marker_q  <= frame_marker(byte_i);
-      refusal_q       <= refusal(byte_i, workspace_i);
+      taken_q         <= byte_i[3:1] == Sof0[3:1] || (byte_i[3:0] == Sof2[3:0] && workspace_i);
+      lossless_q      <= byte_i == Sof3;
       dqt_q           <= byte_i == Dqt;
       dht_q           <= byte_i == Dht;
       dri_q           <= byte_i == Dri;
       sos_q           <= byte_i == Sos;
       eoi_q           <= byte_i == Eoi;
+      dhp_q           <= byte_i == Dhp;
       application_q   <= byte_i inside {App0, App14};
     end
     if (at.length0) high_zero_q <= byte_i == '0;
