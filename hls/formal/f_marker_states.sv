@@ -13,6 +13,7 @@ module f_marker_states
   input logic [7:0] byte_i,
   input logic [4:0] left_i,
   input request_t   request_i,
+  input turn_t      over_i,
   input logic       frame_unfit_i,
   input logic       tables_bad_i,
   input logic       several_i,
@@ -33,8 +34,8 @@ module f_marker_states
 
   // verilator lint_off PINMISSING
   marker_machine u (
-    .clk_i, .workspace_i, .byte_i, .left_i, .request_i, .frame_unfit_i, .tables_bad_i, .several_i,
-    .scan_bad_i, .scan_missing_i, .standard_i, .progression_done_i, .progression_sound_i,
+    .clk_i, .workspace_i, .byte_i, .left_i, .request_i, .over_i, .frame_unfit_i, .tables_bad_i,
+    .several_i, .scan_bad_i, .scan_missing_i, .standard_i, .progression_done_i, .progression_sound_i,
     .too_small_i, .scan_ready_i, .data_over_i, .data_marker_i, .token_ready_i, .scan_valid_o,
     .turn_o, .rst_ni(1'b1), .start_i(1'b0), .stop_i(1'b0), .have_byte_i(1'b0), .ended_i(1'b1),
     .huffman_drained_i(1'b1), .data_valid_i(1'b0)
@@ -52,7 +53,7 @@ module f_marker_states
   assign sound   = u.status_q == StatusOk && !u.file_end_q;
   assign reads   = turn_o.frame || turn_o.quant || turn_o.huffman || turn_o.standard ||
                    turn_o.application || turn_o.scan;
-  assign answers = !reads || request_i.over || request_i.fail || request_i.wants ||
+  assign answers = !reads || over_i != '0 || request_i.fail || request_i.wants ||
                    frame_unfit_i || tables_bad_i;
 
   // A failure that was found acts in this clock: the headers are told, or the file's end.
@@ -95,6 +96,7 @@ module f_marker_states
 
   always_comb begin
     m_asks_in_turn: assume (reads || (request_i == '0 && !frame_unfit_i && !tables_bad_i));
+    m_over_in_turn: assume ((over_i & ~turn_o) == '0 && request_i.over == (over_i != '0));
     m_failures_say_why: assume (!request_i.fail || request_i.failure != StatusOk);
   end
 

@@ -28,7 +28,17 @@ def states(source: random.Random) -> list[int]:
 async def started(dut) -> None:
     """Bring the machine to its rest, at the end of an empty file; all that it waits for outside is there."""
     cocotb.start_soon(Clock(dut.clk_i, CLOCK_NS, unit="ns").start())
-    for name in ("start", "stop", "workspace", "have_byte", "request", "frame_unfit", "tables_bad", "data_valid"):
+    for name in (
+        "start",
+        "stop",
+        "workspace",
+        "have_byte",
+        "request",
+        "over",
+        "frame_unfit",
+        "tables_bad",
+        "data_valid",
+    ):
         getattr(dut, f"{name}_i").value = 0
     for name in ("ended", "scan_ready", "token_ready", "huffman_drained", "data_over", "progression_done"):
         getattr(dut, f"{name}_i").value = 1

@@ -98,7 +98,7 @@ module jpeg_parser
   );
 
   // ---- Markers ----
-  turn_t       turn;
+  turn_t       turn, over;
   logic        segment_begins, empty, failed;
   logic [15:0] length;
   logic [7:0]  marker;
@@ -124,6 +124,15 @@ module jpeg_parser
   scan_header_t    header;
   logic            several;
 
+  // One by one, as the OR of all requests would be a long path.
+  assign over = '{frame:       frame_request.over,
+                  quant:       quant_request.over,
+                  huffman:     turn.huffman && huffman_request.over,
+                  standard:    turn.standard && huffman_request.over,
+                  application: application_request.over,
+                  scan:        scan_request.over,
+                  data:        1'b0};
+
   marker_machine u_markers (
     .clk_i, .rst_ni,
     .start_i, .stop_i,
@@ -143,6 +152,7 @@ module jpeg_parser
     .failed_o           (failed),
     .request_i          (frame_request | quant_request | huffman_request | application_request |
                          scan_request),
+    .over_i             (over),
     .frame_unfit_i      (frame_unfit),
     .tables_bad_i       (quant_bad || huffman_bad),
     .progressive_o      (progressive),

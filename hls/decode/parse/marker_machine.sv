@@ -42,6 +42,7 @@ module marker_machine
   output logic [7:0]   marker_o,
   output logic         failed_o,           // the headers have just failed
   input  request_t     request_i,          // of the one whose turn it is
+  input  turn_t        over_i,             // it has read its segment
   input  logic         frame_unfit_i,
   input  logic         tables_bad_i,
 
@@ -209,7 +210,7 @@ module marker_machine
   // by FF D8 FF; from there on it skips what libjpeg skips.
   always_comb begin
     next_segment = (near && empty_q) || (at.restart1 && have_byte_i) ||
-                   (request_i.over && (at.turn.frame || at.turn.quant || at.turn.huffman));
+                   over_i.frame || over_i.quant || over_i.huffman;
     next         = '0;
 
     next.idle    = at.idle || (at.file_status && token_ready_i) || (at.headers && told && ends);
@@ -228,28 +229,28 @@ module marker_machine
     next.length1 = have_byte_i ? at.length0 : at.length1;
 
     next.skip             = (at.skip && !(near && empty_q)) || (begin_o && kinds_skip) ||
-                            (at.turn.application && request_i.over);
-    next.turn.frame       = (at.turn.frame && !request_i.over) ||
+                            over_i.application;
+    next.turn.frame       = (at.turn.frame && !over_i.frame) ||
                             (begin_o && !trailer && frame_marker_q);
-    next.turn.quant       = (at.turn.quant && !request_i.over) || (begin_o && !trailer && dqt_q);
-    next.turn.huffman     = (at.turn.huffman && !request_i.over) || (begin_o && !trailer && dht_q);
-    next.turn.application = (at.turn.application && !request_i.over) ||
+    next.turn.quant       = (at.turn.quant && !over_i.quant) || (begin_o && !trailer && dqt_q);
+    next.turn.huffman     = (at.turn.huffman && !over_i.huffman) || (begin_o && !trailer && dht_q);
+    next.turn.application = (at.turn.application && !over_i.application) ||
                             (begin_o && !trailer && application_q);
-    next.turn.scan        = (at.turn.scan && !request_i.over) || (begin_o && !trailer && sos_q);
+    next.turn.scan        = (at.turn.scan && !over_i.scan) || (begin_o && !trailer && sos_q);
     next.restart0         = (at.restart0 && !have_byte_i) || (begin_o && !trailer && dri_q);
     next.restart1         = have_byte_i ? at.restart0 : at.restart1;
 
-    next.scan_check    = at.turn.scan && request_i.over;
+    next.scan_check    = over_i.scan;
     next.file_end      = at.segment && !parameterless_q && file_ends;
     next.progression   = (at.scan_check && several_i) || at.file_end ||
                          (at.progression && !progression_done_i);
     next.scan_status   = at.progression && progression_done_i;
     next.turn.standard = (at.scan_check && !several_i && standard_i && !scan_missing_i) ||
                          (at.scan_status && standard_i && !ends) ||
-                         (at.turn.standard && !request_i.over);
+                         (at.turn.standard && !over_i.standard);
     next.headers       = (at.scan_check && !several_i && (!standard_i || scan_missing_i)) ||
                          (at.scan_status && (!standard_i || ends)) ||
-                         (at.turn.standard && request_i.over) || (at.headers && !told) ||
+                         over_i.standard || (at.headers && !told) ||
                          (at.data_status && token_ready_i && high_q == '0 && several_i);
     next.turn.data     = (at.headers && told && !ends) || (at.turn.data && !data_over_i);
     next.data_status   = (at.turn.data && data_over_i) || (at.data_status && !token_ready_i);
@@ -259,7 +260,7 @@ module marker_machine
 
     state_d.on    = next;
     state_d.takes = (state_q.takes && !(at.marker && leaves) && !at.length1 &&
-                     !request_i.over) ||
+                     !over_i.scan) ||
                     (at.length1 && !have_byte_i) || (begin_o && !trailer && (dri_q || sos_q)) ||
                     (at.segment && (parameterless_q || !(file_ends || (trailer && eoi_q)))) ||
                     next_segment;
@@ -445,6 +446,8 @@ module marker_machine
   end
 
 `ifndef SYNTHESIS
+  a_over_in_turn: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      request_i.over == (over_i != '0) && (over_i & ~turn_o) == '0);
   a_scan_in_its_state: assert property (@(posedge clk_i) disable iff (!rst_ni)
       scan_valid_o && !no_state_q |-> at.headers && !fails);
 `endif
