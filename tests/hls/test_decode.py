@@ -1071,6 +1071,22 @@ def test_every_status_of_the_unit_has_a_case():
     assert {STATUS[expected] for expected, _ in REFUSED.values()} == set(range(1, 15))
 
 
+@pytest.mark.parametrize("marker", [SOF0, DQT, DHT, SOS])
+def test_a_wrong_byte_of_a_header_counts_although_the_file_ends_behind_it(marker):
+    """The RTL acts on it when it already looks for the next byte."""
+    jpeg = sample().to_bytes()
+    begin = jpeg.index(bytes([0xFF, marker])) + 4
+    end = begin + int.from_bytes(jpeg[begin - 2 : begin], "big") - 2
+    outcomes = set()
+    for place in range(begin, min(end, begin + 20)):
+        for value in (0, 2, 9, 0x31, 0xFF):
+            cut = jpeg[:place] + bytes([value])
+            status = rtl_decode(cut)[0]
+            assert status == csim_decode(cut)[0], (place - begin, value)
+            outcomes.add(status)
+    assert STATUS["TRUNCATED"] in outcomes and len(outcomes) > 1
+
+
 @pytest.mark.parametrize("step", [13, pytest.param(1, marks=SLOW)])
 @pytest.mark.parametrize("restart", [0, 2])
 def test_file_cut_off_anywhere_is_reported_as_truncated(decode, restart, step):
