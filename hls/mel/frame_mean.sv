@@ -53,6 +53,7 @@ module frame_mean
 
   state_e             state_q;
   logic        [3:0]  first_q;   // the sum in front of the frame
+  logic        [3:0]  end_q;     // and that at its end
   logic signed [32:0] sum_q;
   logic        [24:0] factor_q;  // its bits that are left, from the top
   logic signed [57:0] product_q;
@@ -79,11 +80,15 @@ module frame_mean
       block_q  <= 4'd1;
       blocks_q <= '0;
       first_q  <= '0;
+      end_q    <= 4'd5;
     end else begin
       if (valid_i) total_q <= total_q + 33'(sample_i);
       if (block_end_i) block_q <= block_q + 4'd1;
       blocks_q <= blocks_q + 5'(block_end_i) - (begins ? 5'd2 : 5'd0);
-      if (state_q == StSum) first_q <= first_q + 4'd2;
+      if (state_q == StSum) begin
+        first_q <= first_q + 4'd2;
+        end_q   <= end_q + 4'd2;
+      end
     end
   end
 
@@ -109,7 +114,7 @@ module frame_mean
   always_ff @(posedge clk_i) begin
     unique case (state_q)
       StSum: begin
-        sum_q     <= sums[first_q + 4'd5] - sums[first_q];
+        sum_q     <= sums[end_q] - sums[first_q];
         factor_q  <= 25'h1000000 - {1'b0, preemphasis_i};
         product_q <= '0;
         bits_q    <= '0;

@@ -34,6 +34,10 @@ WHOLE = {
         f"{UNSIGNED}, output odd",
         f"{UNSIGNED_TWICE} assign odd = first[3] ^ first[8];",
     ),
+    "two registers behind the first one": (
+        f"{UNSIGNED}, output reg [9:0] z",
+        f"{UNSIGNED_TWICE} always @(posedge clk) z <= first;",
+    ),
     "an output of the first register": (f"{UNSIGNED}, output odd", f"{UNSIGNED_TWICE} assign odd = first[3];"),
     "a reader of the product": (
         f"{UNSIGNED}, output [9:0] now",
