@@ -298,7 +298,8 @@ module frame
   logic [85:0] bank_0_2, bank_1_2, bank_0_3, bank_1_3;
   logic [6:0]  number_1;
   logic [2:1]  low_inside_q, high_inside_q, first_pair_q;
-  logic        swap_1, same_1, swap_low_q, swap_high_q;
+  logic        swap_1, same_1;
+  logic        swap_low_q, stay_low_q, swap_high_q, stay_high_q;  // each for 43 bits
   emphasised_t [3:0] framed_3, framed_4;
 
   assign write_address = again_q ? {2'd0, again_address_q} : write_address_q;
@@ -340,7 +341,9 @@ module frame
     number_1      <= number_q;
     swap_1        <= address_1[7];
     swap_low_q    <= swap_1;
+    stay_low_q    <= !swap_1;
     swap_high_q   <= swap_1 ^ same_1;
+    stay_high_q   <= !(swap_1 ^ same_1);
     low_inside_q  <= {low_inside_q[1], points_400_i ? number_1 < 7'd120 : number_1 >= 7'd28};
     high_inside_q <= {high_inside_q[1],
                       points_400_i ? number_1 < 7'd72 || number_1 >= 7'd120 : number_1 < 7'd100};
@@ -352,8 +355,10 @@ module frame
   end
 
   always_comb begin
-    framed_3[1:0] = swap_low_q ? bank_1_3 : bank_0_3;
-    framed_3[3:2] = swap_high_q ? bank_0_3 : bank_1_3;
+    framed_3[0] = swap_low_q ? bank_1_3[42:0] : bank_0_3[42:0];
+    framed_3[1] = stay_low_q ? bank_0_3[85:43] : bank_1_3[85:43];
+    framed_3[2] = swap_high_q ? bank_0_3[42:0] : bank_1_3[42:0];
+    framed_3[3] = stay_high_q ? bank_1_3[85:43] : bank_0_3[85:43];
     if (first_pair_q[2]) framed_3[0] = frame_head_q;
   end
 
