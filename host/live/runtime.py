@@ -31,7 +31,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace.batching import BadInput, CheckedPolicy, HeadraceError, Policy, PolicyError, UsageError
@@ -174,7 +174,7 @@ class Runtime:
         """Return the state of every worker, in the pool's order."""
         return self._supervision.states(self.now())
 
-    def infer(
+    async def infer(
         self,
         model: str,
         value: Any,
@@ -183,7 +183,7 @@ class Runtime:
         deadline: float | None = None,
         read: Read | None = None,
         **options: Any,
-    ) -> Coroutine[Any, Any, Inference]:
+    ) -> Inference:
         """Run one request and return its result.
 
         A caller that is cancelled before the request has begun takes the request out again. A request that has begun
@@ -206,7 +206,7 @@ class Runtime:
             RuntimeClosed: The runtime is closed, or stopped on an error.
         """
         due = math.inf if deadline is None else deadline
-        return self.answer(model, value, arrival, due, read, options)
+        return await self.answer(model, value, arrival, due, read, options)
 
     async def answer(
         self,
@@ -217,7 +217,7 @@ class Runtime:
         read: Read | None,
         options: Mapping[str, Any],
     ) -> Inference:
-        """Run one request, as `infer` does."""
+        """Run one request, as `infer` does. `options` are other options of `Tasks.admit`."""
         if self._closed is not None:
             raise self._closed
         now = self.now()
