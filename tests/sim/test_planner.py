@@ -50,6 +50,14 @@ def small(monkeypatch):
     bounds.bounds.cache_clear()
 
 
+@pytest.fixture
+def smaller(monkeypatch):
+    make_small(monkeypatch, (0, 41))  # of 7 and 2 instances
+    bounds.bounds.cache_clear()
+    yield
+    bounds.bounds.cache_clear()
+
+
 def exhaustive(target):
     """Simulate everything that can be at full length. Return the cost of all that hold the target, the best first."""
     found = []
@@ -342,7 +350,7 @@ def test_what_bounds_allow_and_simulation_does_not_says_how_near_it_came(small):
         plan(Target("resnet50", 2600, 12, "a100-40gb", quantile=0.9), run)
 
 
-def test_the_answer_says_how_far_it_goes_and_what_more_costs(small):
+def test_the_answer_says_how_far_it_goes_and_what_more_costs(smaller):
     target = Target("resnet50", 1500, 50, "a100-40gb", quantile=0.9)
     answer = plan(target, run)
     best = answer.best
@@ -375,7 +383,7 @@ def test_what_binds_is_what_is_used_up_first(model, partition, way, policy, slo,
     assert searching.plans([entry])[0].binds == binds
 
 
-def test_cost_by_rate_never_falls_and_ends_where_nothing_serves(small):
+def test_cost_by_rate_never_falls_and_ends_where_nothing_serves(smaller):
     target = Target("resnet50", 1000, 50, "a100-40gb", gpus=2, quantile=0.9)
     curve = search.by_rate(target, run, [500, 2000, 4000, 20_000])
     assert [rate for rate, *_ in curve] == [500, 2000, 4000]
