@@ -8,12 +8,19 @@ import os
 import random
 import re
 import signal
+import struct
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
+import grpc
 import pytest
+from grpc_fronts import no_native
+from http2_frames import RPC
 from running import scale_request, serving, until
+from tritonclient.grpc import service_pb2 as pb
 
 REQUESTS = 1_000_000
 CLIENTS = 64
@@ -24,6 +31,7 @@ SHED_S = 0.02  # pause of a client that was shed
 HEAD = "POST /v2/models/scale/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n%s"
 RAISES = 666.0  # a first element for `scale`
 STATUSES = {200, 500, 503, 504}  # finished, failed, shed or lost with two workers, dropped
+HTTP_OF = {"INTERNAL": 500, "RESOURCE_EXHAUSTED": 503, "UNAVAILABLE": 503, "DEADLINE_EXCEEDED": 504}
 
 
 def first_of(number: int) -> float:
@@ -31,19 +39,30 @@ def first_of(number: int) -> float:
     return (number % 829) / 64  # below 13, which kills the worker; exact in few digits
 
 
-class Clients:
-    """Clients that share `requests` numbers, send each of them once, and count what they get.
+@dataclass
+class Sent:
+    """A request, and whether its client leaves before the answer, after `leaves_s`."""
+
+    number: int
+    first: float
+    timeout_us: int | None
+    leaves_s: float | None
+
+
+class Clients(ABC):
+    """Clients that share `requests` numbers, send each of them once, and count what they get, by status of HTTP.
 
     A client sends its next request when it has the answer to the last one. Some requests have a deadline that can
     hardly be met, the network raises on a few, and the client of some others leaves."""
 
-    def __init__(self, url: str, requests: int) -> None:
+    transport: str
+
+    def __init__(self, address: str, requests: int) -> None:
         self.statuses: Counter[int] = Counter()
         self.left = 0
         self.asked = 0
-        self._host, port = url.rsplit(":", 1)
-        self._port = int(port)
         self.requests = requests
+        self._address = address
         self._chance = random.Random(1)
 
     async def run(self) -> None:
@@ -51,47 +70,96 @@ class Clients:
             for _ in range(CLIENTS):
                 group.create_task(self._client())
 
+    @abstractmethod
+    async def _client(self) -> None: ...
+
+    def _next(self) -> Sent:
+        number, chance = self.asked, self._chance.random()
+        self.asked += 1
+        first = RAISES if 0.01 < chance < 0.012 else first_of(number)
+        leaves_s = self._chance.random() * 0.01 if chance > 0.995 else None
+        return Sent(number, first, 300 if chance < 0.01 else None, leaves_s)
+
+    def _check(self, sent: Sent, status: int, id: str, data: list[float], error: str) -> None:
+        self.statuses[status] += 1
+        assert status in STATUSES, (status, error)
+        assert status != 500 or (sent.first == RAISES and "unlucky number" in error) or "died" in error
+        if status == 200:  # an answer too many would shift all that come after it
+            assert id == str(sent.number)
+            assert data == [2 * sent.first, 2.0, 4.0, 6.0]
+
+
+class HttpClients(Clients):
+    transport = "http"
+
     async def _client(self) -> None:
+        host, port = self._address.rsplit(":", 1)
         while self.asked < self.requests:
-            reader, writer = await asyncio.open_connection(self._host, self._port)
+            reader, writer = await asyncio.open_connection(host, int(port))
             try:
                 while self.asked < self.requests:
-                    number, chance = self.asked, self._chance.random()
-                    self.asked += 1
-                    parameters = {"timeout": 300} if chance < 0.01 else {}
-                    first = RAISES if 0.01 < chance < 0.012 else first_of(number)
-                    body = json.dumps(scale_request(first, **parameters) | {"id": str(number)})
+                    sent = self._next()
+                    parameters = {} if sent.timeout_us is None else {"timeout": sent.timeout_us}
+                    body = json.dumps(scale_request(sent.first, **parameters) | {"id": str(sent.number)})
                     writer.write((HEAD % (len(body), body)).encode())
-                    if chance > 0.995:
-                        await asyncio.sleep(self._chance.random() * 0.01)
+                    if sent.leaves_s is not None:
+                        await asyncio.sleep(sent.leaves_s)
                         self.left += 1
                         break
                     async with asyncio.timeout(WAIT_S):
                         head = await reader.readuntil(b"\r\n\r\n")
                         length = int(re.search(rb"content-length: (\d+)", head.lower())[1])
                         answer = json.loads(await reader.readexactly(length))
-                    self._check(number, first, int(head[9:12]), answer)
+                    data = answer["outputs"][0]["data"] if "outputs" in answer else []
+                    self._check(sent, int(head[9:12]), answer.get("id", ""), data, answer.get("error", ""))
                     if head[9:12] == b"503":
                         await asyncio.sleep(SHED_S)
             finally:
                 writer.close()
 
-    def _check(self, number: int, first: float, status: int, answer: dict[str, object]) -> None:
-        self.statuses[status] += 1
-        assert status in STATUSES, (status, answer)
-        assert status != 500 or (first == RAISES and "unlucky number" in answer["error"]) or "died" in answer["error"]
-        if status == 200:  # an answer too many would shift all that come after it
-            assert answer["id"] == str(number)
-            assert answer["outputs"][0]["data"] == [2 * first, 2.0, 4.0, 6.0]
+
+class GrpcClients(Clients):
+    transport = "grpc"
+
+    async def run(self) -> None:
+        async with grpc.aio.insecure_channel(self._address) as channel:
+            self._call = channel.unary_unary(
+                f"{RPC}/ModelInfer", pb.ModelInferRequest.SerializeToString, pb.ModelInferResponse.FromString
+            )
+            await super().run()
+
+    async def _client(self) -> None:
+        while self.asked < self.requests:
+            sent = self._next()
+            request = pb.ModelInferRequest(model_name="scale", id=str(sent.number))
+            request.inputs.add(name="x", datatype="FP32", shape=[1, 4])
+            request.raw_input_contents.append(struct.pack("<4f", sent.first, 1, 2, 3))
+            if sent.timeout_us is not None:
+                request.parameters["timeout"].int64_param = sent.timeout_us
+            call = self._call(request, timeout=WAIT_S)
+            if sent.leaves_s is not None:
+                await asyncio.sleep(sent.leaves_s)
+                call.cancel()
+                self.left += 1
+                continue
+            try:
+                answer = await call
+                self._check(sent, 200, answer.id, list(struct.unpack("<4f", answer.raw_output_contents[0])), "")
+            except grpc.aio.AioRpcError as error:
+                self._check(sent, HTTP_OF[error.code().name], "", [], error.details())
+                if HTTP_OF[error.code().name] == 503:
+                    await asyncio.sleep(SHED_S)
 
 
 def rss(server) -> int:
     return int(re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{server.process.pid}/status").read_text())[1]) << 10
 
 
-def outcomes(server) -> Counter[str]:
-    """Return the number of requests over HTTP that the server has counted, by outcome."""
-    found = re.findall(r'headrace_requests_total{.*outcome="(\w+)".*transport="http"} (\S+)', server.metrics())
+def outcomes(server, transport: str) -> Counter[str]:
+    """Return the number of requests over the transport that the server has counted, by outcome."""
+    found = re.findall(
+        rf'headrace_requests_total{{.*outcome="(\w+)".*transport="{transport}"}} (\S+)', server.metrics()
+    )
     return Counter({name: int(float(count)) for name, count in found})
 
 
@@ -113,19 +181,28 @@ async def kills(server, clients: Clients, every: int) -> tuple[int, list[tuple[f
 
 
 @pytest.mark.parametrize(
+    ("kind", "front"),
+    [
+        pytest.param(HttpClients, "native", id="http"),
+        pytest.param(GrpcClients, "native", id="grpc", marks=no_native),
+        pytest.param(GrpcClients, "aio", id="grpc by grpc.aio", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize(
     ("requests", "every"),
     [
-        pytest.param(3_000, 1_000, id="some"),
+        pytest.param(2_000, 800, id="some"),
         pytest.param(REQUESTS, 3_000, id="a million", marks=[pytest.mark.slow, pytest.mark.timeout(3 * 3600)]),
     ],
 )
-def test_each_request_gets_its_one_answer_while_workers_are_killed(requests, every):
+def test_each_request_gets_its_one_answer_while_workers_are_killed(requests, every, kind, front):
     if requests == REQUESTS:
         requests = int(os.environ.get("HEADRACE_KILLS_REQUESTS", REQUESTS))
     options = ("--workers", "2", "--max-batch", "16", "--max-queue", "60", "--drop-late", "--slo-ms", "60000")
+    options += ("--grpc-front", front) if kind is GrpcClients else ()
     with serving(*options, models=("scale",)) as server:
         until(lambda: len(server.workers()) == 2)
-        clients = Clients(server.ports["http"], requests)
+        clients = kind(server.ports[kind.transport], requests)
         killed, parts = asyncio.run(kills(server, clients, every))
         for seconds, asked, memory in parts:
             print(f"{seconds:.0f} s, {asked} requests, {memory / 2**20:.0f} MiB")
@@ -139,7 +216,7 @@ def test_each_request_gets_its_one_answer_while_workers_are_killed(requests, eve
         lost = float(re.search(r"headrace_workers_lost_total (\d\S*)", server.metrics())[1])
         assert 0 < lost <= killed  # a worker that is killed while it starts was not in service
         # The server has counted the same: a client that left before its answer may still have had one.
-        counted = outcomes(server)
+        counted = outcomes(server, clients.transport)
         print(f"counted by the server: {dict(counted)}")
         answered = counted.total() - counted["cancelled"]
         assert counted["failed"] >= clients.statuses[500] > 0
