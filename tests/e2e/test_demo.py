@@ -68,7 +68,6 @@ NAMING = "efficientnet_lite0"  # the network that names what photos show
 ALL = ("serial", "graph", "preba", "smdp")
 
 
-@pytest.mark.timed  # the test checks that requests are sent in time
 @pytest.mark.parametrize(
     "policies", [("serial", "graph", "preba"), pytest.param(ALL, marks=pytest.mark.slow)], ids="+".join
 )
@@ -452,7 +451,6 @@ def test_a_worker_killed_under_load_loses_no_request(tmp_path):
     assert run["workers_lost"] == 1
 
 
-@pytest.mark.timed  # the test checks that the workers and the demo end in time
 def test_ctrl_c_ends_cleanly_and_leaves_no_process(tmp_path):
     arguments = [
         "--requests",
