@@ -57,8 +57,8 @@ def route(seed: str, top: str, sources: list[str], log: Path, say: Any) -> dict[
         run(f"read_slang --top {top} {' '.join(sources)}")
         run("setattr -unset ram_style a:ram_style=ultra")  # the device has block RAM only
         say({"step": 1, "of": STEP_COUNT, "name": STEPS[1]})
-        for command in ("design -save read", f"hierarchy -top {top}", *WORDS):
-            run(command)
+        for before in ("design -save read", f"hierarchy -top {top}", *WORDS):
+            run(before)
         if not wide_products.split(design):
             run("design -load read")
         run(f"synth_ecp5 {SYNTHESIS} -top {top} -json {netlist}")

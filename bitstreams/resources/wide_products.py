@@ -86,20 +86,19 @@ def _split(yosys: Any, module: Any, cell: Any, sinks: dict[Any, list[Sink]], out
         return Chain(first, after[0] if after else None, *clocks[0])
 
     product = [bit for bit in _bits(port("Y")) if sinks[bit] or bit in outside]
-    chains = [chain(bit) for bit in product]
-    if None in chains or len({(each.clock, each.rising) for each in chains if each}) != 1:
+    chains = [found for found in map(chain, product) if found]
+    if len(chains) < len(product) or len({(found.clock, found.rising) for found in chains}) != 1:
         return False
-    clock, rising = chains[0].clock, chains[0].rising  # type: ignore[union-attr]
-    name = chains[0].first.wire.name.str()  # type: ignore[union-attr]
+    clock, rising, name = chains[0].clock, chains[0].rising, chains[0].first.wire.name.str()
 
     def registered(kind: str, part: Any) -> Any:
-        """Return a register behind the product with this part, as wide as `width`."""
+        """Return a register after the product with this part, as wide as `width`."""
         own = min(width, factor.size() + part.size())
-        inside, behind = (module.addWire(module.uniquify(yosys.IdString(f"{name}_{kind}{each}")), own) for each in "dq")
+        inside, after = (module.addWire(module.uniquify(yosys.IdString(f"{name}_{kind}{each}")), own) for each in "dq")
         module.addMul(_new(yosys, module), factor, part, yosys.SigSpec(inside), signed)
         clock_signal = yosys.SigSpec(clock, 1)
-        module.addDff(_new(yosys, module), clock_signal, yosys.SigSpec(inside), yosys.SigSpec(behind), rising)
-        signal = yosys.SigSpec(behind)
+        module.addDff(_new(yosys, module), clock_signal, yosys.SigSpec(inside), yosys.SigSpec(after), rising)
+        signal = yosys.SigSpec(after)
         signal.extend_u0(width, signed)
         return signal
 
@@ -113,7 +112,7 @@ def _split(yosys: Any, module: Any, cell: Any, sinks: dict[Any, list[Sink]], out
     whole = [*_bits(low.extract(0, low_bits)), *_bits(upper.extract(0, width - low_bits))]
     places = {bit: place for place, bit in enumerate(_bits(port("Y")))}
     for bit, each in zip(product, chains, strict=True):
-        if each and each.second:
+        if each.second:
             data = port("D", each.second.cell)
             data.replace(each.second.place, yosys.SigSpec(whole[places[bit]], 1))
             each.second.cell.setPort(yosys.IdString("\\D"), data)

@@ -2,8 +2,9 @@
 // as frames are left: neither its ring nor what fills it stands still. Without frames it takes the
 // samples that are left. `start_i` is low, and the memories and the mean are cut.
 //
-// Method      a pair of samples counts as in the ring five clocks after it was made, or six, at most
-//             four clocks behind the one before. A frame is read when its pairs are there, and has 128 clocks.
+// Method      a pair of samples counts as in the ring five clocks after it was made, or six, at
+//             most four clocks behind the one before. A frame is read when its pairs are there,
+//             and has 128 clocks.
 // Assumes     of two clocks one has a sample, and one has both room for a frame and its mean.
 module f_frame_states
   import mel_pkg::*;
