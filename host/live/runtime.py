@@ -32,7 +32,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, SupportsFloat
 
 from headrace.batching import BadInput, CheckedPolicy, HeadraceError, Policy, PolicyError, UsageError
 from headrace.batching.graphs.execution import Sections
@@ -179,8 +179,8 @@ class Runtime:
         model: str,
         value: Any,
         *,
-        arrival: float | None = None,
-        deadline: float | None = None,
+        arrival: SupportsFloat | None = None,
+        deadline: SupportsFloat | None = None,
         read: Read | None = None,
         **options: Any,
     ) -> Inference:
@@ -205,8 +205,9 @@ class Runtime:
             ModelError, WorkerLost: The request failed; WorkerLost comes with its last attempt.
             RuntimeClosed: The runtime is closed, or stopped on an error.
         """
-        due = math.inf if deadline is None else deadline
-        return await self.answer(model, value, arrival, due, read, options)
+        arrived = None if arrival is None else float(arrival)
+        due = math.inf if deadline is None else float(deadline)
+        return await self.answer(model, value, arrived, due, read, options)
 
     async def answer(
         self,

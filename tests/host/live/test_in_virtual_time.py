@@ -437,6 +437,15 @@ def test_a_bad_input_is_refused_and_costs_nothing():
     serve(graph(), TIMES, body)
 
 
+def test_times_may_be_whole_numbers_and_numbers_of_numpy():
+    async def body(runtime, *_):
+        for arrival, deadline in ((0, 9), (np.float64(0), np.float64(9)), (np.float32(0), np.int64(9))):
+            served = (await runtime.infer("net", value(), arrival=arrival, deadline=deadline)).served
+            assert (served.arrival, served.deadline) == (0.0, 9.0)
+
+    serve(graph(), TIMES, body)
+
+
 # ---- callers that give up, and deadlines ----
 
 
