@@ -35,10 +35,10 @@ module f_marker_states
   // verilator lint_off PINMISSING
   marker_machine u (
     .clk_i, .workspace_i, .byte_i, .left_i, .request_i, .over_i, .frame_unfit_i, .tables_bad_i,
-    .several_i, .scan_bad_i, .scan_missing_i, .standard_i, .progression_done_i, .progression_sound_i,
-    .too_small_i, .scan_ready_i, .data_over_i, .data_marker_i, .token_ready_i, .scan_valid_o,
-    .turn_o, .rst_ni(1'b1), .start_i(1'b0), .stop_i(1'b0), .have_byte_i(1'b0), .ended_i(1'b1),
-    .huffman_drained_i(1'b1), .data_valid_i(1'b0)
+    .several_i, .scan_bad_i, .scan_missing_i, .standard_i, .progression_done_i,
+    .progression_sound_i, .too_small_i, .scan_ready_i, .data_over_i, .data_marker_i, .token_ready_i,
+    .scan_valid_o, .turn_o, .rst_ni(1'b1), .start_i(1'b0), .stop_i(1'b0), .have_byte_i(1'b0),
+    .ended_i(1'b1), .huffman_drained_i(1'b1), .data_valid_i(1'b0)
   );
   // verilator lint_on PINMISSING
 
