@@ -295,7 +295,7 @@ def test_file_cut_off_anywhere_is_reported_as_truncated(restart, step):
 @pytest.mark.parametrize(
     ("count", "seed"),
     [
-        pytest.param(150, 60, id="150"),
+        pytest.param(260, 60, id="260"),
         *(pytest.param(3000, n, marks=SLOW, id=f"3,000 of {n}") for n in (11, 12)),
         *(pytest.param(6000, n, marks=SLOW, id=f"corpus {n}") for n in range(13, 16)),
     ],

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 from chats import FILES, SOUNDS, chat, sound, sound_url, voice
 from engine_double import WORDS, OmniDouble
-from fronts import BOUND_OF_SOUNDS, answered, assert_same_features, counts, front_of, openais_client, refused, with_front
+from fronts import (
+    BOUND_OF_SOUNDS,
+    answered,
+    assert_same_features,
+    counts,
+    front_of,
+    openais_client,
+    refused,
+    with_front,
+)
 from tiny_qwen2_5_omni import qwen2_5_omni
 from tiny_qwen2_vl import qwen2_vl
 
@@ -17,7 +26,6 @@ from headrace.bitstreams.build import build_sw_emu
 from headrace.host.adapters.render.audio import Spectrogram, _meaning
 from headrace.host.adapters.render.items import Form
 from headrace.host.dpu.processors import to_bfloat16
-
 
 LONGEST_S = 10  # of a sound that the model hears
 
