@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from properties import examples
 
@@ -134,6 +134,7 @@ JSON = st.recursive(
 
 @examples(150, 300)
 @given(st.sampled_from([*WRITTEN, "image.pixel_s", "image.contention", "audio.second_s", "image.more"]), JSON)
+@example("image.pixel_s", 10**400)  # more than a float holds
 def test_a_file_with_something_else_in_it_is_read_or_refused_in_one_line(place, value):
     body = json.loads(MEASURED.to_json())
     *inside, name = place.split(".")
