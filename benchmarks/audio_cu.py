@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.signal
+import scipy  # its parts are large, and load when they are used
 from numpy.typing import NDArray
 
 from benchmarks.harness import Report, arguments, main, progress, table

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 
 import cv2
 import numpy as np
-import scipy.optimize
+import scipy  # its parts are large, and load when they are used
 from numpy.typing import NDArray
 
 from headrace.batching import UsageError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.signal
+import scipy  # its parts are large, and load when they are used
 from pictures import faults
 
 ROOT = Path(__file__).resolve().parents[2]

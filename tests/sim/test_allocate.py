@@ -3,9 +3,9 @@
 import itertools
 
 import pytest
+import scipy  # its parts are large, and load when they are used
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import linprog
 
 from headrace.batching import UsageError
 from headrace.sim.hardware.gpu.mig import GPUS
@@ -59,7 +59,7 @@ def of_servers(options, rates, servers):
         most.append(8 * card)
     if min(most) < 0:
         return None
-    done = linprog(
+    done = scipy.optimize.linprog(
         [options[i].watts / options[i].capacity_rps for _, i in every],
         A_ub=limits,
         b_ub=most,

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy  # its parts are large, and load when they are used
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import norm, t
 
 from headrace.batching import HeadraceError, UsageError
 from headrace.sim.hardware.cpu import MEASURED
@@ -83,7 +83,7 @@ def holds_with_fresh_seeds(target, candidate):
         measure(Trial(candidate.scenario(target, target.requests(servers), seed), target.quantile, servers)).quantile_ms
         for seed in range(1, 6)
     ]
-    return np.mean(values) + t.ppf(0.975, 4) * np.std(values, ddof=1) / math.sqrt(5) <= target.slo_ms
+    return np.mean(values) + scipy.stats.t.ppf(0.975, 4) * np.std(values, ddof=1) / math.sqrt(5) <= target.slo_ms
 
 
 def check_against_everything(target):
@@ -294,7 +294,7 @@ def test_doubt_counts_late_requests_that_come_together():
     together = np.zeros(2000, bool)
     together[1000:1020] = True
     assert doubt_of(together, 0.01) > 2 * doubt_of(late, 0.01)
-    assert doubt_of(late, 0.01) == pytest.approx(norm.ppf(0.995) * math.sqrt(0.01 * 0.99 / 2000), rel=1e-3)
+    assert doubt_of(late, 0.01) == pytest.approx(scipy.stats.norm.ppf(0.995) * math.sqrt(0.01 * 0.99 / 2000), rel=1e-3)
 
 
 def test_servers_share_the_arrivals_and_the_bill():

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
+import scipy  # its parts are large, and load when they are used
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.linalg import expm
 from smdp_simulation import NET, Service, confidence, mmpp2_path
 
 from headrace.batching import NodeTimes, PhaseTables, SmdpBatching, UsageError
@@ -37,15 +37,15 @@ def test_the_likelier_phase_is_that_of_the_exact_filter(fast, slow, dwell, gaps,
     for gap in gaps:
         now += gap
         followed.arrived(now)
-        belief = belief @ expm(generator * gap) * (fast, slow)
+        belief = belief @ scipy.linalg.expm(generator * gap) * (fast, slow)
         belief /= belief.sum()
     for at in (now, now + later):
-        exact = belief @ expm(generator * (at - now))
+        exact = belief @ scipy.linalg.expm(generator * (at - now))
         exact /= exact.sum()
         if abs(exact[1] - 0.5) > 1e-6:
             assert followed.phase(at) == int(exact[1] > 0.5)
     if now < followed.switch < math.inf:
-        exact = belief @ expm(generator * (followed.switch - now))
+        exact = belief @ scipy.linalg.expm(generator * (followed.switch - now))
         assert exact[0] == pytest.approx(exact[1], rel=1e-5)
         before = followed.phase(now)
         assert followed.phase(np.nextafter(followed.switch, 0)) == before != followed.phase(followed.switch)

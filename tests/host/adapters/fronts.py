@@ -42,6 +42,13 @@ def with_front(folder, body, double=None, **settings):
     return asyncio.run(run())
 
 
+def openais_client(url, **settings):
+    """Return OpenAI's client for an address. To import it takes a second, and few tests use it."""
+    import openai
+
+    return openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, **settings)
+
+
 def answered(found):
     status, text = found
     assert status == 200, text

@@ -8,13 +8,12 @@ import json
 import aiohttp
 import garbage
 import numpy as np
-import openai
 import pytest
 import virtual_time
 from aiohttp import web
 from chats import FILES, MODEL, chat, picture
 from engine_double import WORDS, EngineDouble, digest
-from fronts import answered, counts, front_of, refused, with_front
+from fronts import answered, counts, front_of, openais_client, refused, with_front
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
@@ -87,7 +86,7 @@ def test_openais_client_gets_the_same_streamed_and_whole(folder):
     async def run():
         async with (
             front_of(folder, EngineDouble(folder)) as url,
-            openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+            openais_client(url) as client,
         ):
             request = chat("Two:", FILES["JPEG"], FILES["PNG with alpha"])
             whole = await client.chat.completions.create(**request)

@@ -8,9 +8,9 @@ import contextlib
 import os
 import subprocess
 
-import openai
 import pytest
 from chats import FILES, SOUNDS, chat, sound, voice
+from fronts import openais_client
 from tiny_qwen2_5_omni import qwen2_5_omni
 from tiny_qwen2_vl import qwen2_vl
 from tiny_whisper import whisper
@@ -59,7 +59,7 @@ def asked(url, request, stream=False):
     settings = {**request, "model": "tiny", "max_tokens": 24, "temperature": 0, "extra_body": extra}
 
     async def run():
-        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=120) as client:
+        async with openais_client(url, timeout=120) as client:
             if not stream:
                 found = await client.chat.completions.create(**settings)
                 return found.choices[0].token_ids, found.choices[0].message.content, found.usage
@@ -181,7 +181,7 @@ def heard(url, data, stream=False, translates=False, **settings):
     """Return the text of a sound."""
 
     async def run():
-        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=120) as client:
+        async with openais_client(url, timeout=120) as client:
             calls = client.audio.translations if translates else client.audio.transcriptions
             request = {
                 "model": "tiny",

@@ -5,11 +5,19 @@ import json
 import struct
 
 import numpy as np
-import openai
 import pytest
 from chats import FILES, SOUNDS, chat, sound, sound_url, voice
 from engine_double import WORDS, OmniDouble
-from fronts import BOUND_OF_SOUNDS, answered, assert_same_features, counts, front_of, refused, with_front
+from fronts import (
+    BOUND_OF_SOUNDS,
+    answered,
+    assert_same_features,
+    counts,
+    front_of,
+    openais_client,
+    refused,
+    with_front,
+)
 from tiny_qwen2_5_omni import qwen2_5_omni
 from tiny_qwen2_vl import qwen2_vl
 
@@ -19,10 +27,12 @@ from headrace.host.adapters.render.audio import Spectrogram, _meaning
 from headrace.host.adapters.render.items import Form
 from headrace.host.dpu.processors import to_bfloat16
 
+LONGEST_S = 10  # of a sound that the model hears
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return qwen2_5_omni(tmp_path_factory.mktemp("model"))
+    return qwen2_5_omni(tmp_path_factory.mktemp("model"), chunk_length=LONGEST_S)
 
 
 REQUESTS = {
@@ -30,7 +40,7 @@ REQUESTS = {
     "a URL of data": chat(sound_url(SOUNDS["FLAC"])),
     "two images and a sound": chat("a", FILES["JPEG"], "b", FILES["PNG"], sound(SOUNDS["WAV"]), "c"),
     "sounds around an image": chat(sound(SOUNDS["WAV"]), FILES["JPEG"], sound(SOUNDS["FLAC"])),
-    "the longest sound": chat(sound(voice(30))),
+    "the longest sound": chat(sound(voice(LONGEST_S))),
     "a short sound": chat(sound(voice(0.03))),
 }
 
@@ -66,7 +76,7 @@ def test_openais_client_streams_an_answer_to_two_images_and_a_sound(folder):
     async def run():
         async with (
             front_of(folder, OmniDouble(folder)) as url,
-            openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+            openais_client(url) as client,
         ):
             parts = await client.chat.completions.create(**REQUESTS["two images and a sound"], stream=True)
             return [choice.delta.content async for chunk in parts for choice in chunk.choices]
@@ -97,10 +107,10 @@ BAD = {
     "a damaged FLAC file": (SOUNDS["FLAC"][:300], "libsndfile cannot decode it"),
     "a damaged MP3 file": (b"ID3" + bytes(50), "libsndfile cannot decode it"),
     "six hours": (flac_claiming(SOUNDS["FLAC"], 6 * 3600), "the audio is 21600.0 s long; cut it into pieces"),
-    "more than the model hears": (voice(31), "the audio is 31.0 s long; cut it into pieces of at most 30 s"),
+    "more than the model hears": (voice(11), "the audio is 11.0 s long; cut it into pieces of at most 10 s"),
     "too long as MP3": (
-        voice(31, "MP3", "MPEG_LAYER_III"),
-        "the audio is 31.0 s long; cut it into pieces of at most 30 s",
+        voice(11, "MP3", "MPEG_LAYER_III"),
+        "the audio is 11.0 s long; cut it into pieces of at most 10 s",
     ),
 }
 
@@ -116,7 +126,7 @@ def test_a_bad_sound_has_one_clear_error_and_the_rest_is_served(folder, stream):
         refused(await post(chat(part, stream=stream)), 400, "messages[0].content[0]: files are not fetched here")
         refused(await post(chat({"type": "input_audio"})), 400, "messages[0].content[0]: give")
         refused(await post(chat("<|AUDIO|>", FILES["PNG"])), 400, "1 places for 0 sounds; leave <|AUDIO|> out")
-        refused(await post(chat(*[sound(voice(29))] * 6)), 400, "more than the 4096 tokens")
+        refused(await post(chat(*[sound(voice(LONGEST_S))] * 17)), 400, "more than the 4096 tokens")
 
     with_front(folder, body, OmniDouble(folder))
 
@@ -130,7 +140,8 @@ def test_an_engine_of_another_feature_extractor_is_refused(folder, tmp_path):
     with pytest.raises(UsageError, match=r"% of input_audio_features differ from the engine's; name the folder"):
         with_front(folder, None, double)
     with pytest.raises(UsageError, match=r"the engine wants feature_attention_mask of the shape \(3000,\)"):
-        with_front(qwen2_5_omni(tmp_path, chunk_length=20), None, OmniDouble(folder))
+        engine = OmniDouble(qwen2_5_omni(tmp_path / "engine"))
+        with_front(qwen2_5_omni(tmp_path / "front", chunk_length=20), None, engine)
 
 
 def edited(folder, path, edit):

@@ -6,12 +6,11 @@ import json
 
 import aiohttp
 import numpy as np
-import openai
 import pytest
 import soundfile
 from chats import MODEL, SOUNDS, chat, voice
 from engine_double import WORDS, WhisperDouble, digest
-from fronts import assert_same_features, counts, front_of, refused, with_front
+from fronts import assert_same_features, counts, front_of, openais_client, refused, with_front
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
@@ -64,7 +63,7 @@ def test_openais_client_gets_transcriptions_whole_and_streamed(folder):
         double = WhisperDouble(folder)
         async with (
             front_of(folder, double) as url,
-            openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+            openais_client(url) as client,
         ):
             asked = {"model": MODEL, "file": ("a.wav", SOUNDS["WAV"]), "language": "en"}
             whole = await client.audio.transcriptions.create(**asked)

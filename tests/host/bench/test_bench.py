@@ -48,6 +48,13 @@ def server():
         yield server
 
 
+@pytest.fixture(scope="module")
+def alone():
+    """Start a server of one model."""
+    with serving(models=("scale",)) as server:
+        yield server
+
+
 def bench(url, *options, status=0):
     """Return the result of one run, or the error text if another exit status is expected."""
     done = headrace_here("bench", url, *options, "--json")
@@ -192,9 +199,8 @@ def test_a_plan_is_dealt_to_processes_without_loss():
 
 
 @pytest.mark.parametrize("transport", ["http", "grpc"])
-def test_the_only_model_need_not_be_named(transport, server):
-    with serving(models=("scale",)) as one:
-        assert bench(url_of(one, transport), "--requests", "5")["finished"] == 5
+def test_the_only_model_need_not_be_named(transport, server, alone):
+    assert bench(url_of(alone, transport), "--requests", "5")["finished"] == 5
     assert "choose one with --model" in bench(url_of(server, transport), "--requests", "5", status=2)
 
 
@@ -230,6 +236,7 @@ def headrace_of(server, model):
     return json.loads(body)["model_stats"][0]["inference_count"]
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("model", ["scale", "means", "pair"])
 def test_tensors_are_made_after_the_models_metadata(server, transport, model):
@@ -237,16 +244,13 @@ def test_tensors_are_made_after_the_models_metadata(server, transport, model):
     assert found["finished"] == 9
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
-def test_image_files_are_sent_and_labels_come_back(server, transport, tmp_path):
+@pytest.mark.parametrize(("transport", "name"), [("http", "."), ("grpc", "one.jpg")], ids=["folder", "file"])
+def test_image_files_are_sent_and_labels_come_back(server, transport, name, tmp_path):
     (tmp_path / "one.jpg").write_bytes(IMAGE_FILE)
     (tmp_path / "two.jpeg").write_bytes(IMAGE_FILE)
     (tmp_path / "notes.txt").write_text("no photo")
-    for path in (tmp_path, tmp_path / "one.jpg"):
-        found = bench(
-            url_of(server, transport), "--model", "means", "--input", str(path), "--classes", "2", "--requests", "9"
-        )
-        assert found["finished"] == 9
+    options = ("--model", "means", "--input", str(tmp_path / name), "--classes", "2", "--requests", "9")
+    assert bench(url_of(server, transport), *options)["finished"] == 9
 
 
 @pytest.mark.timed  # as many requests as a quiet machine answers

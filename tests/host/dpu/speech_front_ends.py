@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import scipy.signal
+import scipy  # its parts are large, and load when they are used
 import transformers
 from numpy.typing import NDArray
 from sounds import int16, speechlike, wav

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from properties import examples
 
 from headrace.batching import UsageError
 from headrace.sim.hardware.cpu import (
@@ -131,8 +132,9 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@examples(150, 300)
 @given(st.sampled_from([*WRITTEN, "image.pixel_s", "image.contention", "audio.second_s", "image.more"]), JSON)
+@example("image.pixel_s", 10**400)  # more than a float holds
 def test_a_file_with_something_else_in_it_is_read_or_refused_in_one_line(place, value):
     body = json.loads(MEASURED.to_json())
     *inside, name = place.split(".")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 from headrace.batching import UsageError
 from headrace.host.dpu.audio_work import audio_work, mel_cu_clocks, norm_cu_clocks
@@ -48,6 +49,7 @@ def result(**settings):
 
 
 @pytest.mark.parametrize("name", [*PADDED, *OTHERS])
+@examples(15, 100)
 @given(st.lists(st.integers(1, 59 * 16000), min_size=1, max_size=5))
 def test_clocks_are_those_of_the_cycle_model(name, samples):
     spec, clocks, sizes = audio_processor(name), sounds(name).clocks, np.array(samples) / 16000
@@ -56,6 +58,7 @@ def test_clocks_are_those_of_the_cycle_model(name, samples):
 
 
 @pytest.mark.parametrize("name", [*PADDED, *OTHERS])
+@examples(20, 100)
 @given(st.lists(SECONDS, min_size=2, max_size=5))
 def test_longer_sounds_never_take_fewer_clocks_or_bytes(name, lengths):
     found, sizes = sounds(name), np.sort(np.array(lengths))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from headrace.batching import UsageError
 from headrace.host.dpu.hugging_face.names import processor
@@ -39,6 +40,7 @@ def clocks(name: str, width: int, height: int, decode: float | None = None, **ch
 
 
 @pytest.mark.parametrize("name", NAMES)
+@examples(20, 100)
 @given(st.integers(60, 900), st.integers(60, 900), st.integers(1, 300), st.integers(1, 300))
 def test_larger_images_take_no_fewer_clocks(name, width, height, more_width, more_height):
     """Sizes of tensors go in steps of a patch, and their aspect changes with them, which a tenth allows for."""

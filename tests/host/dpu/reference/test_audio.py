@@ -5,7 +5,7 @@ import math
 import librosa
 import numpy as np
 import pytest
-import scipy.signal
+import scipy  # its parts are large, and load when they are used
 import soxr
 import torch
 from hypothesis import given

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-import scipy.signal
+import scipy  # its parts are large, and load when they are used
 from hypothesis import given
 from hypothesis import strategies as st
 

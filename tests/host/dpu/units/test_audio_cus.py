@@ -9,7 +9,7 @@ import time
 import containers
 import numpy as np
 import pytest
-import scipy.signal
+import scipy  # its parts are large, and load when they are used
 from sounds import int16, speechlike, wav, written
 from stopped_clock import StoppedClock, turns_until
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-import scipy.signal
+import scipy  # its parts are large, and load when they are used
 from sounds import int16, speechlike
 
 from headrace.batching import UsageError
