@@ -1,6 +1,7 @@
-"""Compiles the hot loop of the simulator, and the policies that it drives, with mypyc, and the solver's kernel with
-Cython, and two extensions in C++: the native front of gRPC, which needs libnghttp2-dev, and libssl-dev for TLS, and
-copies through mapped files. All else is in pyproject.toml.
+"""Compiles what is called most: the hot loop of the simulator, the policies that it drives, and the way of a request
+through the server with mypyc, the solver's kernel with Cython, and two extensions in C++. These are the native front of
+gRPC, which needs libnghttp2-dev, and libssl-dev for TLS, and copies through mapped files. All else is in
+pyproject.toml.
 
 What mypyc compiles also runs as it is, several times slower; HEADRACE_PURE=1 leaves that out."""
 
@@ -57,6 +58,35 @@ COMPILED = (
     "sim/fleet/run.py",
     "sim/workload/closed_loop.py",
 )
+# The way of a request through the live runtime and the server.
+REQUEST_PATH = (
+    "host/live/dispatch.py",
+    "host/live/isolation.py",
+    "host/live/requests.py",
+    "host/live/results.py",
+    "host/live/runtime.py",
+    "host/live/supervision.py",
+    "host/live/tasks/interface.py",
+    "host/live/tasks/nodes.py",
+    "host/live/tasks/slots.py",
+    "host/live/tasks/whole.py",
+    "host/memory/slots.py",
+    "host/server/observe/metrics.py",
+    "host/server/observe/watch.py",
+    "host/server/outputs.py",
+    "host/server/protocol/descriptions.py",
+    "host/server/protocol/messages.py",
+    "host/server/protocol/shared_memory.py",
+    "host/server/inference.py",
+    "host/server/transport/grpc/tensor_calls.py",
+    "host/server/transport/grpc/lent_slots.py",
+    "host/server/transport/grpc/native_server.py",
+    "host/server/transport/grpc/wire.py",
+    "host/server/transport/http/connection.py",
+    "host/server/transport/http/endpoints.py",
+    "host/server/transport/http/heads.py",
+    "host/workers/messages.py",
+)
 KERNELS = ("batching/smdp/kernel.pyx",)
 FRONT = (
     "host/server/transport/grpc/native/channel.cpp",
@@ -84,7 +114,7 @@ def extensions():
         for path in KERNELS
     ]
     found = [*cythonize(kernels, build_dir="build", language_level=3, quiet=True), grpc_front(), mapped_file()]
-    return found if os.environ.get("HEADRACE_PURE") else [*found, *compiled_policies()]
+    return found if os.environ.get("HEADRACE_PURE") else [*found, *compiled_modules()]
 
 
 def grpc_front():
@@ -125,24 +155,27 @@ def mapped_file():
     )
 
 
-def compiled_policies():
+def compiled_modules():
+    """Return the extensions that mypyc makes: one library of the policies and the simulator, and one of the server."""
     from mypyc.build import mypycify
 
     # mypyc takes a module's name from its path, so it is shown the folders under the name of the package.
     root = Path("build/typing")
     (root / "headrace").mkdir(parents=True, exist_ok=True)
-    for folder in ("batching", "sim"):
+    for folder in ("batching", "bitstreams", "host", "sim"):
         link = root / "headrace" / folder
         link.unlink(missing_ok=True)
         link.symlink_to(Path("../../..") / folder)
     os.environ["MYPYPATH"] = str(root)
     # Other packages' types are left out: reading torch's takes ten times as long as all the rest.
     # Without them, aliases of numpy's types make errors where they are used: only what is compiled is to be checked.
-    options = "--config-file= --no-site-packages --ignore-missing-imports --follow-imports=silent"
+    # A cache of an earlier run that did not end would make wrong code.
+    options = "--config-file= --cache-dir=/dev/null --no-site-packages --ignore-missing-imports --follow-imports=silent"
+    policies = [str(root / "headrace" / path) for path in COMPILED]
+    server = [str(root / "headrace" / path) for path in REQUEST_PATH]
     found = mypycify(
-        [*options.split(), "--namespace-packages", "--explicit-package-bases"]
-        + [str(root / "headrace" / path) for path in COMPILED],
-        group_name="headrace.batching.compiled",
+        [*options.split(), "--namespace-packages", "--explicit-package-bases", *policies, *server],
+        separate=[(policies, "headrace.batching.compiled"), (server, "headrace.host.compiled_server")],
         debug_level="0",
     )
     for extension in found:
@@ -150,4 +183,5 @@ def compiled_policies():
     return found
 
 
-setup(ext_modules=extensions())
+# The libraries are compiled at the same time.
+setup(ext_modules=extensions(), options={"build_ext": {"parallel": os.cpu_count()}})

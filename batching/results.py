@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -9,8 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from headrace.batching.accounting import Ledger
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(NamedTuple):
     """The times of one finished request, in seconds from the run's origin.
 
     They are ordered: `arrival` <= `queued` <= `started` <= `finished`.

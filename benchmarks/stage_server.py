@@ -3,7 +3,10 @@
 The arguments of the process are a FILE and those of `headrace`. At its end it writes the CPU time of each stage to FILE
 as JSON. A stage is a group of functions. The time of a function counts without that of the timed functions that it
 calls, and without the time that the timers take themselves. A coroutine counts while it runs, and not while it waits.
-The rest is the time of the process outside all stages. Nothing counts before the first WARM_UP requests have ended."""
+The rest is the time of the process outside all stages. Nothing counts before the first WARM_UP requests have ended.
+
+No timer can stand around a function that mypyc has compiled. So the server runs its Python sources here, and only the
+shares of the stages are those of a server."""
 
 import atexit
 import functools
@@ -14,49 +17,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder
+from importlib.util import spec_from_file_location
 from pathlib import Path
 from typing import Any
 
-from headrace.host.live.dispatch import Dispatch
-from headrace.host.live.requests import Requests
-from headrace.host.live.runtime import Runtime
-from headrace.host.live.tasks.slots import SlotTasks
-from headrace.host.live.tasks.whole import WholeTasks
-from headrace.host.server.observe.dashboard import Dashboard
-from headrace.host.server.observe.metrics import Metrics
-from headrace.host.server.outputs import Outputs
-from headrace.host.server.protocol.shared_memory import Window
-from headrace.host.server.service import Service
-from headrace.host.server.transport.grpc import endpoints as grpc_endpoints
-from headrace.host.server.transport.grpc.native_server import NativeServer
-from headrace.host.server.transport.http import endpoints as http_endpoints
-from headrace.host.server.transport.http.connection import Connection
-from headrace.host.workers.channel import Channel
-
 COPIES = "copies between message or region and slot"
-STAGES: Mapping[str, Mapping[Any, Sequence[str]]] = {
-    "connection: bytes to calls and back": {
-        Connection: ("buffer_updated", "get_buffer", "_answered", "_write", "_request_ended"),
-        NativeServer: ("_on_events", "_answer"),
-    },
-    "protocol: descriptions, checks, answers": {
-        http_endpoints.HttpApi: ("handle", "_infer"),
-        http_endpoints: ("infer_request", "infer_response"),
-        grpc_endpoints._TensorCalls: ("infer",),
-        grpc_endpoints: ("received", "infer_request", "infer_response"),
-    },
-    "service: rows, admission": {Service: ("infer", "_row")},
-    COPIES: {SlotTasks: ("take",), Window: ("read_into", "write"), Outputs: ("_read",)},
-    "runtime: requests, policy, tasks": {
-        Runtime: ("infer", "_turn", "_readable"),
-        Requests: ("admit", "add", "finish"),
-        Dispatch: ("offer", "answered", "interrupt_running"),
-        SlotTasks: ("result", "release"),
-        WholeTasks: ("message", "ended"),
-    },
-    "messages to workers and their answers": {Channel: ("_send", "receive")},
-    "statistics": {Metrics: ("answered", "executed"), Dashboard: ("answered", "executed")},
-}
 REST = "rest: event loop, sockets, gRPC's front"
 WARM_UP = 64  # requests; then the times are read whenever as many have ended
 CALIBRATION = 2000  # empty calls
@@ -178,11 +145,68 @@ def _timer_ns() -> tuple[float, float]:
     return statistics.median(each[0] for each in rounds), statistics.median(each[1] for each in rounds)
 
 
+def stages() -> Mapping[str, Mapping[Any, Sequence[str]]]:
+    """Return the names of the timed functions of each stage, by the class or module that has them."""
+    from headrace.host.live.dispatch import Dispatch
+    from headrace.host.live.requests import Requests
+    from headrace.host.live.runtime import Runtime
+    from headrace.host.live.tasks.slots import SlotTasks
+    from headrace.host.live.tasks.whole import WholeTasks
+    from headrace.host.server.inference import Inferences
+    from headrace.host.server.observe.dashboard import Dashboard
+    from headrace.host.server.observe.metrics import Metrics
+    from headrace.host.server.outputs import Outputs
+    from headrace.host.server.protocol.shared_memory import Window
+    from headrace.host.server.transport.grpc import tensor_calls
+    from headrace.host.server.transport.grpc.native_server import NativeServer
+    from headrace.host.server.transport.http import endpoints as http_endpoints
+    from headrace.host.server.transport.http.connection import Connection
+    from headrace.host.workers.channel import Channel
+
+    return {
+        "connection: bytes to calls and back": {
+            Connection: ("buffer_updated", "get_buffer", "_answered", "_write", "_request_ended"),
+            NativeServer: ("_on_events", "_answer"),
+        },
+        "protocol: descriptions, checks, answers": {
+            http_endpoints.HttpApi: ("handle", "_infer"),
+            http_endpoints: ("infer_request", "infer_response"),
+            tensor_calls.TensorCalls: ("infer",),
+            tensor_calls: ("received", "infer_request", "infer_response"),
+        },
+        "service: rows, admission": {Inferences: ("run", "_row")},
+        COPIES: {SlotTasks: ("take",), Window: ("read_into", "write"), Outputs: ("_read",)},
+        "runtime: requests, policy, tasks": {
+            Runtime: ("answer", "_turn", "_readable"),
+            Requests: ("admit", "add", "finish"),
+            Dispatch: ("offer", "answered", "interrupt_running"),
+            SlotTasks: ("result", "release"),
+            WholeTasks: ("message", "ended"),
+        },
+        "messages to workers and their answers": {Channel: ("_send", "receive")},
+        "statistics": {Metrics: ("answered", "executed"), Dashboard: ("answered", "executed")},
+    }
+
+
+class _Sources(MetaPathFinder):
+    """Finds the Python source of each module of the server that is compiled."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> ModuleSpec | None:
+        found = PathFinder.find_spec(name, path) if name.startswith("headrace.host.") else None
+        if found is None or found.origin is None or not isinstance(found.loader, ExtensionFileLoader):
+            return None
+        source = Path(found.origin).with_name(f"{name.rpartition('.')[2]}.py")
+        return spec_from_file_location(name, source) if source.exists() else None
+
+
 def main() -> None:
     """Time the stages, and run Headrace's command."""
     file, sys.argv[1:] = Path(sys.argv[1]), sys.argv[2:]
+    sys.meta_path.insert(0, _Sources())
+    from headrace.host.live.requests import Requests
+
     timers = Timers()
-    for stage, owners in STAGES.items():
+    for stage, owners in stages().items():
         for owner, names in owners.items():
             for name in names:
                 setattr(owner, name, timers.timed(stage, getattr(owner, name)))

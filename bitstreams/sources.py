@@ -1,11 +1,13 @@
 """Find the hardware sources and the arbitrary-precision headers on this machine."""
 
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 from headrace.bitstreams.errors import MissingExtra
 
 
+@cache
 def _package_folder(name: str) -> Path:
     spec = find_spec(name)  # finds the files without importing the package
     for location in (spec.submodule_search_locations or []) if spec else []:

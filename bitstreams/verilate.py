@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import lru_cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,6 +38,8 @@ VERILATE_FLAGS = (
     "--x-initial",
     "unique",
     "--assert",
+    "--output-split-cfuncs",
+    "2000",  # statements in a function: g++ takes several times as long over those of tens of thousands
     "-Wno-fatal",
     "-Wall",
 )
@@ -59,6 +62,7 @@ TRACES = {
     "saif": (("--trace-saif", "--trace-max-width", "4096"), "verilated_saif_c.cpp"),
 }
 SLOW = "__Slow"  # Verilator ends the names of files so whose code runs once
+KNOWN_TEXTS = 512  # files whose text is searched once; hls/ has some 100
 PIECE_BYTES = 1_000_000  # generated C++ that is compiled in one piece
 COMPILE_FLAGS = ("-std=c++20", "-O2", "-fPIC", "-faligned-new", "-w")
 
@@ -104,13 +108,23 @@ def needed_files(top: str, files: Sequence[Path]) -> list[Path]:
 
 def _included(file: Path) -> list[Path]:
     """Return the included files. They hold macros only, so that tools may also take them as sources."""
-    return [(file.parent / name).resolve() for name in re.findall(r'^`include "(.+)"', file.read_text(), re.MULTILINE)]
+    return [(file.parent / name).resolve() for name in _included_names(file.read_text())]
+
+
+@lru_cache(KNOWN_TEXTS)
+def _included_names(text: str) -> tuple[str, ...]:
+    return tuple(re.findall(r'^`include "(.+)"', text, re.MULTILINE))
 
 
 def instantiated(file: Path) -> list[str]:
     """Return the names of what looks like module instances in the file, once each, in their order."""
-    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", file.read_text(), flags=re.DOTALL)
-    return list(dict.fromkeys(re.findall(r"\b(\w+)\s+(?:#\s*\(|\w+\s*(?:\[[^\]]*\]\s*)?\()", text)))
+    return list(_instances(file.read_text()))
+
+
+@lru_cache(KNOWN_TEXTS)
+def _instances(text: str) -> tuple[str, ...]:
+    code = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
+    return tuple(dict.fromkeys(re.findall(r"\b(\w+)\s+(?:#\s*\(|\w+\s*(?:\[[^\]]*\]\s*)?\()", code)))
 
 
 def verilator_folder() -> Path:

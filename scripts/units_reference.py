@@ -165,7 +165,7 @@ UNITS = (
         "samples at 16 kHz to log-mel bands, from frames of 512 or 400 samples",
         f"{AUDIO}; a program of the filterbank",
         "a sample; a frame within its 160 samples",
-        "615 from the last sample of a window to the first value, 676 with frames of 400; 72 more without their mean",
+        "615 from the last sample of a window to the first value, 677 with frames of 400; 72 more without their mean",
     ),
     Unit(
         "audio_norm_cu",

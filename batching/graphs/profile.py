@@ -114,15 +114,14 @@ class Profile:
     def curve(self, length: float) -> tuple[ProfilePoint, ...]:
         """Return the points for inputs of this length, by batch size. The head of this file has the interpolation
         rules."""
-        curves = self._curves()
+        curves = self._neighbours(length)
         lengths = [points[0].length for points in curves]
         if length in lengths:
             return curves[lengths.index(length)]
-        if length < lengths[0] or len(lengths) == 1:
+        if len(curves) == 1:
             return curves[0]
-        upper = min(bisect_left(lengths, length), len(lengths) - 1)
         points = []
-        for batch in sorted({point.batch for points in curves[upper - 1 : upper + 1] for point in points}):
+        for batch in sorted({point.batch for points in curves for point in points}):
             latency_s = linear(lengths, [_latency_s(points, batch) for points in curves], length)
             request_s = linear(lengths, [_request_s(points, batch) for points in curves], length)
             points.append(ProfilePoint(batch, latency_s, 1 / request_s, length))
@@ -143,12 +142,17 @@ class Profile:
 
         It is linear in batch size and in length, between the points and beyond the last ones. Below the smallest
         profiled batch size or length it is constant."""
-        curves = self._curves()
+        curves = self._neighbours(length)
         return linear([points[0].length for points in curves], [_latency_s(points, batch) for points in curves], length)
 
-    def _curves(self) -> list[tuple[ProfilePoint, ...]]:
-        """Return the points of each length, by rising length."""
-        return [tuple(points) for _, points in groupby(self.points, key=lambda point: point.length)]
+    def _neighbours(self, length: float) -> list[tuple[ProfilePoint, ...]]:
+        """Return the points of the profiled lengths whose line gives the values at `length`, by rising length.
+
+        There are two such lengths, or only the first one if the values are constant."""
+        curves = [tuple(points) for _, points in groupby(self.points, key=lambda point: point.length)]
+        lengths = [points[0].length for points in curves]
+        upper = min(bisect_left(lengths, length), len(lengths) - 1)
+        return curves[max(0, upper - 1) : upper + 1]
 
     def times(self) -> NodeTimes:
         """Return the times of the model's nodes if they were measured, else of the whole network as one node."""

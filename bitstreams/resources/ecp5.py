@@ -1,8 +1,9 @@
 """Place and route one module on a Lattice ECP5: `python -m headrace.bitstreams.resources.ecp5 SEED TOP LOG FILE...`
 
-The device is an LFE5U-85F of speed grade 8. Yosys synthesises (`synth_ecp5`), and multipliers.py moves flip-flops into
-the multipliers. nextpnr places and routes out of context: ports are neither pads nor on a path. So its clock holds for
-paths from register to register. SEED is that of its placer, which begins at random places.
+The device is an LFE5U-85F of speed grade 8. wide_products.py splits wide products between two registers, Yosys
+synthesises (`synth_ecp5`), and multipliers.py moves flip-flops into the multipliers. nextpnr places and routes out of
+context: ports are neither pads nor on a path. So its clock holds for paths from register to register. SEED is that of
+its placer, which begins at random places.
 
 report.py runs this in another process, as it runs synthesis.py. stdout has the same JSON lines. All output of the tools
 goes to the file LOG.
@@ -18,13 +19,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from headrace.bitstreams.resources import multipliers
+from headrace.bitstreams.resources import multipliers, wide_products
 
 SYNTHESIS = "-noiopad -abc9"
 ROUTING = (
     *("--85k", "--speed", "8", "--package", "CABGA756"),
     *("--out-of-context", "--freq", "200", "--timing-allow-fail", "--router", "router2"),
 )
+# From what is read to words as they are, for wide_products.py.
+WORDS = ("proc", "flatten", "opt_expr", "opt_clean", "wreduce", "opt_clean")
 STEPS = ("read_slang", "synth_ecp5", "nextpnr")
 STEP_COUNT = len(STEPS)
 # Names of cells in nextpnr's report, and ours.
@@ -54,6 +57,10 @@ def route(seed: str, top: str, sources: list[str], log: Path, say: Any) -> dict[
         run(f"read_slang --top {top} {' '.join(sources)}")
         run("setattr -unset ram_style a:ram_style=ultra")  # the device has block RAM only
         say({"step": 1, "of": STEP_COUNT, "name": STEPS[1]})
+        for before in ("design -save read", f"hierarchy -top {top}", *WORDS):
+            run(before)
+        if not wide_products.split(design):
+            run("design -load read")
         run(f"synth_ecp5 {SYNTHESIS} -top {top} -json {netlist}")
         design_json = json.loads(netlist.read_text())
         multipliers.pack(design_json["modules"][top])

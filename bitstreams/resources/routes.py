@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.batching.errors import UsageError
 from headrace.bitstreams.errors import MissingExtra
-from headrace.bitstreams.resources import ecp5, multipliers
+from headrace.bitstreams.resources import ecp5, multipliers, wide_products
 from headrace.bitstreams.resources.report import OnStep, Tool, installed_version, measure_all
 from headrace.bitstreams.verilate import rtl_sources
 
@@ -29,7 +29,9 @@ UNITS = (
 
 def routing(seed: int) -> Tool:
     """Return the tool that places and routes a module with this seed of the placer."""
-    return Tool(f"route-{seed}", "route", "routing", PACKAGES, (multipliers, ecp5), ecp5.STEP_COUNT, (str(seed),))
+    return Tool(
+        f"route-{seed}", "route", "routing", PACKAGES, (multipliers, wide_products, ecp5), ecp5.STEP_COUNT, (str(seed),)
+    )
 
 
 def route_report(

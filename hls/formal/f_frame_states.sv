@@ -2,8 +2,9 @@
 // as frames are left: neither its ring nor what fills it stands still. Without frames it takes the
 // samples that are left. `start_i` is low, and the memories and the mean are cut.
 //
-// Method      a pair of samples is in the ring seven clocks after it was made, at most four clocks
-//             behind the one before. A frame is read when its pairs are there, and has 128 clocks.
+// Method      a pair of samples counts as in the ring five clocks after it was made, or six, at
+//             most four clocks behind the one before. A frame is read when its pairs are there,
+//             and has 128 clocks.
 // Assumes     of two clocks one has a sample, and one has both room for a frame and its mean.
 module f_frame_states
   import mel_pkg::*;
@@ -14,7 +15,7 @@ module f_frame_states
   input logic       room_i
 );
 
-  localparam int unsigned Needed = 200, Frame = 128, Stages = 6, PairClocks = 4;
+  localparam int unsigned Needed = 200, Frame = 128, Stages = 5, PairClocks = 4;
   localparam int unsigned Wait   = Frame + 2;              // a whole frame, and for its begin
   localparam int unsigned Most   = Wait + Stages + 1 + PairClocks * (Needed + 2);
 
@@ -31,18 +32,20 @@ module f_frame_states
   logic [1:0]  ends_q;
   logic [9:0]  needed;
   logic [7:0]  missing;      // pairs that are not made yet
-  logic [7:0]  comes, here;  // clocks until the last missing pair is in the ring; pairs by then
+  logic [7:0]  comes, here;  // clocks until the last missing pair counts; pairs by then
+  logic [5:1]  on_way;       // pairs, the oldest at the highest place
   logic [7:0]  next;         // clocks until the next pair is made
   logic [11:0] rank;
   assign begins = room_i && u.mean_ready;
   assign needed = 10'(Needed) + 10'(u.mirrored);
+  assign on_way = u.mirrored ? u.write_q : {u.write_q[4:1], 1'b0};
 
   always_comb begin
     // The pairs on their way, from the oldest.
     here  = '0;
     comes = '0;
     for (int unsigned i = 1; i <= Stages; i++) begin
-      if (i == 1 ? u.pair_valid_q : u.write_q[Stages + 1 - i]) begin
+      if (on_way[Stages+1-i]) begin
         here = here + 8'd1;
         if (10'(here) + u.level_q == needed) comes = 8'(i);
       end

@@ -13,8 +13,9 @@ module f_marker_states
   input logic [7:0] byte_i,
   input logic [4:0] left_i,
   input request_t   request_i,
+  input turn_t      over_i,
   input logic       frame_unfit_i,
-  input logic       huffman_bad_i,
+  input logic       tables_bad_i,
   input logic       several_i,
   input logic       scan_bad_i,
   input logic       scan_missing_i,
@@ -33,8 +34,8 @@ module f_marker_states
 
   // verilator lint_off PINMISSING
   marker_machine u (
-    .clk_i, .workspace_i, .byte_i, .left_i, .request_i, .frame_unfit_i, .huffman_bad_i, .several_i,
-    .scan_bad_i, .scan_missing_i, .standard_i, .progression_done_i, .progression_sound_i,
+    .clk_i, .workspace_i, .byte_i, .left_i, .request_i, .over_i, .frame_unfit_i, .tables_bad_i,
+    .several_i, .scan_bad_i, .scan_missing_i, .standard_i, .progression_done_i, .progression_sound_i,
     .too_small_i, .scan_ready_i, .data_over_i, .data_marker_i, .token_ready_i, .scan_valid_o,
     .turn_o, .rst_ni(1'b1), .start_i(1'b0), .stop_i(1'b0), .have_byte_i(1'b0), .ended_i(1'b1),
     .huffman_drained_i(1'b1), .data_valid_i(1'b0)
@@ -52,8 +53,8 @@ module f_marker_states
   assign sound   = u.status_q == StatusOk && !u.file_end_q;
   assign reads   = turn_o.frame || turn_o.quant || turn_o.huffman || turn_o.standard ||
                    turn_o.application || turn_o.scan;
-  assign answers = !reads || request_i.over || request_i.fail || request_i.wants ||
-                   frame_unfit_i || huffman_bad_i;
+  assign answers = !reads || over_i != '0 || request_i.fail || request_i.wants ||
+                   frame_unfit_i || tables_bad_i;
 
   // A failure that was found acts in this clock: the headers are told, or the file's end.
   assign failed = u.status_d == StatusOk && !u.file_end_q ? 8'd17 : 8'd4;
@@ -62,28 +63,28 @@ module f_marker_states
 
   always_comb begin
     headers = sound ? 8'd13 : 8'd0;
-    unique case (u.state_q)
-      u.StIdle:         of_state = 8'd0;
-      u.StFileStatus:   of_state = 8'd1 + 8'(token_moved);
-      u.StHeaders:      of_state = headers + (scan_valid_o ? 8'd1 + 8'(taken_moved) : 8'd3);
-      u.StData:         of_state = 8'd12 + 8'(over_moved);
-      u.StDataStatus:   of_state = (sound ? 8'd17 : 8'd10) + 8'(token_moved);
-      u.StSegment:      of_state = 8'd9;
-      u.StFileEnd:      of_state = u.file_end_q ? 8'd8 : 8'd26;
-      u.StProgression:  of_state = (sound ? 8'd24 : 8'd6) + 8'(done_moved);
-      u.StScanStatus:   of_state = sound ? 8'd23 : 8'd5;
-      u.StStandard:     of_state = headers + 8'd5 + 8'(asked_moved) + 8'd3 * told;
-      u.StScanCheck:    of_state = u.file_end_q ? 8'd12 : 8'd26;
-      u.StScan:         of_state = 8'd27 + 8'(asked_moved) + 8'd3 * told;
-      u.StApplication:  of_state = 8'd10 + 8'(asked_moved) + 8'd3 * told;
-      u.StFrame, u.StQuant, u.StHuffman:
-                        of_state = 8'd7 + 8'(asked_moved) + 8'd3 * told;
-      u.StSkip:         of_state = u.tells_q ? 8'd9 : skips ? 8'd7 : 8'd8;
-      default:          of_state = 8'd5 + told;
+    unique case (1'b1)
+      u.at.idle:               of_state = 8'd0;
+      u.at.file_status:        of_state = 8'd1 + 8'(token_moved);
+      u.at.headers:            of_state = headers + (scan_valid_o ? 8'd1 + 8'(taken_moved) : 8'd3);
+      u.at.turn.data:          of_state = 8'd12 + 8'(over_moved);
+      u.at.data_status:        of_state = (sound ? 8'd17 : 8'd10) + 8'(token_moved);
+      u.at.segment:            of_state = 8'd9;
+      u.at.file_end:           of_state = u.file_end_q ? 8'd8 : 8'd26;
+      u.at.progression:        of_state = (sound ? 8'd24 : 8'd6) + 8'(done_moved);
+      u.at.scan_status:        of_state = sound ? 8'd23 : 8'd5;
+      u.at.turn.standard:      of_state = headers + 8'd5 + 8'(asked_moved) + 8'd3 * told;
+      u.at.scan_check:         of_state = u.file_end_q ? 8'd12 : 8'd26;
+      u.at.turn.scan:          of_state = 8'd27 + 8'(asked_moved) + 8'd3 * told;
+      u.at.turn.application:   of_state = 8'd10 + 8'(asked_moved) + 8'd3 * told;
+      u.at.turn.frame, u.at.turn.quant, u.at.turn.huffman:
+                               of_state = 8'd7 + 8'(asked_moved) + 8'd3 * told;
+      u.at.skip:               of_state = u.tells_q ? 8'd9 : skips ? 8'd7 : 8'd8;
+      default:                 of_state = 8'd5 + told;
     endcase
     if (u.no_state_q) rank = 8'(u.state_q != u.StIdle);
     else if (none) rank = 8'd2;
-    else rank = u.fail_q ? failed : of_state;
+    else rank = u.fails ? failed : of_state;
   end
 
   state_checker #(.Moves(5)) u_check (
@@ -94,7 +95,8 @@ module f_marker_states
   );
 
   always_comb begin
-    m_asks_in_turn: assume (reads || (request_i == '0 && !frame_unfit_i && !huffman_bad_i));
+    m_asks_in_turn: assume (reads || (request_i == '0 && !frame_unfit_i && !tables_bad_i));
+    m_over_in_turn: assume ((over_i & ~turn_o) == '0 && request_i.over == (over_i != '0));
     m_failures_say_why: assume (!request_i.fail || request_i.failure != StatusOk);
   end
 

@@ -19,7 +19,14 @@ module f_reader_states
   input logic        huffman_ready_i
 );
 
-  typedef enum logic [2:0] {StSelect, StCount, StCheck, StLength, StSymbol} state_e;  // of DHT
+  // Of DHT.
+  typedef enum logic [3:0] {
+    StSelect = 4'b1000,
+    StCount  = 4'b0100,
+    StCheck  = 4'b0000,
+    StLength = 4'b0001,
+    StSymbol = 4'b0101
+  } state_e;
   // At most, in clocks: of a count or symbol, of a length, and of a table.
   localparam int unsigned Byte = 4, Length = 256 * Byte + 6, Table = 32 * Byte + 16 * Length + 4;
 

@@ -655,7 +655,7 @@ MUTANTS = (
     ),
     Mutant(
         *("marker_states", "no state leaves on the file's end", "a_nearer_to_rest", MARKER),
-        *("wants        = state_q.takes || (state_q.skips", "wants        = (state_q.skips"),
+        *("wants       = state_q.takes || (at.skip", "wants       = (at.skip"),
     ),
     Mutant(
         *("marker_states", "bits that are no state stay", "a_nearer_to_rest", MARKER),
@@ -663,7 +663,7 @@ MUTANTS = (
     ),
     Mutant(
         *("marker_states", "a failure is told for ever", "a_nearer_to_rest", MARKER),
-        *("fail && !fail_q && !start_i && !tells_q;", "fail || fail_q;"),
+        *("|| bad_q) && !hushed_q;", "|| bad_q);"),
     ),
     Mutant(
         *("reader_states", "the lengths of codes have no end", "a_nearer_to_rest", HUFFMAN),

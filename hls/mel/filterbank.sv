@@ -62,11 +62,11 @@ module filterbank
   // ---- Steps of a frame, without a gap between frames ----
   logic [2:0] frames_ready_q;   // in spectrum's memory, not begun
   logic [2:0] frames_inside_q;  // begun, and not yet all given out
-  logic       running_q, begins, ends, given;
+  logic       running_q, begins, at_last_q, ends, given;  // at_last_q: at the last step
   logic [7:0] step_q;
   logic [1:0] slot_q;
 
-  assign ends   = running_q && step_q == last_step_q;
+  assign ends   = running_q && at_last_q;
   assign begins = frames_ready_q != '0 && frames_inside_q < 3'(Slots) && (!running_q || ends);
 
   always_ff @(posedge clk_i) begin
@@ -86,25 +86,26 @@ module filterbank
   always_ff @(posedge clk_i) begin
     if (begins) step_q <= '0;
     else step_q <= step_q + 8'd1;
+    at_last_q <= begins ? last_step_q == '0 : step_q + 8'd1 == last_step_q;
   end
 
   // The slot is the same in spectrum's memory and in that of energies: both count frames.
-  logic [3+Latency+4:1]      valid_q, last_q;  // from the read of the program on
-  logic [3+Latency+4:1]      first_q;
-  logic [3+Latency+4:1][1:0] slot_pipe_q;
+  logic [3+Latency+5:1]      valid_q, last_q;  // from the read of the program on
+  logic [2:1]                first_q;
+  logic [3+Latency+5:1][1:0] slot_pipe_q;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       valid_q <= '0;
       last_q  <= '0;
     end else begin
-      valid_q <= {valid_q[3+Latency+3:1], running_q};
-      last_q  <= {last_q[3+Latency+3:1], ends};
+      valid_q <= {valid_q[3+Latency+4:1], running_q};
+      last_q  <= {last_q[3+Latency+4:1], ends};
     end
   end
   always_ff @(posedge clk_i) begin
-    first_q     <= {first_q[3+Latency+3:1], step_q == '0};
-    slot_pipe_q <= {slot_pipe_q[3+Latency+3:1], slot_q};
+    first_q     <= {first_q[1], step_q == '0};
+    slot_pipe_q <= {slot_pipe_q[3+Latency+4:1], slot_q};
   end
 
   always_ff @(posedge clk_i) begin
@@ -140,7 +141,7 @@ module filterbank
     .clk_i,
     .rst_ni,
     .valid_i  (valid_q[3+Latency]),
-    .first_i  (first_q[3+Latency]),
+    .last_i   (last_q[3+Latency]),
     .entry_i  (entries[48:0]),
     .power_i  (up_i),
     .emit_o   (emit_up),
@@ -152,7 +153,7 @@ module filterbank
     .clk_i,
     .rst_ni,
     .valid_i  (valid_q[3+Latency]),
-    .first_i  (first_q[3+Latency]),
+    .last_i   (last_q[3+Latency]),
     .entry_i  (entries[97:49]),
     .power_i  (down_i),
     .emit_o   (emit_down),
@@ -162,13 +163,14 @@ module filterbank
   );
 
   // ---- Energies of frames ----
-  (* ram_style = "block" *) energy_t up_memory[Slots*MaxMels];
-  (* ram_style = "block" *) energy_t down_memory[Slots*MaxMels];
+  // No entry that counts is read while it is written: frames leave when they are whole.
+  (* ram_style = "block", no_rw_check *) energy_t up_memory[Slots*MaxMels];
+  (* ram_style = "block", no_rw_check *) energy_t down_memory[Slots*MaxMels];
   logic [Slots-1:0][8:0] up_total_q, down_total_q;
   logic [1:0]            write_slot;
   logic                  whole;
-  assign write_slot = slot_pipe_q[3+Latency+4];
-  assign whole      = last_q[3+Latency+4];
+  assign write_slot = slot_pipe_q[3+Latency+5];
+  assign whole      = last_q[3+Latency+5];
 
   always_ff @(posedge clk_i) begin
     if (whole) begin

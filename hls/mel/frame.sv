@@ -127,21 +127,23 @@ module frame
   end
 
   // ---- Pre-emphasis, four clocks, samples of the mirrored end, and pairs ----
+  // A product has two registers: those of one DSP of an AMD card, and of an ECP5 those of two
+  // multipliers and behind the sum of their products.
   logic [5:1]          write_q;  // the pair is complete
-  logic [5:1]          even_q, hold_q;
-  logic [3:1]          zero_q;
-  logic [4:1]          tail_q, keep_q;  // from the memory of the last samples, and into it
-  sample_t             sample_1, before_1, sample_2;
+  logic [5:1]          even_q, hold_q, keep_q;  // keep_q: into the memory of the last samples
+  logic [4:1]          zero_q, tail_q;          // tail_q: from there
+  sample_t             sample_1, before_1, sample_2, sample_3;
   logic        [23:0]  factor_1;
-  logic signed [41:0]  low_2;   // product with the lower 17 bits of the factor
-  logic signed [31:0]  high_2;  // with the others
-  logic signed [49:0]  exact_3;
-  emphasised_t         value_4, value_5, even_value_q, odd_before_q;
+  logic signed [41:0]  low_2, low_3;    // product with the lower 17 bits of the factor
+  logic signed [31:0]  high_2, high_3;  // with the others
+  logic signed [49:0]  exact_4;
+  emphasised_t         value_5, even_value_q, odd_before_q;
   logic                pair_valid_q, again_q;
   emphasised_t [1:0]   pair_q;  // [0]: even
 
   (* ram_style = "distributed" *) emphasised_t last_samples[64];
-  logic [5:0] last_q;  // the number of samples so far, modulo 64
+  logic [5:0] last_q;    // the number of samples so far, modulo 64
+  logic [5:0] mirror_q;  // where the next one of the mirrored end is
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
@@ -157,23 +159,29 @@ module frame
   always_ff @(posedge clk_i) begin
     even_q    <= {even_q[4:1], zero || !odd_q};
     hold_q    <= {hold_q[4:1], (take || fill) && !odd_q};
-    zero_q    <= {zero_q[2:1], !take};
+    zero_q    <= {zero_q[3:1], !take};
     tail_q    <= {tail_q[3:1], tail};
-    keep_q    <= {keep_q[3:1], take || (fill && pad_q)};
+    keep_q    <= {keep_q[4:1], take || (fill && pad_q)};
     sample_1  <= sample_i;
     before_1  <= before_q;
     factor_1  <= preemphasis_i;
     low_2     <= before_1 * $signed({1'b0, factor_1[16:0]});
     high_2    <= before_1 * $signed({1'b0, factor_1[23:17]});
     sample_2  <= sample_1;
-    exact_3   <= {{2{sample_2[23]}}, sample_2, 24'd32} - 50'(low_2) - 50'({high_2, 17'd0});
-    if (zero_q[3]) value_4 <= '0;
-    else value_4 <= exact_3[48:6];
-    value_5 <= tail_q[4] ? last_samples[last_q-6'd2] : value_4;
-    if (keep_q[4]) last_samples[last_q] <= value_4;
+    low_3     <= low_2;
+    high_3    <= high_2;
+    sample_3  <= sample_2;
+    exact_4   <= {{2{sample_3[23]}}, sample_3, 24'd32} - 50'(low_3) - 50'({high_3, 17'd0});
+    if (tail_q[4]) value_5 <= last_samples[mirror_q];
+    else if (zero_q[4]) value_5 <= '0;
+    else value_5 <= exact_4[48:6];
+    if (keep_q[5]) last_samples[last_q] <= value_5;
     if (start_i) last_q <= '0;
-    else if (keep_q[4]) last_q <= last_q + 6'd1;
-    else if (tail_q[4]) last_q <= last_q - 6'd1;
+    else if (keep_q[5]) last_q <= last_q + 6'd1;
+    // A clock ahead: the sample before the last one, which is on its way, is there.
+    if (start_i) mirror_q <= -6'd2;
+    else if (keep_q[4]) mirror_q <= mirror_q + 6'd1;
+    else if (tail_q[4]) mirror_q <= mirror_q - 6'd1;
 
     if (hold_q[5]) even_value_q <= value_5;
     if (write_q[5]) begin
@@ -189,33 +197,35 @@ module frame
   // Pairs in blocks of 40: a frame begins with every second one.
   logic [5:0]         pair_number_q;
   logic [3:0]         block_q;       // its number
-  logic               block_end;
+  logic               block_end, block_end_q;
   logic               read_start, mean_ready;
   emphasised_t        mean, mean_q;  // of the next frame, and of the one that is read
-  logic [4:3]         head_q;        // the pair has the first sample of a frame
-  logic [4:3][2:0]    head_frame_q;
-  sample_t            before_2;
-  logic signed [49:0] head_exact_3;
-  emphasised_t        head_4, frame_head_q;
+  logic [5:2]         head_q;        // the pair has the first sample of a frame
+  logic [5:2][2:0]    head_frame_q;
+  sample_t            before_2, before_3;
+  logic signed [49:0] head_exact_4;
+  emphasised_t        head_5, frame_head_q;
   logic [2:0]         frame_q;       // that is read
   (* ram_style = "distributed" *) emphasised_t heads[8];
 
-  assign block_end = write_q[2] && pair_number_q == 6'd39;
+  assign block_end = write_q[1] && pair_number_q == 6'd39;
 
   always_ff @(posedge clk_i) begin
     if (start_i) begin
       pair_number_q <= '0;
       block_q       <= '0;
-    end else if (write_q[2]) begin
+    end else if (write_q[1]) begin
       pair_number_q <= block_end ? '0 : pair_number_q + 6'd1;
       block_q       <= block_q + 4'(block_end);
     end
-    head_q       <= {head_q[3], write_q[2] && pair_number_q == '0 && !block_q[0]};
-    head_frame_q <= {head_frame_q[3], block_q[3:1]};
+    block_end_q  <= block_end;
+    head_q       <= {head_q[4:2], write_q[1] && pair_number_q == '0 && !block_q[0]};
+    head_frame_q <= {head_frame_q[4:2], block_q[3:1]};
     before_2     <= before_1;
-    head_exact_3 <= {{2{before_2[23]}}, before_2, 24'd32} - 50'(low_2) - 50'({high_2, 17'd0});
-    head_4       <= head_exact_3[48:6];
-    if (head_q[4]) heads[head_frame_q[4]] <= even_q[4] ? '0 : head_4;
+    before_3     <= before_2;
+    head_exact_4 <= {{2{before_3[23]}}, before_3, 24'd32} - 50'(low_3) - 50'({high_3, 17'd0});
+    head_5       <= head_exact_4[48:6];
+    if (head_q[5]) heads[head_frame_q[5]] <= even_q[5] ? '0 : head_5;
   end
 
   frame_mean i_mean (
@@ -226,7 +236,7 @@ module frame
     .clear_i       (start_i),
     .sample_i      (sample_1),
     .valid_i       (!zero_q[1]),
-    .block_end_i   (block_end),
+    .block_end_i   (block_end_q),
     .read_i        (read_start),
     .ready_o       (mean_ready),
     .mean_o        (mean)
@@ -234,12 +244,15 @@ module frame
 
   // ---- Which frame is read ----
   logic       reading_q, read_end;
+  logic       counted;   // a pair
   logic [6:0] number_q;  // of the pair of points
-  logic [6:1] start_q;
+  logic [7:1] start_q;
   // Pair in the ring where the frame begins: with its window, or 28 pairs before.
   logic [8:0] first_q;
 
-  // What is mirrored needs a pair more.
+  // The last pair is read 71 clocks behind the first one, so it counts two clocks before it is
+  // written. What is mirrored needs a pair more, whose mirrored place is read first.
+  assign counted    = mirrored ? write_q[5] : write_q[4];
   assign read_start = !reading_q && running_q && level_q >= 10'(Needed) + 10'(mirrored) && room_i &&
                       mean_ready;
   assign read_end   = reading_q && number_q == 7'd127;
@@ -256,7 +269,7 @@ module frame
       if (start_i) running_q <= frames_i != '0;
       else if (read_end && frames_left_q == 28'd1) running_q <= 1'b0;
       if (start_i) level_q <= mirrored ? 10'(Before) : '0;
-      else level_q <= level_q + 10'(pair_valid_q) - (read_end ? 10'd80 : 10'd0);
+      else level_q <= level_q + 10'(counted) - (read_end ? 10'd80 : 10'd0);
     end
   end
 
@@ -284,8 +297,10 @@ module frame
   logic        again_left_q;
   logic [85:0] bank_0_2, bank_1_2, bank_0_3, bank_1_3;
   logic [6:0]  number_1;
-  logic [2:1]  swap_q, low_inside_q, high_inside_q, same_q, first_pair_q;
-  emphasised_t [3:0] sample_3, sample_4;
+  logic [2:1]  low_inside_q, high_inside_q, first_pair_q;
+  logic        swap_1, same_1;
+  logic        swap_low_q, stay_low_q, swap_high_q, stay_high_q;  // each for 43 bits
+  emphasised_t [3:0] framed_3, framed_4;
 
   assign write_address = again_q ? {2'd0, again_address_q} : write_address_q;
 
@@ -324,21 +339,27 @@ module frame
   always_ff @(posedge clk_i) begin
     address_1     <= first_q + 9'(number_q);
     number_1      <= number_q;
-    swap_q        <= {swap_q[1], address_1[7]};
+    swap_1        <= address_1[7];
+    swap_low_q    <= swap_1;
+    stay_low_q    <= !swap_1;
+    swap_high_q   <= swap_1 ^ same_1;
+    stay_high_q   <= !(swap_1 ^ same_1);
     low_inside_q  <= {low_inside_q[1], points_400_i ? number_1 < 7'd120 : number_1 >= 7'd28};
     high_inside_q <= {high_inside_q[1],
                       points_400_i ? number_1 < 7'd72 || number_1 >= 7'd120 : number_1 < 7'd100};
-    same_q        <= {same_q[1], points_400_i && number_1 >= 7'd120};
+    same_1        <= points_400_i && number_1 >= 7'd120;
     first_pair_q  <= {first_pair_q[1], alone_i && number_1 == (points_400_i ? 7'd0 : 7'd28)};
     bank_0_3      <= bank_0_2;
     bank_1_3      <= bank_1_2;
-    for (int unsigned i = 0; i < 4; i++) sample_4[i] <= sample_3[i] - mean_q;
+    for (int unsigned i = 0; i < 4; i++) framed_4[i] <= framed_3[i] - mean_q;
   end
 
   always_comb begin
-    sample_3[1:0] = swap_q[2] ? bank_1_3 : bank_0_3;
-    sample_3[3:2] = swap_q[2] ^ same_q[2] ? bank_0_3 : bank_1_3;
-    if (first_pair_q[2]) sample_3[0] = frame_head_q;
+    framed_3[0] = swap_low_q ? bank_1_3[42:0] : bank_0_3[42:0];
+    framed_3[1] = stay_low_q ? bank_0_3[85:43] : bank_1_3[85:43];
+    framed_3[2] = swap_high_q ? bank_0_3[42:0] : bank_1_3[42:0];
+    framed_3[3] = stay_high_q ? bank_1_3[85:43] : bank_0_3[85:43];
+    if (first_pair_q[2]) framed_3[0] = frame_head_q;
   end
 
   // ---- The window: see window_table() of host/dpu/units/audio_tables.py ----
@@ -357,28 +378,32 @@ module frame
     else weight_4[3:2] <= '0;
   end
 
-  windowed_t [3:0] point_6;
+  windowed_t [3:0] point_7;
 
   for (genvar i = 0; i < 4; i++) begin : gen_product
-    logic signed [35:0] high_5;
-    logic        [42:0] middle_5, low_5;
-    logic signed [69:0] sum_6;
+    logic signed [35:0] high_5, high_6;
+    logic        [42:0] middle_5, middle_6, low_5;
+    logic        [25:0] low_6;
+    logic signed [52:0] sum_7;  // without the lowest 17 bits of low_5, to which nothing is added
     always_ff @(posedge clk_i) begin
-      high_5   <= $signed(sample_4[i][42:34]) * $signed({1'b0, weight_4[i]});
-      middle_5 <= sample_4[i][33:17] * weight_4[i];
-      low_5    <= sample_4[i][16:0] * weight_4[i];
-      sum_6    <= {high_5, 34'd0} + {10'd0, middle_5, 17'd0} + 70'(low_5) + 70'(1 << 24);
+      high_5   <= $signed(framed_4[i][42:34]) * $signed({1'b0, weight_4[i]});
+      middle_5 <= framed_4[i][33:17] * weight_4[i];
+      low_5    <= framed_4[i][16:0] * weight_4[i];
+      high_6   <= high_5;
+      middle_6 <= middle_5;
+      low_6    <= low_5[42:17];
+      sum_7    <= {high_6, 17'd0} + {10'd0, middle_6} + 53'(low_6) + 53'd128;
     end
-    assign point_6[i] = sum_6[68:25];
+    assign point_7[i] = sum_7[51:8];
   end
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) start_q <= '0;
-    else start_q <= {start_q[5:1], reading_q && number_q == '0};
+    else start_q <= {start_q[6:1], reading_q && number_q == '0};
   end
-  assign start_o = start_q[6];
-  assign low_o   = {point_6[0], point_6[1]};
-  assign high_o  = {point_6[2], point_6[3]};
+  assign start_o = start_q[7];
+  assign low_o   = {point_7[0], point_7[1]};
+  assign high_o  = {point_7[2], point_7[3]};
 
 `ifndef SYNTHESIS
   a_level_within_ring: assert property (@(posedge clk_i) disable iff (!rst_ni) level_q <= Ring);

@@ -3,9 +3,9 @@
 // Reference   mean_of() of mel.cpp.
 // Interface   samples with `valid_i`; `block_end_i` a clock behind the last one of every 80. The
 //             first frame begins with the first block, each other one two blocks later, and a frame
-//             has five. `ready_o` tells of the next frame's mean, which stays until it is replaced,
-//             20 clocks behind its `read_i` or later. Without `enable_i` it is 0, always ready.
-//             `clear_i` begins a sound.
+//             has five. `ready_o` tells two clocks ahead of the next frame's mean, which stays
+//             until it is replaced, 20 clocks behind its `read_i` or later. Without `enable_i` it
+//             is 0, always ready. `clear_i` begins a sound.
 // Arithmetic  sums since the beginning of the sound, by block, of which two differ by a frame's.
 //             The product takes a clock for each of 25 bits of 1 - a, the division one for each of
 //             48 bits.
@@ -53,6 +53,7 @@ module frame_mean
 
   state_e             state_q;
   logic        [3:0]  first_q;   // the sum in front of the frame
+  logic        [3:0]  end_q;     // and that at its end
   logic signed [32:0] sum_q;
   logic        [24:0] factor_q;  // its bits that are left, from the top
   logic signed [57:0] product_q;
@@ -61,11 +62,11 @@ module frame_mean
   logic        [4:0]  rest_q;    // below 25
   logic        [5:0]  rest;
   logic        [5:0]  bits_q;    // done
-  logic               begins;
+  logic               begins, ready_q;
 
   assign begins  = enable_i && state_q == StWait && blocks_q >= 5'd5;
   assign rest    = {rest_q, dividend_q[47]};
-  assign ready_o = !enable_i || state_q == StDone;
+  assign ready_o = !enable_i || ready_q;
   assign mean_o  = enable_i ? {!quotient_q[42], quotient_q[41:0]} : '0;
 
   always_ff @(posedge clk_i) begin
@@ -79,25 +80,32 @@ module frame_mean
       block_q  <= 4'd1;
       blocks_q <= '0;
       first_q  <= '0;
+      end_q    <= 4'd5;
     end else begin
       if (valid_i) total_q <= total_q + 33'(sample_i);
       if (block_end_i) block_q <= block_q + 4'd1;
       blocks_q <= blocks_q + 5'(block_end_i) - (begins ? 5'd2 : 5'd0);
-      if (state_q == StSum) first_q <= first_q + 4'd2;
+      if (state_q == StSum) begin
+        first_q <= first_q + 4'd2;
+        end_q   <= end_q + 4'd2;
+      end
     end
   end
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni || clear_i) begin
       state_q <= StWait;
+      ready_q <= 1'b0;
     end else begin
+      if (state_q == StDivide && bits_q == 6'd45) ready_q <= 1'b1;
+      else if (read_i) ready_q <= 1'b0;
       unique case (state_q)
         StWait:     if (begins) state_q <= StSum;
         StSum:      state_q <= StMultiply;
         StMultiply: if (bits_q == 6'd24) state_q <= StAdd;
         StAdd:      state_q <= StDivide;
         StDivide:   if (bits_q == 6'd47) state_q <= StDone;
-        StDone:     if (read_i) state_q <= StWait;
+        StDone:     if (read_i || !ready_q) state_q <= StWait;
         default:    state_q <= StWait;
       endcase
     end
@@ -106,7 +114,7 @@ module frame_mean
   always_ff @(posedge clk_i) begin
     unique case (state_q)
       StSum: begin
-        sum_q     <= sums[first_q + 4'd5] - sums[first_q];
+        sum_q     <= sums[end_q] - sums[first_q];
         factor_q  <= 25'h1000000 - {1'b0, preemphasis_i};
         product_q <= '0;
         bits_q    <= '0;

@@ -9,7 +9,7 @@
 //             clock behind it, so that a frame is done within its 160 samples.
 // Latency     of the program 384 clocks, of the sound 33, of zeros in front of it 100; 615 from
 //             the last sample in a frame's window to its first value, with the program of 80
-//             filters, and 676 with frames of 400 samples; 72 more where frames lose their mean.
+//             filters, and 677 with frames of 400 samples; 72 more where frames lose their mean.
 // Limits      n_mels 4 to 128; any other is not checked. One request inside at a time.
 // Bad input   upstream statuses pass. A sound without a frame: StatusBadArgument. An ill-made
 //             program gives wrong values, as many as of a right one.

@@ -50,6 +50,8 @@ def gap(found: NDArray[Any], expected: NDArray[Any]) -> NDArray[np.float64]:
     """Return the absolute difference of each value. It is infinite where one side alone is a finite number.
 
     Values that are not numbers on both sides do not differ."""
+    if found.dtype == expected.dtype and np.array_equal(found, expected):
+        return np.zeros(found.shape)
     ours, theirs = numbers(found).astype(np.float64), numbers(expected).astype(np.float64)
     with np.errstate(invalid="ignore"):
         made: NDArray[np.float64] = np.abs(ours - theirs)

@@ -22,7 +22,6 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from headrace.batching import BadInput, CheckedPolicy, HeadraceError, Ledger, Request, Served
@@ -32,7 +31,6 @@ from headrace.host.live.tasks.interface import Read, Tasks
 SPARE_DEADLINES = 64  # entries of requests that have left, beyond one for each request in flight
 
 
-@dataclass(slots=True, eq=False)
 class InFlight:
     """A request in flight.
 
@@ -48,15 +46,25 @@ class InFlight:
         failed: The caller already has an error, and the request runs on.
     """
 
-    request: Request
-    queued: float
-    answer: asyncio.Future[Inference]
-    policy: CheckedPolicy | None
-    read: Read | None = None
-    started: float | None = None
-    execute_s: float = 0.0
-    kills: int = 0
-    failed: bool = False
+    __slots__ = ("answer", "execute_s", "failed", "kills", "policy", "queued", "read", "request", "started")
+
+    def __init__(
+        self,
+        request: Request,
+        queued: float,
+        answer: asyncio.Future[Inference],
+        policy: CheckedPolicy | None,
+        read: Read | None = None,
+    ) -> None:
+        self.request = request
+        self.queued = queued
+        self.answer = answer
+        self.policy = policy
+        self.read = read
+        self.started: float | None = None
+        self.execute_s = 0.0
+        self.kills = 0
+        self.failed = False
 
     def answer_error(self, error: HeadraceError) -> None:
         """Give the caller `error`, unless it has its answer or has gone."""

@@ -31,7 +31,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace.batching import BadInput, CheckedPolicy, HeadraceError, Policy, PolicyError, UsageError
@@ -180,7 +180,7 @@ class Runtime:
         value: Any,
         *,
         arrival: float | None = None,
-        deadline: float = math.inf,
+        deadline: float | None = None,
         read: Read | None = None,
         **options: Any,
     ) -> Inference:
@@ -193,7 +193,7 @@ class Runtime:
             model: The name of the model.
             value: The inputs, in the form that the kind of task takes (`Tasks.admit`).
             arrival: When the request came in, if it was preprocessed since (s from the origin).
-            deadline: When the result is due (s from the origin).
+            deadline: When the result is due (s from the origin). None stands for no deadline.
             read: Makes the result of the outputs while they lie in the shared memory. None copies them. It runs in the
                 event loop and must be short. A HeadraceError that it raises is the caller's.
             options: Other options of `Tasks.admit`.
@@ -205,6 +205,19 @@ class Runtime:
             ModelError, WorkerLost: The request failed; WorkerLost comes with its last attempt.
             RuntimeClosed: The runtime is closed, or stopped on an error.
         """
+        due = math.inf if deadline is None else deadline
+        return await self.answer(model, value, arrival, due, read, options)
+
+    async def answer(
+        self,
+        model: str,
+        value: Any,
+        arrival: float | None,
+        deadline: float,
+        read: Read | None,
+        options: Mapping[str, Any],
+    ) -> Inference:
+        """Run one request, as `infer` does. `options` are other options of `Tasks.admit`."""
         if self._closed is not None:
             raise self._closed
         now = self.now()

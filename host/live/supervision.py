@@ -38,18 +38,20 @@ HANG_MARGIN_S = 1.0
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True, eq=False)
 class DispatchedTask:
     """A task that was sent to a worker at `handed` and has not ended.
 
     `policy` is the policy that made it. `interrupt_sent` is set when the worker was told to end it early.
     """
 
-    number: int
-    task: Task
-    policy: CheckedPolicy
-    handed: float
-    interrupt_sent: bool = False
+    __slots__ = ("handed", "interrupt_sent", "number", "policy", "task")
+
+    def __init__(self, number: int, task: Task, policy: CheckedPolicy, handed: float) -> None:
+        self.number = number
+        self.task = task
+        self.policy = policy
+        self.handed = handed
+        self.interrupt_sent = False
 
 
 @dataclass(slots=True, eq=False)

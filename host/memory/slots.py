@@ -101,7 +101,7 @@ class SlotViews:
                 missing |= _rows_with_nan(output.reshape(len(slots), -1))
             if variable is not None:
                 lengths.append(length)
-        return np.count_nonzero(missing), lengths
+        return int(np.count_nonzero(missing)), lengths
 
 
 def _rows_with_nan(rows: NDArray[Any]) -> NDArray[np.bool_]:

@@ -5,7 +5,7 @@ its elements there. An array is no source, because its elements are at hand."""
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ class Source(ABC):
         return array if dtype is None else array.astype(dtype, copy=False)
 
 
-Tensor = NDArray[Any] | Source
+Tensor: TypeAlias = NDArray[Any] | Source
 
 
 def array_of(tensor: Tensor) -> NDArray[Any]:

@@ -1,12 +1,6 @@
-"""The service that both transports use: models by name, admission, preprocessing and records.
+"""The service that both transports use: models by name, which may be loaded and unloaded, and records.
 
-A request of n rows becomes n requests of the model's runtime and one answer. Admission counts rows, separately for each
-model. A request that would exceed `max_queue` is refused at once, as a whole.
-
-The deadline of a request is its arrival plus its `timeout`. Without a timeout it is the arrival plus the model's SLO,
-times the `priority` if that is above 1. Priority 1 is the most urgent, and a request without a priority has it.
-
-Example: with an SLO of 100 ms, a request of priority 3 has a deadline 300 ms after its arrival."""
+`inference` holds the way of one request through its model."""
 
 import asyncio
 import logging
@@ -19,40 +13,33 @@ from typing import Any
 
 import numpy as np
 
-from headrace.batching import BadInput, CorruptInput, HeadraceError, UsageError
+from headrace.batching import HeadraceError, UsageError
 from headrace.host.dpu.driver import Dpu
-from headrace.host.dpu.reference import image_file
-from headrace.host.live.results import Execution, Inference, Overloaded, TooLate
-from headrace.host.live.tasks.interface import Read
+from headrace.host.live.results import Execution
 from headrace.host.network.access import Access
 from headrace.host.server.group import Group, OnStage, Preprocessors, ServedModel, groups_of, open_group
+from headrace.host.server.inference import Counted, Inferences
 from headrace.host.server.observe.dashboard import Dashboard
 from headrace.host.server.observe.metrics import Metrics
-from headrace.host.server.observe.watch import RequestTrace, RowTrace, Snapshot, Watcher
-from headrace.host.server.outputs import Outputs, placed
-from headrace.host.server.outputs import Row as OutputsOfRow
+from headrace.host.server.observe.watch import RequestTrace, Snapshot, Watcher
+from headrace.host.server.outputs import placed
 from headrace.host.server.protocol.limits import Limits
 from headrace.host.server.protocol.messages import (
-    OK,
     Draining,
     InferRequest,
     Output,
-    RequestedOutput,
-    outcome,
     served,
 )
 from headrace.host.server.repository import Repository
-from headrace.host.server.rows import AUDIO, IMAGE, Row, outputs_by_name
+from headrace.host.server.rows import Row
 from headrace.host.server.settings import ModelSettings
 
 DRAIN_CHECK_S = 0.02  # time between two checks whether all requests are answered
-LATE_S = 1.0  # a request is answered so long after its own timeout, even if a worker hangs
 LOOP_CHECK_S = 0.05  # time between two measurements of the event loop's delay
 MEND_CHECK_S = 0.1  # time between two checks for a stopped runtime, and at first between attempts to replace it
 MAX_MEND_PAUSE_S = 6.0
 NO_CU_ASKED = "NO_CU_ASKED"  # the reason of inputs that no CU was asked for, beside the status codes
 RECOVERY_S = 60.0  # a server that has not replaced a stopped runtime after this time is not live
-INLINE_BYTES = 1 << 20  # bytes of outputs that are joined in the event loop; more are joined in a thread
 
 _log = logging.getLogger(__name__)
 
@@ -85,12 +72,11 @@ class Service:
         self.metrics = Metrics(self.snapshot)
         self.dashboard = Dashboard(self.snapshot)
         self._watchers: tuple[Watcher, ...] = (self.metrics, self.dashboard, *watchers)
-        self.draining = False
         self.repository = repository
         self._preprocessors = preprocessors
         self._drain_s = drain_s
         self._on_stage = on_stage
-        self._limits = limits or Limits()
+        self._inferences = Inferences(limits or Limits())
         self._changing = asyncio.Lock()  # serializes loads and unloads
         self._changes: set[asyncio.Task[None]] = set()  # loads and unloads that have not ended
         self._broken_since = math.inf  # time since when a stopped runtime is not replaced
@@ -263,6 +249,11 @@ class Service:
             self.groups.remove(group)
 
     @property
+    def draining(self) -> bool:
+        """Return whether the service refuses new requests because it ends."""
+        return self._inferences.draining
+
+    @property
     def live(self) -> bool:
         """Return whether the service works or may recover. It replaces a stopped runtime within RECOVERY_S."""
         return time.monotonic() - self._broken_since < RECOVERY_S
@@ -284,7 +275,7 @@ class Service:
         """Refuse new requests and wait for those in flight. Unfinished loads are cancelled.
 
         Returns False if requests are still in flight after `timeout_s`."""
-        self.draining = True
+        self._inferences.draining = True
         for load in [load for loads in self._loads.values() for load in loads]:
             load.cancel()
         return await self._idle([model for group in self.groups for model in group.models.values()], timeout_s)
@@ -297,35 +288,20 @@ class Service:
             await asyncio.sleep(DRAIN_CHECK_S)
         return True
 
-    def counted(self, trace: RequestTrace) -> "_Counted":
+    def counted(self, trace: RequestTrace) -> Counted:
         """Return a context that reports its request to the watchers when it ends, with its outcome."""
-        return _Counted(trace, self._watchers)
+        return Counted(trace, self._watchers)
 
     def _executed(self, worker: str, origin: float, execution: Execution) -> None:
         for watcher in self._watchers:
             watcher.executed(worker, origin, execution)
 
-    async def infer(self, request: InferRequest, trace: RequestTrace) -> list[Output]:
-        """Return the outputs of a request. Raises the errors that `messages.outcome` knows.
+    def infer(self, request: InferRequest, trace: RequestTrace) -> Coroutine[Any, Any, list[Output]]:
+        """Return a run of a request, which returns its outputs.
 
-        If the caller is cancelled, rows that have not begun are withdrawn."""
-        model = self.model(request.model, request.version)
-        trace.id = request.id
-        requested = self._requested(model, request)
-        rows = _rows(model, request, self._limits)
-        pads = model.rows.encoded == AUDIO
-        outputs = Outputs(model.specs, requested, len(rows), pads=pads, categories=model.categories)
-        self._admit(model, len(rows))
-        try:
-            done = await self._all(model, rows, request, trace, outputs)
-        finally:
-            model.in_flight -= len(rows)
-        found = [outputs_by_name(model.outputs, inference.outputs) for inference in done]
-        if self._answer_bytes(requested, found) <= INLINE_BYTES:
-            answer = outputs.joined(found)
-        else:
-            answer = await asyncio.to_thread(outputs.joined, found)
-        return [placed(output) for output in answer]
+        Raises UnknownModel; the run raises the errors that `messages.outcome` knows. If the caller of the run is
+        cancelled, rows that have not begun are withdrawn."""
+        return self._inferences.run(self.model(request.model, request.version), request, trace)
 
     async def stream(self, request: InferRequest, trace: RequestTrace) -> AsyncIterator[list[Output]]:
         """Yield the outputs of a request, one answer for each token.
@@ -334,16 +310,17 @@ class Service:
         answer."""
         model = self.model(request.model, request.version)
         trace.id = request.id
-        requested = self._requested(model, request)
-        rows = _rows(model, request, self._limits) if model.streams else []
+        requests = self._inferences
+        requested = requests.requested(model, request)
+        rows = requests.rows(model, request) if model.streams else []
         if len(rows) != 1 or any(output.classes for output in requested):
             yield await self.infer(request, trace)
             return
         tokens: asyncio.Queue[int | None] = asyncio.Queue()
         row = Row(rows[0].value, {**rows[0].options, "on_token": tokens.put_nowait})
-        self._admit(model, 1)
+        requests.admit(model, 1)
         try:
-            running = asyncio.ensure_future(self._all(model, [row], request, trace, None))
+            running = asyncio.ensure_future(requests.all(model, [row], request, trace, None))
             running.add_done_callback(lambda _: tokens.put_nowait(None))
             try:
                 while (token := await tokens.get()) is not None:
@@ -354,130 +331,6 @@ class Service:
                 running.cancel()
         finally:
             model.in_flight -= 1
-
-    def _requested(self, model: ServedModel, request: InferRequest) -> Sequence[RequestedOutput]:
-        """Return the outputs that the request asks for, all if it names none. Raises BadInput."""
-        if not request.outputs:
-            return [RequestedOutput(spec.name, binary=request.binary) for spec in model.outputs]
-        names = model.specs
-        if unknown := [output.name for output in request.outputs if output.name not in names]:
-            raise BadInput(f"model {model.name!r} has no output {unknown[0]!r}; ask for {', '.join(sorted(names))}")
-        several = len(request.outputs) > 1
-        if several and len({output.name for output in request.outputs}) < len(request.outputs):  # each is another copy
-            name, count = Counter(output.name for output in request.outputs).most_common(1)[0]
-            raise BadInput(f"the request asks for output {name!r} {count} times; ask for it once")
-        return request.outputs
-
-    def _answer_bytes(self, requested: Sequence[RequestedOutput], rows: Sequence[OutputsOfRow]) -> int:
-        """Return the bytes of all outputs in the answer. Raises BadInput if there are too many."""
-        size = sum(outputs[output.name].nbytes for outputs in rows for output in requested)
-        if size > self._limits.answer:
-            raise BadInput(
-                f"the outputs have {size} bytes, over this server's limit of {self._limits.answer} for an answer; send "
-                "fewer rows at a time, or ask for fewer outputs"
-            )
-        return size
-
-    def _admit(self, model: ServedModel, rows: int) -> None:
-        """Count rows as in flight. The caller takes them off again. Raises Overloaded and Draining."""
-        max_queue = model.settings.max_queue
-        if self.draining:
-            raise Draining("this server is shutting down; send the request to another server")
-        if model.in_flight + rows > max_queue:
-            raise Overloaded(
-                f"{model.in_flight} rows of model {model.name!r} are in flight, and its limit is {max_queue}; "
-                "send fewer at a time"
-            )
-        model.in_flight += rows
-
-    def _deadline(self, model: ServedModel, request: InferRequest, arrived: float) -> float:
-        """Return the deadline of a request in seconds of the runtime's clock."""
-        allowed_s = request.timeout_us / 1e6 or model.settings.slo_s * max(1, request.priority)
-        return arrived - model.runtime.origin + allowed_s
-
-    def _all(
-        self,
-        model: ServedModel,
-        rows: Sequence[Row],
-        request: InferRequest,
-        trace: RequestTrace,
-        outputs: Outputs | None,
-    ) -> Coroutine[Any, Any, list[Inference]]:
-        """Return a run of all rows. `outputs` reads their outputs; None copies them. The run raises TooLate."""
-        deadline = self._deadline(model, request, trace.arrived)
-        if not request.timeout_us:
-            return self._all_rows(model, rows, trace, deadline, outputs)
-        return self._in_time(model, rows, request, trace, deadline, outputs)
-
-    async def _in_time(
-        self,
-        model: ServedModel,
-        rows: Sequence[Row],
-        request: InferRequest,
-        trace: RequestTrace,
-        deadline: float,
-        outputs: Outputs | None,
-    ) -> list[Inference]:
-        """Run all rows until the timeout of their request. Raises TooLate."""
-        left_s = request.timeout_us / 1e6 + LATE_S - (time.monotonic() - trace.arrived)
-        try:
-            async with asyncio.timeout(left_s):
-                return await self._all_rows(model, rows, trace, deadline, outputs)
-        except TimeoutError:
-            raise TooLate(
-                f"the request was not answered within its timeout of {request.timeout_us / 1e3:g} ms plus {LATE_S:g} "
-                "s; give it more time, or check whether a worker hangs"
-            ) from None
-
-    async def _all_rows(
-        self,
-        model: ServedModel,
-        rows: Sequence[Row],
-        trace: RequestTrace,
-        deadline: float,
-        outputs: Outputs | None,
-    ) -> list[Inference]:
-        origin = model.runtime.origin
-        if len(rows) == 1:
-            row_trace = RowTrace(None, None, origin)
-            trace.rows = [row_trace]
-            read = None if outputs is None else outputs.reader(0)
-            return [await self._row(model, rows[0], row_trace, trace.arrived, deadline, read)]
-        trace.rows = [RowTrace(None, None, origin) for _ in rows]
-        reads = [None if outputs is None else outputs.reader(number) for number in range(len(rows))]
-        running = [
-            asyncio.ensure_future(self._row(model, row, row_trace, trace.arrived, deadline, read))
-            for row, row_trace, read in zip(rows, trace.rows, reads, strict=True)
-        ]
-        try:
-            return await asyncio.gather(*running)
-        finally:  # after the first error the other rows are useless
-            for task in running:
-                task.cancel()
-
-    async def _row(
-        self,
-        model: ServedModel,
-        row: Row,
-        row_trace: RowTrace,
-        arrived: float,
-        deadline: float,
-        read: Read | None,
-    ) -> Inference:
-        value, options = row
-        if isinstance(value, bytes):
-            assert model.preprocessor is not None
-            model.preprocessing += 1
-            try:
-                row_trace.preprocessed = await model.preprocessor.process(value)
-            finally:
-                model.preprocessing -= 1
-            value = model.rows.preprocessed(row_trace.preprocessed)
-        row_trace.inference = await model.runtime.infer(
-            model.name, value, arrival=arrived - model.runtime.origin, deadline=deadline, read=read, **options
-        )
-        row_trace.worker = model.workers[row_trace.inference.execution.worker]
-        return row_trace.inference
 
     def snapshot(self) -> Snapshot:
         """Return the state of the server now."""
@@ -512,55 +365,3 @@ class Service:
             fallbacks,
             damaged,
         )
-
-
-class _Counted:
-    """Report a request to the watchers when its context ends, with its outcome."""
-
-    __slots__ = ("_trace", "_watchers")
-
-    def __init__(self, trace: RequestTrace, watchers: Sequence[Watcher]) -> None:
-        self._trace = trace
-        self._watchers = watchers
-
-    def __enter__(self) -> RequestTrace:
-        return self._trace
-
-    def __exit__(self, _: object, error: BaseException | None, traceback: object) -> None:
-        trace = self._trace
-        if error is None:
-            trace.outcome = OK
-        elif isinstance(error, Exception):
-            trace.outcome = outcome(error)
-            trace.error = str(error) if isinstance(error, HeadraceError) else repr(error)
-        trace.answered = time.monotonic()
-        trace.cut()
-        for watcher in self._watchers:
-            watcher.answered(trace)
-
-
-def _rows(model: ServedModel, request: InferRequest, limits: Limits) -> list[Row]:
-    """Return the rows of a request. The number of rows is checked first, because few bytes can claim any number.
-
-    Raises BadInput and CorruptInput."""
-    rows = model.rows.count(request.inputs)
-    max_rows = model.settings.max_queue
-    if rows > max_rows:
-        raise BadInput(f"the request has {rows} rows; send model {model.name!r} at most {max_rows} at a time")
-    converted = model.rows.of(request)
-    if model.rows.encoded == IMAGE:
-        pixels = sum(_pixels(row.value) for row in converted if isinstance(row.value, bytes))
-        if pixels > limits.megapixels * 10**6:
-            raise BadInput(
-                f"the {len(converted)} images of the request have {pixels / 1e6:.0f} megapixels together; "
-                f"send at most {limits.megapixels}"
-            )
-    return converted
-
-
-def _pixels(file: bytes) -> int:
-    """Return the number of pixels in the file's header, or 0 without a header. Decoding reports such a file."""
-    try:
-        return math.prod(image_file.size(file))
-    except CorruptInput:
-        return 0

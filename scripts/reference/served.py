@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from headrace.batching.docstrings import docstrings
 from headrace.host.dpu.units.status import Status
 from headrace.host.server import rows as rows_module
 from headrace.host.server.observe.metrics import Metrics
@@ -44,7 +45,7 @@ def metrics() -> str:
 def _sentence(error: type[BaseException]) -> str:
     if error is MemoryError:
         return "The server is short of memory."
-    return " ".join((error.__doc__ or "").split("\n\n")[0].split())
+    return " ".join(docstrings(error)[1].split("\n\n")[0].split())  # a compiled class has none of its own
 
 
 def outcomes() -> str:

@@ -8,6 +8,7 @@ import ctypes
 import hashlib
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ LIBRARY = ["-fPIC"]
 SANITIZE = ["-g1", "-fsanitize=address,undefined", "-fno-sanitize=shift-base", "-fno-sanitize-recover=all"]
 
 
+@cache
 def load(name: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(library(name)))
 

@@ -152,9 +152,12 @@ def phi4(n_mels: int = 80) -> AudioSpec:
     return kaldi(n_mels, window_shape=Window.HAMMING, remove_mean=False, low_hz=0.0, high_hz=7690.0, log_floor=1.0)
 
 
+@cache
 def program_of(spec: AudioSpec) -> NDArray[np.uint64]:
-    """The program of the filterbank and the window, shape (384, 2)."""
-    return np.concatenate([filter_program(spec), np.ascontiguousarray(window_table(spec)).view(np.uint64)])
+    """The program of the filterbank and the window, shape (384, 2), to read only."""
+    program = np.concatenate([filter_program(spec), np.ascontiguousarray(window_table(spec)).view(np.uint64)])
+    program.flags.writeable = False
+    return program
 
 
 def fixed(samples: NDArray[np.float64]) -> NDArray[np.int32]:

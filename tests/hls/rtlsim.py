@@ -11,6 +11,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -44,7 +45,12 @@ def coverage_file(name: str) -> Path:
 def load(top: str, parameters: Mapping[str, int] = NONE, **constants: int) -> ctypes.CDLL:
     """The shared library of module `top` with its bench in models.RTL, built with `parameters` of the module and with
     other constants of config_pkg."""
-    library = ctypes.CDLL(str(model(top, parameters, **constants)))
+    return _loaded(top, tuple(parameters.items()), tuple(constants.items()))
+
+
+@cache
+def _loaded(top: str, parameters: tuple[tuple[str, int], ...], constants: tuple[tuple[str, int], ...]) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(model(top, dict(parameters), **dict(constants))))
     if COVERAGE_FOLDER:
         atexit.register(library.write_coverage, os.fsencode(coverage_file(top)))
     return library

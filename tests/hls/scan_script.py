@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import cv2
 import numpy as np
@@ -225,6 +226,7 @@ def _items(image: Image, scan: Scan, progressive: bool, mcus: list[list[tuple[in
     return items
 
 
+@cache
 def _bits(value: int) -> tuple[int, str]:
     size = abs(value).bit_length()
     return size, f"{value if value > 0 else value + (1 << size) - 1:0{size}b}" if size else ""
@@ -251,19 +253,18 @@ class _EndOfBandRun:
 
 
 def _first_pass(values: list[int], scan: Scan, items: list[Item], run: _EndOfBandRun) -> None:
-    zeros = 0
-    for k in range(max(scan.first, 1), scan.last + 1):
-        value = abs(values[k]) >> scan.low
-        if value == 0:
-            zeros += 1
+    first = max(scan.first, 1)
+    behind = first  # the one after the last that was sent
+    for k, coefficient in enumerate(values[first : scan.last + 1], first):
+        if not coefficient or not (value := abs(coefficient) >> scan.low):
             continue
+        zeros, behind = k - behind, k + 1
         run.flush()
         for _ in range(zeros // 16):
             items.append((1, 0xF0, ""))
-        size, bits = _bits(value if values[k] > 0 else -value)
+        size, bits = _bits(value if coefficient > 0 else -value)
         items.append((1, zeros % 16 << 4 | size, bits))
-        zeros = 0
-    if zeros:
+    if behind <= scan.last:
         run.add()
 
 

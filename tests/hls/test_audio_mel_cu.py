@@ -291,7 +291,7 @@ def check_damaged(count: int, seed: int) -> None:
 
 
 def test_damaged_files_end_in_a_status_or_in_values():
-    check_damaged(100, 1)
+    check_damaged(60, 1)
 
 
 @pytest.mark.slow
@@ -316,7 +316,8 @@ def test_an_input_sample_is_taken_a_clock_at_44_1_khz():
     "rate",
     [rate if rate in (8000, 44100) else pytest.param(rate, marks=pytest.mark.slow) for rate in RATES],
 )
-def test_clocks_are_as_the_model_computes_them(rate):
+@pytest.mark.parametrize("longest", [5000, pytest.param(20000, marks=pytest.mark.slow)])
+def test_clocks_are_as_the_model_computes_them(rate, longest):
     """Within 1 %, from no sample on, with the taps loaded in the run or before."""
     mel_rtlsim(wav(speech(0.1, 44100), 44100), taps_rate=44100)
     loaded = 44100
@@ -327,10 +328,10 @@ def test_clocks_are_as_the_model_computes_them(rate):
         elif spec.ends is Ends.INSIDE:
             plan = MelPlan(ends="inside", mean_removed=spec.remove_mean)
         last = filter_program(spec)[:, 0] >> np.uint64(50) & np.uint64(1)
-        for samples in (0, 1, 300, 5000, 20000):
+        for samples in (0, 1, 300, longest):
             if not spec.frames(spec.resampled(samples, rate)):
                 continue
-            data = wav(speech(20000 / rate, rate)[:samples], rate)
+            data = wav(speech(longest / rate, rate)[:samples], rate)
             found = mel_rtlsim(data, MEL, spec, taps_rate=rate, stagger=0).counters["cycles"]
             loads = rate not in (16000, loaded)
             loaded = rate if loads else loaded

@@ -1,10 +1,10 @@
-"""audio_norm_cu's registers and buses under cocotb: a few simulator runs for the tests of cocotb_audio_norm_cu.py."""
+"""audio_norm_cu's registers and buses under cocotb: one simulator run for the tests of cocotb_audio_norm_cu.py."""
 
 import protocol
 import pytest
 
 
-@pytest.mark.parametrize("names", protocol.shared_runs("audio_norm_cu", 2), ids="+".join)
+@pytest.mark.parametrize("names", protocol.shared_runs("audio_norm_cu", 1), ids="+".join)
 def test_protocol(names, tmp_path):
     protocol.run("audio_norm_cu", names, tmp_path)
 

@@ -150,7 +150,7 @@ def test_clocks_of_photos_follow_the_models(name, sampling, quality):
     check_cu(jpeg)
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("size", [(240, 180), pytest.param((WIDTH, HEIGHT), marks=SLOW)])
 @pytest.mark.parametrize("coarseness", [1, 4])
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_clocks_of_photos_as_they_are_follow_the_models(jpeg):
     check_cu(jpeg)
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("sampling", ["4:2:0", "4:4:4"])
 @pytest.mark.parametrize("restart", [1, 4, 100])
 def test_clocks_with_restart_markers_follow_the_models(restart, sampling):
@@ -255,7 +255,7 @@ def test_clocks_of_noise_follow_the_models(quality):
     check_cu(jpeg)
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("half", ["left", "right", "upper", "lower"])
 def test_clocks_of_half_a_photo_beside_a_plane_follow_the_models(half):
     """Blocks of two symbols beside blocks of many: the transform's buffer and the ring of MCU rows are at work."""
@@ -267,7 +267,7 @@ def test_clocks_of_half_a_photo_beside_a_plane_follow_the_models(half):
     check_cu(jpeg)
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(("stage", "format"), [(0, 0), (1, 0), (2, 0), (3, 0), (3, 1), (3, 2)])
 def test_clocks_of_every_stage_and_format_follow_the_model(stage, format):
     check_cu(encode(photo("chelsea", 240, 180), 90, "4:2:0"), stage=stage, format=format)
@@ -543,7 +543,7 @@ TENSOR_CLOCKS = max(3 * 224 * 224 * 4 // WRITE_BYTES, 224 * 224 // BEAT)
 INT8 = 2
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("name", "sampling", "quality"),
     [
@@ -569,7 +569,7 @@ def test_what_comes_after_decode_never_holds_it_back_where_the_tensor_has_few_wo
     assert check_cu(encode(photo(name), 30, sampling), format=INT8)["wait_output"] == 0
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("sampling", "quality"), MEAN)
 def test_photos_take_no_more_clocks_than_they_should_on_average(sampling, quality):
     """By the model, which the RTL keeps to."""

@@ -401,7 +401,7 @@ def bundled_images() -> list[Path]:
     return sorted(path for root in roots for path in root.iterdir() if path.suffix in (".jpg", ".png"))
 
 
-@pytest.mark.quick(csim=3, rtlsim=2)
+@pytest.mark.quick(csim=3, rtlsim=1)
 @pytest.mark.parametrize("path", bundled_images(), ids=lambda path: path.name)
 def test_photos_equal_opencv(decode, path):
     if path.suffix == ".jpg":
@@ -1069,6 +1069,22 @@ def test_file_that_cannot_be_decoded_ends_in_its_status(decode, name):
 
 def test_every_status_of_the_unit_has_a_case():
     assert {STATUS[expected] for expected, _ in REFUSED.values()} == set(range(1, 15))
+
+
+@pytest.mark.parametrize("marker", [SOF0, DQT, DHT, SOS])
+def test_a_wrong_byte_of_a_header_counts_although_the_file_ends_behind_it(marker):
+    """The RTL acts on it when it already looks for the next byte."""
+    jpeg = sample().to_bytes()
+    begin = jpeg.index(bytes([0xFF, marker])) + 4
+    end = begin + int.from_bytes(jpeg[begin - 2 : begin], "big") - 2
+    outcomes = set()
+    for place in range(begin, min(end, begin + 20)):
+        for value in (0, 2, 9, 0x31, 0xFF):
+            cut = jpeg[:place] + bytes([value])
+            status = rtl_decode(cut)[0]
+            assert status == csim_decode(cut)[0], (place - begin, value)
+            outcomes.add(status)
+    assert STATUS["TRUNCATED"] in outcomes and len(outcomes) > 1
 
 
 @pytest.mark.parametrize("step", [13, pytest.param(1, marks=SLOW)])

@@ -69,7 +69,7 @@ def test_without_a_workspace_files_of_several_scans_are_refused_and_others_taken
 
 
 @pytest.mark.parametrize(
-    ("seed", "count"), [(4, 24), *(pytest.param(seed, 60, marks=SLOW, id=f"{seed}") for seed in range(1, 8))]
+    ("seed", "count"), [(4, 16), *(pytest.param(seed, 60, marks=SLOW, id=f"{seed}") for seed in range(1, 8))]
 )
 def test_cpp_and_rtl_agree_on_damaged_files_of_several_scans(seed, count):
     source = random.Random(seed)

@@ -1,10 +1,10 @@
-"""The image CU's registers and buses under cocotb: a few simulator runs for the tests of cocotb_image_cu.py."""
+"""The image CU's registers and buses under cocotb: two simulator runs for the tests of cocotb_image_cu.py."""
 
 import protocol
 import pytest
 
 
-@pytest.mark.parametrize("names", protocol.shared_runs("image_cu", 3), ids="+".join)
+@pytest.mark.parametrize("names", protocol.shared_runs("image_cu", 2), ids="+".join)
 def test_protocol(names, tmp_path):
     protocol.run("image_cu", names, tmp_path)
 

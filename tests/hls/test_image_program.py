@@ -132,7 +132,7 @@ def test_cpp_gives_the_tensor_of_the_reference(name, engine, size):
     check(False, jpeg(*size), from_hf(SPECS[name], Engine.TORCHVISION if name in OF_TORCHVISION else engine))
 
 
-@pytest.mark.quick(20)
+@pytest.mark.quick(18)
 @pytest.mark.parametrize("stalled", [False, True], ids=["free", "stalled"])
 @pytest.mark.parametrize("name", SPECS)
 def test_rtl_gives_the_tensor_of_the_reference(name, stalled):
@@ -244,7 +244,7 @@ def test_a_damaged_file_ends_in_its_status(rtl, name):
     check(rtl, file, spec)
 
 
-@pytest.mark.quick(6)
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("rtl", [False, True])
 @pytest.mark.parametrize("name", TILED)
 def test_a_workspace_without_room_for_the_images_ends_in_a_status(rtl, name):
@@ -295,7 +295,7 @@ def test_a_program_that_is_too_short_ends_in_a_status(bytes_):
         assert done.status == Status.BAD_ARGUMENT
 
 
-@pytest.mark.parametrize("count", [42, pytest.param(90, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [30, pytest.param(90, marks=pytest.mark.slow)])
 def test_cpp_and_rtl_agree_on_damaged_programs(count):
     """Programs are bytes of memory. Whatever they say, the CU ends, and writes nothing beside its tensor."""
     rng = np.random.default_rng(5)

@@ -198,8 +198,8 @@ def check_tensor_of(memory: Memory, job: list[int], record: list[int]) -> None:
     assert np.array_equal(memory.tensor[job[2] : job[2] + record[5]], done.memory[: record[5]])
 
 
-@pytest.mark.quick(6)
-@pytest.mark.parametrize("count", [30, pytest.param(150, marks=SLOW)])
+@pytest.mark.quick(5)
+@pytest.mark.parametrize("count", [20, pytest.param(150, marks=SLOW)])
 @pytest.mark.parametrize("entries", [1, 2, 8, 64])
 def test_a_ring_of_any_size_serves_a_host_that_works_beside_it(cu, entries, count):
     """Across the numbers' wrap-around, with slots used again and again."""

@@ -65,6 +65,7 @@ def test_files_of_short_codes_equal_the_cpp_and_go_in_pairs(seed):
     assert sum(map(check_pairs, short_codes(np.random.default_rng(seed)))) > 1000
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("restart", [1, 2, 5])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_pairs_stop_at_restart_markers(sampling, restart):
@@ -133,7 +134,7 @@ def test_a_reset_while_steps_are_worked_out_leaves_nothing_behind(step):
         check_pairs(files[1 - number % 2])
 
 
-@pytest.mark.parametrize("count", [300, pytest.param(4000, marks=SLOW)])
+@pytest.mark.parametrize("count", [200, pytest.param(4000, marks=SLOW)])
 def test_damaged_files_of_short_codes_end_as_in_the_cpp(count):
     for number, jpeg in enumerate(mutants(count, 5, short_codes)):
         check_equal(jpeg, ((0, 0), *STALLS)[number % (len(STALLS) + 1)], number)

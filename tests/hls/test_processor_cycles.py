@@ -51,6 +51,7 @@ CASES = {  # the processor, the source's size, the engine
         (500, 200),
     ),
     "Lanczos": (to(224, 224, **LANCZOS), (400, 300)),
+    "Lanczos, small": (to(112, 112, **LANCZOS), (200, 150)),
     "Lanczos, growing": (to(500, 400, **LANCZOS), (200, 150)),
     "growing": (to(600, 600), (300, 200)),
     "growing along rows only": (to(600, 64), (300, 200)),
@@ -139,7 +140,13 @@ def test_clocks_follow_the_model(name, sampling):
 
 
 @pytest.mark.parametrize("latency", [20, 300])
-@pytest.mark.parametrize("name", ["Lanczos", pytest.param("one band of patches in the memory", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Lanczos, small",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("Lanczos", "one band of patches in the memory")),
+    ],
+)
 def test_clocks_follow_the_latency_of_memory(name, latency):
     check(name, latency, **JPEGS["4:2:0"])
 

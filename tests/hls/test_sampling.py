@@ -118,7 +118,7 @@ def test_the_unit_takes_all_factors_of_files_that_encoders_wrote():
     assert len(seen) > 4 and seen <= set(EVERY)
 
 
-@pytest.mark.quick(csim=8, rtlsim=4)
+@pytest.mark.quick(csim=8, rtlsim=2)
 @pytest.mark.parametrize("sampling", OTHERS)
 def test_forty_sizes_equal_opencv(decode, sampling):  # noqa: F811
     """Each width and each height up to 40."""
@@ -135,14 +135,14 @@ def test_every_size_up_to_forty_equals_opencv(decode, sampling):  # noqa: F811
         assert_equal_to_opencv(decode, random_jpeg(rng, width, height, sampling))
 
 
-@pytest.mark.quick(csim=6, rtlsim=4)
+@pytest.mark.quick(csim=6, rtlsim=2)
 @pytest.mark.parametrize("sampling", OTHERS)
 def test_photos_equal_opencv(decode, sampling):  # noqa: F811
     for size, coarseness in (((150, 131), 1), ((333, 70), 4)):
         assert_equal_to_opencv(decode, jpeg_of(photo_image(photo(*size), sampling, coarseness)))
 
 
-@pytest.mark.quick(csim=3, rtlsim=2)
+@pytest.mark.quick(csim=3, rtlsim=1)
 @pytest.mark.parametrize("sampling", OTHERS)
 def test_images_of_the_greatest_width_equal_opencv(decode, sampling):  # noqa: F811
     assert_equal_to_opencv(decode, jpeg_of(photo_image(photo(greatest_width(sampling), 75), sampling, 6)))
@@ -276,7 +276,7 @@ def test_file_cut_off_anywhere_is_reported_as_truncated(decode, sampling, step):
 # ---- Several scans ----
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("sampling", OTHERS)
 @pytest.mark.parametrize("progressive", [False, True])
 def test_several_scans_of_any_equal_opencv(sampling, progressive):

@@ -24,7 +24,7 @@ from headrace.sim.run import run_scenario
 from headrace.sim.system.cost import PRICES_USD
 from headrace.sim.system.processors import core_seconds
 
-FEW = 2500  # requests of the last round
+FEW = 1500  # requests of the last round
 
 
 def run(text, trials):
@@ -46,6 +46,14 @@ def make_small(patch, numbers):
 def small(monkeypatch):
     make_small(monkeypatch, (0, 8, 41, 43))  # of 7, 5, 2 and 1 instances
     bounds.bounds.cache_clear()  # it knows BATCHES
+    yield
+    bounds.bounds.cache_clear()
+
+
+@pytest.fixture
+def smaller(monkeypatch):
+    make_small(monkeypatch, (0, 41))  # of 7 and 2 instances
+    bounds.bounds.cache_clear()
     yield
     bounds.bounds.cache_clear()
 
@@ -342,7 +350,7 @@ def test_what_bounds_allow_and_simulation_does_not_says_how_near_it_came(small):
         plan(Target("resnet50", 2600, 12, "a100-40gb", quantile=0.9), run)
 
 
-def test_the_answer_says_how_far_it_goes_and_what_more_costs(small):
+def test_the_answer_says_how_far_it_goes_and_what_more_costs(smaller):
     target = Target("resnet50", 1500, 50, "a100-40gb", quantile=0.9)
     answer = plan(target, run)
     best = answer.best
@@ -375,7 +383,7 @@ def test_what_binds_is_what_is_used_up_first(model, partition, way, policy, slo,
     assert searching.plans([entry])[0].binds == binds
 
 
-def test_cost_by_rate_never_falls_and_ends_where_nothing_serves(small):
+def test_cost_by_rate_never_falls_and_ends_where_nothing_serves(smaller):
     target = Target("resnet50", 1000, 50, "a100-40gb", gpus=2, quantile=0.9)
     curve = search.by_rate(target, run, [500, 2000, 4000, 20_000])
     assert [rate for rate, *_ in curve] == [500, 2000, 4000]

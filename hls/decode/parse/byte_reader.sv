@@ -6,8 +6,8 @@
 //             ones.
 //             It takes words while `busy_i`, up to three more than the bytes that were taken need.
 //             `byte0_o` is the file's next byte if `have_byte_o`, and `byte1_o` is the one after it
-//             if not `single_o`. `take_i` and `take_two_i` take bytes in this clock, if there are
-//             any; `take_rest_i` takes `left_o` bytes.
+//             if not `single_o`. `take_i` takes a byte in this clock, if there is one, or two with
+//             `take_two_i`; `take_rest_i` takes `left_o` bytes.
 // Throughput  two bytes a clock, with `take_rest_i` a word. Five bytes stand before the word, and
 //             only they move by what is taken: whether they have room for two more is known before.
 // Bad input   `ended_o` tells that the file has no more bytes.
@@ -50,6 +50,33 @@ module byte_reader
 
   assign word_ready_o = room && busy_i;
 
+  // ---- Words as they come ----
+  logic [28:0]  words_q;                   // that are still to come
+  logic         last_word_q;               // they are one
+  logic [4:0]   final_bytes_q;             // in the last word
+  logic         final_one_q, final_few_q;  // they are 1; at most 2
+  logic [4:0]   bytes_d;
+  logic         end_d, none_d, one_d, few_d;
+
+  assign end_d   = word_end_i || last_word_q;
+  assign bytes_d = word_end_i ? word_bytes_i : last_word_q ? final_bytes_q : 5'd16;
+  assign none_d  = word_end_i && word_bytes_i == '0;
+  assign one_d   = word_end_i ? word_bytes_i == 5'd1 : last_word_q && final_one_q;
+  assign few_d   = word_end_i ? word_bytes_i <= 5'd2 : last_word_q && final_few_q;
+
+  always_ff @(posedge clk_i) begin
+    if (start_i) begin
+      words_q       <= {1'b0, jpeg_bytes_i[31:4]} + 29'(|jpeg_bytes_i[3:0]);
+      last_word_q   <= jpeg_bytes_i <= 32'd16;
+      final_bytes_q <= jpeg_bytes_i[3:0] == '0 ? 5'd16 : {1'b0, jpeg_bytes_i[3:0]};
+      final_one_q   <= jpeg_bytes_i[3:0] == 4'd1;
+      final_few_q   <= jpeg_bytes_i[3:0] inside {4'd1, 4'd2};
+    end else if (word_valid_i && word_ready_o) begin
+      words_q     <= words_q - 1'b1;
+      last_word_q <= words_q == 29'd2;
+    end
+  end
+
   // A queue of two in distributed RAM: what is taken moves its pointers, and not its words.
   stream_fifo #(
     .Width(128 + 5 + 1 + 3),
@@ -57,8 +84,7 @@ module byte_reader
   ) u_word (
     .clk_i,
     .rst_ni (rst_ni && !start_i),
-    .data_i ({word_i, word_bytes_i, word_end_i,
-              word_bytes_i == '0, word_bytes_i == 5'd1, word_bytes_i <= 5'd2}),
+    .data_i ({word_i, bytes_d, end_d, none_d, one_d, few_d}),
     .valid_i(word_valid_i && busy_i),
     .ready_o(room),
     .data_o ({word, word_bytes, word_end, word_none, word_one, word_few}),
@@ -75,13 +101,9 @@ module byte_reader
   logic [4:0]   left_q;         // bytes of it
   logic         some_q;         // left_q != 0
   logic         odd_q;          // left_q == 1
-  logic         final_q;        // left_q <= 2
-  logic [28:0]  words_q;        // words after it
-  logic [4:0]   final_bytes_q;  // bytes in the last word
-  logic         final_one_q, final_few_q;  // they are 1; at most 2
-  logic         last_word_q;    // words_q == 1
-  logic         no_words_q;     // words_q == 0
-  logic         move;           // two bytes of it, or the only one, go to the front
+  logic         final_q;        // left_q <= 2; also where it is 0
+  logic         no_words_q;     // it is the last one
+  logic         moves;          // two bytes of it, or the only one, go to the front, if it has some
   logic         used_up;
 
   // ---- The bytes before it ----
@@ -91,6 +113,7 @@ module byte_reader
   logic [Front:0]        count_q, count;      // how many, one bit for each number; with new ones
   logic [Front:0]        count_d;
   logic                  have_q;              // not none: a register of its own, as it goes far
+  logic                  room_q;              // for two more
   logic                  one, two, rest;      // bytes are taken
 
   assign byte0_o      = front_q[0][7:0];
@@ -105,8 +128,8 @@ module byte_reader
   assign one          = take_i && !count_q[0];
   assign two          = take_two_i && !count_q[0];
   assign rest         = take_rest_i;
-  assign move         = some_q && !rest && !count_q[Front-1] && !count_q[Front];
-  assign used_up      = !some_q || (move && final_q) || (rest && count_q[0]);
+  assign moves        = room_q && !rest;
+  assign used_up      = !some_q || (moves && final_q) || (rest && count_q[0]);
   assign load         = word_valid && used_up;
 
   always_comb begin
@@ -127,7 +150,7 @@ module byte_reader
         if (count_q[n] && n > i) joined[i] = front_q[i%Front];
       end
     end
-    count   = !move ? count_q : odd_q ? count_q << 1 : count_q << 2;
+    count   = !(some_q && room_q) ? count_q : odd_q ? count_q << 1 : count_q << 2;
     count_d = two ? count >> 2 : one ? count >> 1 : count;
   end
 
@@ -136,40 +159,38 @@ module byte_reader
     if (!rst_ni || start_i || rest) begin
       count_q <= (Front + 1)'(1);
       have_q  <= 1'b0;
+      room_q  <= 1'b1;
     end else begin
       count_q <= count_d;
       have_q  <= !count_d[0];
+      room_q  <= !count_d[Front-1] && !count_d[Front];
     end
   end
 
   always_ff @(posedge clk_i) begin
     // Bits above the last byte hold anything, and so does a word that is used up.
-    if (used_up) {kinds_q, word_q} <= {kinds, word};
-    else if (move) begin
-      {kinds_q, word_q} <= {kinds_q[15:14], kinds_q[15:2], word_q[127:112], word_q[127:16]};
+    if (!some_q || moves || (rest && count_q[0])) begin
+      {kinds_q, word_q} <= final_q || rest ? {kinds, word}
+                                           : {kinds_q[15:14], kinds_q[15:2],
+                                              word_q[127:112], word_q[127:16]};
     end
 
-    final_one_q <= final_bytes_q == 5'd1;
-    final_few_q <= final_bytes_q <= 5'd2;
     if (start_i) begin
-      left_q        <= '0;
-      some_q        <= 1'b0;
-      words_q       <= {1'b0, jpeg_bytes_i[31:4]} + 29'(|jpeg_bytes_i[3:0]);
-      final_bytes_q <= jpeg_bytes_i[3:0] == '0 ? 5'd16 : {1'b0, jpeg_bytes_i[3:0]};
-      last_word_q   <= jpeg_bytes_i <= 32'd16;
-      no_words_q    <= jpeg_bytes_i == '0;
+      left_q     <= '0;
+      some_q     <= 1'b0;
+      final_q    <= 1'b1;
+      no_words_q <= jpeg_bytes_i == '0;
     end else if (load) begin
-      left_q      <= word_end ? word_bytes : last_word_q ? final_bytes_q : 5'd16;
-      some_q      <= !word_end || !word_none;
-      odd_q       <= word_end ? word_one : last_word_q && final_one_q;
-      final_q     <= word_end ? word_few : last_word_q && final_few_q;
-      words_q     <= words_q - 1'b1;
-      last_word_q <= words_q == 29'd2;
-      no_words_q  <= word_end || last_word_q;
+      left_q     <= word_bytes;
+      some_q     <= !word_none;
+      odd_q      <= word_one;
+      final_q    <= word_few;
+      no_words_q <= word_end;
     end else if (used_up) begin
       left_q  <= '0;
       some_q  <= 1'b0;
-    end else if (move) begin
+      final_q <= 1'b1;
+    end else if (moves) begin
       left_q  <= left_q - 5'd2;
       odd_q   <= left_q == 5'd3;
       final_q <= left_q <= 5'd4;
@@ -178,11 +199,12 @@ module byte_reader
 
 `ifndef SYNTHESIS
   a_front_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
-      $onehot(count_q) && have_q == !count_q[0]);
+      $onehot(count_q) && have_q == !count_q[0] &&
+      room_q == !(count_q[Front-1] || count_q[Front]));
   a_two_are_there: assert property (@(posedge clk_i) disable iff (!rst_ni)
-      take_two_i |-> !single_o);
+      take_two_i |-> take_i && !single_o);
   a_one_way_to_take: assert property (@(posedge clk_i) disable iff (!rst_ni)
-      take_rest_i |-> !take_i && !take_two_i);
+      take_rest_i |-> !take_i);
 `endif
 
 endmodule

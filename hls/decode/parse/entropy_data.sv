@@ -21,7 +21,7 @@ module entropy_data
   input  logic       have_byte_i,
   input  logic       single_i,     // there is no byte1_i
   input  logic       ended_i,      // there are no more bytes
-  output logic       take_o,
+  output logic       take_o,       // a byte is taken, or two
   output logic       take_two_o,
 
   output token_t     token_o,
@@ -38,7 +38,7 @@ module entropy_data
 
   assign room       = turn_i && token_ready_i;
   assign take_two_o = room && !escaped_q && !single_i && !byte0_ones_i && !byte1_ones_i;
-  assign take_o     = room && !take_two_o;
+  assign take_o     = room;
   assign marker_o   = ended_i ? '0 : byte0_i;
 
   always_comb begin

@@ -3,8 +3,8 @@
 // Reference   T.81 B.2.2; parse_frame and sampling_status in jpeg_parser.cpp.
 // Interface   `begin_i` for a clock, then a byte a clock while `turn_i`. The outputs stand from the
 //             segment's end until the next start.
-// Bad input   a request to fail; if the sampling factors do not go together, `unfit_o` a clock
-//             after the segment's last byte.
+// Bad input   a request to fail, a clock after it is known; if the sampling factors do not go
+//             together, `unfit_o` a clock after the segment's last byte.
 module frame_header
   import headrace_pkg::*;
   import config_pkg::Samplings;
@@ -52,6 +52,9 @@ module frame_header
   logic            one_d, one_q, three_d, three_q;  // so many components
   logic            match_d, match_q;          // precision, then sampling factors are those taken
   logic            framed_d, framed_q;        // all factors of three components are known
+  logic            last_d, last_q;            // the next byte is the last
+  logic            fail_d, fail_q;
+  status_e         failure_d, failure_q;
   logic            length_9_q, length_15_q, no_width_q;
   logic            beyond_q;                  // it is larger than those taken, or has no rows
 
@@ -103,7 +106,10 @@ module frame_header
     request_o         = '0;
     request_o.wants   = turn_i && state_q != StCheck;
     request_o.take    = request_o.wants;
-    request_o.failure = turn_i ? StatusCorruptHeader : '0;
+    request_o.fail    = turn_i && fail_q;
+    request_o.failure = turn_i ? failure_q : '0;
+    fail_d            = 1'b0;
+    failure_d         = StatusCorruptHeader;
 
     if (turn_i) begin
       unique case (state_q)
@@ -125,16 +131,16 @@ module frame_header
           step_d        = '0;
           frame_d.color = three_q;
           if (!match_q) begin
-            request_o.fail    = 1'b1;
-            request_o.failure = StatusPrecision;
+            fail_d    = 1'b1;
+            failure_d = StatusPrecision;
           end else if (!one_q && !three_q) begin
-            request_o.fail    = 1'b1;
-            request_o.failure = StatusComponents;
+            fail_d    = 1'b1;
+            failure_d = StatusComponents;
           end else if (!(three_q ? length_15_q : length_9_q) || no_width_q) begin
-            request_o.fail = 1'b1;
+            fail_d = 1'b1;
           end else if (beyond_q) begin
-            request_o.fail    = 1'b1;
-            request_o.failure = StatusTooLarge;
+            fail_d    = 1'b1;
+            failure_d = StatusTooLarge;
           end
         end
         StComponents: if (have_byte_i) begin
@@ -160,11 +166,11 @@ module frame_header
               quant_wide_d[component_q] = byte_i[7:2] != '0;
               step_d                    = '0;
               component_d               = component_q + 1'b1;
-              if (!frame_q.color || component_q == 2'd2) begin
-                framed_d          = frame_q.color;
-                request_o.over    = match_q;
-                request_o.fail    = !match_q;
-                request_o.failure = StatusSampling;
+              if (last_q) begin
+                framed_d       = frame_q.color;
+                request_o.over = match_q;
+                fail_d         = !match_q;
+                failure_d      = StatusSampling;
               end
             end
           endcase
@@ -177,6 +183,7 @@ module frame_header
       component_d = '0;
       match_d     = 1'b1;
     end
+    last_d = step_d[1:0] == 2'd2 && (!frame_d.color || component_d == 2'd2);
     if (start_i) begin
       frame_d = '0;
       quant_d = '0;
@@ -206,7 +213,8 @@ module frame_header
       sized_o <= 1'b0;
     end else begin
       state_q <= state_d;
-      sized_o <= (sized_o || (turn_i && state_q == StComponents && !failed_i)) && !start_i;
+      sized_o <= (sized_o || (turn_i && state_q == StComponents && !failed_i && !fail_q)) &&
+                 !start_i;
     end
   end
 
@@ -221,6 +229,9 @@ module frame_header
     three_q      <= three_d;
     match_q      <= match_d;
     framed_q     <= framed_d;
+    last_q       <= last_d;
+    fail_q       <= fail_d;
+    failure_q    <= failure_d;
   end
 
 endmodule

@@ -7,8 +7,8 @@
 //             symbols. `defined_o` tells which tables there are so far: DC 0 to 3, AC 0 to 3.
 // Throughput  a byte of the file a clock, a byte of the standard in two, while `huffman_ready_i`; a
 //             clock for each length of codes besides.
-// Bad input   a request to fail; `bad_o` a clock after codes that do not fit their length, and
-//             after counts that are too many for a table or for the segment.
+// Bad input   `bad_o` a clock after a byte that no table has, after codes that do not fit their
+//             length, and after counts that are too many for a table or for the segment.
 module huffman_definition
   import headrace_pkg::*;
   import parse_pkg::*;
@@ -35,12 +35,14 @@ module huffman_definition
 
   localparam logic [7:0] AcSymbols = 8'h00, AcCounts = 8'hB0, DcCounts = 8'hC0;  // in the ROM
 
-  typedef enum logic [2:0] {
-    StSelect,  // the table's number, of the file or of the lowest one that is needed
-    StCount,
-    StCheck,
-    StLength,
-    StSymbol
+  // A bit for StSelect, and one for the states that take a byte as soon as there is room for what
+  // it becomes.
+  typedef enum logic [3:0] {
+    StSelect = 4'b1000,  // the table's number, of the file or of the lowest one that is needed
+    StCount  = 4'b0100,
+    StCheck  = 4'b0000,
+    StLength = 4'b0001,
+    StSymbol = 4'b0101
   } state_e;
 
   state_e      state_d, state_q;
@@ -58,6 +60,8 @@ module huffman_definition
   logic        checked_q, too_many_q;
   logic [8:0]  symbols_d, symbols_q;         // symbols counted; then those still to come
   logic        excess_q;                     // they were more than 256
+  logic        selected_q, short_q;          // a table begins; the segment is too short for one
+  logic        unknown_d, unknown_q;         // there is no such table, or no such symbol
   logic [7:0]  index_d, index_q;             // of the next symbol
   logic [4:0]  code_length_d, code_length_q;
   logic [7:0]  count_left_d, count_left_q;
@@ -94,7 +98,8 @@ module huffman_definition
   assign first_code   = {code_q[14:0], 1'b0};
   assign next_code    = {1'b0, first_code} + 17'(table_byte);
   // The code of all ones is never assigned, so one is always free.
-  assign bad_o        = (coded_q && spare_q[16]) || (checked_q && too_many_q);
+  assign bad_o        = (coded_q && spare_q[16]) || (checked_q && too_many_q) ||
+                        (selected_q && short_q) || unknown_q;
 
   always_comb begin
     state_d       = active ? state_q : StSelect;
@@ -112,10 +117,15 @@ module huffman_definition
     count_left_d  = count_left_q;
     rom_at_d      = rom_at_q;
     rom_chroma_d  = rom_chroma_q;
+    unknown_d     = 1'b0;
     next_byte     = 1'b0;
     count_we      = 1'b0;
 
+    // Those of the standard are no bytes of the file. The turn of a reader tells that earlier.
     request_o         = '0;
+    request_o.wants   = (turn_i && state_q[3] && !empty_i) ||
+                        (active && state_q[2] && !from_rom_q);
+    request_o.take    = turn_i && ((state_q[3] && !empty_i) || (state_q[2] && huffman_ready_i));
     // Of no matter at the segment's end.
     request_o.less    = turn_i && state_q == StSelect && have_byte_i ? 9'd17 : '0;
 
@@ -145,19 +155,15 @@ module huffman_definition
           end else if (empty_i) begin
             request_o.over = 1'b1;
           end else begin
-            request_o.wants = 1'b1;
-            request_o.take  = 1'b1;
             ac_d            = byte_i[4];
             number_d        = byte_i[1:0];
             if (have_byte_i) begin
-              request_o.fail = length_i < 16'd17 || byte_i[7:5] != '0 || byte_i[3:2] != '0;
-              state_d        = StCount;
+              unknown_d = byte_i[7:5] != '0 || byte_i[3:2] != '0;
+              state_d   = StCount;
             end
           end
         end
         StCount: begin
-          request_o.wants = !from_rom_q;
-          request_o.take  = !from_rom_q && huffman_ready_i;
           if (have_table_byte && huffman_ready_i) begin
             next_byte       = 1'b1;
             count_we        = 1'b1;
@@ -188,8 +194,6 @@ module huffman_definition
           end
         end
         StSymbol: begin
-          request_o.wants  = !from_rom_q;
-          request_o.take   = !from_rom_q && huffman_ready_i;
           huffman_o.symbol = 1'b1;
           huffman_o.length = code_length_q;
           huffman_o.first  = index_q == '0;
@@ -204,7 +208,7 @@ module huffman_definition
             if (count_left_q == 8'd1) state_d = StLength;
           end
           // libjpeg refuses the table.
-          request_o.fail = have_byte_i && !from_rom_q && !ac_q && byte_i > 8'd15;
+          unknown_d = have_byte_i && !from_rom_q && !ac_q && byte_i[7:4] != '0;
         end
         default: state_d = StSelect;
       endcase
@@ -228,6 +232,9 @@ module huffman_definition
     code_q        <= code_d;
     coded_q       <= coded_d;
     spare_q       <= spare_d;
+    selected_q    <= turn_i && state_q[3] && have_byte_i && !empty_i;
+    short_q       <= length_i < 16'd17;
+    unknown_q     <= unknown_d;
     checked_q     <= active && state_q == StCheck && !from_rom_q;
     excess_q      <= state_q != StSelect && (excess_q || symbols_q > 9'd256);
     too_many_q    <= excess_q || symbols_q > 9'd256 || 16'(symbols_q) > length_i;

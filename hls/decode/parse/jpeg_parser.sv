@@ -98,12 +98,12 @@ module jpeg_parser
   );
 
   // ---- Markers ----
-  turn_t       turn;
+  turn_t       turn, over;
   logic        segment_begins, empty, failed;
   logic [15:0] length;
   logic [7:0]  marker;
   request_t    frame_request, quant_request, huffman_request, application_request, scan_request;
-  logic        frame_unfit, huffman_bad;
+  logic        frame_unfit, quant_bad, huffman_bad;
   logic        progressive, scanned;
   logic [15:0] restart_interval;
   logic        check, scan_bad, scan_missing;
@@ -124,6 +124,15 @@ module jpeg_parser
   scan_header_t    header;
   logic            several;
 
+  // One by one, as the OR of all requests would be a long path.
+  assign over = '{frame:       frame_request.over,
+                  quant:       quant_request.over,
+                  huffman:     turn.huffman && huffman_request.over,
+                  standard:    turn.standard && huffman_request.over,
+                  application: application_request.over,
+                  scan:        scan_request.over,
+                  data:        1'b0};
+
   marker_machine u_markers (
     .clk_i, .rst_ni,
     .start_i, .stop_i,
@@ -143,8 +152,9 @@ module jpeg_parser
     .failed_o           (failed),
     .request_i          (frame_request | quant_request | huffman_request | application_request |
                          scan_request),
+    .over_i             (over),
     .frame_unfit_i      (frame_unfit),
-    .huffman_bad_i      (huffman_bad),
+    .tables_bad_i       (quant_bad || huffman_bad),
     .progressive_o      (progressive),
     .scanned_o          (scanned),
     .restart_interval_o (restart_interval),
@@ -198,6 +208,7 @@ module jpeg_parser
     .byte_i     (byte0),
     .have_byte_i(have_byte),
     .request_o  (quant_request),
+    .bad_o      (quant_bad),
     .we_o       (quant_we_o),
     .table_o    (defined_table),
     .index_o    (defined_index),

@@ -42,8 +42,9 @@ module marker_machine
   output logic [7:0]   marker_o,
   output logic         failed_o,           // the headers have just failed
   input  request_t     request_i,          // of the one whose turn it is
+  input  turn_t        over_i,             // it has read its segment
   input  logic         frame_unfit_i,
-  input  logic         huffman_bad_i,
+  input  logic         tables_bad_i,
 
   // What the headers say.
   output logic         progressive_o,      // the frame is
@@ -78,61 +79,49 @@ module marker_machine
   input  logic         token_ready_i
 );
 
-  // A state is a number, and bits that stand for it where a path is long: whose turn it is; that a
-  // byte is taken as soon as there is one, whatever it is; that the byte is a marker; StSkip; any
-  // but StIdle.
+  // A state is one bit: that of the reader whose turn it is, or its own. One bit more tells that a
+  // byte is taken as soon as there is one, whatever it is.
   typedef struct packed {
-    turn_t      turn;
-    logic       takes;
-    logic       marks;
-    logic       skips;
-    logic       busy;
-    logic [4:0] code;
+    turn_t turn;
+    logic  idle;
+    logic  segment;
+    logic  skip;
+    logic  scan_check;
+    logic  file_end;
+    logic  progression;  // of several scans: whether this one goes on from those before
+    logic  scan_status;
+    logic  headers;      // tells what the headers say
+    logic  data_status;  // tokens at the data's end,
+    logic  file_status;  // and at the file's
+    logic  soi0;         // 0xFF, SOI, 0xFF
+    logic  soi1;
+    logic  soi2;
+    logic  marker0;      // to 0xFF
+    logic  marker;       // fill bytes and the marker
+    logic  length0;
+    logic  length1;
+    logic  restart0;     // DRI
+    logic  restart1;
+  } bit_t;
+  typedef struct packed {
+    bit_t on;
+    logic takes;
   } state_t;
 
-  localparam turn_t TurnFrame       = 7'b1000000;
-  localparam turn_t TurnQuant       = 7'b0100000;
-  localparam turn_t TurnHuffman     = 7'b0010000;
-  localparam turn_t TurnStandard    = 7'b0001000;
-  localparam turn_t TurnApplication = 7'b0000100;
-  localparam turn_t TurnScan        = 7'b0000010;
-  localparam turn_t TurnData        = 7'b0000001;
-
-  localparam state_t StIdle        = {7'd0, 4'b0000, 5'd0};
-  localparam state_t StSegment     = {7'd0, 4'b0001, 5'd1};
-  localparam state_t StSkip        = {7'd0, 4'b0011, 5'd2};
-  localparam state_t StFrame       = {TurnFrame, 4'b0001, 5'd3};
-  localparam state_t StQuant       = {TurnQuant, 4'b0001, 5'd4};
-  localparam state_t StHuffman     = {TurnHuffman, 4'b0001, 5'd5};
-  localparam state_t StApplication = {TurnApplication, 4'b0001, 5'd6};
-  localparam state_t StScan        = {TurnScan, 4'b1001, 5'd7};
-  localparam state_t StScanCheck   = {7'd0, 4'b0001, 5'd8};
-  localparam state_t StFileEnd     = {7'd0, 4'b0001, 5'd9};
-  // Of several scans: whether this one goes on from those before.
-  localparam state_t StProgression = {7'd0, 4'b0001, 5'd10};
-  localparam state_t StScanStatus  = {7'd0, 4'b0001, 5'd11};
-  // Tables of the standard, in place of those that the file lacks.
-  localparam state_t StStandard    = {TurnStandard, 4'b0001, 5'd12};
-  localparam state_t StHeaders     = {7'd0, 4'b0001, 5'd13};  // tells what the headers say
-  localparam state_t StData        = {TurnData, 4'b0101, 5'd14};  // entropy-coded data
-  localparam state_t StDataStatus  = {7'd0, 4'b0001, 5'd15};  // tokens at its end,
-  localparam state_t StFileStatus  = {7'd0, 4'b0001, 5'd16};  // and at the file's
-  localparam state_t StSoi0        = {7'd0, 4'b1001, 5'd17};  // 0xFF, SOI, 0xFF
-  localparam state_t StSoi1        = {7'd0, 4'b1001, 5'd18};
-  localparam state_t StSoi2        = {7'd0, 4'b1001, 5'd19};
-  localparam state_t StMarker0     = {7'd0, 4'b1001, 5'd20};  // to 0xFF
-  localparam state_t StMarker      = {7'd0, 4'b1101, 5'd21};  // fill bytes and the marker
-  localparam state_t StLength0     = {7'd0, 4'b1001, 5'd22};
-  localparam state_t StLength1     = {7'd0, 4'b1001, 5'd23};
-  localparam state_t StRestart0    = {7'd0, 4'b1001, 5'd24};  // DRI
-  localparam state_t StRestart1    = {7'd0, 4'b1001, 5'd25};
+  localparam state_t StIdle       = '{on: '{turn: '0, idle: 1'b1, default: 1'b0}, takes: 1'b0};
+  localparam state_t StHeaders    = '{on: '{turn: '0, headers: 1'b1, default: 1'b0}, takes: 1'b0};
+  localparam state_t StFileStatus = '{on: '{turn: '0, file_status: 1'b1, default: 1'b0},
+                                      takes: 1'b0};
+  localparam state_t StSoi0       = '{on: '{turn: '0, soi0: 1'b1, default: 1'b0}, takes: 1'b1};
 
   state_t      state_d, state_q;
   logic        no_state_q;                 // state_q was none
-  logic [7:0]  marker_d, marker_q;
+  logic [7:0]  marker_q;
   logic        parameterless_q, other_segment_q, frame_marker_q;  // what the marker is
-  status_e     frame_type_q;
+  logic        dqt_q, dht_q, dri_q, sos_q, eoi_q, dhp_q, application_q;
+  logic        taken_q, lossless_q;        // of a frame marker
   logic [7:0]  high_d, high_q;             // the first byte of a pair
+  logic        high_zero_q;                // it is 0
   logic [15:0] length_q;
   logic        empty_q;
   logic        length_2_q;                 // length_q was 2 a clock ago
@@ -150,273 +139,227 @@ module marker_machine
   logic        trailer;                    // after the only scan
 
   // The headers end with `failure`, if nothing outside the states has failed.
-  logic        fail, fail_q, tells_q;
-  logic        ended_q, early_q, unfit_q, bad_q;  // what has: no byte, that of SOI
+  logic        fail, tells_q;
+  logic        hushed_q;                   // a failure does not count: one has been found, or told
+  // What has: a state, a reader; no byte, that of SOI.
+  logic        found_q, asked_q, ended_q, early_q, unfit_q, bad_q;
+  logic        fails;
   status_e     failure, failure_q;
   logic        next_segment;
   logic        wants;                      // a byte: without one the file is too short
+  logic        told;                       // the scan is taken,
+  logic        ends;                       // and no data follow
 
-  assign busy_o             = state_q.busy;
+  assign busy_o             = !state_q.on.idle;
   assign header_o           = busy_o && !scanned_q;
-  assign begin_o            = state_q.code == StLength1.code && have_byte_i;
+  assign begin_o            = state_q.on.length1 && have_byte_i;
   assign length_o           = length_q;
   assign empty_o            = empty_q;
   assign marker_o           = marker_q;
-  assign failed_o           = fail_q;
+  assign failed_o           = fails;
   assign progressive_o      = progressive_q;
   assign scanned_o          = scanned_q;
   assign restart_interval_o = restart_interval_q;
-  assign check_o            = state_q.code == StScanCheck.code;
-  assign progression_o      = (state_q.code == StScanCheck.code && several_i) ||
-                              state_q.code == StFileEnd.code;
+  assign check_o            = state_q.on.scan_check;
+  assign progression_o      = (state_q.on.scan_check && several_i) ||
+                              state_q.on.file_end;
   assign needed_known_o     = needed_known_q;
   assign status_o           = status_q;
   assign file_end_o         = file_end_q;
   assign trailer            = scanned_q && !several_i;
-  assign turn_o             = state_q.turn;
+  assign turn_o             = state_q.on.turn;
 
-  // The bits of a state that do not go with its number could wait for ever.
+  // No bit or several could wait for ever, and so could what does not go with the bit.
   function automatic logic is_state(state_t state);
-    return state inside {
-      StIdle, StSegment, StSkip, StFrame, StQuant, StHuffman, StApplication, StScan, StScanCheck,
-      StFileEnd, StProgression, StScanStatus, StStandard, StHeaders, StData, StDataStatus,
-      StFileStatus, StSoi0, StSoi1, StSoi2, StMarker0, StMarker, StLength0, StLength1, StRestart0,
-      StRestart1};
+    logic one, more, takes;
+    {one, more} = '0;
+    for (int unsigned i = 0; i < $bits(bit_t); i++) begin
+      more |= one && state.on[i];
+      one  |= state.on[i];
+    end
+    takes = state.on.turn.scan || state.on.soi0 || state.on.soi1 || state.on.soi2 ||
+            state.on.marker0 || state.on.marker || state.on.length0 || state.on.length1 ||
+            state.on.restart0 || state.on.restart1;
+    return one && !more && state.takes == takes;
   endfunction
 
   function automatic logic parameterless(logic [7:0] marker);
-    return marker == Tem || (marker >= Rst0 && marker <= Rst7);
+    return marker == Tem || marker[7:3] == Rst0[7:3];
   endfunction
 
   function automatic logic other_segment(logic [7:0] marker);
-    return (marker >= App0 && marker <= App15) || marker inside {Com, Dht, Dqt, Dri, Dnl};
+    return marker[7:4] == App0[7:4] || marker inside {Com, Dht, Dqt, Dri, Dnl};
   endfunction
 
   function automatic logic frame_marker(logic [7:0] marker);
-    return marker >= Sof0 && marker <= Sof15 && marker != Dht && marker != Jpg;
+    return marker[7:4] == Sof0[7:4] && marker != Dht && marker != Jpg;
   endfunction
 
-  function automatic status_e frame_type_status(logic [7:0] marker, logic workspace);
-    if (marker <= Sof1 || (marker == Sof2 && workspace)) return StatusOk;
-    if (marker == Sof3) return StatusLossless;
-    if (marker >= Sof9) return StatusArithmetic;
-    return StatusProgressive;
-  endfunction
+  // ---- The next state ----
+  bit_t at, next;
+  logic leaves;      // the byte is the end of a marker
+  logic kinds_skip;  // of the segment that begins nothing is read
+  logic file_ends;   // EOI after several scans
+  assign at         = state_q.on;
+  assign leaves     = have_byte_i && byte_i != '0 && byte_i != 8'hFF;
+  assign kinds_skip = trailer || !(frame_marker_q || dqt_q || dht_q || dri_q || application_q ||
+                                   sos_q);
+  assign file_ends  = eoi_q && scanned_q && several_i;
 
+  // As libjpeg, which warns: whatever is no marker is skipped, FF 00 too. OpenCV knows a JPEG file
+  // by FF D8 FF; from there on it skips what libjpeg skips.
   always_comb begin
-    state_d            = state_q;
-    // Where there is no byte yet, another one follows before the marker counts.
-    marker_d           = state_q.marks ? byte_i : marker_q;
+    next_segment = (near && empty_q) || (at.restart1 && have_byte_i) ||
+                   over_i.frame || over_i.quant || over_i.huffman;
+    next         = '0;
+
+    next.idle    = at.idle || (at.file_status && token_ready_i) || (at.headers && told && ends);
+    next.soi0    = at.soi0 && !have_byte_i;
+    next.soi1    = have_byte_i ? at.soi0 : at.soi1;
+    next.soi2    = have_byte_i ? at.soi1 : at.soi2;
+    next.marker0 = (at.marker0 && !(have_byte_i && byte_i == 8'hFF)) ||
+                   (at.marker && have_byte_i && byte_i == '0) ||
+                   (at.segment && parameterless_q) || next_segment;
+    next.marker  = (at.marker && (!have_byte_i || byte_i == 8'hFF)) ||
+                   (at.marker0 && have_byte_i && byte_i == 8'hFF) || (at.soi2 && have_byte_i);
+    next.segment = (at.marker && leaves) ||
+                   (at.data_status && token_ready_i && high_q != '0);
+    next.length0 = (at.length0 && !have_byte_i) ||
+                   (at.segment && !parameterless_q && !file_ends && !(trailer && eoi_q));
+    next.length1 = have_byte_i ? at.length0 : at.length1;
+
+    next.skip             = (at.skip && !(near && empty_q)) || (begin_o && kinds_skip) ||
+                            over_i.application;
+    next.turn.frame       = (at.turn.frame && !over_i.frame) ||
+                            (begin_o && !trailer && frame_marker_q);
+    next.turn.quant       = (at.turn.quant && !over_i.quant) || (begin_o && !trailer && dqt_q);
+    next.turn.huffman     = (at.turn.huffman && !over_i.huffman) || (begin_o && !trailer && dht_q);
+    next.turn.application = (at.turn.application && !over_i.application) ||
+                            (begin_o && !trailer && application_q);
+    next.turn.scan        = (at.turn.scan && !over_i.scan) || (begin_o && !trailer && sos_q);
+    next.restart0         = (at.restart0 && !have_byte_i) || (begin_o && !trailer && dri_q);
+    next.restart1         = have_byte_i ? at.restart0 : at.restart1;
+
+    next.scan_check    = over_i.scan;
+    next.file_end      = at.segment && !parameterless_q && file_ends;
+    next.progression   = (at.scan_check && several_i) || at.file_end ||
+                         (at.progression && !progression_done_i);
+    next.scan_status   = at.progression && progression_done_i;
+    next.turn.standard = (at.scan_check && !several_i && standard_i && !scan_missing_i) ||
+                         (at.scan_status && standard_i && !ends) ||
+                         (at.turn.standard && !over_i.standard);
+    next.headers       = (at.scan_check && !several_i && (!standard_i || scan_missing_i)) ||
+                         (at.scan_status && (!standard_i || ends)) ||
+                         over_i.standard || (at.headers && !told) ||
+                         (at.data_status && token_ready_i && high_q == '0 && several_i);
+    next.turn.data     = (at.headers && told && !ends) || (at.turn.data && !data_over_i);
+    next.data_status   = (at.turn.data && data_over_i) || (at.data_status && !token_ready_i);
+    next.file_status   = (at.segment && !parameterless_q && !file_ends && trailer && eoi_q) ||
+                         (at.data_status && token_ready_i && high_q == '0 && !several_i) ||
+                         (at.file_status && !token_ready_i);
+
+    state_d.on    = next;
+    state_d.takes = (state_q.takes && !(at.marker && leaves) && !at.length1 &&
+                     !over_i.scan) ||
+                    (at.length1 && !have_byte_i) || (begin_o && !trailer && (dri_q || sos_q)) ||
+                    (at.segment && (parameterless_q || !(file_ends || (trailer && eoi_q)))) ||
+                    next_segment;
+    if (fails) state_d = trailer ? StFileStatus : StHeaders;
+    if (stop_i && scanned_q && !at.idle && !at.file_status) state_d = StFileStatus;
+    if (start_i) state_d = StSoi0;
+  end
+
+  // ---- What the states do ----
+  // StSkip begins when it is known whether it is far: the rest of a word is then never too much.
+  // Near the end there is a byte a clock.
+  assign near        = at.skip && near_q;
+  assign take_rest_o = far_q;
+  assign wants       = state_q.takes || (at.skip && far_q) || (near && !empty_q) || request_i.wants;
+  assign take_o      = state_q.takes || (near && !empty_q) || request_i.take;
+  assign skipped     = take_rest_o ? 9'(left_i) : near && !empty_q && have_byte_i ? 9'd1 : 9'd0;
+
+  assign fails = (found_q || asked_q || ended_q || unfit_q || bad_q) && !hushed_q;
+
+  assign told = scan_valid_o && scan_ready_i;
+  assign ends = file_end_q || status_q != StatusOk;
+
+  // The bytes of a failure in a header do not matter: it acts before the next state.
+  always_comb begin
     high_d             = high_q;
     frame_seen_d       = frame_seen_q;
     progressive_d      = progressive_q;
-    scanned_d          = scanned_q;
+    scanned_d          = scanned_q || (at.headers && told);
     needed_known_d     = needed_known_q;
     file_end_d         = file_end_q;
     restart_interval_d = restart_interval_q;
     status_d           = status_q;
+    fail               = 1'b0;
+    failure            = StatusCorruptHeader;
 
-    // StSkip begins when it is known whether it is far: the rest of a word is then never too much.
-    // Near the end there is a byte a clock.
-    near         = state_q.skips && near_q;
-    take_rest_o  = far_q;
-    wants        = state_q.takes || (state_q.skips && far_q) || (near && !empty_q) ||
-                   request_i.wants;
-    take_o       = state_q.takes || (near && !empty_q) || request_i.take;
-    skipped      = take_rest_o ? 9'(left_i) : near && !empty_q && have_byte_i ? 9'd1 : 9'd0;
-    fail         = 1'b0;
-    failure      = StatusCorruptHeader;
-    next_segment = 1'b0;
+    if (have_byte_i && (at.length0 || at.restart0)) high_d = byte_i;
+    if (at.turn.data && data_over_i) high_d = data_marker_i;
+    if (at.restart1 && have_byte_i) restart_interval_d = {high_q, byte_i};
+    if (begin_o && !trailer && frame_marker_q) begin
+      frame_seen_d  = 1'b1;
+      progressive_d = marker_q == Sof2;
+    end
+    if (at.segment && file_ends) file_end_d = 1'b1;
 
-    token_valid_o = 1'b0;
-    token_o       = data_i;
+    if (have_byte_i) begin
+      if (at.soi0 && byte_i != 8'hFF) fail = 1'b1;
+      if (at.soi1 && byte_i != Soi) fail = 1'b1;
+      if (at.soi2 && byte_i != 8'hFF) fail = 1'b1;
+      if (at.length1 && high_zero_q && byte_i[7:1] == '0) fail = 1'b1;  // less than 2
+      if (at.restart1 && !length_2_q) fail = 1'b1;
+    end
+    if (begin_o && !trailer && frame_marker_q && frame_seen_q) fail = 1'b1;
+    if (begin_o && !trailer && sos_q && !frame_seen_q) fail = 1'b1;
+    if (at.soi0 || at.soi1) failure = StatusNotJpeg;
+    if (at.turn.frame || at.turn.scan) failure = status_e'(request_i.failure);
 
-    unique case (state_q.code)
-      StIdle.code: ;
-
-      StSoi0.code: if (have_byte_i) begin
-        state_d = StSoi1;
-        fail    = byte_i != 8'hFF;
-        failure = StatusNotJpeg;
+    if (at.segment && !parameterless_q && !file_ends) begin
+      if (trailer) begin  // segments say nothing about the image
+        if (eoi_q) status_d = StatusOk;
+        else if (sos_q || !other_segment_q) fail = 1'b1;
+        if (sos_q) failure = StatusMultipleScans;
+      end else begin
+        // A frame type is judged before its segment, which may be missing. DAC is among the markers
+        // of frames, and is refused as theirs of arithmetic coding are.
+        fail    = !(other_segment_q || sos_q || (frame_marker_q && taken_q));
+        failure = lossless_q                    ? StatusLossless :
+                  frame_marker_q && marker_q[3] ? StatusArithmetic :
+                  frame_marker_q || dhp_q       ? StatusProgressive : StatusCorruptHeader;
       end
-      StSoi1.code: if (have_byte_i) begin
-        state_d = StSoi2;
-        fail    = byte_i != Soi;
-        failure = StatusNotJpeg;
-      end
-      // OpenCV knows a JPEG file by FF D8 FF; from there on it skips what libjpeg skips.
-      StSoi2.code: if (have_byte_i) begin
-        state_d = StMarker;
-        fail    = byte_i != 8'hFF;
-      end
+    end
 
-      // As libjpeg, which warns: whatever is no marker is skipped, FF 00 too.
-      StMarker0.code: if (have_byte_i) begin
-        if (byte_i == 8'hFF) state_d = StMarker;
-      end
-      StMarker.code: if (have_byte_i) begin
-        if (byte_i == '0) state_d = StMarker0;
-        else if (byte_i != 8'hFF) state_d = StSegment;
-      end
-
-      // A frame type is judged before its segment, which may be missing.
-      StSegment.code: begin
-        state_d = StLength0;
-        if (parameterless_q) begin
-          state_d = StMarker0;
-        end else if (marker_q == Eoi && scanned_q && several_i) begin
-          file_end_d = 1'b1;
-          state_d    = StFileEnd;
-        end else if (trailer) begin  // segments say nothing about the image
-          if (marker_q == Eoi) begin
-            status_d = StatusOk;
-            state_d  = StFileStatus;
-          end else if (marker_q == Sos) begin
-            fail    = 1'b1;
-            failure = StatusMultipleScans;
-          end else if (!other_segment_q) begin
-            fail = 1'b1;
-          end
-        end else if (marker_q == Dac) begin
+    if (at.scan_check) begin
+      status_d = scan_missing_i ? StatusMissingTable : StatusOk;
+      if (scan_bad_i) fail = 1'b1;
+    end
+    if (at.file_end) status_d = StatusOk;
+    if (at.scan_status) begin
+      if (!progression_sound_i) begin
+        fail = 1'b1;
+        if (file_end_q) failure = StatusTruncated;
+      end else if (status_q == StatusOk && !scanned_q) begin
+        needed_known_d = 1'b1;
+        if (too_small_i) begin
           fail    = 1'b1;
-          failure = StatusArithmetic;
-        end else if (marker_q == Dhp) begin
-          fail    = 1'b1;
-          failure = StatusProgressive;
-        end else if (frame_marker_q) begin
-          fail    = frame_type_q != StatusOk;
-          failure = frame_type_q;
-        end else if (marker_q != Sos && !other_segment_q) begin
-          fail = 1'b1;
+          failure = StatusBufferTooSmall;
         end
       end
+    end
+    if (at.turn.data && data_over_i) begin
+      status_d = ended_i || data_marker_i == Eoi ? StatusTruncated : StatusCorruptHuffman;
+    end
 
-      StLength0.code: if (have_byte_i) begin
-        high_d  = byte_i;
-        state_d = StLength1;
-      end
-      StLength1.code: if (have_byte_i) begin
-        if (high_q == '0 && byte_i[7:1] == '0) fail = 1'b1;  // less than 2
-        else if (trailer) state_d = StSkip;
-        else if (frame_marker_q) begin
-          if (frame_seen_q) fail = 1'b1;
-          frame_seen_d  = 1'b1;
-          progressive_d = marker_q == Sof2;
-          state_d       = StFrame;
-        end else begin
-          unique case (marker_q)
-            Dqt:         state_d = StQuant;
-            Dht:         state_d = StHuffman;
-            Dri:         state_d = StRestart0;
-            App0, App14: state_d = StApplication;
-            Sos: begin
-              if (!frame_seen_q) fail = 1'b1;
-              state_d = StScan;
-            end
-            default:     state_d = StSkip;
-          endcase
-        end
-      end
-
-      StSkip.code: next_segment = near && empty_q;
-
-      StFrame.code: begin
-        next_segment = request_i.over;
-        failure      = status_e'(request_i.failure);
-      end
-      StQuant.code, StHuffman.code: next_segment = request_i.over;
-      StApplication.code:      if (request_i.over) state_d = StSkip;
-      StScan.code: begin
-        failure = status_e'(request_i.failure);
-        if (request_i.over) state_d = StScanCheck;
-      end
-
-      StRestart0.code: if (have_byte_i) begin
-        high_d  = byte_i;
-        state_d = StRestart1;
-      end
-      StRestart1.code: if (have_byte_i) begin
-        restart_interval_d = {high_q, byte_i};
-        next_segment       = length_2_q;
-        fail               = !length_2_q;
-      end
-
-      StScanCheck.code: begin
-        status_d = scan_missing_i ? StatusMissingTable : StatusOk;
-        state_d  = several_i ? StProgression
-                 : !standard_i || scan_missing_i ? StHeaders : StStandard;
-        fail     = scan_bad_i;
-      end
-
-      // ---- Several scans ----
-      StFileEnd.code: begin
-        status_d = StatusOk;
-        state_d  = StProgression;
-      end
-      StProgression.code: if (progression_done_i) state_d = StScanStatus;
-      StScanStatus.code: begin
-        state_d = !standard_i || file_end_q || status_q != StatusOk ? StHeaders : StStandard;
-        if (!progression_sound_i) begin
-          fail    = 1'b1;
-          failure = file_end_q ? StatusTruncated : StatusCorruptHeader;
-        end else if (status_q == StatusOk && !scanned_q) begin
-          needed_known_d = 1'b1;
-          if (too_small_i) begin
-            fail    = 1'b1;
-            failure = StatusBufferTooSmall;
-          end
-        end
-      end
-
-      StStandard.code: if (request_i.over) state_d = StHeaders;
-
-      StHeaders.code: begin
-        if (scan_valid_o && scan_ready_i) begin
-          scanned_d = 1'b1;
-          state_d   = status_q == StatusOk && !file_end_q ? StData : StIdle;
-        end
-      end
-
-      StData.code: begin
-        token_valid_o = data_valid_i;
-        if (data_over_i) begin
-          status_d = ended_i || data_marker_i == Eoi ? StatusTruncated : StatusCorruptHuffman;
-          high_d   = data_marker_i;
-          state_d  = StDataStatus;
-        end
-      end
-      StDataStatus.code: begin
-        token_valid_o = 1'b1;
-        token_o       = '{kind: TokenScanEnd, two: 1'b0, data: {8'd0, status_q}};
-        if (token_ready_i) begin
-          state_d = high_q != '0 ? StSegment : several_i ? StHeaders : StFileStatus;
-        end
-      end
-      StFileStatus.code: begin
-        token_valid_o = 1'b1;
-        token_o       = '{kind: TokenFileEnd, two: 1'b0, data: {8'd0, status_q}};
-        if (token_ready_i) state_d = StIdle;
-      end
-      default: state_d = StIdle;
-    endcase
-
-    if (request_i.fail || (wants && ended_i) || frame_unfit_i || huffman_bad_i) fail = 1'b1;
-    if (next_segment) state_d = StMarker0;
     // Whatever the byte was for, the file is too short; but first comes what was wrong before it.
-    if (fail_q) begin
+    if (fails) begin
       status_d = bad_q   ? StatusCorruptHeader :
                  unfit_q ? StatusSampling :
-                 ended_q ? (early_q ? StatusNotJpeg : StatusTruncated) : failure_q;
-      state_d       = trailer ? StFileStatus : StHeaders;
-      token_valid_o = 1'b0;
-    end
-    if (stop_i && scanned_q && state_q.busy &&
-        state_q.code != StFileStatus.code) begin
-      state_d       = StFileStatus;
-      token_valid_o = 1'b0;
+                 ended_q && !asked_q ? (early_q ? StatusNotJpeg : StatusTruncated) : failure_q;
     end
     if (start_i) begin
-      state_d            = StSoi0;
       frame_seen_d       = 1'b0;
       progressive_d      = 1'b0;
       scanned_d          = 1'b0;
@@ -426,20 +369,33 @@ module marker_machine
     end
   end
 
+  // ---- Tokens ----
+  logic silent;
+  assign silent        = fails || (stop_i && scanned_q && !at.idle && !at.file_status);
+  assign token_valid_o = !silent && ((at.turn.data && data_valid_i) || at.data_status ||
+                                     at.file_status);
+  always_comb begin
+    token_o = data_i;
+    if (!at.turn.data) begin
+      token_o = '{kind: at.file_status ? TokenFileEnd : TokenScanEnd, two: 1'b0,
+                  data: {8'd0, status_q}};
+    end
+  end
+
   always_ff @(posedge clk_i) begin
     if (!rst_ni || no_state_q) begin
       state_q      <= StIdle;
-      fail_q       <= 1'b0;
+      hushed_q     <= 1'b1;
       tells_q      <= 1'b0;
       scan_valid_o <= 1'b0;
       far_q        <= 1'b0;
     end else begin
-      far_q   <= state_q.skips && length_q[15:5] != '0 && !start_i;
+      far_q   <= at.skip && length_q[15:5] != '0 && !start_i;
       state_q <= state_d;
-      fail_q  <= fail && !fail_q && !start_i && !tells_q;  // it has been told, or is about to be
-      tells_q <= fail_q || (tells_q && state_q.code == StHeaders.code);
+      hushed_q <= fails || start_i || tells_q;  // it has been told, or is about to be
+      tells_q <= fails || (tells_q && at.headers);
       // When all codes are in the tables. A register, as both decoders and render wait for it.
-      scan_valid_o <= state_q.code == StHeaders.code && huffman_drained_i && !fail_q && !stop_i &&
+      scan_valid_o <= at.headers && huffman_drained_i && !fails && !stop_i &&
                       !start_i && !(scan_valid_o && scan_ready_i);
     end
   end
@@ -447,15 +403,29 @@ module marker_machine
   always_ff @(posedge clk_i) begin
     no_state_q         <= rst_ni && !is_state(state_q);
     failure_q          <= failure;
+    found_q            <= fail;
+    asked_q            <= request_i.fail;
     ended_q            <= wants && ended_i;
-    early_q            <= state_q.code == StSoi0.code || state_q.code == StSoi1.code;
+    early_q            <= at.soi0 || at.soi1;
     unfit_q            <= frame_unfit_i;
-    bad_q              <= huffman_bad_i;
-    marker_q           <= marker_d;
-    parameterless_q    <= parameterless(marker_d);
-    other_segment_q    <= other_segment(marker_d);
-    frame_marker_q     <= frame_marker(marker_d);
-    frame_type_q       <= frame_type_status(marker_d, workspace_i);
+    bad_q              <= tables_bad_i;
+    // Where there is no byte yet, another one follows before these count.
+    if (at.marker || at.turn.data) begin
+      marker_q        <= byte_i;
+      parameterless_q <= parameterless(byte_i);
+      other_segment_q <= other_segment(byte_i);
+      frame_marker_q  <= frame_marker(byte_i);
+      taken_q         <= byte_i[3:1] == Sof0[3:1] || (byte_i[3:0] == Sof2[3:0] && workspace_i);
+      lossless_q      <= byte_i == Sof3;
+      dqt_q           <= byte_i == Dqt;
+      dht_q           <= byte_i == Dht;
+      dri_q           <= byte_i == Dri;
+      sos_q           <= byte_i == Sos;
+      eoi_q           <= byte_i == Eoi;
+      dhp_q           <= byte_i == Dhp;
+      application_q   <= byte_i inside {App0, App14};
+    end
+    if (at.length0) high_zero_q <= byte_i == '0;
     high_q             <= high_d;
     length_q           <= begin_o ? {high_q, byte_i} - 16'd2
                                   : length_q - 16'(skipped | less_q | 9'(request_i.one));
@@ -465,7 +435,7 @@ module marker_machine
                                                        (request_i.one ||
                                                         (near && have_byte_i)));
     length_2_q         <= length_q == 16'd2;
-    near_q             <= state_q.skips && length_q[15:5] == '0 && !far_q;
+    near_q             <= at.skip && length_q[15:5] == '0 && !far_q;
     frame_seen_q       <= frame_seen_d;
     progressive_q      <= progressive_d;
     scanned_q          <= scanned_d;
@@ -476,8 +446,10 @@ module marker_machine
   end
 
 `ifndef SYNTHESIS
+  a_over_in_turn: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      request_i.over == (over_i != '0) && (over_i & ~turn_o) == '0);
   a_scan_in_its_state: assert property (@(posedge clk_i) disable iff (!rst_ni)
-      scan_valid_o && !no_state_q |-> state_q.code == StHeaders.code && !fail_q);
+      scan_valid_o && !no_state_q |-> at.headers && !fails);
 `endif
 
 endmodule

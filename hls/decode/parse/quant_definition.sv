@@ -3,8 +3,9 @@
 // Reference   T.81 B.2.4.1; parse_quantisation in jpeg_parser.cpp.
 // Interface   `begin_i` for a clock, then a byte a clock while `turn_i`. Values leave in the file's
 //             order, which is zigzag. `defined_o` tells which tables the file has so far.
-// Bad input   a request to fail. A table that is longer than the segment is seen when the next one
-//             would begin, as the C++ sees it.
+// Bad input   `bad_o` a clock after the number of a table that no file has. A table that is longer
+//             than the segment is seen when the next one would begin, as the C++ sees it.
+//             A request to fail tells that.
 module quant_definition
   import parse_pkg::*;
 (
@@ -19,6 +20,7 @@ module quant_definition
   input  logic [7:0]  byte_i,
   input  logic        have_byte_i,
   output request_t    request_o,
+  output logic        bad_o,
 
   output logic        we_o,
   output logic [1:0]  table_o,
@@ -27,10 +29,11 @@ module quant_definition
   output logic [3:0]  defined_o
 );
 
+  // The upper bit tells that a byte is taken in any case.
   typedef enum logic [1:0] {
-    StSelect,  // the table's number and width
-    StHigh,    // the upper byte of a value of 16 bits
-    StLow
+    StSelect = 2'b00,  // the table's number and width
+    StHigh   = 2'b10,  // the upper byte of a value of 16 bits
+    StLow    = 2'b11
   } state_e;
 
   state_e      state_d, state_q;
@@ -40,6 +43,7 @@ module quant_definition
   logic [1:0]  number_d, number_q;
   logic [5:0]  index_d, index_q;
   logic [7:0]  high_d, high_q;
+  logic        bad_d;
   logic [15:0] table_bytes;             // of the table that begins
 
   assign table_o     = number_q;
@@ -57,9 +61,10 @@ module quant_definition
     number_d   = number_q;
     index_d    = index_q;
     high_d     = high_q;
+    bad_d      = 1'b0;
 
     request_o         = '0;
-    request_o.wants   = turn_i && (state_q != StSelect || !(negative_q || empty_i));
+    request_o.wants   = turn_i && (state_q[1] || !(negative_q || empty_i));
     request_o.take    = request_o.wants;
     // Of no matter at the segment's end.
     request_o.less    = turn_i && state_q == StSelect && have_byte_i ? table_bytes[8:0] : '0;
@@ -74,9 +79,9 @@ module quant_definition
           wide_d   = byte_i[4];
           number_d = byte_i[1:0];
           if (have_byte_i) begin
-            request_o.fail = byte_i[7:5] != '0 || byte_i[3:2] != '0;
-            negative_d     = length_i < table_bytes;
-            state_d        = byte_i[4] ? StHigh : StLow;
+            bad_d      = byte_i[7:5] != '0 || byte_i[3:2] != '0;
+            negative_d = length_i < table_bytes;
+            state_d    = byte_i[4] ? StHigh : StLow;
           end
         end
         StHigh: if (have_byte_i) begin
@@ -104,6 +109,7 @@ module quant_definition
   end
 
   always_ff @(posedge clk_i) begin
+    bad_o      <= bad_d;
     defined_q  <= defined_d;
     negative_q <= negative_d;
     wide_q     <= wide_d;

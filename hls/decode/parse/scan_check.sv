@@ -1,8 +1,9 @@
 // Scan check: whether a scan is one that can be decoded, and what the colours of its file are.
 //
 // Reference   T.81 G.1.1.1; band_exists, resolve_tables and parse_scan in jpeg_parser.cpp.
-// Interface   `bad_o` and `missing_o` follow the inputs in the same clock. With `check_i`, for a
-//             clock, `rgb_o` is taken; it stands until the next start.
+// Interface   `bad_o` and `missing_o` follow `high` and `low` of the header in the same clock, and
+//             what stands before them a clock later. With `check_i`, for a clock,
+//             `rgb_o` is taken; it stands until the next start.
 // Bad input   `bad_o` for what no scan may have, `missing_o` for tables that the file lacks.
 //             Whether a scan goes on from those before it is progression's matter.
 module scan_check
@@ -26,34 +27,48 @@ module scan_check
   output logic            rgb_o
 );
 
-  logic alone, needs_dc, needs_ac, band_exists, by_adobe, rgb;
+  logic alone, by_adobe, rgb;
+  logic band_exists_q, needs_ac_q, from_dc_q;  // from_dc_q: the band begins with DC
+  logic needs_dc, bits_exist, bad_before_q;    // bad_before_q: whatever `high` and `low` are
 
   assign alone    = header_i.members inside {3'b001, 3'b010, 3'b100};
-  assign needs_dc = header_i.first == '0 && header_i.high == '0;
-  assign needs_ac = header_i.last != '0;
+  assign needs_dc = from_dc_q && header_i.high == '0;
 
-  // Whether the band and the bits are those of some scan.
+  // Whether the bits are those of some scan: all, or one more than the scans before it had. A
+  // table, as a sum would be a long path.
   always_comb begin
-    if (!progressive_i) begin
-      band_exists = header_i.first == '0 && header_i.last == '1 &&
-                    {header_i.high, header_i.low} == '0;
-    end else begin
-      band_exists = (header_i.first == '0 ? header_i.last == '0
-                                          : header_i.last >= header_i.first && alone) &&
-                    header_i.low <= 4'd13 &&
-                    (header_i.high == '0 || 5'(header_i.high) == 5'(header_i.low) + 5'd1);
+    bits_exist = header_i.high == '0 && (progressive_i ? header_i.low <= 4'd13
+                                                       : header_i.low == '0);
+    for (int unsigned low = 0; low <= 13; low++) begin
+      if (progressive_i && header_i.low == 4'(low) && header_i.high == 4'(low + 1)) begin
+        bits_exist = 1'b1;
+      end
     end
+  end
+
+  // Whether the band is that of some scan.
+  always_ff @(posedge clk_i) begin
+    if (!progressive_i) begin
+      band_exists_q <= header_i.first == '0 && header_i.last == '1;
+    end else begin
+      band_exists_q <= header_i.first == '0 ? header_i.last == '0
+                                            : header_i.last >= header_i.first && alone;
+    end
+    from_dc_q    <= header_i.first == '0;
+    needs_ac_q   <= header_i.last != '0;
+    bad_before_q <= header_i.beyond || header_i.wide_quant ||
+                    (header_i.last != '0 && header_i.wide_table[1]) ||
+                    (!scanned_i && by_adobe && adobe_transform_i > 8'd1);
   end
 
   assign by_adobe  = color_i && !jfif_i && adobe_i;
   assign rgb       = !color_i || jfif_i ? 1'b0
                    : adobe_i ? adobe_transform_i == '0
                    : id_i[0] == "R" && id_i[1] == "G" && id_i[2] == "B";
-  assign bad_o     = header_i.beyond || !band_exists || header_i.wide_quant ||
-                     (needs_dc && header_i.wide_table[0]) || (needs_ac && header_i.wide_table[1]) ||
-                     (!scanned_i && by_adobe && adobe_transform_i > 8'd1);
+  assign bad_o     = bad_before_q || !band_exists_q || !bits_exist ||
+                     (needs_dc && header_i.wide_table[0]);
   assign missing_o = header_i.no_quant || (needs_dc && header_i.missing[0]) ||
-                     (needs_ac && header_i.missing[1]);
+                     (needs_ac_q && header_i.missing[1]);
 
   always_ff @(posedge clk_i) begin
     if (start_i) rgb_o <= 1'b0;

@@ -5,7 +5,8 @@
 //             takes by itself. `header_o` stands from the segment's end until the next segment
 //             begins; `several_o`, that the file has more than one scan, from there until the next
 //             start.
-// Bad input   a request to fail. scan_check judges what is not wrong with a single byte.
+// Bad input   a request to fail, a clock after the byte. scan_check judges what is not wrong with a
+//             single byte.
 module scan_header
   import headrace_pkg::*;
   import parse_pkg::*;
@@ -52,12 +53,14 @@ module scan_header
   logic [5:0]   left_d, left_q;            // components that are still to come
   logic [1:0]   component_d, component_q;  // that the next one is, or the first that it can be
   logic         match_d, match_q;          // the frame has it
-  logic [7:0]   components;                // of the frame
+  // The byte a clock ago was wrong, and why: too many scans, if the length fits.
+  logic         fail_d, fail_q, too_many_scans_d, too_many_scans_q, length_fits_q;
+  logic         all_scans_q;               // scans_q is MaxScans
+  logic         too_few, too_many;         // components: fewer than the frame has, more
   logic [2:0]   same_id;                   // components that the scan's next one can be
 
   assign header_o   = header_q;
   assign several_o  = several_q;
-  assign components = color_i ? 8'd3 : 8'd1;
 
   // The components of a scan stand in the order of the frame header.
   always_comb begin
@@ -66,8 +69,11 @@ module scan_header
     end
   end
 
-  // One to four components in 4 bytes and two for each: a table, as a sum would be a long path.
+  // One to four components in 4 bytes and two for each: a table, as a sum would be a long path. So
+  // are comparisons. What they say does not matter where the length does not fit.
   logic length_fits;
+  assign too_few  = byte_i[2:0] == '0 || (color_i && byte_i[2:0] inside {3'd1, 3'd2});
+  assign too_many = byte_i[2] || (!color_i && byte_i[1]);
   assign length_fits = length_i[15:4] == '0 && byte_i[7:3] == '0 &&
                        {length_i[3:0], byte_i[2:0]} inside {{4'd6, 3'd1}, {4'd8, 3'd2},
                                                             {4'd10, 3'd3}, {4'd12, 3'd4}};
@@ -83,7 +89,11 @@ module scan_header
 
     request_o         = '0;
     request_o.wants   = turn_i;
-    request_o.failure = turn_i ? StatusCorruptHeader : '0;
+    request_o.fail    = turn_i && fail_q;
+    request_o.failure = !turn_i ? '0 : too_many_scans_q && length_fits_q ? StatusMultipleScans
+                                                                         : StatusCorruptHeader;
+    fail_d            = 1'b0;
+    too_many_scans_d  = 1'b0;
 
     if (turn_i && have_byte_i) begin
       unique case (state_q)
@@ -91,15 +101,9 @@ module scan_header
           left_d  = byte_i[5:0];
           scans_d = scans_q + 1'b1;
           state_d = StId;
-          if (!scanned_i) several_d = progressive_i || byte_i < components;
-          if (!length_fits) begin
-            request_o.fail = 1'b1;
-          end else if ((!workspace_i && byte_i < components) || scans_q == 8'(MaxScans)) begin
-            request_o.fail    = 1'b1;
-            request_o.failure = StatusMultipleScans;
-          end else if (byte_i > components) begin
-            request_o.fail = 1'b1;
-          end
+          if (!scanned_i) several_d = progressive_i || (byte_i[7:3] == '0 && too_few);
+          too_many_scans_d = (!workspace_i && too_few) || all_scans_q;
+          fail_d           = !length_fits || too_many_scans_d || too_many;
         end
         StId: begin
           match_d     = same_id != '0;
@@ -126,7 +130,7 @@ module scan_header
           if (quant_wide_i[component_q]) header_d.wide_quant = 1'b1;
           if (!quant_defined_i[quant_i[component_q]]) header_d.no_quant = 1'b1;
           state_d = left_q == 6'd1 ? StFirst : StId;
-          request_o.fail = !match_q;
+          fail_d  = !match_q;
         end
         StFirst: begin
           header_d.first  = byte_i[5:0];
@@ -174,6 +178,10 @@ module scan_header
     left_q      <= left_d;
     component_q <= component_d;
     match_q     <= match_d;
+    fail_q      <= fail_d;
+    all_scans_q <= scans_q == 8'(MaxScans);
+    too_many_scans_q <= too_many_scans_d;
+    length_fits_q    <= length_fits;
   end
 
 endmodule

@@ -132,6 +132,7 @@ module coefficient_buffer
   // ---- Taking coefficients: there must be a place for every block that is begun ----
   number_t taken_q, written_q;  // next block to be taken, to be complete
   number_t head_q, head_d;      // next to leave
+  number_t after_head_q;        // and the one behind it
   number_t in_use;
   logic    full_q;              // in_use is Blocks
   logic    accept, takes_block, done_taken_q;
@@ -247,7 +248,8 @@ module coefficient_buffer
     logic [7:0][7:0] mask;  // [column][row]
   } block_t;
 
-  (* ram_style = "block" *) block_t blocks[Blocks];
+  // What is read is complete, so it is never what is written in the same clock (no_rw_check).
+  (* ram_style = "block", no_rw_check *) block_t blocks[Blocks];
   logic [7:0][7:0] mask_q, mask_d;
   logic            below_any_q, below_any_d;
   block_t          new_block;
@@ -308,13 +310,14 @@ module coefficient_buffer
   assign next_o        = block_o || drop;
   assign reading       = block_o || reading_q;
   assign block_ends    = reading_q && x_q == 3'd7;
-  assign head_d        = head_q + number_t'(block_ends || drop);
+  assign head_d        = block_ends || drop ? after_head_q : head_q;
   assign done_valid_o  = done_q && !whole_q;  // the end comes behind the last block
   assign done_status_o = status_q;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       head_q         <= '0;
+      after_head_q   <= number_t'(1);
       whole_q        <= 1'b0;
       x_q            <= '0;
       reading_q      <= 1'b0;
@@ -323,6 +326,7 @@ module coefficient_buffer
       column_valid_o <= 1'b0;
     end else begin
       head_q  <= head_d;
+      if (block_ends || drop) after_head_q <= after_head_q + 1'b1;
       whole_q <= head_d != written_q;
       if (reading) x_q <= x_q + 1'b1;
       if (block_ends) reading_q <= 1'b0;
@@ -334,7 +338,7 @@ module coefficient_buffer
   end
 
   for (genvar b = 0; b < 2; b++) begin : gen_bank  // even and odd rows
-    (* ram_style = "ultra" *) logic [3:0][15:0] columns[8 * Blocks];
+    (* ram_style = "ultra", no_rw_check *) logic [3:0][15:0] columns[8 * Blocks];
     logic        we;
     logic [5:0]  place;
     logic [15:0] product;
@@ -380,6 +384,8 @@ module coefficient_buffer
 `ifndef SYNTHESIS
   a_one_use_of_the_tables: assert property (@(posedge clk_i) disable iff (!rst_ni)
       !(latch_q && valid_q) && !(latch_q3 && quant_we_q));
+  a_none_is_read_and_written: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      reading && valid_q5 |-> head_q[AddressWidth-1:0] != written_q[AddressWidth-1:0]);
   a_all_have_left: assert property (@(posedge clk_i) disable iff (!rst_ni)
       done_valid_o |-> head_q == written_q);
   a_blocks_in_order: assert property (@(posedge clk_i) disable iff (!rst_ni)

@@ -37,6 +37,7 @@ MAX_SCANS = 100  # progressive JPEG files have about ten; for each, libjpeg make
 HARMLESS = ("unknown JFIF revision", "extraneous bytes before marker")
 CUT_OFF = "Premature end of JPEG file"  # a warning of libjpeg, after which it goes on
 GREY = 128
+REFUSED = "OpenCV cannot decode it"
 UNKNOWN_SAMPLING = "Could not determine subsampling level"  # TurboJPEG's error; OpenCV does decode these files
 ALONE_S = 120.0  # a file within the limits of pixels and scans takes far less
 # It runs in another process, since all threads of a process share its error output.
@@ -168,16 +169,28 @@ def _jpeg(data: bytes) -> tuple[NDArray[np.uint8] | None, str | None]:
     return pixels, warning
 
 
+def _has_scan(data: bytes) -> bool:
+    """Return whether a JPEG file goes on to the header of a scan."""
+    try:
+        return any(marker == SOS for marker, *_ in segments(data))
+    except struct.error:
+        return False
+
+
 def _opencvs_warning(data: bytes) -> str | None:
-    """Return the first warning of libjpeg within OpenCV, or None. The file is decoded in a new process, which takes
-    some 0.2 s."""
+    """Return the first warning of libjpeg within OpenCV, or None.
+
+    The file is decoded in a new process, which takes some 0.2 s. A file without a scan needs none, because OpenCV
+    refuses it."""
+    if not _has_scan(data):
+        return REFUSED
     command = [sys.executable, "-P", "-c", DECODE_ALONE]
     try:
         done = subprocess.run(command, input=data, capture_output=True, check=False, timeout=ALONE_S)
     except subprocess.TimeoutExpired:
         return f"OpenCV has not decoded it within {ALONE_S:g} s"
     if done.returncode:
-        return "OpenCV cannot decode it"
+        return REFUSED
     own = ("[", " ")  # OpenCV's own log lines begin with these
     lines = done.stderr.decode(errors="replace").splitlines()
     return next((line for line in lines if line and not line.startswith(own)), None)

@@ -47,9 +47,11 @@ class NodeTasks(SlotTasks):
         return WorkConservingBatching(self.graphs.values(), 1)
 
     def admit(
-        self, id: int, model: str, value: Tensors, *, input_len: float | None = None, output_len: int = 1
+        self, id: int, model: str, value: Tensors, *, input_len: float | None = None, output_len: object = 1
     ) -> tuple[float, int]:
         """Take a request. Its input length is `input_len`, or the length of its tensor if that is None.
+
+        `output_len` must be a whole number. It is checked here, because it may come from a client.
 
         Raises:
             UnknownModel, BadInput, Overloaded: The request is not admitted.
@@ -98,7 +100,7 @@ class SplitTasks(NodeTasks):
         return node_program(self.models, self.step_models, self.arena)
 
     def admit(
-        self, id: int, model: str, value: Any, *, input_len: float | None = None, output_len: int = 50
+        self, id: int, model: str, value: Any, *, input_len: float | None = None, output_len: object = 50
     ) -> tuple[float, int]:
         """Take a request. A step model takes a list of token ids, and decodes at most `output_len` tokens.
 

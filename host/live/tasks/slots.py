@@ -5,7 +5,7 @@ request, and reads outputs there when it answers. Between the two, only slot num
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from headrace.host.workers.networks.tokens import checked_tokens
 
 LENDABLE = 16  # further slots of each model, for tensors that a front is receiving
 
-Tensors = Tensor | Mapping[str, Tensor]
+Tensors: TypeAlias = Tensor | Mapping[str, Tensor]
 
 
 class SlotTasks:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -79,7 +80,7 @@ class _Histograms(dict[str, _Histogram]):
         return family
 
 
-def _counted(name: str, what: str, labels: Sequence[str], counts: Mapping[tuple[str, ...], int]) -> Metric:
+def _counted(name: str, what: str, labels: Sequence[str], counts: Mapping[Any, int]) -> Metric:
     """Return the metric of counts by the values of the labels."""
     family = CounterMetricFamily(name, what, labels=labels)
     for values, count in counts.items():

@@ -5,7 +5,7 @@ never waits."""
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.host.dpu.fair_pool import UnitState
@@ -16,37 +16,71 @@ from headrace.host.server.protocol.messages import CANCELLED, Outcome
 MAX_TEXT = 200  # characters of a text that a client chose
 
 
-@dataclass(slots=True)
 class RowTrace:
     """Record one row of a request, as far as it got.
 
     The times in `inference` count from `origin`, a `time.monotonic()` value. `worker` ran the last of its tasks."""
 
-    preprocessed: Preprocessed | None = None
-    inference: Inference | None = None
-    origin: float = 0.0
-    worker: str = ""
+    __slots__ = ("inference", "origin", "preprocessed", "worker")
+
+    def __init__(
+        self,
+        preprocessed: Preprocessed | None = None,
+        inference: Inference | None = None,
+        origin: float = 0.0,
+        worker: str = "",
+    ) -> None:
+        self.preprocessed = preprocessed
+        self.inference = inference
+        self.origin = origin
+        self.worker = worker
 
 
-@dataclass(slots=True)
 class RequestTrace:
     """Record a request from its arrival to its answer. Times are seconds of `time.monotonic()`.
 
     Args:
         peer: the address of the client.
         traceparent: the W3C trace context of the request.
+        arrived: None stands for now.
         error: the error text, if the answer is an error."""
 
-    model: str
-    transport: str
-    peer: str = ""
-    traceparent: str = ""
-    id: str = ""
-    arrived: float = field(default_factory=time.monotonic)
-    rows: list[RowTrace] = field(default_factory=list)
-    outcome: Outcome = CANCELLED
-    error: str = ""
-    answered: float = 0.0
+    __slots__ = (
+        "answered",
+        "arrived",
+        "error",
+        "id",
+        "model",
+        "outcome",
+        "peer",
+        "rows",
+        "traceparent",
+        "transport",
+    )
+
+    def __init__(
+        self,
+        model: str,
+        transport: str,
+        peer: str = "",
+        traceparent: str = "",
+        id: str = "",
+        arrived: float | None = None,
+        rows: Sequence[RowTrace] = (),
+        outcome: Outcome = CANCELLED,
+        error: str = "",
+        answered: float = 0.0,
+    ) -> None:
+        self.model = model
+        self.transport = transport
+        self.peer = peer
+        self.traceparent = traceparent
+        self.id = id
+        self.arrived = time.monotonic() if arrived is None else arrived
+        self.rows = rows
+        self.outcome = outcome
+        self.error = error
+        self.answered = answered
 
     @property
     def marks(self) -> dict[str, str]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.sim.experiments.experiment import Experiment, Report
-from headrace.sim.experiments.parvagpu import baseline, plots
+from headrace.sim.experiments.parvagpu import baseline
 from headrace.sim.experiments.parvagpu.packing import Gpus
 from headrace.sim.experiments.parvagpu.planning import Effort, least, packed, planned, segments_of
 from headrace.sim.experiments.parvagpu.published import (
@@ -115,6 +115,8 @@ def jobs_for(figure: str, scale: Scale) -> list[Job]:
 
 def report(figure: str, found: Sequence[Row | Placed], folder: Path) -> Report:
     """Draw a figure. The rows of a job are those of several figures; only the figure's own are drawn."""
+    from headrace.sim.experiments.parvagpu import plots  # a job's process draws nothing
+
     rows = [row for row in found if isinstance(row, Row) and row.figure == figure]
     placed = [row for row in found if isinstance(row, Placed) and row.figure == figure]
     plots.deployments(folder / f"figure{figure}.png", figure, rows)

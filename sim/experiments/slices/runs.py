@@ -148,6 +148,7 @@ def steps_rps(server: Server) -> dict[str, float]:
     return {step.name: step.servers / float(np.mean(step.service_s(of))) for step in system(server).preprocessor.steps}
 
 
+@cache
 def unit_count(server: Server) -> UnitCount:
     alone = steps_rps(replace(server, preprocess="dpu:1"))
     links = {name: rate for name, rate in alone.items() if name not in UNITS}

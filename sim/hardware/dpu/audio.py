@@ -98,12 +98,13 @@ PROGRAM: Final = 256 + 128  # words of the filterbank's program and of the windo
 TO_ZEROS: Final = 1 + 3 + 28 + 1
 ZEROS: Final = 100  # pairs in front of the first sample, one a clock
 WINDOW: Final = 200  # pairs that a frame waits for
-TO_READ: Final = 7  # from the last of these to the beginning of the frame: pre-emphasis, ring, level
+# from the last of these to the beginning of the frame: pre-emphasis, level; a clock more where the ends are mirrored
+TO_READ: Final = 5
 # frame_mean.sv: from a block's end, a clock after its last sample's, to the mean: states, a bit of 25 and of 48 a clock
 TO_MEAN: Final = 72
 READ: Final = 1 + 128  # from one frame's beginning to the next one's: pairs of points
 # frame_points.sv: from a frame's beginning to that of its points, and from there to the next one's
-TO_POINTS: Final = 7 + 127 + 4
+TO_POINTS: Final = 8 + 127 + 4
 # From the beginning of a frame's points to the first step of its filters: the exponent, the DFT, whose last pair ends
 # it. Of the FFT's eight stages six turn points by products, one by a quarter and one not at all, with an exchange
 # between every two of them.
@@ -112,7 +113,7 @@ FFT: Final = (6 * 5 + 3 + 2) + (64 + 32 + 16 + 8 + 4 + 2 + 1 + 7)
 # last three stages
 FIFTHS: Final = (15 + 120 + 2) + (11 + 120 + 2) + (5 + 3 + 2) + (2 + 1 + 2)
 # filterbank.sv, spectrum.sv, filter_lane.sv, natural_log.sv
-TO_ENERGIES: Final = 3 + 13 + 4 + 1  # from a frame's last step: program and bin, powers, weights and sums, the report
+TO_ENERGIES: Final = 3 + 13 + 5 + 1  # from a frame's last step: program and bin, powers, weights and sums, the report
 TO_VALUE: Final = 4 + 13  # from memory: sums and floor, logarithm
 STEPS: Final = 129  # the steps of the filters of up to 96 bands: 128 bins, and an end
 
@@ -159,7 +160,7 @@ class MelPlan:
     @property
     def to_read(self) -> int:
         """Clocks from the last sample of a frame to its beginning."""
-        return TO_READ + (TO_MEAN if self.mean_removed else 0)
+        return TO_READ + (self.ends == "mirrored") + (TO_MEAN if self.mean_removed else 0)
 
     @property
     def front(self) -> int:

@@ -208,6 +208,8 @@ def test_a_request_that_was_withdrawn_at_once_leaves_no_trace(name, load, reques
                         running[worker] = task
                         tasks.append((now, worker, repr(task), task.cells, task.reason))
                 tasks.append(policy.wakeup())
+            if not coming and not running and tasks[-1] == math.inf:  # nothing happens any more
+                break
             now = 0.5 * step
         return tasks
 
@@ -278,7 +280,7 @@ def withdrawing(policy, requests, at_once):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_withdrawing_takes_time_in_proportion_to_what_waits(name):
-    few, many = least_s(*(withdrawing(*waiting(name, count), at_once=20) for count in (1000, 16_000)), rounds=5)
+    few, many = least_s(*(withdrawing(*waiting(name, count), at_once=20) for count in (500, 8000)), rounds=5)
     assert many < 64 * few + 0.001, "16 times as many: 16 times as long, not 256"
 
 

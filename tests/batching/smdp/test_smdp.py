@@ -58,6 +58,7 @@ def test_in_table_1_a_state_less_and_it_is_best_to_wait_for_ever():
     assert not relative_value_iteration(googlenet(0.9), 161, 10.0).waits_for_ever
 
 
+@pytest.mark.quick(12)
 @pytest.mark.parametrize("max_batch", [1, 4, 32])
 @pytest.mark.parametrize("w2", [0.0, 1.0, 10.0])
 @pytest.mark.parametrize("rho", [0.1, 0.5, 0.9])

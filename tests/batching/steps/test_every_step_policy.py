@@ -159,19 +159,21 @@ def test_a_withdrawn_request_leaves_no_trace(name, case, data):
 @pytest.mark.parametrize("name", STEP_POLICIES)
 def test_a_request_ends_however_many_others_come_after_it(name):
     """A long request comes among short ones that keep the replica busy for as long as it waits."""
-    context = StepContext(40, LATENCY, 16, ENCODER)
+    # All takes four times as long as in other tests, so that fewer requests keep it busy.
+    latency, encoder = Linear(2**-5, 2**-13, 2**-22, 2**-14), LinearEncoder(2**-6, 2**-14)
+    context = StepContext(40, latency, 16, encoder)
     limits = {"max_num_batched_tokens": 512, "max_num_seqs": 4, "max_encoder_tokens": 64}
     many = [
-        StepRequest(number, number * 2**-7, 30, 4, first_token_by=number * 2**-7 + 0.2) for number in range(1, 9000)
+        StepRequest(number, number * 2**-5, 30, 4, first_token_by=number * 2**-5 + 0.8) for number in range(1, 2300)
     ]
-    long = StepRequest(0, 0.5, 400, 60, first_token_by=0.51, tpot_s=1e-4)
+    long = StepRequest(0, 2.0, 400, 60, first_token_by=2.04, tpot_s=4e-4)
     run = drive(
         policy_of(name, context, limits),
         [long, *many],
         kv_blocks=40,
         block_size=16,
-        latency=LATENCY,
-        encoder=ENCODER,
+        latency=latency,
+        encoder=encoder,
         repeat=True,
     )
     assert max(run.ended.values()) > 75  # others come for longer than MAX_WAIT_S

@@ -112,7 +112,9 @@ def test_headrace_is_equal_at_all_stages(model, folder):
     assert {name: stage["differ"] for name, stage in found.stages.items()} == dict.fromkeys(found.names, 0)
 
 
-@pytest.mark.parametrize("model", ["clip-vit-base-patch32", "vit-base-patch16-224"])
+@pytest.mark.parametrize(
+    "model", ["clip-vit-base-patch32", pytest.param("vit-base-patch16-224", marks=pytest.mark.slow)]
+)
 def test_all_curated_images_are_equal(model):
     """Two have a colour that is transparent. The first model's processor puts white there, the second's does not."""
     found = compare(f"transformers:{model}", "headrace")

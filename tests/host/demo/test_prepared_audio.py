@@ -38,7 +38,7 @@ def test_the_definition_is_the_cpu_path_where_nothing_is_resampled():
 
 @pytest.mark.parametrize("rate", [8000, 11025, 44100])
 def test_the_definition_resamples_with_the_taps_of_the_spec(rate):
-    data = clip(0.25, rate).data
+    data = clip(0.1, rate).data
     taps, samples = resampling.taps(rate, SPEC.rate), soundfile.read(io.BytesIO(data))[0]
     up, down = (number // np.gcd(16_000, rate) for number in (16_000, rate))
     half, count = len(taps) // 2, SPEC.resampled(len(samples), rate)

@@ -1,5 +1,7 @@
 """`headrace profile --cpu-preprocessing` measures what preprocessing costs on the CPU."""
 
+import os
+
 import numpy as np
 import pytest
 from sounds import int16, speechlike, wav
@@ -49,6 +51,7 @@ def test_contention_is_what_all_cores_take_beside_one(measured):
         assert cost.contention >= 1
         assert fit.alone_s > 0 and fit.all_cores_s > 0 and fit.spread >= 0
     assert measured.image.files == 6 and measured.audio.files == 2
+    assert measured.cores == len(os.sched_getaffinity(0))
 
 
 def test_costs_of_each_column_are_found_of_what_they_make():
@@ -87,8 +90,11 @@ def test_a_process_measures_every_file_in_every_round():
     assert pipe.sent.shape == (cpu_profiling.ROUNDS, 2) and (pipe.sent >= 0).all()
 
 
-def test_the_processes_leave_this_ones_cores_as_they_were(measured):
-    assert len(cpu_profiling.os.sched_getaffinity(0)) == measured.cores
+def test_the_processes_leave_this_ones_cores_as_they_were():
+    cores = os.sched_getaffinity(0)
+    times = cpu_profiling._on_cores(sorted(cores), "ours", "image", PHOTOS[:1])
+    assert times.shape == (len(cores), cpu_profiling.ROUNDS, 1) and (times > 0).all()
+    assert os.sched_getaffinity(0) == cores
 
 
 def test_without_files_and_with_broken_ones_there_is_nothing_to_measure():

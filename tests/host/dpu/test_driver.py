@@ -162,7 +162,7 @@ def test_a_progressive_file_is_done_on_the_dpu_with_a_workspace_as_large_as_it_n
     assert FIRST_WORKSPACE < 3000 * 2100 * 3  # 2 bytes a coefficient, of which 4:2:0 has 1.5 a pixel
 
     async def body(dpu):
-        files = [plain, small, large, plain, large, small] * 2
+        files = [plain, small, large, plain, large, small]
         every = await asyncio.gather(*map(dpu.process, files))
         for data, done in zip(files, every, strict=True):
             assert done.unit != "cpu" and np.array_equal(done.tensor, preprocess(data, ImageSpec()))
@@ -260,6 +260,7 @@ def with_factors(sampling):
     return to_jpeg(photo_image(cv2.resize(pixels, (90, 70)), sampling, 2), [Scan((0, 1, 2))], progressive=False)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("sampling", ["3x1 1x1 1x1", "1x3 1x1 1x1", "3x1 3x1 1x1", "1x1 2x2 2x2", "2x1 1x2 1x1"])
 def test_sampling_factors_that_no_unit_takes_go_to_the_cpu(xclbin, sampling):
     jpeg = with_factors(sampling)
@@ -581,7 +582,7 @@ def test_a_close_after_all_units_have_gone_refuses_what_the_cpu_would_take(xclbi
 
 def test_on_hw_emu_it_is_the_same_with_clocks_counted(hw_xclbin):
     spec = ImageSpec(dtype="float16")
-    photos = [PHOTOS[1], PHOTOS[2], PHOTOS[5]]
+    photos = [PHOTOS[1], PHOTOS[5]]
 
     async def body(dpu):
         done = await asyncio.gather(*(dpu.process(photo.jpeg) for photo in photos))
@@ -591,7 +592,7 @@ def test_on_hw_emu_it_is_the_same_with_clocks_counted(hw_xclbin):
             assert 0 < one.counters["symbols"] < 2 * one.counters["cycles"]
         refused = await dpu.process(too_wide())
         assert refused.unit == "cpu" and refused.dpu_status == "TOO_LARGE" and refused.counters is None
-        assert dpu.counters.done == 3 and not dpu.out_of_service
+        assert dpu.counters.done == 2 and not dpu.out_of_service
 
     with_dpu(hw_xclbin, body, spec)
 

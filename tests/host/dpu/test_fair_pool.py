@@ -4,8 +4,9 @@ import asyncio
 import weakref
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from headrace.host.dpu.fair_pool import FairPool
 
@@ -54,7 +55,7 @@ ACTIONS = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@examples(120, 300)
 @given(st.integers(1, 3), st.lists(ACTIONS, max_size=60))
 def test_units_are_served_in_order_and_none_is_lost(count, actions):
     async def body():

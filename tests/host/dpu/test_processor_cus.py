@@ -67,7 +67,7 @@ def assert_equal(found, wanted) -> None:
 @pytest.mark.parametrize("launch", Launch)
 @pytest.mark.parametrize("spec", [QWEN, CLIP, TILES, MLLAMA], ids=lambda spec: spec.name)
 def test_images_of_many_sizes_at_once_get_the_tensors_of_the_cpu(xclbin, spec, launch):
-    files = PHOTOS * 3
+    files = PHOTOS * 2
 
     async def body(dpu):
         done = await asyncio.gather(*(dpu.process(data) for data in files))
@@ -96,6 +96,7 @@ def test_the_queue_grows_with_files_and_programs_and_tensors(xclbin):
         assert_equal(done.tensors, expected(data, spec))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("launch", Launch)
 def test_a_progressive_file_keeps_its_coefficients_beside_the_images(xclbin, launch):
     file = io.BytesIO()

@@ -15,6 +15,7 @@ from tritonclient.grpc import service_pb2
 from headrace.host.dpu.specs import MAX_MEGAPIXELS, Damaged
 from headrace.host.live import supervision
 from headrace.host.live.results import RuntimeClosed, TooLate
+from headrace.host.server import inference
 from headrace.host.server import service as of_service
 from headrace.host.server.group import Preprocessors
 from headrace.host.server.observe.watch import RequestTrace
@@ -121,7 +122,7 @@ def test_a_request_for_which_there_is_no_memory_may_be_sent_again():
 def test_a_worker_that_hangs_makes_its_model_not_ready_and_timeouts_hold(service, monkeypatch):
     service, settings = service
     monkeypatch.setattr(supervision, "HANG_MARGIN_S", 0.2)
-    monkeypatch.setattr(of_service, "LATE_S", 0.1)
+    monkeypatch.setattr(inference, "LATE_S", 0.1)
 
     async def body():
         async with service:

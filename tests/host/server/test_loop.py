@@ -1,7 +1,6 @@
 """Test that no request blocks the event loop for long, even at the limits of size."""
 
 import asyncio
-import contextlib
 import json
 import time
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from headrace.host.server.group import Preprocessors
 from headrace.host.server.protocol.limits import Limits
 from headrace.host.server.service import Service
 from headrace.host.server.settings import ModelSettings
-from headrace.host.server.transport.grpc.endpoints import _TensorCalls, joined
+from headrace.host.server.transport.grpc.tensor_calls import TensorCalls, joined
 from headrace.host.server.transport.grpc.wire import MAX_PLAIN
 from headrace.host.server.transport.http.connection import Request
 from headrace.host.server.transport.http.endpoints import HEADER_LENGTH, HttpApi
@@ -75,7 +74,7 @@ def ask(tmp_path_factory):
         patch.chdir(folder)
         loop.run_until_complete(service.open([settings]))
         api = HttpApi(service, LIMITS, None)
-        calls = _TensorCalls(service, LIMITS, None, lambda message, context: contextlib.nullcontext())
+        calls = TensorCalls(service, LIMITS, None)
         context = SimpleNamespace(invocation_metadata=lambda: (), peer=lambda: "a test")
 
         def run(answer):

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -20,8 +20,9 @@ from headrace.host.server.protocol.limits import BYTES_PER_S, IDLE_S, SMALL, Lim
 from headrace.host.server.protocol.messages import TooLarge, Unauthorized
 from headrace.host.server.protocol.shared_memory import Regions
 from headrace.host.server.service import Service
-from headrace.host.server.transport.grpc.endpoints import SERVICE, endpoints, status_of, trace_of
+from headrace.host.server.transport.grpc.endpoints import SERVICE, endpoints, status_of
 from headrace.host.server.transport.grpc.lent_slots import MIN_BYTES, LentSlots
+from headrace.host.server.transport.grpc.tensor_calls import trace_of
 from headrace.host.server.transport.grpc.wire import Bytes, Placed
 from headrace.host.server.transport.tls import Tls
 
@@ -201,8 +202,11 @@ class NativeServer:
             async with asyncio.timeout(head.timeout_s) if head.timeout_s else _ENDLESS:
                 if compressed:
                     message = await self._inflate_or_count(message, head)
-                answer = await handler(self._whole(message, place, head), head)
-            del message, place
+                whole = self._whole(message, place, head)
+                message = place = None  # the handler alone holds the bytes
+                running = handler(whole, head)
+                whole = None
+                answer = await running
             size = len(answer) if isinstance(answer, bytes) else sum(map(len, answer))
             if size > SMALL and self._front.held + self._inflated + size > self._limits.bodies:
                 raise Overloaded("the server has no room for the answer; try again later")
@@ -226,9 +230,9 @@ class NativeServer:
         return view
 
     async def _answer_stream(self, call: int, head: Head, stream: "_Stream") -> None:
+        messages = _Messages(self, stream, head)
         try:
             async with asyncio.timeout(head.timeout_s or None):
-                messages = self._inflated_messages(stream, head)
                 async for answer in self._streaming[head.path](messages, head):
                     await stream.room.acquire()
                     self._front.answer(call, [answer])
@@ -241,31 +245,21 @@ class NativeServer:
             self._end(call, Refused("CANCELLED", BadInput("the server ends")))
             raise
         finally:
+            messages.close()
             del self._streams[call]
-
-    async def _inflated_messages(self, stream: "_Stream", head: Head) -> AsyncIterator[Bytes | None]:
-        async for message, compressed in stream.messages():
-            if message is None or not compressed:
-                yield None if message is None else memoryview(message)
-                continue
-            inflated = await self._inflate(message, head.encoding)
-            try:
-                yield inflated
-            finally:  # the handler wants the next message, or the stream has ended
-                self._inflated -= len(inflated)
 
     async def _inflate_or_count(self, message: Any, head: Head) -> Bytes:
         try:
-            inflated = await self._inflate(message, head.encoding)
+            inflated = await self.inflate(message, head.encoding)
         except HeadraceError as error:
             raise self._counted(head, error) from None
         task = asyncio.current_task()
         assert task is not None
         size = len(inflated)
-        task.add_done_callback(lambda _: self._deflated(size))
+        task.add_done_callback(lambda _: self.deflated(size))
         return inflated
 
-    async def _inflate(self, message: Any, encoding: str) -> memoryview:
+    async def inflate(self, message: Any, encoding: str) -> memoryview:
         """Return a decompressed message, whose bytes count in `_inflated` until the caller takes them off.
 
         Raises Refused, BadInput and Overloaded. Nothing counts then."""
@@ -289,7 +283,7 @@ class NativeServer:
             self._inflated -= size
             raise
 
-    def _deflated(self, size: int) -> None:
+    def deflated(self, size: int) -> None:
         self._inflated -= size
 
 
@@ -314,19 +308,53 @@ class _Stream:
         self._arrived.append(error)
         self._changed.set()
 
-    async def messages(self) -> AsyncIterator[tuple[Any, bool]]:
-        """Yield the messages, and whether they are compressed. Raises the error of a refused message."""
-        while True:
-            while not self._arrived:
-                self._changed.clear()
-                await self._changed.wait()
-            found = self._arrived.popleft()
-            if found is None:
-                return
-            if isinstance(found, HeadraceError):
-                raise found
+    async def next(self) -> tuple[Any, bool] | None:
+        """Return the next message, and whether it is compressed; None at the end of the stream.
+
+        Raises the error of a refused message."""
+        while not self._arrived:
+            self._changed.clear()
+            await self._changed.wait()
+        found = self._arrived.popleft()
+        if isinstance(found, HeadraceError):
+            raise found
+        if found is not None:
             self._front.taken(self._call)
-            yield found
+        return found
+
+
+class _Messages:
+    """Iterate over the messages of a stream. None stands for a message without room.
+
+    A decompressed message counts in the server's bytes until the next one is wanted, or the stream has ended."""
+
+    def __init__(self, server: NativeServer, stream: _Stream, head: Head) -> None:
+        self._server = server
+        self._stream = stream
+        self._head = head
+        self._inflated = 0  # bytes of the last message
+
+    def __aiter__(self) -> "_Messages":
+        return self
+
+    async def __anext__(self) -> Bytes | None:
+        self.close()
+        found = await self._stream.next()
+        if found is None:
+            raise StopAsyncIteration
+        message, compressed = found
+        if message is None:
+            return None
+        if not compressed:
+            return memoryview(message)
+        inflated = await self._server.inflate(message, self._head.encoding)
+        self._inflated = len(inflated)
+        return inflated
+
+    def close(self) -> None:
+        """Take off the bytes of the last message."""
+        self._server.deflated(self._inflated)
+        self._inflated = 0
 
 
 def _unauthorized() -> HeadraceError:

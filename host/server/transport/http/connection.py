@@ -20,7 +20,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -37,27 +37,43 @@ SWEEP_S = 0.5  # time between two checks of the connections' time limits
 _log = logging.getLogger(__name__)
 
 
-class Request(NamedTuple):
+class Request:
     """Hold a request. Names in `headers` are in lower case. `target` is path and query; `peer` is the client's address.
 
     A HEAD request has the `method` GET, because the connection drops the content of its response. A handler calls
     `reserve` before it uses more memory than the body. `reserve` raises Refused if there is no room."""
 
-    method: str
-    target: str
-    headers: Mapping[str, str]
-    body: memoryview
-    peer: str = ""
-    reserve: codings.Reserve = lambda _: None
+    def __init__(
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: memoryview,
+        peer: str = "",
+        reserve: codings.Reserve = lambda _: None,
+    ) -> None:
+        self.method = method
+        self.target = target
+        self.headers = headers
+        self.body = body
+        self.peer = peer
+        self.reserve = reserve
 
 
-class Response(NamedTuple):
+class Response:
     """Hold a response. The connection compresses it if it is `compressible` and the client accepts a coding."""
 
-    status: int
-    parts: Sequence[bytes | memoryview] = ()
-    headers: Mapping[str, str] = MappingProxyType({})
-    compressible: bool = True
+    def __init__(
+        self,
+        status: int,
+        parts: Sequence[bytes | memoryview] = (),
+        headers: Mapping[str, str] = MappingProxyType({}),
+        compressible: bool = True,
+    ) -> None:
+        self.status = status
+        self.parts = parts
+        self.headers = headers
+        self.compressible = compressible
 
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -94,7 +110,8 @@ class HttpServer:
             ssl_handshake_timeout=None if self._context is None else self.limits.client_s,
         )
         self._sweeper = asyncio.create_task(self._sweep())
-        address = self._listening.sockets[0].getsockname()
+        listening: Any = self._listening  # its sockets are a list in uvloop, and a tuple in asyncio
+        address = listening.sockets[0].getsockname()
         return address[0], address[1]
 
     async def start_at(self, path: Path) -> None:

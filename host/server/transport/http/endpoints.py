@@ -122,7 +122,7 @@ class HttpApi:
 
     async def _route(self, request: Request, path: Sequence[str]) -> Response:
         service = self._service
-        match path:
+        match list(path):
             case ["v2"]:
                 content: Any = describe.server_metadata(self._regions is not None)
             case ["v2", "health", "live"]:

@@ -161,7 +161,7 @@ def test_the_dpu_does_nemos_plan_with_its_names(xclbin):
     assert np.abs(done.tensor - expected["input_features"]).max() < 5e-3
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "name", [name for name in audio_names() if "Whisper" in MODELS[name]["feature_extractor_type"]]
 )

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from properties import examples
 from transformers import image_processing_utils as llava
 from transformers.image_utils import SizeDict
 from transformers.models.cohere2_vision import image_processing_cohere2_vision as cohere2
@@ -27,7 +28,7 @@ from headrace.host.dpu.processors import (
 
 SIDES = st.one_of(st.integers(1, 40), st.integers(1, 3000))
 SOURCES = st.builds(Size, SIDES, SIDES)
-MANY = settings(max_examples=300)
+MANY = examples(120, 300)
 
 
 def square(side):

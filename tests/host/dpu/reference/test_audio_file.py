@@ -9,8 +9,9 @@ import librosa
 import numpy as np
 import pytest
 import soundfile
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 from sounds import int16, speechlike, wav, written
 
 from headrace.batching import BadInput, CorruptInput, UnsupportedInput
@@ -206,7 +207,7 @@ WHOLE = [
 SIZES = st.sampled_from([0, 1, 2, 15, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF])
 
 
-@settings(max_examples=600)
+@examples(200, 600)
 @given(st.sampled_from(WHOLE), st.data())
 def test_damaged_files_become_a_tensor_or_are_refused(whole, choose):
     """Files are cut short, overwritten in places, or have a wrong size, rate or format in the header."""
@@ -223,7 +224,7 @@ def test_damaged_files_become_a_tensor_or_are_refused(whole, choose):
     assert tensor.shape[0] == 80 and 1 <= tensor.shape[1] <= 3501 and np.isfinite(tensor).all()
 
 
-@settings(max_examples=300)
+@examples(120, 300)
 @given(st.binary(max_size=300), st.booleans())
 def test_whatever_a_header_says_the_samples_that_it_tells_of_are_there(noise, begins_well):
     data = b"RIFF\0\0\0\0WAVE" + form() + noise if begins_well else noise

@@ -47,7 +47,7 @@ def tensors(case: str, sound: str):
     return named(made, spec.valid(len(samples)), spec)
 
 
-@pytest.mark.quick(200)
+@pytest.mark.quick(120)
 @pytest.mark.parametrize("case, sound", [pair for pair in PAIRS if CASES[pair[0]][0] not in NEMO])
 def test_features_are_those_of_float64(case, sound):
     name, options = CASES[case]
@@ -63,7 +63,7 @@ def test_features_are_those_of_float64(case, sound):
         assert np.isfinite(expected).all() and np.quantile(error, 0.999) < 2e-5
 
 
-@pytest.mark.quick(240)
+@pytest.mark.quick(150)
 @pytest.mark.parametrize("case, sound", PAIRS)
 def test_tensors_are_those_of_transformers(case, sound):
     name, options = CASES[case]

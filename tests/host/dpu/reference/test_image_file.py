@@ -3,6 +3,7 @@
 import io
 import resource
 import struct
+import subprocess
 import zlib
 from itertools import pairwise
 
@@ -199,7 +200,7 @@ def test_a_tensor_of_a_damaged_photo_is_marked():
         pytest.param("4:2:0", True, marks=pytest.mark.slow),
     ],
 )
-def test_a_jpeg_that_is_cut_off_gives_the_rows_that_are_there(subsampling, progressive):
+def test_a_jpeg_that_is_cut_off_gives_the_rows_that_are_there(subsampling, progressive, monkeypatch):
     """The rows are those of Pillow, and half of a file holds about half of them. A progressive file holds the whole
     image in lower quality; Pillow shows it less often."""
     data = by_pillow("JPEG", subsampling=subsampling, progressive=progressive, quality=90)
@@ -217,7 +218,9 @@ def test_a_jpeg_that_is_cut_off_gives_the_rows_that_are_there(subsampling, progr
             assert np.array_equal(photo.pixels, pillow(data[:length]))
             assert length < len(data) // 2 + 100 or (photo.pixels == whole)[:24].all()
     assert blur[-1] < 3 < 10 < blur[0] and all(later < earlier + 1 for earlier, later in pairwise(blur))
-    for length in range(2, head - 20, 11):
+    monkeypatch.setattr(subprocess, "run", None)  # without a scan no process is started
+    for length in range(2, head - 20):
+        assert opencv(data[:length]) is None
         with pytest.raises(CorruptInput):
             decode(data[:length], 1, Damaged.LENIENT)
 
@@ -231,9 +234,9 @@ def test_files_cut_off_anywhere_are_refused(name):
 
 
 def test_strict_takes_no_damaged_jpeg_that_decodes_to_other_pixels_than_lenient_or_opencv():
-    """In a thousand bit flips, every file that passes gives OpenCV's pixels, and most flips in the data do not pass."""
+    """In 400 bit flips, every file that passes gives OpenCV's pixels, and most flips in the data do not pass."""
     random, passed, marked = np.random.default_rng(8), 0, 0
-    for _ in range(1000):
+    for _ in range(400):
         data = bytearray(JPEG)
         data[random.integers(2, len(data))] ^= 1 << random.integers(8)
         try:
@@ -242,7 +245,7 @@ def test_strict_takes_no_damaged_jpeg_that_decodes_to_other_pixels_than_lenient_
             continue
         assert np.array_equal(photo.pixels, opencv(bytes(data)))
         passed, marked = passed + (photo.damage is None), marked + (photo.damage is not None)
-    assert passed > 100 and marked > 100
+    assert passed > 40 and marked > 40
 
 
 def claiming(data: bytes, width: int, height: int) -> bytes:

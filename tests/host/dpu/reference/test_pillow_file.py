@@ -6,9 +6,10 @@ import zlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from properties import examples
 from transformers.image_utils import load_image
 
 from headrace.batching import CorruptInput
@@ -213,7 +214,7 @@ def test_an_orientation_that_there_is_not_turns_nothing(value, tmp_path):
     assert np.array_equal(found.pixels, transformers_pixels(data, tmp_path))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(120, 300)
 @given(st.sampled_from(sorted(FILES)), st.data())
 def test_a_mutated_file_is_read_or_refused(name, data):
     file = bytearray(FILES[name])

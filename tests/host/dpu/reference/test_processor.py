@@ -140,6 +140,7 @@ CASES = [(name, {}) for name in CLASSES if name not in OF_NO_DEFAULT] + [
 CASES_OF_ENGINES = [(name, each, engine) for name, each in CASES for engine in engines(name)]
 
 
+@pytest.mark.quick(100)
 @pytest.mark.parametrize("sizes", [QUICK, pytest.param(SIZES, marks=pytest.mark.slow)], ids=["few", "all"])
 @pytest.mark.parametrize(("name", "settings", "engine"), CASES_OF_ENGINES)
 def test_tensors_are_those_of_transformers(name, settings, engine, sizes):

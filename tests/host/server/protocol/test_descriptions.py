@@ -12,7 +12,7 @@ from headrace.host.memory.sources import array_of
 from headrace.host.server.protocol.descriptions import MAX_BYTES, MAX_KEPT, Descriptions, key_of
 from headrace.host.server.protocol.limits import Limits
 from headrace.host.server.protocol.shared_memory import Regions
-from headrace.host.server.transport.grpc import endpoints as grpc
+from headrace.host.server.transport.grpc import tensor_calls as grpc
 from headrace.host.server.transport.http import endpoints as http
 
 ONES, TWOS = np.ones(4, np.float32).tobytes(), np.full(4, 2, np.float32).tobytes()

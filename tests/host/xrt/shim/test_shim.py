@@ -18,6 +18,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from command import headrace_here
 
 from headrace.bitstreams.xclbin import Mode, XclbinError, read_xclbin, sealed, write_xclbin
 from headrace.host import xrt
@@ -347,6 +348,19 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     return subprocess.run(line, capture_output=True, text=True, timeout=100, env=kept | environment)
 
 
+@pytest.fixture
+def here(monkeypatch):
+    """Return `command` for what ends before a device is opened: it runs in this process."""
+
+    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        return headrace_here(*arguments)
+
+    monkeypatch.delenv("EMULATION_SOCKETID", raising=False)
+    return run
+
+
 def test_without_a_shim_the_command_says_who_starts_it(tmp_path):
     done = command("device")
     assert done.returncode == 2 and "XRT's emulation starts this command itself" in done.stderr
@@ -364,7 +378,7 @@ def test_the_socket_of_a_dead_host_is_waited_for_within_a_limit(tmp_path, monkey
         process.main()
 
 
-def test_the_environment_of_what_is_no_container_is_refused(tmp_path, vadd_xclbin):
+def test_the_environment_of_what_is_no_container_is_refused(tmp_path, vadd_xclbin, here):
     (tmp_path / "text").write_text("no container")
     (tmp_path / "full").mkdir()
     (tmp_path / "full/mine").touch()
@@ -381,7 +395,7 @@ def test_the_environment_of_what_is_no_container_is_refused(tmp_path, vadd_xclbi
         (tmp_path / "text", tmp_path / "env", "not an xclbin"),
         (vadd_xclbin, tmp_path / "full", "holds other files"),
     ):
-        done = command("xrt-env", str(container), "-o", str(folder))
+        done = here("xrt-env", str(container), "-o", str(folder))
         assert done.returncode == 2 and wording in " ".join(done.stderr.split()) and not (tmp_path / "env").exists()
         assert "Traceback" not in done.stderr and done.stderr.count("headrace: ") == 1
 
@@ -465,16 +479,16 @@ def test_the_interposer_keeps_the_room_of_a_shims_buffer(name, shim, vadd_xclbin
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", [(), ("--audio",)])
-def test_a_demo_on_the_real_xrt_that_is_not_set_up_is_refused_before_it_begins(kind, vadd_xclbin, tmp_path):
+def test_a_demo_on_the_real_xrt_that_is_not_set_up_is_refused_before_it_begins(kind, vadd_xclbin, tmp_path, here):
     line = ("demo", *kind, "--xrt", "real", "--xclbin", str(vadd_xclbin), "--out", str(tmp_path / "report"))
-    done = command(*line, XCL_EMULATION_MODE="hw_emu")
+    done = here(*line, XCL_EMULATION_MODE="hw_emu")
     assert done.returncode == 1 and "XCL_EMULATION_MODE is hw_emu, not sw_emu" in done.stderr
     assert not (tmp_path / "report").exists()
 
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("how", ["cut short", "metadata"])
-def test_a_damaged_container_is_refused_before_the_real_xrt_is_asked(how, vadd_xclbin, tmp_path, monkeypatch):
+def test_a_damaged_container_is_refused_before_the_real_xrt_is_asked(how, vadd_xclbin, tmp_path, monkeypatch, here):
     """XRT itself crashes on some of these containers."""
     monkeypatch.setenv("XCL_EMULATION_MODE", "sw_emu")
     damaged = tmp_path / "damaged.xclbin"
@@ -489,19 +503,19 @@ def test_a_damaged_container_is_refused_before_the_real_xrt_is_asked(how, vadd_x
     for name in ("preprocess image", "demo"):
         files = [str(image)] if name != "demo" else []
         line = (*name.split(), *files, "--xrt", "real", "--xclbin", str(damaged), "--out", str(out))
-        done = command(*line, XCL_EMULATION_MODE="sw_emu")
+        done = here(*line, XCL_EMULATION_MODE="sw_emu")
         assert done.returncode == 2 and str(damaged) in done.stderr and "Traceback" not in done.stderr
         assert not out.exists()
 
 
-def test_a_container_for_a_card_is_not_emulated(image_container, tmp_path):
+def test_a_container_for_a_card_is_not_emulated(image_container, tmp_path, here):
     card, image, out = tmp_path / "card.xclbin", tmp_path / "photo.jpg", tmp_path / "out"
     image.write_bytes(b"a photo")
     write_xclbin(card, replace(read_xclbin(image_container("sw_emu")), mode=Mode.PR))
     with pytest.raises(xrt.NoDevice, match=r"card\.xclbin is for a card \(mode PR\); the emulation runs"):
         xrt.api_for(card, xrt.Api.EMULATION)
     for name in (("preprocess", "image", str(image)), ("demo",)):
-        done = command(*name, "--xrt", "emulation", "--xclbin", str(card), "--out", str(out))
+        done = here(*name, "--xrt", "emulation", "--xclbin", str(card), "--out", str(out))
         said = " ".join(done.stderr.split())
         assert done.returncode == 1 and "card.xclbin is for a card (mode PR); the emulation runs containers" in said
         assert "Traceback" not in said and not list(out.glob("*.npy"))

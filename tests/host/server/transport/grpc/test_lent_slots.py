@@ -18,9 +18,10 @@ from headrace.batching import BadInput, Request
 from headrace.host.live.results import Overloaded
 from headrace.host.live.tasks.slots import LENDABLE, SlotTasks
 from headrace.host.memory.layout import TensorSpec
+from headrace.host.server.protocol.descriptions import Descriptions
 from headrace.host.server.protocol.limits import Limits
-from headrace.host.server.transport.grpc.endpoints import infer_request, received
 from headrace.host.server.transport.grpc.lent_slots import LentSlots
+from headrace.host.server.transport.grpc.tensor_calls import infer_request, received
 from headrace.host.server.transport.grpc.wire import Placed
 
 pytestmark = no_native
@@ -67,18 +68,8 @@ class Served:
 
     def request(self, got, place):
         """Return the inputs of the request in a placed message."""
-        read = received(Placed(memoryview(got), self.lent.filled(place)), Limits(), SimpleDescriptions())
+        read = received(Placed(memoryview(got), self.lent.filled(place)), Limits(), Descriptions())
         return infer_request(read.description(), read.contents, None).inputs
-
-
-class SimpleDescriptions:
-    """Remember nothing."""
-
-    def find(self, _):
-        return None
-
-    def keep(self, *_):
-        pass
 
 
 @pytest.fixture
