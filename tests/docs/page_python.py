@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 import forked
+
 from headrace.host.workers.fork_server.protocol import FIRST_FD
 
 FREE = 100  # descriptors from here on are free in a new fork
