@@ -390,7 +390,9 @@ class Page:
                 raise self._failure(server.block, server.block.text, "the server ended", server.stderr.read_text())
         if block.language == "python":
             if self._interpreter is None:
-                self._interpreter = Interpreter(self.scratch, self._folder, self.environment)
+                options = self._bash_options
+                descriptors = options.get("pass_fds", ())
+                self._interpreter = Interpreter(self.scratch, self._folder, options["env"], descriptors)
             result = self._interpreter.run(block, text, self.name, self.source, self.block_s)
         else:
             result = self._bash(block, text)
@@ -518,24 +520,28 @@ class Page:
 
 
 class Interpreter:
-    """The Python process of a page. It executes blocks one after the other in the module __main__."""
+    """The Python process of a page. It executes blocks one after the other in the module __main__.
 
-    def __init__(self, scratch: Path, folder: Path, environment: dict[str, str]) -> None:
+    A program `page-python` on PATH, which may be in the folder of --commands, takes the place of `python`. PAGE_PIPES
+    tells it the descriptors of the commands and the answers."""
+
+    def __init__(self, scratch: Path, folder: Path, environment: dict[str, str], descriptors: Sequence[int]) -> None:
         self._files = folder / "python_stdout", folder / "python_stderr"
         commands, commands_end = os.pipe()
         self._answers, answers = os.pipe()
         self._commands = os.fdopen(commands_end, "w")
         self._killed = False
         program = INTERPRETER.replace("COMMANDS", str(commands)).replace("ANSWERS", str(answers))
+        found = (shutil.which(name, path=environment["PATH"]) for name in ("page-python", "python"))
         with self._files[1].open("wb") as stderr:
             self._process = subprocess.Popen(
-                [shutil.which("python", path=environment["PATH"]) or sys.executable, "-c", program],
+                [next(filter(None, found), sys.executable), "-c", program],
                 cwd=scratch,
-                env=environment,
+                env={**environment, "PAGE_PIPES": f"{commands},{answers}"},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
-                pass_fds=(commands, answers),
+                pass_fds=(commands, answers, *descriptors),
                 start_new_session=True,
                 preexec_fn=die_with_parent,
             )

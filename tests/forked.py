@@ -34,6 +34,12 @@ PRELOAD = (
     "headrace.sim.run",
     "headrace.sim.simulation",
     "headrace.sim.trace",
+    # What commands import when they need it.
+    "pyarrow.dataset",
+    "pyarrow.parquet",
+    "rich.status",
+    "scipy.interpolate",
+    "typer._adapters",
 )
 STARTED_S = 100.0  # the first process waits for the imports
 HERE = str(Path(__file__).parent)

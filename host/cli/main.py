@@ -64,8 +64,13 @@ class Commands(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = dict.fromkeys(COMMANDS)
-        for param in self.params:
-            param.process_value = _unchecked_if_no_text(param)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        found = super().get_params(ctx)
+        for param in found:
+            if "process_value" not in vars(param):
+                param.process_value = _unchecked_if_no_text(param)
+        return found
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:

@@ -1,5 +1,6 @@
 """scripts/docs_blocks.py as a fork of a process that has imported what pages need. `headrace` in their bash blocks is a
-fork, too, whose network is that of the page. Python blocks have a new interpreter, so a forgotten import is noticed."""
+fork, too, whose network is that of the page. So is the interpreter of its Python blocks, whose names are new, so that
+a forgotten import is noticed."""
 
 import os
 import sys
@@ -7,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import forked
+import page_python  # noqa: F401  the page's forks find it in sys.modules alone
 from docs_runner import ROOT, docs_blocks
 
 COMMANDS = Path(__file__).parent / "commands"

@@ -81,6 +81,19 @@ def test_the_command_is_a_fork_in_a_page_that_is_one_and_a_new_process_elsewhere
     assert passes(run(tmp_path / "page.md", forked=True))
 
 
+def test_python_blocks_of_such_a_page_have_no_names_but_their_own(tmp_path):
+    path = tmp_path / "page.md"
+    own = "sorted(name for name in globals() if not name.startswith('__'))"
+    words = python(f"class A:\n    pass\nprint({own}, __name__, A.__module__)")
+    named = "['A'] __main__ __main__"
+    path.write_text(
+        words + "\n" + output(named) + "\n" + python("import sys\nassert 'torch' in sys.modules\ntorch.zeros(1)")
+    )
+    assert fails(run(path, forked=True), "page.md:15: status NameError: torch.zeros(1)")
+    path.write_text(python("import os\nos._exit(3)"))
+    assert fails(run(path, forked=True), "page.md:1", "the interpreter ended with 3")
+
+
 def test_commands_are_those_of_the_virtual_environment(page):
     text = bash("test $(dirname $(which python)) = $(dirname $(which headrace))") + python("import sys, headrace")
     assert passes(page(text))

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import typer
 from command import headrace, headrace_here
+from few_slices import few_slices
 
 from headrace.host.cli.console import Stages
 from headrace.host.cli.main import app
@@ -149,7 +150,8 @@ def test_in_words_it_says_the_winner_its_margin_and_the_command(planned, folder)
 
 
 def test_a_plan_with_a_processor_is_simulated_and_served_with_it(served):
-    done = headrace_here(*VGG16, "--rate-rps", "20", "--processor", "clip-vit-base-patch32", "--json")
+    with few_slices():
+        done = headrace_here(*VGG16, "--rate-rps", "20", "--processor", "clip-vit-base-patch32", "--json")
     assert done.returncode == 0, done.stderr
     best = json.loads(done.stdout)["best"]
     simulated = headrace_here(*shlex.split(best["simulate"])[1:], "--json")
