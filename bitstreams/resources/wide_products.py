@@ -30,9 +30,9 @@ class Chain(NamedTuple):
 
 
 def split(design: Any) -> int:
-    """Split such products of the flat top module of Yosys's `design`, between words, and return their number.
+    """Split the wide products of the top module of Yosys's `design`, and return how many were split.
 
-    The module must be cleaned: each bit has one name."""
+    The module must be flat and made of word-level cells. It must be cleaned, so that each bit has one name."""
     from pyosys import libyosys
 
     module = design.top_module()
