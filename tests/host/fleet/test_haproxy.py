@@ -8,11 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import grpc
 import pytest
 import tritonclient.grpc
 import tritonclient.utils
@@ -275,6 +277,54 @@ def test_what_comes_without_the_token_is_not_kept_to_be_sent_again(new_proxy, ba
     assert len(backends[0].asked + backends[1].asked) == 1
     assert post(proxy, 1 << 16, authorization="Bearer secret")[0] == 502
     assert len(backends[0].asked + backends[1].asked) == 1 + 10
+
+
+class Refusing(grpc.GenericRpcHandler):
+    """Refuse each gRPC call before its message arrives, as a replica refuses a call without the token."""
+
+    def service(self, details):
+        def refuse(messages, context):
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "no token")
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+@pytest.fixture
+def refusing():
+    server = grpc.server(ThreadPoolExecutor(4), handlers=[Refusing()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield Place("127.0.0.1:1", f"127.0.0.1:{port}")
+    server.stop(None).wait()
+
+
+def test_clients_of_grpc_without_the_token_are_told_so(new_proxy, refusing):
+    proxy = new_proxy(token="secret")
+    proxy.put(0, refusing)
+
+    def message():
+        yield bytes(1 << 16)
+        time.sleep(0.1)  # the answer, if it came now, would come before the end of the call
+
+    def refused(_):
+        with grpc.insecure_channel("{}:{}".format(*proxy.grpc_address)) as channel:
+            with pytest.raises(grpc.RpcError) as told:
+                channel.stream_unary("/inference.GRPCInferenceService/ModelInfer")(message(), timeout=30)
+            return told.value.code()
+
+    with ThreadPoolExecutor(10) as clients:
+        assert set(clients.map(refused, range(100))) == {grpc.StatusCode.UNAUTHENTICATED}
+
+
+def test_a_call_without_the_token_that_does_not_arrive_is_refused(new_proxy, refusing):
+    proxy = new_proxy(token="secret")
+    proxy.put(0, refusing)
+    with grpc.insecure_channel("{}:{}".format(*proxy.grpc_address)) as channel:
+        never = threading.Event()
+        call = channel.stream_unary("/inference.GRPCInferenceService/ModelInfer")
+        with pytest.raises(grpc.RpcError):
+            call((bytes(10) for _ in iter(never.wait, True)), timeout=30)
+        never.set()
 
 
 def test_there_are_as_many_connections_as_replicas_take(new_proxy, backends):
