@@ -36,6 +36,7 @@ Step = tuple[int, int, int, int]  # bits, coefficients, symbols taken at once, c
 MAX_WIDTH: Final = 8192
 MAX_HEIGHT: Final = 65500
 MAX_MCU_BLOCKS: Final = 10  # T.81 B.2.3
+MAX_MCU_BYTES: Final = MAX_MCU_BLOCKS * 64 * 31 // 8 + 4  # a coefficient has a code of 16 bits and 15 bits at most
 
 Counts = tuple[int, ...]  # of each block, in the file's order
 Factors = tuple[int, int]  # sampling factors of a component: its blocks across and down an MCU
@@ -523,8 +524,8 @@ def _tokens(jpeg: bytes, begin: int, end: int) -> bytes:
 
 
 def _words(data: bytes) -> list[int]:
-    """Return the 24 bits that begin with each byte, with zeros behind the data."""
-    first = np.frombuffer(data + bytes(6), np.uint8).astype(np.int32)
+    """Return the 24 bits that begin with each byte, with zeros behind the data as far as an MCU may reach."""
+    first = np.frombuffer(data + bytes(MAX_MCU_BYTES), np.uint8).astype(np.int32)
     words: list[int] = (first[:-2] << 16 | first[1:-1] << 8 | first[2:]).tolist()
     return words
 
