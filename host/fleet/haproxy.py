@@ -16,9 +16,9 @@ all replicas are full, it tries RETRIES more times, however many replicas there 
 gRPC stream is never complete in a buffer, so it is not sent again. With a token, requests without it are not kept for a
 retry.
 
-After an answer to a gRPC call that is still arriving, HAProxy resets the call, and some clients then lose the answer.
-Replicas refuse calls without the token at once. So these calls, too, wait until they have arrived, for UNKNOWN_S at
-most.
+HAProxy resets a gRPC call that is still arriving when its replica answers, and some clients then lose the answer. A
+replica refuses a call without the token at once. So HAProxy sends on such a call, unless it is a stream, when it has
+arrived or fills a buffer. It answers 408 if neither happens within UNKNOWN_S.
 
 Requests in flight at a server that is down, or that hangs, are also taken away (`shutdown sessions`) and sent again.
 HAProxy's own on-marked-down would do so at once, and would lose requests whose connection is just being made. So this
@@ -57,7 +57,7 @@ CONNECT_S: Final = 1
 DOWN_S: Final = CONNECT_S + 2
 CHECK_S: Final = 1.0  # time between two checks for such servers
 STALE: Final = 3  # HAProxy is restarted after so many failed commands in a row
-UNKNOWN_S: Final = 1  # time limit for a call without the token to arrive; until then it holds a buffer
+UNKNOWN_S: Final = 1  # time limit for a gRPC call without the token to arrive; until then it holds a buffer
 ANSWER_S: Final = 600  # time limit for an answer; health checks detect a replica that hangs
 STREAM_S: Final = 3600  # time limit for a gRPC stream without an answer; the client may have sent no request
 ROOM: Final = 64 << 10  # bytes of a buffer for a request's head and for what HAProxy adds to it

@@ -23,6 +23,7 @@ from small_server import Quiet, Small, ask
 
 from headrace.batching import HeadraceError, UsageError
 from headrace.host.fleet.haproxy import STALE, Place, Proxy, ProxySettings, configuration
+from headrace.host.server.transport.grpc.endpoints import SERVICE
 
 FDS = {"http": 3, "grpc": 4, "metrics": 5}
 SOAK = Path(__file__).parents[3] / "scripts" / "soak_front.py"
@@ -279,26 +280,33 @@ def test_what_comes_without_the_token_is_not_kept_to_be_sent_again(new_proxy, ba
     assert len(backends[0].asked + backends[1].asked) == 1 + 10
 
 
-class Refusing(grpc.GenericRpcHandler):
-    """Refuse each gRPC call before its message arrives, as a replica refuses a call without the token."""
-
-    def service(self, details):
-        def refuse(messages, context):
-            context.abort(grpc.StatusCode.UNAUTHENTICATED, "no token")
-
-        return grpc.stream_stream_rpc_method_handler(refuse)
-
-
 @pytest.fixture
 def refusing():
-    server = grpc.server(ThreadPoolExecutor(4), handlers=[Refusing()])
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    yield Place("127.0.0.1:1", f"127.0.0.1:{port}")
-    server.stop(None).wait()
+    """Provide a replica that refuses each gRPC call before its message arrives, as calls without the token are."""
+
+    def refuse(messages, context):
+        context.abort(grpc.StatusCode.UNAUTHENTICATED, "no token")
+
+    calls = {"ModelInfer": grpc.stream_stream_rpc_method_handler(refuse)}
+    with ThreadPoolExecutor(4) as threads:
+        server = grpc.server(threads, handlers=[grpc.method_handlers_generic_handler(SERVICE, calls)])
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        yield Place("127.0.0.1:1", f"127.0.0.1:{port}")
+        server.stop(None).wait()
 
 
-def test_clients_of_grpc_without_the_token_are_told_so(new_proxy, refusing):
+def refusal(proxy, message, timeout=30):
+    """Return the error of a gRPC call whose message is sent in the parts of an iterator."""
+    with grpc.insecure_channel("{}:{}".format(*proxy.grpc_address)) as channel:
+        with pytest.raises(grpc.RpcError) as told:
+            channel.stream_unary(f"/{SERVICE}/ModelInfer")(message, timeout=timeout)
+        return told.value
+
+
+def test_clients_of_grpc_without_the_token_are_told_so(new_proxy, refusing, monkeypatch):
+    # A call may take more than a second to arrive on a busy machine.
+    monkeypatch.setattr("headrace.host.fleet.haproxy.UNKNOWN_S", 20)
     proxy = new_proxy(token="secret")
     proxy.put(0, refusing)
 
@@ -306,25 +314,23 @@ def test_clients_of_grpc_without_the_token_are_told_so(new_proxy, refusing):
         yield bytes(1 << 16)
         time.sleep(0.1)  # the answer, if it came now, would come before the end of the call
 
-    def refused(_):
-        with grpc.insecure_channel("{}:{}".format(*proxy.grpc_address)) as channel:
-            with pytest.raises(grpc.RpcError) as told:
-                channel.stream_unary("/inference.GRPCInferenceService/ModelInfer")(message(), timeout=30)
-            return told.value.code()
-
     with ThreadPoolExecutor(10) as clients:
-        assert set(clients.map(refused, range(100))) == {grpc.StatusCode.UNAUTHENTICATED}
+        answers = set(clients.map(lambda _: refusal(proxy, message()).code(), range(100)))
+    assert answers == {grpc.StatusCode.UNAUTHENTICATED}
 
 
-def test_a_call_without_the_token_that_does_not_arrive_is_refused(new_proxy, refusing):
-    proxy = new_proxy(token="secret")
+def test_a_call_without_the_token_that_does_not_arrive_has_a_bound(new_proxy, refusing):
+    proxy = new_proxy(token="secret")  # with it, HAProxy waits for more than PLAIN.client_s
     proxy.put(0, refusing)
-    with grpc.insecure_channel("{}:{}".format(*proxy.grpc_address)) as channel:
-        never = threading.Event()
-        call = channel.stream_unary("/inference.GRPCInferenceService/ModelInfer")
-        with pytest.raises(grpc.RpcError):
-            call((bytes(10) for _ in iter(never.wait, True)), timeout=30)
-        never.set()
+    refused = threading.Event()
+
+    def message():
+        yield bytes(10)
+        refused.wait(60)
+
+    error = refusal(proxy, message(), timeout=PLAIN.client_s - 2)
+    refused.set()
+    assert error.code() is grpc.StatusCode.UNKNOWN and "status: 408" in error.details()
 
 
 def test_there_are_as_many_connections_as_replicas_take(new_proxy, backends):
