@@ -22,6 +22,7 @@ from headrace.bitstreams.kernel import KernelSpec, parse_kernels
 from headrace.bitstreams.verilate import (
     COMPILE_FLAGS,
     VERILATE_FLAGS,
+    VPI,
     link,
     needed_files,
     rtl_sources,
