@@ -27,7 +27,7 @@ LEAST_DESCRIPTORS = 128  # for workers, ports, files of libraries, and some conn
 
 _log = logging.getLogger(__name__)
 _inside = 0  # how many blocks of `without_long_collections` run now
-_thaws = True  # whether the last of them unfreezes what the first has frozen
+_thaws = True  # whether the last of them unfreezes what the first has frozen; False since the program froze some itself
 
 
 @contextlib.contextmanager
@@ -35,12 +35,13 @@ def without_long_collections() -> Iterator[None]:
     """Keep the garbage collector from searching the objects that exist before the block.
 
     A full collection with torch imported takes a tenth of a second, and nothing is served meanwhile. If the program has
-    called `gc.freeze` itself, everything stays frozen after the block: Python can only unfreeze all objects at once.
+    called `gc.freeze` itself, everything stays frozen after this block and later ones: Python can only unfreeze all
+    objects at once.
     """
     global _inside, _thaws
     if _inside == 0:
         gc.collect()
-        _thaws = gc.get_freeze_count() == 0
+        _thaws = _thaws and gc.get_freeze_count() == 0  # to count, Python goes through all frozen objects
         gc.freeze()
     _inside += 1
     try:

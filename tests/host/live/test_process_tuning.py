@@ -24,8 +24,9 @@ def holds_awake() -> bool:
 
 
 @pytest.fixture
-def thawed():
+def thawed(monkeypatch):
     """Unfreeze all objects for the test, and freeze them again after it."""
+    monkeypatch.setattr(process_tuning, "_thaws", True)  # as in a process that has frozen none
     gc.unfreeze()
     yield
     gc.freeze()
