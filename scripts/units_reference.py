@@ -29,6 +29,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from headrace.bitstreams.configurations import FULL
 from headrace.bitstreams.resources.report import CYCLES_PER_IMAGE, JPEG_BYTES, PREBA_TABLE_1, TARGET_IMAGES_PER_S
 from headrace.host.dpu.specs import RATES
 from headrace.sim.hardware.dpu.audio import taps_cycles
@@ -243,16 +244,19 @@ def routed() -> str:
     """Return clock, cells and worst path of each unit that was routed on an ECP5.
 
     The row is that of the median clock, or of the lower of two. A unit that is larger than the device has the reason in
-    place of a path."""
+    place of a path. A configuration other than `full` stands behind the name."""
     report = json.loads(ROUTED.read_text())
+
+    def name_of(row: dict[str, Any]) -> str:
+        return f"`{row['unit']}`" + (f" of `{row['configuration']}`" if row["configuration"] != FULL else "")
 
     def row_of(row: dict[str, Any]) -> list[str]:
         cells = [f"{row['cells'][kind]:,}" for kind in ("lut4", "ff", "bram18", "mult18")]
         if row["mhz"] is None:
-            return [f"`{row['unit']}`", "", "", *cells, *[""] * 4, f"larger than the device: {row['reason']}"]
+            return [name_of(row), "", "", *cells, *[""] * 4, f"larger than the device: {row['reason']}"]
         path = row["worst_path"]
         return [
-            f"`{row['unit']}`",
+            name_of(row),
             f"{row['mhz']:.0f}",
             ", ".join(f"{mhz:.0f}" for mhz in row["mhz_of_seeds"]),
             *cells,

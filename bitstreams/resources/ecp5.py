@@ -83,6 +83,8 @@ def too_many(log: str) -> tuple[dict[str, int], str]:
     found = {cell: (int(used), int(has)) for cell, used, has in re.findall(r"Info: +(\w+): +(\d+)/ *(\d+) ", log)}
     cells = {name: found.get(cell, (0, 0))[0] for cell, name in CELLS.items()}
     lacking = [f"{used:,} {NAMES[cell]}, {has:,} there" for cell, (used, has) in found.items() if used > has]
+    if not lacking and (full := re.search(r"no BELs remaining to implement cell type '(\w+)'", log)):
+        lacking = [f"no place for all of its {NAMES[full[1]]}"]
     return cells, "; ".join(lacking)
 
 

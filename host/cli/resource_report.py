@@ -48,10 +48,12 @@ def _steps(doing: str) -> Iterator[OnStep]:
         yield on_step
 
 
-def run_routes(cache: Path, units: Sequence[str], seeds: Sequence[int]) -> dict[str, Any]:
+def run_routes(cache: Path, units: Sequence[str], seeds: Sequence[int], configuration: str) -> dict[str, Any]:
     """Return the report of the routed units: those named, or all of UNITS if none is named. So with the seeds."""
     with _steps("routing") as on_step:
-        return route_report(cache, units=units or ROUTED, seeds=seeds or SEEDS, on_step=on_step)
+        return route_report(
+            cache, units=units or ROUTED, seeds=seeds or SEEDS, configuration=configuration, on_step=on_step
+        )
 
 
 def print_routes(report: dict[str, Any]) -> None:

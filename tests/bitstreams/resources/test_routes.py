@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace.batching.errors import UsageError
+from headrace.bitstreams.configurations import package_of
 from headrace.bitstreams.errors import BuildError
 from headrace.bitstreams.resources import ecp5, report, routes
 from headrace.bitstreams.resources.report import measure
@@ -129,6 +130,8 @@ Info:           TRELLIS_FF:    12345/  83640    14%
     assert reason == "178 multipliers, 156 there"
     assert (cells["mult18"], cells["ff"], cells["bram18"]) == (178, 12345, 0)
     assert ecp5.too_many("Info: MULT18X18D: 1/ 156 0%\nERROR: another")[1] == ""
+    full = "ERROR: Unable to place cell 'a.0', no BELs remaining to implement cell type 'DP16KD'"
+    assert ecp5.too_many(full)[1] == "no place for all of its RAM of 18 kbit"
 
 
 # ---- The command
@@ -155,6 +158,15 @@ def test_the_command_prints_a_table_and_fails_if_a_unit_does_not_route(known_rou
     assert large.exit_code == 0 and "resample is larger than the device: 178 multipliers, 156 there" in large.stdout
     bad = CliRunner().invoke(cli.app, ["build", "--route", "ecp5", "--unit", "patches"])
     assert bad.exit_code == 1 and "no place" in bad.stdout
+
+
+@pytest.mark.parametrize(("options", "name"), [((), "full"), (("--configuration", "small"), "small")])
+def test_the_command_routes_the_units_of_a_configuration(known_routes, monkeypatch, options, name):
+    found, files = routes.measure_all, []
+    monkeypatch.setattr(routes, "measure_all", lambda names, of, *_, **__: files.extend(of) or found(names))
+    done = CliRunner().invoke(cli.app, ["build", "--route", "ecp5", "--unit", "crop", "--json", *options])
+    assert json.loads(done.stdout)["units"][0]["configuration"] == name
+    assert package_of(name) in files and not {package_of(other) for other in {"full", "small"} - {name}} & set(files)
 
 
 def test_the_command_gives_json(known_routes):
