@@ -61,9 +61,12 @@ TRACES = {
     "vcd": (("--trace",), "verilated_vcd_c.cpp"),
     "saif": (("--trace-saif", "--trace-max-width", "4096"), "verilated_saif_c.cpp"),
 }
+RUNTIME = ("verilated.cpp", "verilated_threads.cpp", "verilated_dpi.cpp")
+VPI = "verilated_vpi.cpp"
 SLOW = "__Slow"  # Verilator ends the names of files so whose code runs once
 KNOWN_TEXTS = 512  # files whose text is searched once; hls/ has some 100
 PIECE_BYTES = 1_000_000  # generated C++ that is compiled in one piece
+SMALL_BYTES = 600_000  # generated C++ of a model that may be compiled in one piece with its drivers
 COMPILE_FLAGS = ("-std=c++20", "-O2", "-fPIC", "-faligned-new", "-w")
 
 _log = logging.getLogger(__name__)
@@ -171,6 +174,7 @@ def verilate(
         coverage=coverage,
         compile_flags=compile_flags,
         verilate_flags=verilate_flags,
+        separate=False,
     ) as objects:
         link(library, objects.values(), ["-shared"])
 
@@ -187,11 +191,14 @@ def compiled(
     compile_flags: Sequence[str] = (),
     macros: Sequence[str] = (),
     verilate_flags: Sequence[str] = (),
+    separate: bool = True,
 ) -> Iterator[dict[Path, Path]]:
     """Yield the object file of each piece of the model, of each driver, and of each file of Verilator's runtime.
 
     They are there until the context ends. `macros`, each NAME=VALUE, are defined in the model and in the drivers, but
-    not in the runtime, which is compiled once for all models. The other arguments and errors are those of `verilate`.
+    not in the runtime, which is compiled once for all models. With `--vpi` in `verilate_flags` the runtime has the
+    functions of VPI. If the drivers need not be `separate`, a small model has one object, which holds them. The other
+    arguments and errors are those of `verilate`.
     """
     root = verilator_folder()
     with tempfile.TemporaryDirectory(prefix="headrace-verilate-") as folder:
@@ -203,30 +210,46 @@ def compiled(
         if "%Warning" in messages:
             raise BuildError(f"Verilator warns of {top}:\n{messages[:4000]}")
         flags = [*COMPILE_FLAGS, *compile_flags]
-        flags += [f"-DVM_TRACE={int(trace is not None)}", f"-DVM_COVERAGE={int(coverage is not None)}"]
-        flags += [f"-DVM_TRACE_{name.upper()}={int(trace == name)}" for name in TRACES]
         flags += [f"-I{path}" for path in (root / "include", root / "include" / "vltstd")]
         own = [*([ccache] if (ccache := shutil.which("ccache")) else []), "g++", *flags]
+        own += [f"-DVM_TRACE={int(trace is not None)}", f"-DVM_COVERAGE={int(coverage is not None)}"]
+        own += [f"-DVM_TRACE_{name.upper()}={int(trace == name)}" for name in TRACES]
         own += [*(f"-I{path}" for path in (".", *includes)), *(f"-D{macro}" for macro in macros)]
-        parts = [*_pieces(generated), *drivers]
+        names = [*RUNTIME, *([TRACES[trace][1]] if trace else []), *(["verilated_cov.cpp"] if coverage else [])]
+        names += [VPI] * ("--vpi" in verilate_flags)
+        joined = None if separate else _joined(generated, drivers)
+        parts = [*_pieces(generated), *drivers] if joined is None else [joined]
         objects = {part: generated / f"{number}-{part.stem}.o" for number, part in enumerate(parts)}
 
         def compile_one(part: Path) -> None:
-            # Relative paths, as the folder's name changes from build to build: ccache then recognises the files.
             near = [*own, *["-O0"] * part.stem.endswith(SLOW)]  # the optimiser would take minutes over it
             name = part.name if part.parent == generated else str(part)
+            # Relative paths, as in `_joined`
             _run([*near, "-c", name, "-o", objects[part].name], f"compiling {part.name}", folder=generated)
 
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             list(threads.map(compile_one, parts))
-        yield objects | _runtime(generated, flags, trace, coverage)
+        yield objects | _runtime(generated, flags, names)
+
+
+def _joined(generated: Path, drivers: Sequence[Path]) -> Path | None:
+    """Write a C++ file that includes what Verilator generated and the drivers, or return None for a large model.
+
+    The headers of each file that is compiled cost more than the lines of a small model."""
+    files = sorted(generated.glob("*.cpp"))
+    if sum(file.stat().st_size for file in files) > SMALL_BYTES:
+        return None
+    joined = generated / "joined.cpp"
+    # Relative paths, as the folder's name changes from build to build: ccache then recognises the files.
+    joined.write_text("".join(f'#include "{name}"\n' for name in [*(file.name for file in files), *drivers]))
+    return joined
 
 
 def _pieces(generated: Path) -> list[Path]:
     """Write C++ files that include those that Verilator generated, and return them.
 
-    The headers of a file cost more than its own lines, so a small model is compiled in one piece. The pieces of a large
-    one are compiled at the same time. What runs once has a piece of its own with the ending SLOW.
+    The headers of a file cost more than its own lines, so a piece includes several. Pieces are compiled at the same
+    time. What runs once has a piece of its own with the ending SLOW.
     """
     pieces: dict[str, list[str]] = {}
     sizes = {ending: 0 for ending in ("", SLOW)}
@@ -239,13 +262,11 @@ def _pieces(generated: Path) -> list[Path]:
     return [generated / name for name in pieces]
 
 
-def _runtime(spare: Path, flags: Sequence[str], trace: str | None, coverage: str | None) -> dict[Path, Path]:
-    """Compile Verilator's own C++, which is the same for all models, or take what an earlier build compiled.
+def _runtime(spare: Path, flags: Sequence[str], names: Sequence[str]) -> dict[Path, Path]:
+    """Compile files of Verilator's own C++, which is the same for all models, or take what an earlier build compiled.
 
     The objects stay in the cache folder. If that cannot be written to, they are in the folder `spare`."""
     include = verilator_folder() / "include"
-    names = ["verilated.cpp", "verilated_threads.cpp", "verilated_dpi.cpp"]
-    names += ([TRACES[trace][1]] if trace else []) + (["verilated_cov.cpp"] if coverage else [])
 
     def objects(folder: Path) -> dict[Path, Path]:
         made = {include / name: folder / f"{name}.o" for name in names}
@@ -253,7 +274,9 @@ def _runtime(spare: Path, flags: Sequence[str], trace: str | None, coverage: str
         def compile_one(source: Path) -> None:
             if not made[source].exists():
                 with replacing(made[source]) as partial:
-                    _run(["g++", *flags, "-c", str(source), "-o", str(partial)], f"compiling {source.name}")
+                    # Programs that link the runtime call VPI by its names, which other flags may hide.
+                    shown = ["-fvisibility=default"] * (source.name == VPI)
+                    _run(["g++", *flags, *shown, "-c", str(source), "-o", str(partial)], f"compiling {source.name}")
 
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             list(threads.map(compile_one, made))

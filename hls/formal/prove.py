@@ -758,20 +758,19 @@ def abc_program() -> Path:
 
 def run(command: Sequence[str], cpu_s: int) -> tuple[str, bool]:
     """Run a command and return its standard output, and whether it ended within `cpu_s` seconds of the processor."""
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
-
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=TIMEOUT_S, preexec_fn=limit, check=False, errors="replace"
-        )
-    except subprocess.TimeoutExpired:
-        return "", False
-    if done.returncode > 0:
-        errors = [line for line in (done.stdout + done.stderr).splitlines() if "error" in line.lower()]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, errors="replace", **pipes) as process:
+        # A preexec_fn would copy the page tables of this process, which a large one notices.
+        resource.prlimit(process.pid, resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
+        try:
+            out, err = process.communicate(timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return "", False
+    if process.returncode > 0:
+        errors = [line for line in (out + err).splitlines() if "error" in line.lower()]
         raise BuildError(f"{Path(command[0]).name} failed:\n" + "\n".join(errors[:10]))
-    return done.stdout, done.returncode == 0
+    return out, process.returncode == 0
 
 
 def models(

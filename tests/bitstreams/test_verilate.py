@@ -30,12 +30,12 @@ def test_a_copy_of_hls_with_a_unit_of_ones_own_is_ordered_as_the_installed_one(t
     assert found.index("rtl/headrace_pkg.sv") < found.index("decode/progressive/progressive_pkg.sv")
 
 
-def passed(folder: Path, name: str, bits: int) -> tuple[int, list[Path]]:
+def passed(folder: Path, name: str, bits: int, trace: str | None = None) -> tuple[int, list[Path]]:
     """What leaves a module whose output is its input, and the objects of Verilator's runtime. The sources always lie in
     the same place, so that ccache knows them."""
     source, driver = WIRES / f"{name}.sv", WIRES / f"{name}.cpp"
     library = folder / f"{name}.so"
-    with compiled(name, [source], [driver], macros=[f"VALUE={(1 << bits) - 2}"]) as objects:
+    with compiled(name, [source], [driver], macros=[f"VALUE={(1 << bits) - 2}"], trace=trace) as objects:
         link(library, objects.values(), ["-shared"])
         runtime = [made for source, made in objects.items() if source.stem.startswith("verilated")]
         assert all(made.exists() for made in runtime)
@@ -48,8 +48,10 @@ def test_models_of_one_piece_or_several_share_one_runtime(tmp_path, monkeypatch,
     first, runtime = passed(tmp_path, "narrow", 4)
     times = [made.stat().st_mtime_ns for made in runtime]
     second, again = passed(tmp_path, "wide", 8)
+    _, traced = passed(tmp_path, "wide", 8, trace="vcd")
     assert (first, second) == (14, 254)
-    assert again == runtime and all(made.is_relative_to(cache_folder()) for made in runtime)
+    assert again == runtime == [made for made in traced if "vcd" not in made.name]
+    assert all(made.is_relative_to(cache_folder()) for made in runtime)
     assert [made.stat().st_mtime_ns for made in runtime] == times
 
 

@@ -333,7 +333,7 @@ def test_sentences_through_a_step_model_end_at_their_own_lengths_under_every_pol
     no_slices_of_a_worker_overlap(Trace.FromString((tmp_path / "trace.pftrace").read_bytes()))
 
 
-STEPS = ("--workers", "1", "--model", OWN_STEPS, "--policies", "lazy", "--requests", "20", "--max-batch", "4")
+STEPS = ("--workers", "1", "--model", OWN_STEPS, "--policies", "lazy", "--requests", "20", "--max-batch", "2")
 
 
 def test_a_step_model_of_ones_own_is_served(tmp_path):

@@ -4,11 +4,6 @@
 #include <cstdio>
 #include <cstdlib>
 
-// Cocotb's library calls these functions of the program. The model's flags hide all others.
-#pragma GCC visibility push(default)
-#include "verilated_vpi.cpp"
-#pragma GCC visibility pop
-
 #include "verilator.cpp"
 
 int headrace_print(const char* format, ...) {

@@ -13,7 +13,7 @@ from models import CONFIGURATION, PARAMETERS
 from rtlsim import coverage_of
 
 from headrace.bitstreams.configurations import FULL
-from headrace.bitstreams.hw_emu.library import PRINTS, model_macros
+from headrace.bitstreams.hw_emu.library import LIBRARY_FLAGS, PRINTS, model_macros
 from headrace.bitstreams.verilate import (
     COMPILE_FLAGS,
     VERILATE_FLAGS,
@@ -54,7 +54,7 @@ def folder(top: str) -> Path:
             includes=INCLUDES,
             trace="vcd",
             coverage=coverage,
-            compile_flags=PRINTS,
+            compile_flags=(*LIBRARY_FLAGS, *PRINTS),
             macros=model_macros(top),
             verilate_flags=flags,
         )

@@ -22,6 +22,7 @@ from headrace.bitstreams.kernel import KernelSpec, parse_kernels
 from headrace.bitstreams.verilate import (
     COMPILE_FLAGS,
     VERILATE_FLAGS,
+    VPI,
     link,
     needed_files,
     rtl_sources,
@@ -79,7 +80,7 @@ def folder(kernel: str, *, configuration: str = FULL) -> Path:
         )
         with objects as made, whole(target) as folder:
             link_program(folder / kernel, [made[file] for file in made if file != DRIVER])
-            link(folder / LIBRARY, [made[file] for file in made if file != MAIN], ["-shared"])
+            link(folder / LIBRARY, [made[file] for file in made if file != MAIN and file.name != VPI], ["-shared"])
 
     return built(f"cu_{kernel}{chosen}{'_coverage' if coverage == 'all' else ''}", digest.hexdigest(), "", build)
 

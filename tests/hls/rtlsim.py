@@ -112,7 +112,7 @@ def model(top: str, parameters: Mapping[str, int] = NONE, **constants: int) -> P
             target,
             includes=include_folders(),
             coverage=coverage,
-            compile_flags=OWN_SYMBOLS if parameters else (),
+            compile_flags=OWN_SYMBOLS,
             verilate_flags=flags,
         ),
     )

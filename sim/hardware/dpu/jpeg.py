@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from headrace.batching import UsageError
 from headrace.sim.hardware.dpu.jpeg_scans import Code, Interval, Planes, ScanHeader
 from headrace.sim.hardware.dpu.jpeg_tables import ODD_ROW, STANDARD_TABLES
@@ -34,6 +36,7 @@ Step = tuple[int, int, int, int]  # bits, coefficients, symbols taken at once, c
 MAX_WIDTH: Final = 8192
 MAX_HEIGHT: Final = 65500
 MAX_MCU_BLOCKS: Final = 10  # T.81 B.2.3
+MAX_MCU_BYTES: Final = MAX_MCU_BLOCKS * 64 * 31 // 8 + 4  # a coefficient has a code of 16 bits and 15 bits at most
 
 Counts = tuple[int, ...]  # of each block, in the file's order
 Factors = tuple[int, int]  # sampling factors of a component: its blocks across and down an MCU
@@ -520,6 +523,13 @@ def _tokens(jpeg: bytes, begin: int, end: int) -> bytes:
     return bytes(tokens)
 
 
+def _words(data: bytes) -> list[int]:
+    """Return the 24 bits that begin with each byte, with zeros behind the data as far as an MCU may reach."""
+    first = np.frombuffer(data + bytes(MAX_MCU_BYTES), np.uint8).astype(np.int32)
+    words: list[int] = (first[:-2] << 16 | first[1:-1] << 8 | first[2:]).tolist()
+    return words
+
+
 def _count(
     intervals: Sequence[bytes], blocks: Sequence[_Tables], mcus: int, restart_interval: int, short_ac_code: int
 ) -> tuple[Counts, Counts, Counts, Counts, Counts]:
@@ -528,7 +538,7 @@ def _count(
     per_interval = restart_interval or mcus
     mcu = 0
     for data in intervals:
-        padded = data + bytes(4)
+        words = _words(data)
         bit = 0
         for _ in range(min(per_interval, mcus - mcu)):
             mcu += 1
@@ -538,8 +548,7 @@ def _count(
                 place, before, symbols, long_codes, pairs, splits, long_singles = 0, 0, 0, 0, 0, 0, 0
                 table, short, unknown = tables.dc, SHORT_CODE, 16 - tables.pair_bits
                 while place < 64:
-                    byte = bit >> 3
-                    window = int.from_bytes(padded[byte : byte + 3], "big") >> (8 - (bit & 7)) & 0xFFFF
+                    window = words[bit >> 3] >> (8 - (bit & 7)) & 0xFFFF
                     used, advance, code, _ = table[window]
                     long_singles += code > short  # the second code of a pair is never a long one
                     # The decoder knows how far the symbol before last has come, and whether the last one goes far.

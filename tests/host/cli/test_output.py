@@ -152,9 +152,17 @@ def test_a_mixture_shows_its_costs_and_both_tables():
     assert refused.returncode == 2 and "--mixture meets a mean latency: give --slo-ms" in refused.stderr
 
 
+SHORT_POINTS = """
+from headrace.host.cli.main import main
+from headrace.host.workers.profiling import batches
+batches.TIME_PER_POINT_S = 0.15
+main()
+"""
+
+
 def test_a_profile_shows_each_batch_size_as_it_is_measured(tmp_path):
     options = ("--cell", "lstm", "--hidden", "16", "--max-batch", "2", "--workers", "1", "-o", str(tmp_path / "p.json"))
-    shown = on_terminal(*COMMAND, "profile", *options, start=subprocess.Popen)
+    shown = on_terminal(sys.executable, "-c", SHORT_POINTS, "profile", *options, start=subprocess.Popen)
     assert "profiling lstm-16 on 1 workers" in shown
     assert re.search(r"batch 2: [\d.]+ ms, [\d.]+ requests/s", shown) and "2/?" in shown
 

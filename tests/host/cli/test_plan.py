@@ -28,9 +28,14 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("planned")
 
 
+def plan(folder, *options):
+    with few_slices():
+        return headrace_here(*VGG16, "--rate-rps", "60", "--out", folder, *options)
+
+
 @pytest.fixture(scope="module")
 def planned(folder):
-    done = headrace(*VGG16, "--rate-rps", "60", "--out", str(folder), "--json")
+    done = plan(folder, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -123,7 +128,7 @@ def test_a_second_start_with_the_same_folder_goes_on_from_what_was_simulated(pla
     pq.write_table(left.replace_schema_metadata(), trials)  # as other programs write it, without the digest of all rows
     skipped, skip = [], Stages.skip
     monkeypatch.setattr(Stages, "skip", lambda self, count: (skipped.append(count), skip(self, count)))
-    done = headrace_here(*VGG16, "--rate-rps", "60", "--out", str(folder), "--json")
+    done = plan(folder, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == planned
     assert f"{len(left)} simulations are in" in " ".join(done.stderr.split())
@@ -133,7 +138,7 @@ def test_a_second_start_with_the_same_folder_goes_on_from_what_was_simulated(pla
 
 
 def test_in_words_it_says_the_winner_its_margin_and_the_command(planned, folder):
-    done = headrace(*VGG16, "--rate-rps", "60", "--out", str(folder))
+    done = plan(folder)
     assert done.returncode == 0
     for words in (
         "best",
