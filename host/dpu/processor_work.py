@@ -61,11 +61,12 @@ def _pass(spec: ProcessorSpec, each: CuPass, made: Program) -> ScalerPass:
     return ScalerPass(
         table.source,
         table.out,
-        table.row_entries,
+        table.row_gives(),
         table.columns.flags.tolist(),
         table.wide,
         table.columns_first,
         each.canvas,
+        each.left,
         each.top,
         Workspace() if each.keeps else _layout(spec, each.canvas, made),
     )

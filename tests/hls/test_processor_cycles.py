@@ -46,6 +46,21 @@ CASES = {  # the processor, the source's size, the engine
         CLIP | {"size": {"shortest_edge": 150}, "crop_size": {"height": 300, "width": 300}},
         (400, 300),
     ),
+    "Lanczos, zeros at its sides": (
+        CLIP | LANCZOS | {"size": {"height": 103, "width": 164}, "crop_size": {"height": 103, "width": 225}},
+        (164, 103),
+    ),
+    "zeros at its sides, after rows that become shorter": (
+        CLIP | {"size": {"height": 200, "width": 220}, "crop_size": {"height": 200, "width": 400}},
+        (300, 200),
+    ),
+    "columns first, zeros around": (
+        CLIP | LANCZOS | {"size": {"height": 103, "width": 120}, "crop_size": {"height": 123, "width": 250}},
+        (140, 200),
+        Engine.PILLOW13,
+    ),
+    "the pairs between the lists limit": (to(180, 268), (224, 328)),
+    "a last pixel without a partner": (to(203, 128), (320, 201)),
     "a square with bands above and below": (
         {"image_processor_type": "DeepseekVLImageProcessor", "size": {"height": 256, "width": 256}},
         (500, 200),
@@ -69,6 +84,23 @@ CASES = {  # the processor, the source's size, the engine
         },
         (500, 375),
     ),
+    "small tiles, of which memory's latency limits the reads": (
+        {
+            "image_processor_type": "LlavaNextImageProcessor",
+            "size": {"shortest_edge": 56},
+            "crop_size": {"height": 56, "width": 56},
+            "image_grid_pinpoints": [[56, 112], [112, 56], [112, 112]],
+        },
+        (120, 90),
+    ),
+    "small tiles of a resized image": (
+        {
+            "image_processor_type": "Idefics3ImageProcessor",
+            "size": {"longest_edge": 160},
+            "max_image_size": {"longest_edge": 80},
+        },
+        (160, 120),
+    ),
     "tiles of a resized image": (
         {
             "image_processor_type": "Idefics3ImageProcessor",
@@ -76,6 +108,10 @@ CASES = {  # the processor, the source's size, the engine
             "max_image_size": {"longest_edge": 200},
         },
         (320, 240),
+    ),
+    "resized twice, zeros at its sides": (
+        {"image_processor_type": "DonutImageProcessor", "size": {"height": 103, "width": 225}, **LANCZOS},
+        (282, 177),
     ),
     "resized twice": (
         {"image_processor_type": "DonutImageProcessor", "size": {"height": 320, "width": 240}},
@@ -91,10 +127,12 @@ QUICK = {
     "one band of patches in the memory",
     "channels last, zeros after it",
     "planes, zeros around",
+    "Lanczos, zeros at its sides",
     "growing along columns only",
     "columns first",
-    "tiles",
+    "small tiles, of which memory's latency limits the reads",
 }
+SLOW_LATENCIES = ("Lanczos", "one band of patches in the memory", "small tiles of a resized image")
 JPEGS = {"4:2:0": {"quality": 90, "subsampling": 2}, "4:4:4": {"quality": 95, "subsampling": 0}}
 
 
@@ -144,7 +182,7 @@ def test_clocks_follow_the_model(name, sampling):
     "name",
     [
         "Lanczos, small",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("Lanczos", "one band of patches in the memory")),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_LATENCIES),
     ],
 )
 def test_clocks_follow_the_latency_of_memory(name, latency):

@@ -74,6 +74,13 @@ class ScalerTable:
     def row_entries(self) -> int:
         return -(-len(self.rows.flags) // 2) if self.wide else len(self.rows.flags)
 
+    def row_gives(self) -> list[int]:
+        """Return the pixels that each entry along rows gives."""
+        gives = (self.rows.flags & EMIT) // EMIT
+        steps = 2 if self.wide else 1
+        gives = np.pad(gives, (0, -len(gives) % steps)).reshape(-1, steps).sum(1)
+        return [int(pixels) for pixels in gives]
+
     @property
     def column_entries(self) -> int:
         return len(self.columns.flags)
