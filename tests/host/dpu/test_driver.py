@@ -310,14 +310,17 @@ def test_what_nobody_can_decode_is_corrupt(xclbin):
 
 @pytest.mark.parametrize("kind", [FaultKind.HANG, FaultKind.ERROR])
 def test_a_failing_unit_goes_out_of_service_and_its_request_to_another(xclbin, kind):
+    """The second run fails. On a busy machine either unit may get it."""
+
     async def body(dpu):
         tensors = await asyncio.gather(*(dpu.preprocess(photo.jpeg) for photo in PHOTOS))
         for photo, tensor in zip(PHOTOS, tensors, strict=True):
             assert np.array_equal(tensor, preprocess(photo.jpeg, ImageSpec()))
-        assert list(dpu.out_of_service) == ["image_cu_2"] and dpu.counters.retried == 1
+        ((unit, reason),) = dpu.out_of_service.items()
+        assert unit in ("image_cu_1", "image_cu_2") and reason.startswith(unit) and dpu.counters.retried == 1
         assert dpu.counters.done == 8 and dpu.counters.on_cpu == 0
 
-    with_dpu(xclbin, body, fault=Fault(kind, cu="image_cu_2", after=1), timeout_s=2.0)
+    with_dpu(xclbin, body, fault=Fault(kind, after=1), timeout_s=2.0)
 
 
 def test_a_failing_transfer_takes_its_unit_out_of_service(xclbin):
