@@ -80,6 +80,7 @@ REQUEST_PATH = (
     "host/server/protocol/messages.py",
     "host/server/protocol/shared_memory.py",
     "host/server/inference.py",
+    "host/server/rows.py",
     "host/server/transport/grpc/tensor_calls.py",
     "host/server/transport/grpc/lent_slots.py",
     "host/server/transport/grpc/native_server.py",
