@@ -1,4 +1,4 @@
-"""Compiles what is called most: the hot loop of the simulator, the policies that it drives, and the way of a request
+"""Compiles what is called most: the hot loop of the simulator, the policies that it drives, and the request path
 through the server with mypyc, the solver's kernel with Cython, and two extensions in C++. These are the native front of
 gRPC, which needs libnghttp2-dev, and libssl-dev for TLS, and copies through mapped files. All else is in
 pyproject.toml.
@@ -58,7 +58,7 @@ COMPILED = (
     "sim/fleet/run.py",
     "sim/workload/closed_loop.py",
 )
-# The way of a request through the live runtime and the server.
+# The request path through the server, the live runtime and its workers.
 REQUEST_PATH = (
     "host/live/dispatch.py",
     "host/live/isolation.py",
@@ -71,6 +71,8 @@ REQUEST_PATH = (
     "host/live/tasks/slots.py",
     "host/live/tasks/whole.py",
     "host/memory/slots.py",
+    "host/network/browsers.py",
+    "host/server/observe/dashboard.py",
     "host/server/observe/metrics.py",
     "host/server/observe/watch.py",
     "host/server/outputs.py",
@@ -78,6 +80,7 @@ REQUEST_PATH = (
     "host/server/protocol/messages.py",
     "host/server/protocol/shared_memory.py",
     "host/server/inference.py",
+    "host/server/rows.py",
     "host/server/transport/grpc/tensor_calls.py",
     "host/server/transport/grpc/lent_slots.py",
     "host/server/transport/grpc/native_server.py",
@@ -85,6 +88,9 @@ REQUEST_PATH = (
     "host/server/transport/http/connection.py",
     "host/server/transport/http/endpoints.py",
     "host/server/transport/http/heads.py",
+    "host/workers/channel.py",
+    "host/workers/executors/serving.py",
+    "host/workers/executors/whole.py",
     "host/workers/messages.py",
 )
 KERNELS = ("batching/smdp/kernel.pyx",)

@@ -283,8 +283,8 @@ class Runtime:
             message = slot.worker.receive()
             if message is not None and self._dispatch.answered(slot, message, self.now(), self.origin):
                 self._happened = True
-        except WorkerLost as error:
-            self._supervision.lose(slot, error)
+        except WorkerLost as lost:
+            self._supervision.lose(slot, lost)
         except Exception as error:
             self._break(error)
 

@@ -1,4 +1,4 @@
-"""The way of one request through its model: admission, rows, their runs, and the outputs of the answer.
+"""The request path through a model: admission, rows, their runs, and the outputs of the answer.
 
 A request of n rows becomes n requests of the model's runtime and one answer. Admission counts rows, separately for each
 model. A request that would exceed `max_queue` is refused at once, as a whole.
@@ -8,7 +8,7 @@ times the `priority` if that is above 1. Priority 1 is the most urgent, and a re
 
 Example: with an SLO of 100 ms, a request of priority 3 has a deadline 300 ms after its arrival.
 
-Every request takes this way, so mypyc compiles the module."""
+Every request takes this path, so mypyc compiles the module."""
 
 import asyncio
 import math
@@ -207,13 +207,13 @@ class Inferences:
 
 
 class Counted:
-    """Report a request to the watchers when its context ends, with its outcome."""
+    """Report a request to the watcher when its context ends, with its outcome."""
 
-    __slots__ = ("_trace", "_watchers")
+    __slots__ = ("_trace", "_watcher")
 
-    def __init__(self, trace: RequestTrace, watchers: Sequence[Watcher]) -> None:
+    def __init__(self, trace: RequestTrace, watcher: Watcher) -> None:
         self._trace = trace
-        self._watchers = watchers
+        self._watcher = watcher
 
     def __enter__(self) -> RequestTrace:
         return self._trace
@@ -227,8 +227,7 @@ class Counted:
             trace.error = str(error) if isinstance(error, HeadraceError) else repr(error)
         trace.answered = time.monotonic()
         trace.cut()
-        for watcher in self._watchers:
-            watcher.answered(trace)
+        self._watcher.answered(trace)
 
 
 def _pixels(file: bytes) -> int:

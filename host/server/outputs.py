@@ -1,4 +1,4 @@
-"""The way of a request's outputs from the slots of its rows to the answer.
+"""The request path of outputs: from the slots of a request's rows to the answer.
 
 Each row's outputs are read while they lie in its slot. An output for a region of shared memory is written there, if its
 place in the region is known: the row's size is fixed, or the request has one row. All other outputs are copied. When

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from headrace.host.workers.networks.tokens import is_grid
 
 IMAGE, AUDIO = "IMAGE", "AUDIO"  # names of the inputs that take image and audio files
 TOKENS, WORDS, PARENTS = "tokens", "words", "parents"
+_tree_of: Callable[..., Any] = tree_of  # mypyc does not end on the type of a tree, which contains itself
 LONGEST_TREE = 1 << 14  # limit on the nodes of all trees of a request, because each node becomes a Python object
 
 Tensors = Mapping[str, NDArray[Any]]
@@ -266,7 +267,7 @@ class TreeRows(Rows):
             raise BadInput(
                 f"the trees of the request have {parents.size} nodes together; give at most {LONGEST_TREE} at a time"
             )
-        return [Row(tree_of(words[row].tolist(), parents[row].tolist())) for row in range(count)]
+        return [Row(_tree_of(words[row].tolist(), parents[row].tolist())) for row in range(count)]
 
 
 def _batch(model: str, inputs: Mapping[str, Tensor]) -> int:

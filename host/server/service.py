@@ -15,13 +15,12 @@ import numpy as np
 
 from headrace.batching import HeadraceError, UsageError
 from headrace.host.dpu.driver import Dpu
-from headrace.host.live.results import Execution
 from headrace.host.network.access import Access
 from headrace.host.server.group import Group, OnStage, Preprocessors, ServedModel, groups_of, open_group
 from headrace.host.server.inference import Counted, Inferences
 from headrace.host.server.observe.dashboard import Dashboard
 from headrace.host.server.observe.metrics import Metrics
-from headrace.host.server.observe.watch import RequestTrace, Snapshot, Watcher
+from headrace.host.server.observe.watch import RequestTrace, Snapshot, Watcher, Watchers
 from headrace.host.server.outputs import placed
 from headrace.host.server.protocol.limits import Limits
 from headrace.host.server.protocol.messages import (
@@ -71,7 +70,7 @@ class Service:
         self.groups: list[Group] = []
         self.metrics = Metrics(self.snapshot)
         self.dashboard = Dashboard(self.snapshot)
-        self._watchers: tuple[Watcher, ...] = (self.metrics, self.dashboard, *watchers)
+        self._watchers = Watchers(self.metrics, self.dashboard, *watchers)
         self.repository = repository
         self._preprocessors = preprocessors
         self._drain_s = drain_s
@@ -148,7 +147,7 @@ class Service:
                 self.metrics.add(name)
                 self.dashboard.add(name)
             suffix = f" ({', '.join(names)})" if self.groups else ""
-            group = await open_group(together, self._preprocessors, self._on_stage, self._executed, suffix)
+            group = await open_group(together, self._preprocessors, self._on_stage, self._watchers.executed, suffix)
             self.groups.append(group)
             self.models.update(group.models)
 
@@ -291,10 +290,6 @@ class Service:
     def counted(self, trace: RequestTrace) -> Counted:
         """Return a context that reports its request to the watchers when it ends, with its outcome."""
         return Counted(trace, self._watchers)
-
-    def _executed(self, worker: str, origin: float, execution: Execution) -> None:
-        for watcher in self._watchers:
-            watcher.executed(worker, origin, execution)
 
     def infer(self, request: InferRequest, trace: RequestTrace) -> Coroutine[Any, Any, list[Output]]:
         """Return a run of a request, which returns its outputs.

@@ -4,6 +4,7 @@ import contextlib
 import mmap
 import os
 import socket
+from typing import Any
 
 from headrace.batching import HeadraceError
 from headrace.host.workers.messages import HEADER, MAX_MESSAGE, TASK, WAKE
@@ -48,8 +49,10 @@ class Channel:
         self._send(HEADER.pack(WAKE, 0))
 
     def _send(self, message: bytes) -> None:
-        with contextlib.suppress(ConnectionError):
+        try:
             self.ours.send(message)
+        except ConnectionError:
+            return
 
     def receive(self, worker: str) -> bytes | None:
         """Return the next message, at least as long as ANSWER, or None if there is none yet.
@@ -71,7 +74,8 @@ class Channel:
             os.close(self.interrupted_fd)
             self.interrupted_fd = -1
         if self.interrupted is not None:
-            memory, self.interrupted = self.interrupted.obj, None
+            memory: Any = self.interrupted.obj  # the mapping
+            self.interrupted = None
             with contextlib.suppress(BufferError):  # the thread of a simulated worker may still read it
                 memory.close()
 

@@ -55,16 +55,17 @@ class _Batch(NamedTuple):
 class Dashboard:
     """Collect the data of the live page. A watcher, used as an async context manager.
 
-    It calls `take_snapshot` regularly while it is open."""
+    It calls `take_snapshot` regularly while it is open. `clock` returns the seconds of `time.monotonic()`."""
 
-    def __init__(self, take_snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(self, take_snapshot: Callable[[], Snapshot], clock: Callable[[], float] = time.monotonic) -> None:
         self._take_snapshot = take_snapshot
+        self._clock = clock
         self._outcomes: dict[str, Counter[str]] = {}  # by model; `add` creates an entry
         self._unknown_model = Counter[str]()  # outcomes of requests for models that are not served
         self._seconds: deque[dict[str, _Second]] = deque(maxlen=SECONDS)
         self._batches: deque[_Batch] = deque(maxlen=BATCHES)
         self._busy: deque[tuple[float, dict[tuple[str, str], float]]] = deque(maxlen=LOAD_SNAPSHOTS)
-        self._began = time.monotonic()
+        self._began = clock()
         self._number = -1  # number of the current second since the start
         self._turns = self._began  # end of the current second
         self._roll(self._began)
@@ -125,7 +126,7 @@ class Dashboard:
 
     def _on_timer(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(SNAPSHOT_S, self._on_timer)
-        now = time.monotonic()
+        now = self._clock()
         if now >= self._turns:
             self._roll(now)
         snapshot = self._take_snapshot()
@@ -142,7 +143,7 @@ class Dashboard:
 
         It has the complete seconds with a number above `since`. Latencies are in milliseconds; times of batches are
         seconds before now."""
-        now = time.monotonic()
+        now = self._clock()
         if now >= self._turns:
             self._roll(now)
         models = [model] if model is not None else list(self._outcomes)

@@ -142,3 +142,20 @@ class Watcher(Protocol):
     def executed(self, worker: str, origin: float, execution: Execution) -> None:
         """Record a task that has ended. Its times count from `origin`, a `time.monotonic()` value."""
         ...
+
+
+class Watchers:
+    """Pass each record to several watchers, in their order. A watcher itself."""
+
+    __slots__ = ("_watchers",)
+
+    def __init__(self, *watchers: Watcher) -> None:
+        self._watchers = watchers
+
+    def answered(self, trace: RequestTrace) -> None:
+        for watcher in self._watchers:
+            watcher.answered(trace)
+
+    def executed(self, worker: str, origin: float, execution: Execution) -> None:
+        for watcher in self._watchers:
+            watcher.executed(worker, origin, execution)

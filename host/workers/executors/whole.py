@@ -80,7 +80,8 @@ class _Network:
                 continue
             longest = max(lengths[place])
             padded = _batch(tensors.spec, count, longest, self._device)
-            where = (slice(None),) * tensors.spec.variable
+            assert tensors.variable is not None
+            where = (slice(None),) * tensors.variable
             for row, (slot, length) in enumerate(zip(slots, lengths[place], strict=True)):
                 padded[row][(*where, slice(length))] = tensors.at(slot, length)
             inputs.append(padded)

@@ -1,6 +1,6 @@
 """The calls with tensors of the Open Inference Protocol over gRPC, on the bytes of their messages (see `wire`).
 
-Most requests take this way, so mypyc compiles the module."""
+Most requests take this path, so mypyc compiles the module."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence

@@ -24,8 +24,8 @@ from headrace.host.server.protocol.messages import OK, Outcome
 NOTHING = Snapshot([], 0, [], {}, {}, {}, {}, {}, {}, 0)
 
 
-def of(*models, look=lambda: NOTHING):
-    watched = Dashboard(look)
+def of(*models, look=lambda: NOTHING, clock=time.monotonic):
+    watched = Dashboard(look, clock)
     for model in models:
         watched.add(model)
     return watched
@@ -93,9 +93,8 @@ def test_models_are_counted_separately_and_together():
     assert (batch["waited_ms"], batch["took_ms"], batch["worker"]) == (pytest.approx(20), pytest.approx(20), "w")
 
 
-def test_load_is_the_share_of_the_last_seconds_also_of_names_that_are_alike(monkeypatch):
-    clock = SimpleNamespace(now=100.0, monotonic=lambda: clock.now)
-    monkeypatch.setattr(dashboard, "time", clock)
+def test_load_is_the_share_of_the_last_seconds_also_of_names_that_are_alike():
+    clock = SimpleNamespace(now=100.0)
     busy = [1.0, 5.0]
 
     def look():
@@ -103,7 +102,7 @@ def test_load_is_the_share_of_the_last_seconds_also_of_names_that_are_alike(monk
         return Snapshot(workers, 0, [UnitState("cpu 0", busy[1], False)], {}, {}, {}, {}, {}, {}, 0)
 
     async def run():
-        async with of("m", look=look) as watched:
+        async with of("m", look=look, clock=lambda: clock.now) as watched:
             then, _ = watched._busy[0]
             busy[:] = [busy[0] + 10.0, busy[1]]
             clock.now += 0.05
