@@ -758,19 +758,25 @@ def abc_program() -> Path:
 
 def run(command: Sequence[str], cpu_s: int) -> tuple[str, bool]:
     """Run a command and return its standard output, and whether it ended within `cpu_s` seconds of the processor."""
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, errors="replace", **pipes) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, errors="replace") as process:
         # A preexec_fn would copy the page tables of this process, which a large one notices.
         resource.prlimit(process.pid, resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
         try:
             out, err = process.communicate(timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            process.kill()
             return "", False
+        finally:
+            process.kill()  # whatever interrupts the wait; one that has ended is left alone
     if process.returncode > 0:
         errors = [line for line in (out + err).splitlines() if "error" in line.lower()]
         raise BuildError(f"{Path(command[0]).name} failed:\n" + "\n".join(errors[:10]))
     return out, process.returncode == 0
+
+
+def sources(proof: Proof, hls: Path) -> list[Path]:
+    """Return the files of `hls` that the circuit of a proof is made of."""
+    return needed_files(proof.top, [*rtl_sources(hls), *sorted((hls / "formal").glob("*.sv"))])
 
 
 def models(
@@ -784,12 +790,11 @@ def models(
             one property.
         parameters: `NAME=VALUE` of the top module.
     """
-    files = needed_files(proof.top, [*rtl_sources(hls), *sorted((hls / "formal").glob("*.sv"))])
     given = "".join(f" -G {each}" for each in (*proof.parameters, *parameters))
     free = ("async2sync", "formalff -clk2ff -ff2anyinit") if proof.any_state else ()
     bound = ("formalff -anyinit2ff",) if proof.any_state else ()
     steps = [
-        f"read_slang --top {proof.top}{given} {' '.join(map(str, files))}",
+        f"read_slang --top {proof.top}{given} {' '.join(map(str, sources(proof, hls)))}",
         *("proc", "flatten", *(f"cutpoint w:{name}" for name in proof.cut)),
         # What is undefined must be free before the optimiser sees it, which else takes the values that suit it.
         *("setundef -anyseq -undriven", *free, "opt -full", "chformal -lower", "async2sync", "delete t:$print"),
@@ -871,13 +876,18 @@ def copy_rtl(hls: Path, copy: Path) -> None:
     shutil.copytree(hls, copy, ignore=shutil.ignore_patterns("*.py", "*.cpp", "*.hpp", "*.h", "*.md", "__pycache__"))
 
 
+def proof_of(mutant: Mutant) -> Proof:
+    """Return the proof whose property the mutant must make fail."""
+    return next(proof for proof in PROOFS if proof.name == mutant.proof)
+
+
 def caught(mutant: Mutant, hls: Path, folder: Path) -> int | None:
     """Return the clock in which the named property fails in a copy of `hls` with the mutant, or None if it does not.
 
     Raises:
         BuildError: The text that the mutant changes does not stand in its file exactly once.
     """
-    proof = next(each for each in PROOFS if each.name == mutant.proof)
+    proof = proof_of(mutant)
     copy = folder / "hls"
     copy_rtl(hls, copy)
     source = copy / mutant.file

@@ -49,7 +49,9 @@ def _steps(doing: str) -> Iterator[OnStep]:
 
 
 def run_routes(cache: Path, units: Sequence[str], seeds: Sequence[int], configuration: str) -> dict[str, Any]:
-    """Return the report of the routed units: those named, or all of UNITS if none is named. So with the seeds."""
+    """Return the report of a configuration's routed units: those named, or all of UNITS if none is named.
+
+    If no seed is given, the seeds are SEEDS."""
     with _steps("routing") as on_step:
         return route_report(
             cache, units=units or ROUTED, seeds=seeds or SEEDS, configuration=configuration, on_step=on_step

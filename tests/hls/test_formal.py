@@ -9,13 +9,13 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
+import builds
 import pytest
 from builds import built
 from includes import update
 
 from headrace.bitstreams.errors import BuildError
 from headrace.bitstreams.sources import hls_folder
-from headrace.bitstreams.verilate import needed_files, rtl_sources
 
 HLS = hls_folder()
 MEASURED = Path(__file__).parents[2] / "docs" / "results" / "measured" / "formal.json"
@@ -40,9 +40,8 @@ FIRST = {mutant.proof: mutant for mutant in reversed(prove.MUTANTS)}
 def once(proof: prove.Proof, mutant: prove.Mutant | None, check: Callable[[], None]) -> None:
     """Check what the tools find in a circuit, unless it is known to hold for these sources: a proof stays true, and it
     is kept as models are. A check that fails is not kept."""
-    rtl = [*rtl_sources(HLS), *sorted((HLS / "formal").glob("*.sv"))]
     digest = hashlib.sha256(repr((proof, mutant, version("pyosys"))).encode())
-    update(digest, [*needed_files(proof.top, rtl), Path(prove.__file__), Path(__file__)])
+    update(digest, [*prove.sources(proof, HLS), Path(prove.__file__), Path(__file__)])
 
     def build(target: Path) -> None:
         check()
@@ -71,7 +70,29 @@ def test_a_changed_unit_fails_the_named_property(mutant, tmp_path):
     def check() -> None:
         assert prove.caught(mutant, HLS, tmp_path) is not None
 
-    once(next(proof for proof in prove.PROOFS if proof.name == mutant.proof), mutant, check)
+    once(prove.proof_of(mutant), mutant, check)
+
+
+def test_only_what_holds_is_kept_and_only_for_the_same_sources(tmp_path, monkeypatch):
+    monkeypatch.setattr(builds, "BUILD", tmp_path / "kept")
+    proof, checked = prove.Proof("stream_fifo"), []
+
+    def check() -> None:
+        checked.append(None)
+        assert len(checked) > 1
+
+    with pytest.raises(AssertionError):
+        once(proof, None, check)
+    for _ in range(2):
+        once(proof, None, check)
+    assert len(checked) == 2
+    copy = tmp_path / "hls"
+    prove.copy_rtl(HLS, copy)
+    unit = copy / "rtl" / "stream_fifo.sv"
+    unit.write_text(unit.read_text() + "// changed\n")
+    monkeypatch.setattr(sys.modules[__name__], "HLS", copy)
+    once(proof, None, check)
+    assert len(checked) == 3
 
 
 def test_every_proof_has_a_mutant():

@@ -1,4 +1,4 @@
-"""Settings of the process and the machine for a server that must not pause.
+"""This module has settings of the process and the machine for a server that must not pause.
 
 Each function removes one cause of pauses or failures:
 

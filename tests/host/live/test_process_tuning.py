@@ -39,6 +39,10 @@ def test_what_a_program_has_frozen_itself_stays_frozen(thawed):
         with process_tuning.without_long_collections():
             pass
         assert gc.get_freeze_count() > len(held)
+    gc.unfreeze()
+    with process_tuning.without_long_collections():  # the program is known to freeze objects
+        pass
+    assert gc.get_freeze_count() > len(held)
 
 
 def test_what_lived_before_is_not_looked_through_while_a_runtime_is_open(thawed):
