@@ -89,6 +89,7 @@ def test_what_is_no_text_is_told_with_the_file_and_the_way(kind, tmp_path):
         read(path)
 
 
+@pytest.mark.usefixtures("full_stack")
 def test_toml_that_nests_without_end_is_told_in_a_line(tmp_path):
     path = tmp_path / "deep.toml"
     path.write_text("a = " + "[" * 3000)
@@ -127,6 +128,7 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory, raw):
     assert "\r" not in text and "\0" not in text
 
 
+@pytest.mark.usefixtures("full_stack")
 def test_a_toml_file_may_nest_as_deep_as_settings_do_and_no_deeper(tmp_path):
     path = tmp_path / "deep.toml"
     for depth, taken in ((MAX_DEPTH - 1, True), (MAX_DEPTH, False), (300, False), (100_000, False)):

@@ -292,6 +292,7 @@ def test_junk_in_place_of_nodes_is_refused_in_one_line_or_sound(key, value):
         assert profile.times().whole(3, 2.0, 2) > 0
 
 
+@pytest.mark.usefixtures("full_stack")
 def test_a_file_nested_beyond_all_bounds_is_refused():
     with pytest.raises(UsageError, match="not a profile"):
         Profile.from_json("[" * 100_000)

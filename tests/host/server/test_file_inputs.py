@@ -191,6 +191,7 @@ def test_a_bad_file_in_the_folder_is_named_with_a_way_out(folder, config, more, 
     assert said.endswith(", or give --processor none")
 
 
+@pytest.mark.usefixtures("full_stack")
 def test_a_file_that_cannot_be_read_is_refused(folder):
     file = folder / "preprocessor_config.json"
     for text, said in (

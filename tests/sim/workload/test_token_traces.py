@@ -174,6 +174,7 @@ def test_the_sample_of_azure_is_read_as_it_stands():
         ("TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n2024-01-01 00:00:00,x,3,5\n", "line 2: NumImages is x"),
     ],
 )
+@pytest.mark.usefixtures("full_stack")
 def test_a_wrong_trace_is_told_with_its_line(tmp_path, text, message):
     with pytest.raises(UsageError) as told:
         read(tmp_path, text)

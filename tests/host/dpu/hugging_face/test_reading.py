@@ -200,6 +200,7 @@ def test_chained_resizes_are_a_tuple_of_rules():
     ("text", "told"),
     [("[1]", "has no object"), ("{", "Expecting"), ("[" * 99999, "it nests too deep"), (None, "No such file")],
 )
+@pytest.mark.usefixtures("full_stack")
 def test_a_file_that_is_none_is_refused_by_its_path(text, told, tmp_path):
     path = tmp_path / "preprocessor_config.json"
     if text is not None:

@@ -107,6 +107,7 @@ def test_what_is_no_tensor_is_refused(datatype, shape, data, text):
         (json.dumps({str(n): n for n in range(MAX_FIELDS + 1)}).encode(), "1025 fields; send at most 1024"),
     ],
 )
+@pytest.mark.usefixtures("full_stack")
 def test_what_is_no_object_is_refused(raw, text):
     with pytest.raises(BadInput, match=text):
         body(raw, 100 if b"  " in raw else 1 << 24)

@@ -406,6 +406,7 @@ def test_a_structure_that_imports_is_refused(file, tmp_path, monkeypatch):
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.usefixtures("full_stack")
 def test_a_text_that_is_too_long_or_nests_too_deep_is_refused(file, tmp_path, monkeypatch):
     def deep(name, data):
         return b"[" * 100_000 if name.endswith("model.json") else data
