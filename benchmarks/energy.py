@@ -44,7 +44,7 @@ from benchmarks.energy_model import (
 )
 from benchmarks.harness import ROOT, Report, arguments, main, progress, table
 from benchmarks.image_cu import PROGRESSIVE, cut, encode, image_files
-from headrace.batching import UsageError
+from headrace.batching import HeadraceError, UsageError
 from headrace.bitstreams.build import build_hw_emu
 from headrace.host.dpu.driver import Dpu
 from headrace.host.dpu.reference import audio, image
@@ -59,6 +59,7 @@ SPEECH = ROOT / "tests" / "host" / "dpu" / "speech"
 CORES = 32  # of the EPYC 7502 whose power sim/hardware/gpu/power.py has
 CALLS = 3
 REST = "rest"
+GENERATED = "gen_"  # begins the name of each generate block of the project
 # Module of the report by the instance in each compute unit. What lies in none of them is the rest.
 UNITS: Mapping[str, Mapping[tuple[str, ...], str]] = {
     "image_cu": {
@@ -129,8 +130,9 @@ def read_saif(lines: Iterable[str], kernel: str) -> tuple[int, dict[str, Toggles
 
 
 def unit_of(path: Sequence[str], kernel: str) -> str:
-    """Return the unit that an instance lies in: the innermost of UNITS on its path."""
-    inside = [place for place in UNITS[kernel] if tuple(path[: len(place)]) == place]
+    """Return the unit that an instance lies in: the innermost of UNITS on its path, without its generate blocks."""
+    instances = tuple(part for part in path if not part.startswith(GENERATED))
+    inside = [place for place in UNITS[kernel] if instances[: len(place)] == place]
     return UNITS[kernel][max(inside, key=len)] if inside else REST
 
 
@@ -220,7 +222,9 @@ async def simulate(inputs: Sequence[Input], spec: ImageSpec | AudioSpec, xclbin:
 def row_of(given: Input, kernel: str, clocks: int, toggles: Mapping[str, Toggles]) -> dict[str, Any]:
     units = {}
     for unit in CELLS[kernel]:
-        counted = toggles.get(unit, Toggles())
+        if unit not in toggles:
+            raise HeadraceError(f"the simulation of {kernel} has no instance of unit {unit!r}; correct UNITS")
+        counted = toggles[unit]
         activity = counted.activity(clocks)
         units[unit] = {
             "register_bits": counted.bits[True],

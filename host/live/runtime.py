@@ -34,6 +34,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, SupportsFloat
 
+from numpy.typing import NDArray
+
 from headrace.batching import BadInput, CheckedPolicy, HeadraceError, Policy, PolicyError, UsageError
 from headrace.batching.graphs.execution import Sections
 from headrace.host.live.dispatch import Dispatch
@@ -181,7 +183,7 @@ class Runtime:
         *,
         arrival: SupportsFloat | None = None,
         deadline: SupportsFloat | None = None,
-        read: Read | None = None,
+        read: Callable[[Mapping[str, NDArray[Any]]], Any] | None = None,
         **options: Any,
     ) -> Inference:
         """Run one request and return its result.
@@ -207,7 +209,8 @@ class Runtime:
         """
         arrived = None if arrival is None else float(arrival)
         due = math.inf if deadline is None else float(deadline)
-        return await self.answer(model, value, arrived, due, read, options)
+        keeps_nothing: Read | None = None if read is None else lambda outputs, _: read(outputs)
+        return await self.answer(model, value, arrived, due, keeps_nothing, options)
 
     async def answer(
         self,
@@ -218,7 +221,7 @@ class Runtime:
         read: Read | None,
         options: Mapping[str, Any],
     ) -> Inference:
-        """Run one request, as `infer` does. `options` are other options of `Tasks.admit`."""
+        """Run one request, as `infer` does. `read` may keep outputs. `options` are other options of `Tasks.admit`."""
         if self._closed is not None:
             raise self._closed
         now = self.now()

@@ -6,6 +6,7 @@ small /dev/shm of a container does not limit it. The system provides a page when
 
 import mmap
 import os
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from headrace.host.memory.layout import TensorSpec
 
 PAGE = 4096
 KEPT_BYTES = 1 << 20  # of a free slot; the memory of joined tensors beyond it goes back to the system
+LENT = 16  # slots of each model that one front borrows
 
 
 def _pages(size: int) -> int:
@@ -51,12 +53,12 @@ class SlotViews:
     """Give access to the tensors in the slots of one model. The runtime and the workers both use it."""
 
     def __init__(self, layout: SlotLayout, memory: mmap.mmap) -> None:
-        offset = layout.offset
+        offset = 0
         self.inputs: list[SlotTensors] = []
         self.outputs: list[SlotTensors] = []
         for specs, tensors in ((layout.inputs, self.inputs), (layout.outputs, self.outputs)):
             for spec in specs:
-                tensors.append(SlotTensors(spec, memory, offset, layout.stride, layout.slots))
+                tensors.append(SlotTensors(spec, memory, layout, offset))
                 offset += _pages(spec.nbytes)
         self._large = [
             each for each in (*self.inputs, *self.outputs) if each.spec.joined and each.spec.nbytes > KEPT_BYTES
@@ -115,13 +117,14 @@ def _rows_with_nan(rows: NDArray[Any]) -> NDArray[np.bool_]:
 class SlotTensors:
     """Hold one named tensor of every slot."""
 
-    def __init__(self, spec: TensorSpec, memory: mmap.mmap, offset: int, stride: int, slots: int) -> None:
+    def __init__(self, spec: TensorSpec, memory: mmap.mmap, layout: SlotLayout, within: int) -> None:
+        """Describe the tensor that begins `within` so many bytes of each slot."""
         self.spec = spec
         self.dtype, self.variable, self.joined = np.dtype(spec.dtype), spec.variable, spec.joined
-        self.slots = slots
-        self._memory, self._offset, self._stride = memory, offset, stride
+        self.slots = layout.slots
+        self._memory, self._offset, self._stride, self._within = memory, layout.offset + within, layout.stride, within
         # An array takes as long to make as to copy, so arrays of a fixed shape are made only once.
-        self._arrays = [self._array(slot, 0) for slot in range(slots)] if self.variable is None else None
+        self._arrays = [self._array(slot, 0) for slot in range(layout.slots)] if self.variable is None else None
 
     def _array(self, slot: int, length: int) -> NDArray[Any]:
         shape = self.spec.sized(length)
@@ -130,6 +133,10 @@ class SlotTensors:
     def at(self, slot: int, length: int = 0) -> NDArray[Any]:
         """Return the tensor in `slot`, with `length` elements in its variable dimension."""
         return self._arrays[slot] if self._arrays is not None else self._array(slot, length)
+
+    def detached(self, memory: NDArray[np.uint8], shape: tuple[int, ...]) -> NDArray[Any]:
+        """Return the tensor of this shape in the memory of a slot that `SlotArena.detach` has returned."""
+        return np.ndarray(shape, self.dtype, memory, self._within)
 
     def spare(self, slot: int) -> tuple[int, int]:
         """Return the offset and the size of the pages of a slot that lie beyond KEPT_BYTES."""
@@ -172,19 +179,19 @@ def slot_layouts(models: Mapping[str, Specs], slots: int) -> dict[str, SlotLayou
 class SlotArena:
     """Allocate slots for the tensors of the requests in flight, separately for each model."""
 
-    def __init__(self, models: Mapping[str, Specs], slots: int, lendable: int = 0) -> None:
+    def __init__(self, models: Mapping[str, Specs], slots: int, spares: int = 0) -> None:
         """Reserve the memory.
 
         Args:
             models: the inputs and outputs of each model.
             slots: the number of slots of each model for requests in flight.
-            lendable: the number of further slots of each model, which one front may borrow and fill.
+            spares: the number of further slots of each model, for `lend` and `detach`.
 
         Raises UsageError if there is no model or no slot."""
         if slots < 1 or not models:
             raise UsageError(f"{slots} slots for {len(models)} models; give at least one slot and one model")
         self.slots = slots
-        self.all_slots = slots + lendable
+        self.all_slots = slots + spares
         self.layouts = slot_layouts(models, self.all_slots)
         size = max(layout.end for layout in self.layouts.values())
         self.fd = os.memfd_create("headrace-tensors", os.MFD_CLOEXEC)
@@ -192,7 +199,8 @@ class SlotArena:
         memory = mmap.mmap(self.fd, size)
         self._memory: mmap.mmap | None = memory
         self.views = {model: SlotViews(layout, memory) for model, layout in self.layouts.items()}
-        self._lendable = {model: tuple(range(slots, self.all_slots)) for model in models}
+        self._spares = {model: list(range(slots, self.all_slots)) for model in models}
+        self._detached: dict[tuple[str, int], weakref.ref[NDArray[np.uint8]]] = {}
         self._take_back: list[Callable[[], bool]] = []
         # The slot that was released last is used first, because its memory is still in the cache.
         self._free = {model: list(reversed(range(slots))) for model in models}
@@ -211,27 +219,51 @@ class SlotArena:
 
         A slot has room for the longest tensors. Most requests with joined tensors take a small part of it, and a few
         take all. So the pages of a large one do not stay with its slot."""
+        self._trim(model, slot)
+        self._free[model].append(slot)
+
+    def _trim(self, model: str, slot: int) -> None:
         if self._memory is not None:
             for start, size in self.views[model].spare(slot):
                 self._memory.madvise(mmap.MADV_REMOVE, start, size)
-        self._free[model].append(slot)
 
     def lend(self, model: str, take_back: Callable[[], bool]) -> tuple[int, ...]:
-        """Return the slots that a front may fill; none if they are lent already.
+        """Return LENT spare slots that a front may fill, or as many as there are.
 
         The front exchanges a slot that it has filled for a free one (`acquire`), so it always has the same number.
-        `close` calls `take_back`. It returns whether slots are still being filled; then the front frees the memory."""
-        lent, self._lendable[model] = self._lendable[model], ()
+        `close` calls `take_back`. It returns whether slots are still being filled. Their memory is then freed when
+        nobody maps it any more."""
+        spares = self._spares[model]
+        lent = tuple(spares[:LENT])
+        del spares[:LENT]
         if lent:
             self._take_back.append(take_back)
         return lent
 
+    def detach(self, model: str, slot: int) -> tuple[int, NDArray[np.uint8]] | None:
+        """Return a spare slot in place of this one, and the memory of this one. Return None if there is no spare.
+
+        The caller then holds the spare slot in place of the other. That one becomes a spare when no array on its memory
+        is left. `close` leaves it as it is."""
+        spares, memory, layout = self._spares[model], self._memory, self.layouts[model]
+        if not spares or memory is None:
+            return None
+        detached = np.ndarray(layout.stride, np.uint8, memory, layout.offset + slot * layout.stride)
+
+        def ended(_: object) -> None:
+            del self._detached[model, slot]
+            self._trim(model, slot)
+            spares.append(slot)
+
+        self._detached[model, slot] = weakref.ref(detached, ended)
+        return spares.pop(), detached
+
     def close(self) -> None:
         """Close the file and give its memory back. Arrays that a caller still holds keep their addresses and read as
-        zeros."""
+        zeros, unless `detach` returned their memory."""
         if self._memory is not None:
-            if not any([take_back() for take_back in self._take_back]):
+            if not any([take_back() for take_back in self._take_back]) and not self._detached:
                 self._memory.madvise(mmap.MADV_REMOVE)
-            self.views, self._memory = {}, None  # not closed: numpy arrays may point into the mapping
+            self._memory, self.views = None, {}  # not closed: numpy arrays may point into the mapping
             os.close(self.fd)
             self.fd = -1

@@ -1,19 +1,20 @@
 """The request path of outputs: from the slots of a request's rows to the answer.
 
 Each row's outputs are read while they lie in its slot. An output for a region of shared memory is written there, if its
-place in the region is known: the row's size is fixed, or the request has one row. All other outputs are copied. When
-all rows have ended, `joined` joins the copies and `placed` writes them to their regions.
+place in the region is known: the row's size is fixed, or the request has one row. All other outputs are kept, large
+ones without a copy. When all rows have ended, `joined` joins them and `placed` writes them to their regions.
 
 Example: a request of 2 rows asks for `probabilities` in a region of 8,000 bytes, and for `classes` in the answer. Row 1
-writes its 4,000 bytes of `probabilities` at offset 4,000. Its `classes` are copied and joined with those of row 0."""
+writes its 4,000 bytes of `probabilities` at offset 4,000. Its `classes` are kept and joined with those of row 0."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import BadInput
+from headrace.host.live.tasks.interface import Keep, Read
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.server.protocol.messages import (
     BYTES,
@@ -60,19 +61,22 @@ class Outputs:
         self._pads = pads
         self._categories = categories
 
-    def reader(self, row: int) -> Callable[[Mapping[str, NDArray[Any]]], Row]:
-        """Return the function that reads the outputs of this row (see `Runtime.infer`). It raises BadInput."""
+    def reader(self, row: int) -> Read:
+        """Return the function that reads the outputs of this row (see `Runtime.answer`). It raises BadInput."""
 
-        def read(outputs: Mapping[str, NDArray[Any]]) -> Row:
-            return {each.name: self._read(each, outputs[each.name], row) for each in self._requested}
+        def read(outputs: Mapping[str, NDArray[Any]], keep: Keep) -> Row:
+            return {each.name: self._read(each, outputs, keep, row) for each in self._requested}
 
         return read
 
-    def _read(self, requested: RequestedOutput, output: NDArray[Any], row: int) -> NDArray[Any] | Placed:
+    def _read(
+        self, requested: RequestedOutput, outputs: Mapping[str, NDArray[Any]], keep: Keep, row: int
+    ) -> NDArray[Any] | Placed:
         window = requested.window
         is_known = self._rows == 1 or self._specs[requested.name].variable is None
         if window is None or requested.classes or not is_known:
-            return output.copy()
+            return keep(requested.name)
+        output = outputs[requested.name]
         window.check_fits(output.nbytes * self._rows)
         window.write(output, row * output.nbytes)
         return Placed(output.shape, output.nbytes)

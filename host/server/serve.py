@@ -196,8 +196,12 @@ async def _ports(options: ServeOptions, service: Service) -> AsyncIterator[dict[
     async with contextlib.AsyncExitStack() as stack:
         ports, guard = {}, options.access.guard
         context = None if options.tls is None else options.tls.context
-        for name, api in (("http", HttpApi(service, limits, regions, guard)), ("metrics", MetricsApi(service, guard))):
-            server = HttpServer(api.handle, refusal, limits, context)
+        http = HttpApi(service, limits, regions, guard)
+        metrics = MetricsApi(service, guard)
+        for name, server in (
+            ("http", HttpServer(http.handle, refusal, limits, context, http.place)),
+            ("metrics", HttpServer(metrics.handle, refusal, limits, context)),
+        ):
             address: Address = getattr(options, name)
             with _port_of(name, address):
                 host, port = await server.start(address.host, address.port)

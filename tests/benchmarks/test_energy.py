@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks import energy, energy_model
 from benchmarks.energy_model import Activity, Range, dynamic_joules
+from headrace.batching import HeadraceError
 from headrace.sim.system.card import U55C, reported_cells
 
 FIGURES = json.loads((energy.ROOT / "docs" / "results" / "measured" / "energy.json").read_text())
@@ -31,10 +32,15 @@ SAIF = r"""(SAIFILE
           (state_q\[1\] (T0 1) (T1 3999) (TZ 0) (TX 0) (TB 0) (TC 30))
           (wire_d (T0 1) (T1 3999) (TZ 0) (TX 0) (TB 0) (TC 8))
         )
-        (INSTANCE u_bands
+        (INSTANCE gen_progressive
           (NET
-            (memory[3]\[7\] (T0 1) (T1 3999) (TZ 0) (TX 0) (TB 0) (TC 99))
-            (row_q2[1]\[0\] (T0 1) (T1 3999) (TZ 0) (TX 0) (TB 0) (TC 6))
+            (room (T0 1) (T1 3999) (TZ 0) (TX 0) (TB 0) (TC 2))
+          )
+          (INSTANCE u_bands
+            (NET
+              (memory[3]\[7\] (T0 1) (T1 3999) (TZ 0) (TX 0) (TB 0) (TC 99))
+              (row_q2[1]\[0\] (T0 1) (T1 3999) (TZ 0) (TX 0) (TB 0) (TC 6))
+            )
           )
         )
       )
@@ -49,11 +55,17 @@ def test_toggles_belong_to_the_innermost_unit_and_memories_do_not_count():
     assert clocks == 40
     assert {name: (each.bits, each.counts) for name, each in toggles.items()} == {
         "rest": ({True: 0, False: 1}, {True: 0, False: 4}),
-        "decode": ({True: 2, False: 1}, {True: 40, False: 8}),
+        "decode": ({True: 2, False: 2}, {True: 40, False: 10}),
         "progressive_decoder": ({True: 1, False: 0}, {True: 6, False: 0}),
     }
-    assert toggles["decode"].activity(clocks) == Activity(registers=0.5, nets=0.2)
+    assert toggles["decode"].activity(clocks) == Activity(registers=0.5, nets=0.125)
     assert toggles["rest"].activity(clocks) == Activity(registers=0.0, nets=0.1)
+
+
+def test_a_unit_that_the_simulation_lacks_is_an_error_and_not_a_unit_at_rest():
+    with pytest.raises(HeadraceError, match=r"of image_cu has no instance of unit 'resize'"):
+        given = energy.Input("a", "image", "4:2:0", 1.0, b"")
+        energy.row_of(given, "image_cu", *energy.read_saif(SAIF.splitlines(), "image_cu"))
 
 
 @pytest.mark.parametrize("kernel", energy.UNITS)

@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 from headrace.batching import Policy, Request, Task
 from headrace.batching.graphs.model_graph import ModelGraph
 
+# Returns an output by its name, as an array that stays.
+Keep = Callable[[str], NDArray[Any]]
 # Takes the outputs of a request by name, while they lie in the shared memory, and returns what the caller gets.
-Read = Callable[[Mapping[str, NDArray[Any]]], Any]
+Read = Callable[[Mapping[str, NDArray[Any]], Keep], Any]
 
 
 class Tasks(Protocol):

@@ -8,16 +8,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.batching import BadInput, Request, Task, UnknownModel
 from headrace.host.live.results import Overloaded
 from headrace.host.live.tasks.interface import Read
 from headrace.host.memory.layout import TensorSpec
-from headrace.host.memory.slots import SlotArena, Specs
+from headrace.host.memory.slots import LENT, SlotArena, Specs
 from headrace.host.memory.sources import SlotTensor, Source, Tensor, array_of
 from headrace.host.workers.networks.tokens import checked_tokens
 
-LENDABLE = 16  # further slots of each model, for tensors that a front is receiving
+SPARES = 3 * LENT  # slots of each model for tensors that two fronts receive, and for answers that are being sent
+KEPT_FROM = 1 << 16  # bytes of an output; a smaller one is copied
 
 Tensors: TypeAlias = Tensor | Mapping[str, Tensor]
 
@@ -31,7 +33,7 @@ class SlotTasks:
     """
 
     def __init__(self, models: Mapping[str, Specs], slots: int) -> None:
-        self.arena = SlotArena(models, slots, LENDABLE)
+        self.arena = SlotArena(models, slots, SPARES)
         self._inputs = {model: [_Input(spec) for spec in inputs] for model, (inputs, _) in models.items()}
         self._specs = dict(models)
         self._joined = {model for model, (inputs, _) in models.items() if any(spec.joined for spec in inputs)}
@@ -94,20 +96,46 @@ class SlotTasks:
         return [list(of_input) for of_input in zip(*(self._places[request.id][2] for request in requests), strict=True)]
 
     def result(self, request: Request, read: Read | None = None) -> Any:
-        """Return copies of the outputs by name, because the slot goes to another request."""
+        """Return copies of the outputs by name, because the slot goes to another request.
+
+        `read` may keep outputs without a copy. The request then has a spare slot, and its own one is detached."""
         model, slot, input_lengths = self._places[request.id]
         tensors_of = self.arena.views[model].outputs
-        if read is not None and model in self._fixed_outputs:
-            return read({tensors.spec.name: tensors.at(slot) for tensors in tensors_of})
-        lengths = iter(self.output_lengths.get(request.id, ()))
+        if model in self._fixed_outputs:
+            outputs = {tensors.spec.name: tensors.at(slot) for tensors in tensors_of}
+        else:
+            lengths = iter(self.output_lengths.get(request.id, ()))
 
-        def length(spec: TensorSpec) -> int:
-            if spec.joined:
-                return input_lengths[0] // spec.tokens_per_row
-            return 0 if spec.variable is None else next(lengths)
+            def length(spec: TensorSpec) -> int:
+                if spec.joined:
+                    return input_lengths[0] // spec.tokens_per_row
+                return 0 if spec.variable is None else next(lengths)
 
-        outputs = {tensors.spec.name: tensors.at(slot, length(tensors.spec)) for tensors in tensors_of}
-        return {name: output.copy() for name, output in outputs.items()} if read is None else read(outputs)
+            outputs = {tensors.spec.name: tensors.at(slot, length(tensors.spec)) for tensors in tensors_of}
+        if read is None:
+            return {name: output.copy() for name, output in outputs.items()}
+        memory: NDArray[np.uint8] | None = None
+
+        def keep(name: str) -> NDArray[Any]:
+            nonlocal memory
+            output = outputs[name]
+            if memory is None and output.nbytes >= KEPT_FROM:
+                memory = self._detach(request)
+            if memory is None or output.nbytes < KEPT_FROM:
+                return output.copy()
+            return next(each for each in tensors_of if each.spec.name == name).detached(memory, output.shape)
+
+        return read(outputs, keep)
+
+    def _detach(self, request: Request) -> NDArray[np.uint8] | None:
+        """Give a request a spare slot, and return the memory of its own one. Return None if there is no spare."""
+        model, slot, lengths = self._places[request.id]
+        found = self.arena.detach(model, slot)
+        if found is None:
+            return None
+        spare, memory = found
+        self._places[request.id] = (model, spare, lengths)
+        return memory
 
     def release(self, request: Request) -> None:
         model, slot, _ = self._places.pop(request.id)

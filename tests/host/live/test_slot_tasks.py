@@ -1,10 +1,12 @@
 """Requests in tensor slots: sources are read straight into the slot, and readers see the outputs in it."""
 
+import os
+
 import numpy as np
 import pytest
 
 from headrace.batching import BadInput, Request
-from headrace.host.live.tasks.slots import SlotTasks
+from headrace.host.live.tasks.slots import SPARES, SlotTasks
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.memory.sources import Source
 
@@ -80,8 +82,120 @@ def test_a_reader_sees_the_outputs_in_the_slot_and_without_one_they_are_copied(t
     (slot,) = tasks.slots([request])
     y, z = tasks.arena.views["net"].outputs
     y.at(slot)[:], z.at(slot)[()] = 4.0, 9
-    assert tasks.result(request, lambda outputs: {name: outputs[name].sum() for name in outputs}) == {"y": 20.0, "z": 9}
-    assert tasks.result(request, lambda outputs: np.shares_memory(outputs["y"], y.at(slot)))
+    assert tasks.result(request, lambda outputs, _: {name: outputs[name].sum() for name in outputs}) == {
+        "y": 20.0,
+        "z": 9,
+    }
+    assert tasks.result(request, lambda outputs, _: np.shares_memory(outputs["y"], y.at(slot)))
     copied = tasks.result(request)
     y.at(slot)[:] = 0.0
     np.testing.assert_array_equal(copied["y"], np.full(5, 4.0, np.float32))
+
+
+# ---- outputs that stay after their request ----
+
+LARGE = {
+    "net": (
+        (TensorSpec("x", "float32", (3,)),),
+        (
+            TensorSpec("y", "float32", (20_000,)),
+            TensorSpec("z", "float32", (-1, 1000), 40),
+            TensorSpec("n", "int64", ()),
+        ),
+    )
+}
+
+
+class Answered:
+    """Requests of one slot, of which each ends with outputs of its own number."""
+
+    def __init__(self):
+        self.tasks = SlotTasks(LARGE, 1)
+        self._number = 0
+
+    def kept(self, *names):
+        """Run the next request and return the outputs that its reader keeps."""
+        self._number += 1
+        request = Request(self._number, "net", 0.0)
+        self.tasks.take(request.id, "net", {"x": np.zeros(3, np.float32)})
+        (slot,) = self.tasks.slots([request])
+        y, z, n = self.tasks.arena.views["net"].outputs
+        y.at(slot)[:], z.at(slot, 30)[:], n.at(slot)[()] = request.id, -request.id, request.id
+        self.tasks.output_lengths[request.id] = [30]
+        try:
+            return self.tasks.result(request, lambda _, keep: [keep(name) for name in names])
+        finally:
+            self.tasks.release(request)
+
+    def spares(self):
+        """Return how many answers find a spare slot."""
+        found = []
+        while (answer := self.kept("y")[0]).base is not None:
+            found.append(answer)
+        return len(found)
+
+
+@pytest.fixture
+def answered():
+    made = Answered()
+    yield made
+    made.tasks.close()
+
+
+def test_large_outputs_are_kept_without_a_copy_and_later_requests_do_not_change_them(answered):
+    kept = [answered.kept("z", "y", "n") for _ in range(SPARES)]
+    for number, (z, y, n) in enumerate(kept, 1):
+        assert z.base is not None and y.base is z.base and n.base is None
+        assert y.shape == (20_000,) and z.shape == (30, 1000)
+        assert (y == number).all() and (z == -number).all() and n == number
+    slots = answered.tasks.arena.views["net"].outputs[0]
+    assert all(any(np.shares_memory(y, slots.at(slot)) for slot in range(1 + SPARES)) for _, y, _ in kept)
+
+
+def test_answers_beyond_the_spare_slots_are_copied(answered):
+    kept = [answered.kept("y")[0] for _ in range(SPARES + 3)]
+    assert [y.base is None for y in kept] == [False] * SPARES + [True] * 3
+    assert [y[0] for y in kept] == [*range(1, SPARES + 4)]
+
+
+def test_a_slot_is_spare_again_when_the_last_array_on_it_is_gone(answered):
+    y, z = answered.kept("y", "z")
+    assert answered.spares() == SPARES - 1
+    part = memoryview(y[None]).cast("B")[:8]
+    del y
+    assert answered.spares() == SPARES - 1
+    del z
+    assert answered.spares() == SPARES - 1
+    del part
+    assert answered.spares() == SPARES
+
+
+def test_a_reader_that_fails_keeps_no_slot(answered):
+    def refuses(_, keep):
+        keep("y")
+        raise BadInput("no place")
+
+    for number in range(2 * SPARES):
+        request = Request(1000 + number, "net", 0.0)
+        answered.tasks.take(request.id, "net", {"x": np.zeros(3, np.float32)})
+        answered.tasks.output_lengths[request.id] = [30]
+        with pytest.raises(BadInput, match="no place"):
+            answered.tasks.result(request, refuses)
+        answered.tasks.release(request)
+    assert answered.spares() == SPARES
+
+
+def test_what_is_kept_outlives_the_arena(answered):
+    y, z = answered.kept("y", "z")
+    answered.tasks.close()
+    assert (y == 1).all() and (z == -1).all()
+
+
+def test_an_arena_whose_answers_are_gone_gives_its_memory_back(answered):
+    file = os.dup(answered.tasks.arena.fd)
+    y, slots = answered.kept("y")[0], answered.tasks.arena.views["net"].outputs[0]
+    before = os.fstat(file).st_blocks * 512
+    del y
+    answered.tasks.close()
+    assert before >= slots.spec.nbytes and os.fstat(file).st_blocks == 0
+    os.close(file)

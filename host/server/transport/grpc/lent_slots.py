@@ -1,20 +1,11 @@
-"""Slots of the models' arenas, which the native front fills with the tensors that it receives.
-
-A front borrows a fixed number of slots of each model. It reads the tensor of a request from the socket straight into
-one of them. The request then takes that slot and leaves a free one in its place, so nothing is copied. A call that ends
-before gives its slot back unchanged.
-
-The front borrows of models with one input of a fixed size. All other tensors stay in their message, and are copied into
-a slot when their request is admitted. So are those for which no borrowed slot is free."""
+"""Slots of the models' arenas, which the native front fills with the tensors that it receives (see `lending`)."""
 
 from typing import Any
 
-from headrace.host.live.tasks.slots import SlotTasks
 from headrace.host.memory.sources import FilledSlot
 from headrace.host.server.group import ServedModel
 from headrace.host.server.service import Service
-
-MIN_BYTES = 1 << 16  # a smaller tensor is not worth a slot of its own; native/connection.cpp has the same limit
+from headrace.host.server.transport.lending import lender
 
 
 class LentSlots:
@@ -36,13 +27,10 @@ class LentSlots:
             self._borrow(name, models[name])
 
     def _borrow(self, name: str, model: ServedModel) -> None:
-        group = next(each for each in self._service.groups if each.models.get(name) is model)
-        if not isinstance(group.tasks, SlotTasks):
+        found = lender(self._service, name, model)
+        if found is None:
             return
-        arena = group.tasks.arena
-        layout = arena.layouts[name]
-        if len(layout.inputs) > 1 or layout.inputs[0].variable is not None or layout.inputs[0].nbytes < MIN_BYTES:
-            return
+        arena, layout = found
         pool = 0
 
         def take_back() -> bool:

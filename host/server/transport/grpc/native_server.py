@@ -21,9 +21,10 @@ from headrace.host.server.protocol.messages import TooLarge, Unauthorized
 from headrace.host.server.protocol.shared_memory import Regions
 from headrace.host.server.service import Service
 from headrace.host.server.transport.grpc.endpoints import SERVICE, endpoints, status_of
-from headrace.host.server.transport.grpc.lent_slots import MIN_BYTES, LentSlots
+from headrace.host.server.transport.grpc.lent_slots import LentSlots
 from headrace.host.server.transport.grpc.tensor_calls import trace_of
 from headrace.host.server.transport.grpc.wire import Bytes, Placed
+from headrace.host.server.transport.lending import MIN_BYTES
 from headrace.host.server.transport.tls import Tls
 
 # Kinds of events and reasons of refusals, as native/call.hpp numbers them.

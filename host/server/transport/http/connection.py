@@ -1,8 +1,9 @@
 """A server of HTTP/1.1 on one asyncio loop. Each connection is a protocol that receives a body where it stays.
 
 `heads` parses heads and does not see bodies. A body with Content-Length is received directly into memory of its own
-size and is never copied. General HTTP servers pass a body on in pieces, which costs more than everything else for a
-tensor. A chunked body is copied once. The server does not upgrade to other protocols.
+size and is never copied. The tensor at its end is received into a slot of the model's arena, if there is one for it.
+General HTTP servers pass a body on in pieces, which costs more than everything else for a tensor. A chunked body is
+copied once. The server does not upgrade to other protocols.
 
 Every state has a time limit. A head and a body must arrive, and an answer must be received, within a time that grows
 with the size. There are limits on the size of a head and a body, on the total size of all bodies, and on the number of
@@ -27,6 +28,7 @@ import numpy as np
 from headrace.host.server.protocol import codings
 from headrace.host.server.protocol.limits import BYTES_PER_S, IDLE_S, SMALL, Limits
 from headrace.host.server.transport.http import heads
+from headrace.host.server.transport.http.body_slots import BodySlot
 from headrace.host.server.transport.http.chunks import BadChunk, Chunks
 from headrace.host.server.transport.http.heads import Head, Refused
 
@@ -41,7 +43,8 @@ class Request:
     """Hold a request. Names in `headers` are in lower case. `target` is path and query; `peer` is the client's address.
 
     A HEAD request has the `method` GET, because the connection drops the content of its response. A handler calls
-    `reserve` before it uses more memory than the body. `reserve` raises Refused if there is no room."""
+    `reserve` before it uses more memory than the body. `reserve` raises Refused if there is no room. With a `tensor`
+    the body is what comes before it."""
 
     def __init__(
         self,
@@ -51,6 +54,7 @@ class Request:
         body: memoryview,
         peer: str = "",
         reserve: codings.Reserve = lambda _: None,
+        tensor: BodySlot | None = None,
     ) -> None:
         self.method = method
         self.target = target
@@ -58,6 +62,7 @@ class Request:
         self.body = body
         self.peer = peer
         self.reserve = reserve
+        self.tensor = tensor
 
 
 class Response:
@@ -78,21 +83,28 @@ class Response:
 
 Handler = Callable[[Request], Awaitable[Response]]
 Refusal = Callable[[int, str], Response]
+Placing = Callable[[Head], BodySlot | None]
 
 
 class HttpServer:
     """Serve HTTP/1.1 requests.
 
     `handler` answers a request and raises no error. `refusal` makes the answer to a request that does not reach the
-    handler."""
+    handler. `place` returns the slot that receives the tensor of a request."""
 
     def __init__(
-        self, handler: Handler, refusal: Refusal, limits: Limits, context: ssl.SSLContext | None = None
+        self,
+        handler: Handler,
+        refusal: Refusal,
+        limits: Limits,
+        context: ssl.SSLContext | None = None,
+        place: Placing = lambda _: None,
     ) -> None:
         """Store the settings. With a `context` all connections use TLS."""
         self._context = context
         self.handler = handler
         self.refusal = refusal
+        self.place = place
         self.limits = limits
         self.closing = False
         self.connections: set[Connection] = set()
@@ -162,6 +174,8 @@ class Connection(asyncio.BufferedProtocol):
         self._held = 0  # bytes in the buffer
         self._head: Head | None = None  # head of the request that is being received or answered
         self._body = memoryview(b"")
+        self._tensor: BodySlot | None = None  # receives the end of the body
+        self._rest: memoryview | None = None  # receives the next bytes of the body; without it, they go to the buffer
         self._chunks: Chunks | None = None  # decoder of a chunked body
         self._received = 0  # received bytes of the body
         self._reserved = 0  # this request's share of the server's `bodies`
@@ -208,20 +222,24 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._discards:
             return self._buffer
-        if self._receiving and self._chunks is None:
-            return self._body[self._received :]
+        if self._rest is not None:
+            return self._rest
         return self._buffer[self._held :]
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._discards:
             return
-        if self._receiving and self._chunks is None:
+        if self._rest is not None:
             self._received += nbytes
-            self._body_grew(self._received == len(self._body))
+            self._rest = self._rest[nbytes:]
+            self._body_grew(not self._rest)
             return
         self._held += nbytes
         if self._receiving:
-            self._next_chunks()
+            if self._chunks is not None:
+                self._next_chunks()
+            else:
+                self._begin_body(bytes(self._buffer[: self._held]))
         elif self._answering is None:
             self._next()
         elif self._held == len(self._buffer):
@@ -267,14 +285,33 @@ class Connection(asyncio.BufferedProtocol):
             self._hold(rest)
             self._next_chunks()
         else:
-            # The memory is not zeroed, so the system provides a page only when bytes of the body arrive.
-            self._body = np.empty(head.length, np.uint8).data
-            self._received = min(len(rest), head.length)
-            self._body[: self._received] = rest[: self._received]
-            self._hold(rest[self._received :])
-            self._body_grew(self._received == head.length)
-        if self._receiving and not self._discards and head.awaits_continue and not self._received:
+            self._tensor = self._server.place(head)
+            self._begin_body(rest)
+        if self._receiving and not self._discards and head.awaits_continue and not rest:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _begin_body(self, data: bytes) -> None:
+        """Begin a body with its first bytes. A description before a tensor must be whole."""
+        assert self._head is not None and self._head.length is not None
+        length, tensor = self._head.length, self._tensor
+        said = length if tensor is None else length - len(tensor)
+        if tensor is not None and len(data) < said:
+            self._hold(data)
+            self._received = len(data)
+            self._body_grew(False)
+            return
+        if tensor is None:
+            # The memory is not zeroed, so the system provides a page only when bytes of the body arrive.
+            self._body = rest = np.empty(length, np.uint8).data
+            begun = data[:length]
+        else:
+            self._body, rest = memoryview(data)[:said], tensor.view()
+            begun = data[said:length]
+        rest[: len(begun)] = begun
+        self._rest = rest[len(begun) :]
+        self._hold(data[length:])
+        self._received = min(len(data), length)
+        self._body_grew(not self._rest)
 
     def _hold(self, rest: bytes) -> None:
         self._buffer[: len(rest)] = rest
@@ -316,6 +353,7 @@ class Connection(asyncio.BufferedProtocol):
         self._server.bodies += size
 
     def _answer(self) -> None:
+        self._rest = None
         self.due = math.inf
         self._answering = self._loop.create_task(self._answered())
         self._answering.add_done_callback(self._request_ended)
@@ -324,7 +362,7 @@ class Connection(asyncio.BufferedProtocol):
         assert self._head is not None
         head = self._head
         method = "GET" if head.method == "HEAD" else head.method
-        request = Request(method, head.target, head.headers, self._body, self._peer, self._reserve_body)
+        request = Request(method, head.target, head.headers, self._body, self._peer, self._reserve_body, self._tensor)
         response = await self._server.handler(request)
         if accept := head.headers.get("accept-encoding", ""):
             response = await _coded(response, accept)
@@ -350,8 +388,11 @@ class Connection(asyncio.BufferedProtocol):
     def _request_ended(self, task: "asyncio.Task[None] | None" = None) -> None:
         self._server.bodies -= self._reserved
         self._reserved = 0
-        self._head = self._answering = self._chunks = None
+        self._head = self._answering = self._chunks = self._rest = None
         self._body = memoryview(b"")
+        if self._tensor is not None:
+            self._tensor.release()
+            self._tensor = None
         if task is not None and not task.cancelled() and (error := task.exception()) is not None:
             _log.error("an answer could not be sent because of an error", exc_info=error)
             self._transport.abort()

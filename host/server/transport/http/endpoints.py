@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from headrace.batching import BadInput, HeadraceError, UnknownModel
 from headrace.host.live.results import Overloaded
+from headrace.host.memory.sources import FilledSlot, Tensor
 from headrace.host.network.browsers import BrowserGuard
 from headrace.host.server import describe
 from headrace.host.server.observe.metrics import CONTENT_TYPE
@@ -48,6 +49,7 @@ from headrace.host.server.protocol.messages import (
     checked_shape,
     client_text,
     from_raw,
+    from_slot,
     outcome,
     to_raw,
 )
@@ -55,9 +57,11 @@ from headrace.host.server.protocol.shared_memory import Regions, Shared
 from headrace.host.server.rows import kind_of
 from headrace.host.server.service import Service
 from headrace.host.server.transport.http import page
+from headrace.host.server.transport.http.body_slots import BodySlot, BodySlots
 from headrace.host.server.transport.http.connection import Request, Response
-from headrace.host.server.transport.http.heads import Refused
+from headrace.host.server.transport.http.heads import Head, Refused
 from headrace.host.server.transport.http.json_body import Body, fields_of, tensor
+from headrace.host.server.transport.lending import MIN_BYTES
 
 HEADER_LENGTH = "inference-header-content-length"
 RETRY_AFTER_S = 1
@@ -87,6 +91,18 @@ class HttpApi:
         self._regions = regions
         self._guard = guard
         self._descriptions = Descriptions()
+        self._slots = BodySlots(service)
+
+    def place(self, head: Head) -> BodySlot | None:
+        """Return a slot for the tensor at the end of a body, before it arrives. Return None if it needs none."""
+        said = head.headers.get(HEADER_LENGTH)
+        if said is None or head.length is None or head.length < MIN_BYTES or "content-encoding" in head.headers:
+            return None
+        path = _path(head.target.partition("?")[0])
+        is_infer = len(path) >= 4 and path[:2] == MODELS and path[-1] == "infer" and head.method == "POST"
+        if not is_infer or not self._service.authorized(head.headers.get("authorization")):
+            return None
+        return self._slots.find(path[2], said, head.length, self._limits.head)
 
     async def handle(self, request: Request) -> Response:
         """Return the response to a request. Errors become error responses."""
@@ -228,7 +244,9 @@ class HttpApi:
             if length is None and (kind := kind_of(bytes(body[:12]))) is not None:  # only a file, as curl sends it
                 inference = InferRequest(name, {kind: bytes_tensor(kind, (1,), [bytes(body)])}, version=version)
             else:
-                inference = infer_request(name, version, body, length, self._limits, self._regions, self._descriptions)
+                inference = infer_request(
+                    name, version, body, length, request.tensor, self._limits, self._regions, self._descriptions
+                )
             outputs = await service.infer(inference, trace)
             # Most clients list every coding that they know, but compression hardly makes tensors smaller. So tensors
             # are compressed only for a client that lists exactly one coding.
@@ -319,14 +337,19 @@ def infer_request(
     version: str,
     body: memoryview,
     length: str | None,
+    filled: FilledSlot | None,
     limits: Limits,
     regions: Regions | None,
     descriptions: Descriptions,
 ) -> InferRequest:
     """Return the inference request in a body. `length` is the number of bytes of its JSON; None means the whole body.
 
+    With a `filled` slot the body is the JSON alone, and what follows it is in the slot.
+
     Raises BadInput and UnknownRegion."""
-    if length is None:
+    if filled is not None:
+        header, binary = body, filled.view()
+    elif length is None:
         header, binary = body, memoryview(b"")
     elif not length.isdecimal() or len(length) > 18 or int(length) > len(body):
         raise BadInput(
@@ -341,7 +364,7 @@ def infer_request(
         descriptions.keep(key, description)
     at = 0
 
-    def taken(described: InputDescription) -> NDArray[Any]:
+    def taken(described: InputDescription) -> Tensor:
         nonlocal at
         assert described.size is not None
         end = at + described.size
@@ -350,9 +373,10 @@ def infer_request(
                 f"input {described.name!r} has a binary_data_size of {described.size}, but only {len(binary) - at} "
                 "bytes are left"
             )
-        array = from_raw(described.name, described.datatype, described.shape, binary[at:end])
-        at = end
-        return array
+        raw, at = binary[at:end], end
+        if filled is not None and described.size == len(filled):
+            return from_slot(described.name, described.datatype, described.shape, filled)
+        return from_raw(described.name, described.datatype, described.shape, raw)
 
     request = bound(description, Shared(regions), taken)
     if at != len(binary):

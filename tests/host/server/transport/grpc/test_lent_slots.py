@@ -16,8 +16,9 @@ from tritonclient.grpc import service_pb2 as pb
 
 from headrace.batching import BadInput, Request
 from headrace.host.live.results import Overloaded
-from headrace.host.live.tasks.slots import LENDABLE, SlotTasks
+from headrace.host.live.tasks.slots import SlotTasks
 from headrace.host.memory.layout import TensorSpec
+from headrace.host.memory.slots import LENT
 from headrace.host.server.protocol.descriptions import Descriptions
 from headrace.host.server.protocol.limits import Limits
 from headrace.host.server.transport.grpc.lent_slots import LentSlots
@@ -104,8 +105,8 @@ def test_a_request_takes_the_slot_into_which_its_tensor_was_received(served):
 
 
 def test_slots_wander_between_requests_and_the_front_and_none_is_lost(served):
-    """The front always has LENDABLE of them, and requests have all others."""
-    for number in range(3 * LENDABLE):
+    """The front always has LENT of them, and requests have all others."""
+    for number in range(3 * LENT):
         got, place = served.call(asked(VALUES + number).SerializeToString())
         served.tasks.take(number, "net", {"x": served.request(got, place)["x"][0]})
         request = Request(number, "net", 0.0)
@@ -113,7 +114,7 @@ def test_slots_wander_between_requests_and_the_front_and_none_is_lost(served):
         assert found[0] == number
         served.tasks.release(request)
         del got, place
-    held = [served.call(asked().SerializeToString()) for _ in range(LENDABLE)]
+    held = [served.call(asked().SerializeToString()) for _ in range(LENT)]
     assert all(place is not None for _, place in held)
     assert served.tasks.arena_use() == {"net": (0, SLOTS)}
 
@@ -177,8 +178,8 @@ def test_compressed_messages_arrive_whole(served):
 
 def test_messages_beyond_the_lent_slots_arrive_whole(served):
     raw = asked().SerializeToString()
-    held = [served.call(raw) for _ in range(LENDABLE + 2)]
-    assert [place is None for _, place in held] == [False] * LENDABLE + [True] * 2
+    held = [served.call(raw) for _ in range(LENT + 2)]
+    assert [place is None for _, place in held] == [False] * LENT + [True] * 2
     assert bytes(held[-1][0]) == raw
 
 
@@ -195,14 +196,14 @@ WAYS = {
 def test_a_client_that_stops_within_its_tensor_gives_the_slot_back(served, way):
     """So many clients stop that the front would have no slot left."""
     most = message(asked().SerializeToString())[:-100]
-    clients = [served.client() for _ in range(LENDABLE)]
+    clients = [served.client() for _ in range(LENT)]
     for client in clients:
         client.sendall(frames(most, end=False))
-    until(lambda: served.front.held == LENDABLE * (len(most) - 5))
+    until(lambda: served.front.held == LENT * (len(most) - 5))
     for client in clients:
         way(client)
     until(lambda: served.front.held == 0)
-    held = [served.call(asked().SerializeToString()) for _ in range(LENDABLE)]
+    held = [served.call(asked().SerializeToString()) for _ in range(LENT)]
     assert all(place is not None for _, place in held)
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import select
 import shutil
 import socket
@@ -19,6 +20,8 @@ from tritonclient.grpc import service_pb2 as pb
 
 pytestmark = no_native_tls
 CONNECTIONS = 8  # the server's limit
+ATTEMPTS = 10
+WINDOW_UPDATE = re.compile(rb"\0\0\x04\x08\0\0\0\0\0....", re.DOTALL)  # the last of the server's first frames
 
 
 @pytest.fixture(scope="module")
@@ -92,12 +95,31 @@ def test_a_client_that_offers_no_protocol_is_disconnected(server, files):
         assert is_closed(connection)
 
 
+def asks_again(server, files):
+    """Let s_client ask for another handshake, and return what it said.
+
+    In its input, a line with R does so. It comes after the first frames of the server, because s_client ends at data
+    within a handshake."""
+    command = ["openssl", "s_client", "-connect", server.url("grpc"), "-tls1_2", "-alpn", "h2"]
+    piped = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen([*command, "-CAfile", files / "ca.pem"], **piped) as client:
+        said = b""
+        while not WINDOW_UPDATE.search(said):
+            piece = os.read(client.stdout.fileno(), 1 << 16)
+            if not piece:
+                break
+            said += piece
+        return said + client.communicate(b"R\n", timeout=30)[0]
+
+
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl")
 def test_a_client_cannot_ask_for_another_handshake(server, files):
-    """In the input of s_client, a line with R starts one."""
-    command = ["openssl", "s_client", "-connect", server.url("grpc"), "-tls1_2", "-alpn", "h2"]
-    done = subprocess.run([*command, "-CAfile", files / "ca.pem"], input=b"R\n", capture_output=True, timeout=30)
-    assert b"RENEGOTIATING" in done.stdout + done.stderr and b"no renegotiation" in done.stderr
+    """On a busy machine a client may ask so late that the server has ended the connection; then the next one asks."""
+    for _ in range(ATTEMPTS):
+        said = asks_again(server, files)
+        if b"no renegotiation" in said:
+            break
+    assert b"RENEGOTIATING" in said and b"no renegotiation" in said
     assert works(server, files)
 
 
