@@ -66,15 +66,15 @@ class BodySlots:
         self._service = service
         self._pools: dict[str, _Pool] = {}
 
-    def find(self, name: str, said: str, length: int, most: int) -> BodySlot | None:
+    def find(self, name: str, said: str, length: int, max_bytes: int) -> BodySlot | None:
         """Return a slot for the tensor in a body of `length` bytes. Return None if the body is to stay in one piece.
 
         Args:
             name: the model in the request's path.
             said: the value of Inference-Header-Content-Length.
             length: the number of bytes of the whole body.
-            most: the number of bytes that a description may have before it is in one piece."""
-        if not said.isdecimal() or len(said) > 5 or int(said) > min(most, MAX_BYTES):
+            max_bytes: the number of bytes that a description may have before it is in one piece."""
+        if not said.isdecimal() or len(said) > 5 or int(said) > min(max_bytes, MAX_BYTES):
             return None
         model = self._service.models.get(name)
         if model is None:

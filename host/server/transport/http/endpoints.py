@@ -245,7 +245,7 @@ class HttpApi:
                 inference = InferRequest(name, {kind: bytes_tensor(kind, (1,), [bytes(body)])}, version=version)
             else:
                 inference = infer_request(
-                    name, version, body, length, request.tensor, self._limits, self._regions, self._descriptions
+                    name, version, body, length, self._limits, self._regions, self._descriptions, request.tensor
                 )
             outputs = await service.infer(inference, trace)
             # Most clients list every coding that they know, but compression hardly makes tensors smaller. So tensors
@@ -337,10 +337,10 @@ def infer_request(
     version: str,
     body: memoryview,
     length: str | None,
-    filled: FilledSlot | None,
     limits: Limits,
     regions: Regions | None,
     descriptions: Descriptions,
+    filled: FilledSlot | None = None,
 ) -> InferRequest:
     """Return the inference request in a body. `length` is the number of bytes of its JSON; None means the whole body.
 

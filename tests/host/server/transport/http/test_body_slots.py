@@ -57,7 +57,7 @@ class Served:
         name = request.target.split("/")[3]
         said = request.headers.get("inference-header-content-length")
         try:
-            asked = infer_request(name, "", request.body, said, request.tensor, Limits(), None, Descriptions())
+            asked = infer_request(name, "", request.body, said, Limits(), None, Descriptions(), request.tensor)
             self.before()
             done = Request(next(self._ids), name, 0.0)
             self.tasks.take(done.id, name, {each: tensor[0] for each, tensor in asked.inputs.items()})
