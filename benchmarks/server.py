@@ -4,7 +4,8 @@
         [--keep-awake] [--json [FILE]]
 
 - echo: 150,528 float32 there and back, 1, 4 and 16 requests at a time, over HTTP and gRPC, in messages and, where a
-  server has the extension, through shared memory. Triton's is a Python model that returns its input.
+  server has the extension, through shared memory. Triton's is a Python model that returns its input. A third server
+  has Headrace's fronts alone (benchmarks/front_server.py): what is left if all behind them took no time.
 - batches: a network that takes 1.052 + 0.3051 b ms by the clock, Poisson arrivals at 1,000/s, 20,000 requests a round.
   Headrace's policies run in turn with Triton's dynamic batcher, without a delay and with a delay of 1 ms.
 - images: a JPEG in, labels out, 8 requests at a time. Triton's is an ensemble: a Python step that decodes, resizes,
@@ -22,6 +23,7 @@ import http.client
 import json
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +33,7 @@ from typing import Any
 import torch
 
 from benchmarks.harness import IMAGE_FILE, ROOT, Report, arguments, main, measure, median, table
-from benchmarks.processes import cpu_s, serving
+from benchmarks.processes import HEADRACE, cpu_s, serving
 from benchmarks.runtime import timed_profile
 from benchmarks.triton_servers import triton
 from headrace.host.bench.client import RequestOptions, Target
@@ -53,6 +55,7 @@ BATCHING = "dynamic_batching { }"
 DELAYED = "dynamic_batching { max_queue_delay_microseconds: 1000 }"
 WARM_UP_S = 1.0
 WAIT_S = 10.0  # for answers after the last request
+FRONTS_ALONE = "Headrace's fronts alone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,9 @@ class Server:
 
 
 @contextlib.contextmanager
-def headrace(folder: Path, name: str, model: str, source: str, policy: str, *options: str) -> Iterator[Server]:
+def headrace(
+    folder: Path, name: str, model: str, source: str, policy: str, *options: str, program: Sequence[str] = (HEADRACE,)
+) -> Iterator[Server]:
     """Run `headrace serve` with one worker, as Triton has one instance. `model` is its name for clients.
 
     The profile is that of the network of `batches`. No other case's policy reads it, but without one each network would
@@ -85,7 +90,7 @@ def headrace(folder: Path, name: str, model: str, source: str, policy: str, *opt
     profile = folder / f"{model}.profile.json"
     profile.write_text(timed_profile(model).to_json())
     words = f"--model {model}={source} --policy {policy} --workers 1 --max-batch {MAX_BATCH} --max-queue 4096"
-    with serving(*words.split(), "--profile", str(profile), *options) as ready:
+    with serving(*words.split(), "--profile", str(profile), *options, program=program) as ready:
         yield Server(name, *(int(ready[transport].rpartition(":")[2]) for transport in TRANSPORTS), ready["pid"])
 
 
@@ -190,9 +195,12 @@ def closed_loop(at_once: int, seconds: float) -> Callable[[int], Plan]:
 
 def echo(folder: Path, seconds: float, stack: contextlib.ExitStack) -> list[Case]:
     config = python_model(IMAGE, tensor("output", "FP32", (3, 224, 224)), BATCHING)
-    ours = headrace(folder, "Headrace", "echo", "benchmarks.networks:echo", "work-conserving", "--shared-memory")
+    given = ("echo", "benchmarks.networks:echo", "work-conserving", "--shared-memory")
+    fronts_alone = (sys.executable, "-c", "from benchmarks.front_server import main; main()")
+    ours = headrace(folder, "Headrace", *given)
     theirs = serving_by_triton(folder, "Triton", [("echo", "echo", config)])
-    servers = [stack.enter_context(server) for server in (ours, theirs)]
+    alone = headrace(folder, FRONTS_ALONE, *given, program=fronts_alone)
+    servers = [stack.enter_context(server) for server in (ours, theirs, alone)]
     return [
         Case(f"{at_once} at a time", server, transport, "echo", closed_loop(at_once, seconds), shared=shared)
         for transport in TRANSPORTS
@@ -279,9 +287,11 @@ def text_of(part: str, rows: Sequence[dict[str, Any]]) -> str:
         rounds = row["rounds"]
         ms = " | ".join(f"{median(rounds, 'latency_ms', name):.2f}" for name in ("mean", "p50", "p95", "p99"))
         missed = sum(each["requests"] - each["finished"] for each in rounds)
+        ran_batches = rounds[0]["batch_size_mean"] is not None
+        batch = f"{median(rounds, 'batch_size_mean'):.2f}" if ran_batches else ""
         shown.append(
             f"{row['case']} | {row['server']} | {median(rounds, 'throughput_rps'):.0f} | {ms}"
-            f" | {median(rounds, 'batch_size_mean'):.2f} | {median(rounds, 'server_cpu_us'):.0f}"
+            f" | {batch} | {median(rounds, 'server_cpu_us'):.0f}"
             f" | {median(rounds, 'client_cpu_us'):.0f} | {missed}"
         )
     head = "case | server | ok/s | mean ms | p50 | p95 | p99 | mean batch | server's us | client's us | not ok"
