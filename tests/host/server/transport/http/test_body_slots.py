@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import orjson
 import pytest
-import virtual_time
+from http_serving import LOOK_S, serve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,8 +18,8 @@ from headrace.host.memory.layout import TensorSpec
 from headrace.host.memory.slots import LENT
 from headrace.host.server.protocol.descriptions import MAX_BYTES, Descriptions
 from headrace.host.server.protocol.limits import Limits
-from headrace.host.server.transport.http.connection import HttpServer, Response
-from headrace.host.server.transport.http.endpoints import HttpApi, infer_request, refusal
+from headrace.host.server.transport.http.connection import Response
+from headrace.host.server.transport.http.endpoints import HttpApi, infer_request
 
 SIZE = 20_000
 SPECS = {
@@ -29,7 +29,6 @@ SPECS = {
 }
 SLOTS = 2
 VALUES = np.arange(SIZE, dtype=np.float32)
-LOOK_S = 1 / 64
 
 
 class Served:
@@ -78,32 +77,12 @@ class Served:
         return self.places[-1]
 
 
-def run(body, served=None, limits=None):
+def run(body, served=None):
     """Run `body(served, connect)`. At the end no connection has a slot."""
     served = served or Served()
-
-    async def running():
-        server = HttpServer(served.handle, refusal, limits or Limits(), place=served.place)
-        address = await server.start("127.0.0.1", 0)
-        writers = []
-
-        async def connect():
-            reader, writer = await asyncio.open_connection(*address)
-            writers.append(writer)
-            return reader, writer
-
-        result = await body(served, connect)
-        for writer in writers:
-            writer.close()
-        while server.connections:
-            await asyncio.sleep(LOOK_S)
-        assert server.bodies == 0
-        await server.stop(1)
-        return result
-
-    result = virtual_time.run(running())
+    serve(served.handle, lambda _, connect: body(served, connect), place=served.place)
+    assert served.free()[1] == LENT
     served.tasks.close()
-    return result
 
 
 def asked(values=VALUES, model="net", inputs=None, headers="", path="infer"):

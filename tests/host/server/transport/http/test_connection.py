@@ -5,47 +5,13 @@ import asyncio
 import math
 
 import pytest
-import virtual_time
+from http_serving import LOOK_S, gone, serve
 
 from headrace.host.server.protocol.limits import BYTES_PER_S, IDLE_S, Limits
-from headrace.host.server.transport.http.connection import LINGER_S, SWEEP_S, HttpServer, Response
-from headrace.host.server.transport.http.endpoints import refusal
+from headrace.host.server.transport.http.connection import LINGER_S, SWEEP_S, Response
 
 HEAD = b"POST / HTTP/1.1\r\nHost: a\r\n"
 CLIENT_S = Limits().client_s
-LOOK_S = 1 / 64  # between two looks of a test at the server
-
-
-def serve(handler, body, limits=None):
-    """Run `body(server, connect)` from 0 s on. `connect` returns the reader and writer of a connection.
-
-    At the end it checks that no connection and no byte of a body is left."""
-
-    async def run():
-        server = HttpServer(handler, refusal, limits or Limits())
-        address = await server.start("127.0.0.1", 0)
-        writers = []
-
-        async def connect():
-            reader, writer = await asyncio.open_connection(*address)
-            writers.append(writer)
-            return reader, writer
-
-        await body(server, connect)
-        for writer in writers:
-            writer.close()
-        await gone(server)
-        assert server.bodies == 0
-        await server.stop(1)
-
-    virtual_time.run(run())
-
-
-async def gone(server):
-    """Return the instant from which no connection is left, with an error of at most LOOK_S."""
-    while server.connections:
-        await asyncio.sleep(LOOK_S)
-    return clock()
 
 
 def clock():
