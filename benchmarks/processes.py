@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from headrace.host.live.machine.children import children
+
 HEADRACE = str(Path(sys.executable).with_name("headrace"))
 ANY_PORT = "127.0.0.1:0"
 PORTS = ("--http", ANY_PORT, "--grpc", ANY_PORT, "--metrics", ANY_PORT)
@@ -25,22 +27,24 @@ def headrace(*words: str, before: Sequence[str] = ()) -> Any:
 
 def own_cpu_s(pid: int) -> float:
     """Return the CPU time that a process has taken so far (s), to the nanosecond."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            total += int((task / "schedstat").read_text().split()[0])
+    return total / 1e9
 
 
-def children(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
     """Return the descendants of a process that run now."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    own = [int(child) for task in tasks for child in (task / "children").read_text().split()]
-    return [*own, *(each for child in own for each in children(child))]
+    own = children(pid)
+    return [*own, *(each for child in own for each in descendants(child))]
 
 
 def cpu_s(pid: int) -> float:
     """Return the CPU time that a process and its descendants have taken so far (s), to the nanosecond.
 
     The time of a descendant that has ended is missing."""
-    return sum(map(own_cpu_s, (pid, *children(pid))))
+    return sum(map(own_cpu_s, (pid, *descendants(pid))))
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Report, arguments, main, measure, median, table
-from benchmarks.processes import HEADRACE, children, own_cpu_s, serving
+from benchmarks.processes import HEADRACE, descendants, own_cpu_s, serving
 from benchmarks.runtime import timed_profile
 from benchmarks.stage_server import WARM_UP
 from headrace.batching import HeadraceError
@@ -101,7 +101,7 @@ def load(ready: dict[str, Any], transport: str, at_once: int, seconds: float) ->
             messages = stack.enter_context(in_shared_memory(target, model, tensors, RequestOptions()))
         else:
             messages = [target.message(model, each, RequestOptions()) for each in tensors]
-        workers = children(ready["pid"])
+        workers = descendants(ready["pid"])
         began = own_cpu_s(ready["pid"]), sum(map(own_cpu_s, workers))
         count = asyncio.run(echoes(target, messages[0], at_once, seconds))
         ended = own_cpu_s(ready["pid"]), sum(map(own_cpu_s, workers))

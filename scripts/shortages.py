@@ -11,13 +11,10 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from headrace.host.live.machine.children import children
+
 SMALL_ROOM = 32 << 20  # bytes
 Shortage = Callable[[int], "contextlib.AbstractContextManager[None]"]
-
-
-def children(process: int) -> list[int]:
-    tasks = Path(f"/proc/{process}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text().split()]
 
 
 def workers(server: int) -> list[int]:

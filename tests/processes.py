@@ -5,10 +5,12 @@ import signal
 from pathlib import Path
 
 
-def children(pid: int) -> list[int]:
-    """Return the process ids of the children of `pid`, whichever of its threads started them."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text().split()]
+def words(pid: int) -> list[str]:
+    """Return the words of a process's command line. A process that has ended has none."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def lives(pid: int) -> bool:

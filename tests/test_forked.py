@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from command import headrace, headrace_anew
 from forked import Forked
-from processes import children, handled, lives
+from processes import handled, lives
 from running import serving, until
+
+from headrace.host.live.machine.children import children
 
 PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 

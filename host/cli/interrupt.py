@@ -1,7 +1,6 @@
 """A limit on the time that a command takes to end after Ctrl-C."""
 
 import contextlib
-import itertools
 import os
 import select
 import signal
@@ -9,9 +8,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from types import FrameType
 from typing import NoReturn
+
+from headrace.host.live.machine.children import children
 
 STATUS = 130  # the shell's exit status for SIGINT: 128 + 2
 GRACE_S = 1.5  # the time that a command has to clean up
@@ -92,25 +92,14 @@ def end(status: int = STATUS) -> NoReturn:
     """End the process at once, after all its children.
 
     Python's own end would wait for threads and unload libraries, which takes seconds for torch."""
-    children = _children()
-    for child in children:
+    found = children()
+    for child in found:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
     deadline = time.monotonic() + REAP_S
-    while any([_lives(child) for child in children]) and time.monotonic() < deadline:
+    while any([_lives(child) for child in found]) and time.monotonic() < deadline:
         time.sleep(0.005)
     os._exit(status)
-
-
-def _children() -> set[int]:
-    """Return the ids of the child processes of all threads.
-
-    The search runs twice: if a thread ends meanwhile, its children become another thread's."""
-    found = set()
-    for task in itertools.chain.from_iterable(Path("/proc/self/task").iterdir() for _ in range(2)):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
-            found.update(map(int, (task / "children").read_text().split()))
-    return found
 
 
 def _lives(child: int) -> bool:

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 from command import headrace, headrace_here
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
-from processes import children, lives
+from processes import lives, words
 
 from headrace.host.demo.inputs.images import demo_images
+from headrace.host.live.machine.children import children
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OWN_STEPS = "moving_average:Model"
@@ -28,9 +29,7 @@ COMMAND = [sys.executable, "-c", "from headrace.host.cli.main import main; main(
 def worker_pids(parent: int) -> list[int]:
     """Return the process ids of the workers. They are children of the fork server, which is a child of `parent`."""
     servers = [
-        pid
-        for pid in children(parent)
-        if b"headrace.host.workers.fork_server" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        pid for pid in children(parent) if any("headrace.host.workers.fork_server" in word for word in words(pid))
     ]
     return [worker for server in servers for worker in children(server)]
 

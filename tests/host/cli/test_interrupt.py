@@ -206,6 +206,7 @@ def test_an_import_is_not_interrupted_but_what_comes_after_it(tmp_path):
 THREADS_COME_AND_GO = """
 import subprocess, threading, time
 from headrace.host.cli import interrupt
+from headrace.host.live.machine.children import children
 
 def come_and_go():
     while True:
@@ -217,7 +218,7 @@ child = subprocess.Popen(["sleep", "60"])
 for _ in range(3):
     threading.Thread(target=come_and_go, daemon=True).start()
 for _ in range(800):
-    assert interrupt._children() == {child.pid}
+    assert children() == [child.pid]
 interrupt.end(7)
 """
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from command import headrace, headrace_here
-from processes import children
 
 from headrace.batching import POLICIES
 from headrace.batching.policy import COST, RULES
 from headrace.batching.registry import find_policy
 from headrace.batching.steps.policy import RULES as STEP_RULES
 from headrace.host.cli.check_policy import process
+from headrace.host.live.machine.children import children
 
 MINE = '''
     """Last come, first served.

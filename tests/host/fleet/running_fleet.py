@@ -13,9 +13,9 @@ import tritonclient.grpc
 import tritonclient.http
 import trustme
 from command import COMMAND, headrace
-from processes import children
 
 from headrace.host.fleet import fleet
+from headrace.host.live.machine.children import children
 
 PATIENCE_S = 180.0
 PAUSE_S = 0.05  # of a client after an answer: without it, clients take the cores from replicas that start
@@ -29,12 +29,6 @@ def until(condition, what="it never came"):
     while not condition():
         assert time.monotonic() < end, what
         time.sleep(0.05)
-
-
-def words(pid):
-    """Return the words of the fleet's command line."""
-    found = Path(f"/proc/{pid}/cmdline")
-    return found.read_text().split("\0") if found.exists() else []
 
 
 def descendants(pid):

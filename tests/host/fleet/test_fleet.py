@@ -13,8 +13,8 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 from command import headrace
-from processes import lives
-from running_fleet import LIGHT, MODEL, Fleet, Load, Secured, descendants, until, words
+from processes import lives, words
+from running_fleet import LIGHT, MODEL, Fleet, Load, Secured, descendants, until
 
 pytestmark = [pytest.mark.timed, pytest.mark.in_order, pytest.mark.timeout(600)]
 

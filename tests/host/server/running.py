@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 from forked import Forked
-from processes import children
 
 from headrace.batching import Profile, ProfilePoint
 from headrace.host.dpu.specs import ImageSpec
+from headrace.host.live.machine.children import children
 
 IMAGE_FILE = (Path(__file__).parents[3] / "examples" / "chelsea.jpg").read_bytes()
 SPEC = ImageSpec(73, 64, 64)  # of the photos that `means` and `corner` take

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from processes import children
 from small_nets import NET, models, small  # noqa: F401 - a fixture
 
+from headrace.host.live.machine.children import children
 from headrace.host.memory.slots import SlotArena
 from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.devices import WorkerDevice

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
-from processes import children
 from progress_counter import Counter
 
 from headrace.batching import HeadraceError, UsageError
+from headrace.host.live.machine.children import children
 from headrace.sim.experiments.lazybatching import runs as lazybatching
 from headrace.sim.sweeps import cluster as module
 from headrace.sim.sweeps.grid import run

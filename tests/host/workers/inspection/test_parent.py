@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from processes import children, handled
+from processes import handled
 from small_nets import NET, OTHER, small  # noqa: F401 - a fixture
 
 from headrace.batching import UsageError
 from headrace.batching.graphs.torch_graph import from_torch
 from headrace.host.dpu.specs import AudioSpec
+from headrace.host.live.machine.children import children
 from headrace.host.workers.fork_server.client import SHARED
 from headrace.host.workers.inspection import parent
 from headrace.host.workers.networks import step_models

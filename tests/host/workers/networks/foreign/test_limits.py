@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from processes import children
 
 from headrace.batching import UsageError
+from headrace.host.live.machine.children import children
 from headrace.host.memory.slots import SlotArena
 from headrace.host.workers.channel import WorkerLost
 from headrace.host.workers.devices import worker_devices
