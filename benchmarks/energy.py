@@ -130,7 +130,9 @@ def read_saif(lines: Iterable[str], kernel: str) -> tuple[int, dict[str, Toggles
 
 
 def unit_of(path: Sequence[str], kernel: str) -> str:
-    """Return the unit that an instance lies in: the innermost of UNITS on its path, without its generate blocks."""
+    """Return the unit that an instance lies in: the innermost of UNITS on its path.
+
+    The path may have generate blocks, which UNITS does not name."""
     instances = tuple(part for part in path if not part.startswith(GENERATED))
     inside = [place for place in UNITS[kernel] if instances[: len(place)] == place]
     return UNITS[kernel][max(inside, key=len)] if inside else REST

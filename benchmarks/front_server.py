@@ -17,7 +17,7 @@ Answer = TypeVar("Answer")
 
 
 class Repeated(Generic[Answer]):
-    """Call a handler once for all requests with the same key, and return copies of its answer."""
+    """Call a handler once for all requests with the same key, and return a copy of its answer to each of them."""
 
     def __init__(
         self,

@@ -20,6 +20,7 @@ from headrace.host.memory.layout import TensorSpec
 PAGE = 4096
 KEPT_BYTES = 1 << 20  # of a free slot; the memory of joined tensors beyond it goes back to the system
 LENT = 16  # slots of each model that one front borrows
+MIN_BYTES = 1 << 16  # a smaller tensor is copied; grpc/native/connection.cpp has the same limit
 
 
 def _pages(size: int) -> int:
@@ -244,7 +245,7 @@ class SlotArena:
         """Return a spare slot in place of this one, and the memory of this one. Return None if there is no spare.
 
         The caller then holds the spare slot in place of the other. That one becomes a spare when no array on its memory
-        is left. `close` leaves it as it is."""
+        is left. `close` does not clear memory that is detached."""
         spares, memory, layout = self._spares[model], self._memory, self.layouts[model]
         if not spares or memory is None:
             return None

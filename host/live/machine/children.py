@@ -1,4 +1,4 @@
-"""The child processes of a process, as Linux tells them."""
+"""This module lists the child processes of a process, as Linux tells them."""
 
 import contextlib
 from pathlib import Path

@@ -14,12 +14,11 @@ from headrace.batching import BadInput, Request, Task, UnknownModel
 from headrace.host.live.results import Overloaded
 from headrace.host.live.tasks.interface import Read
 from headrace.host.memory.layout import TensorSpec
-from headrace.host.memory.slots import LENT, SlotArena, Specs
+from headrace.host.memory.slots import LENT, MIN_BYTES, SlotArena, Specs
 from headrace.host.memory.sources import SlotTensor, Source, Tensor, array_of
 from headrace.host.workers.networks.tokens import checked_tokens
 
 SPARES = 3 * LENT  # slots of each model for tensors that two fronts receive, and for answers that are being sent
-KEPT_FROM = 1 << 16  # bytes of an output; a smaller one is copied
 
 Tensors: TypeAlias = Tensor | Mapping[str, Tensor]
 
@@ -119,9 +118,9 @@ class SlotTasks:
         def keep(name: str) -> NDArray[Any]:
             nonlocal memory
             output = outputs[name]
-            if memory is None and output.nbytes >= KEPT_FROM:
+            if memory is None and output.nbytes >= MIN_BYTES:
                 memory = self._detach(request)
-            if memory is None or output.nbytes < KEPT_FROM:
+            if memory is None or output.nbytes < MIN_BYTES:
                 return output.copy()
             return next(each for each in tensors_of if each.spec.name == name).detached(memory, output.shape)
 

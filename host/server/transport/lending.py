@@ -1,4 +1,4 @@
-"""Which models lend slots of their arena to the fronts of HTTP and gRPC.
+"""This module decides which models lend slots of their arena to the fronts of HTTP and gRPC.
 
 A front reads the tensor of a request from the socket straight into a slot that it has borrowed. The request then takes
 that slot and leaves a free one in its place, so nothing is copied. A request that ends before gives its slot back
@@ -8,11 +8,9 @@ The fronts borrow of models with one input of a fixed size. All other tensors st
 a slot when their request is admitted. So are those for which no borrowed slot is free."""
 
 from headrace.host.live.tasks.slots import SlotTasks
-from headrace.host.memory.slots import SlotArena, SlotLayout
+from headrace.host.memory.slots import MIN_BYTES, SlotArena, SlotLayout
 from headrace.host.server.group import ServedModel
 from headrace.host.server.service import Service
-
-MIN_BYTES = 1 << 16  # a smaller tensor is not worth a slot of its own; grpc/native/connection.cpp has the same limit
 
 
 def lender(service: Service, name: str, model: ServedModel) -> tuple[SlotArena, SlotLayout] | None:

@@ -131,3 +131,16 @@ def test_a_tensor_that_a_batch_joins_varies_in_its_first_dimension():
     assert patches.holds((1024, 1024)) and not patches.holds((1025, 1024)) and not patches.holds((1, 1024, 1024))
     assert stacked.holds((1, 5, 3)) and not any(stacked.holds(shape) for shape in ((5, 3), (1, 6, 3), (2, 5, 3), (1,)))
     assert patches.batched(2, 7) == (7, 1024) and stacked.batched(2, 4) == (2, 4, 3)
+
+
+def test_a_detached_slot_keeps_little_of_the_memory_of_long_joined_tensors_either():
+    arena = SlotArena({"vision": VISION}, 1, spares=1)
+    slot = arena.acquire("vision")
+    patches = arena.views["vision"].inputs[0].at(slot, 1024)
+    patches[...] = 1.0
+    spare, memory = arena.detach("vision", slot)
+    assert spare != slot and np.shares_memory(memory, patches)
+    before = os.fstat(arena.fd).st_blocks * 512
+    del memory
+    assert before >= patches.nbytes > 2 * os.fstat(arena.fd).st_blocks * 512
+    arena.close()

@@ -1,4 +1,4 @@
-"""Slots of the models' arenas, which the native front fills with the tensors that it receives (see `lending`)."""
+"""The native front fills borrowed slots of the models' arenas with the tensors that it receives (see `lending`)."""
 
 from typing import Any
 

@@ -15,6 +15,7 @@ import grpc
 
 from headrace.batching import BadInput, HeadraceError
 from headrace.host.live.results import Overloaded, TooLate
+from headrace.host.memory.slots import MIN_BYTES
 from headrace.host.server.protocol import codings
 from headrace.host.server.protocol.limits import BYTES_PER_S, IDLE_S, SMALL, Limits
 from headrace.host.server.protocol.messages import TooLarge, Unauthorized
@@ -24,7 +25,6 @@ from headrace.host.server.transport.grpc.endpoints import SERVICE, endpoints, st
 from headrace.host.server.transport.grpc.lent_slots import LentSlots
 from headrace.host.server.transport.grpc.tensor_calls import trace_of
 from headrace.host.server.transport.grpc.wire import Bytes, Placed
-from headrace.host.server.transport.lending import MIN_BYTES
 from headrace.host.server.transport.tls import Tls
 
 # Kinds of events and reasons of refusals, as native/call.hpp numbers them.

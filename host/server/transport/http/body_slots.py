@@ -1,4 +1,4 @@
-"""Slots of the models' arenas, into which connections of HTTP receive the tensor of a request (see `lending`).
+"""Connections of HTTP receive the tensor of a request into a borrowed slot of the model's arena (see `lending`).
 
 A body that ends with the bytes of one tensor is a description in JSON and these bytes. Inference-Header-Content-Length
 says where they begin. If they are as many as the model's one input has, they go into a slot."""
@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from headrace.host.memory.slots import SlotArena, SlotTensors
 from headrace.host.memory.sources import FilledSlot
 from headrace.host.server.group import ServedModel
-from headrace.host.server.protocol.descriptions import MAX_BYTES
 from headrace.host.server.service import Service
 from headrace.host.server.transport.lending import lender
 
@@ -60,21 +59,21 @@ class BodySlot(FilledSlot):
 
 
 class BodySlots:
-    """Borrow slots of the models that are served."""
+    """Borrow slots of the models that are served. A description of more than `max_said` bytes gets none."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, max_said: int) -> None:
         self._service = service
+        self._max_said = max_said
         self._pools: dict[str, _Pool] = {}
 
-    def find(self, name: str, said: str, length: int, max_bytes: int) -> BodySlot | None:
+    def find(self, name: str, said: str, length: int) -> BodySlot | None:
         """Return a slot for the tensor in a body of `length` bytes. Return None if the body is to stay in one piece.
 
         Args:
             name: the model in the request's path.
             said: the value of Inference-Header-Content-Length.
-            length: the number of bytes of the whole body.
-            max_bytes: the number of bytes that a description may have before it is in one piece."""
-        if not said.isdecimal() or len(said) > 5 or int(said) > min(max_bytes, MAX_BYTES):
+            length: the number of bytes of the whole body."""
+        if not said.isdecimal() or len(said) > 5 or int(said) > self._max_said:
             return None
         model = self._service.models.get(name)
         if model is None:

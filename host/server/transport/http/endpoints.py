@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from headrace.batching import BadInput, HeadraceError, UnknownModel
 from headrace.host.live.results import Overloaded
+from headrace.host.memory.slots import MIN_BYTES
 from headrace.host.memory.sources import FilledSlot, Tensor
 from headrace.host.network.browsers import BrowserGuard
 from headrace.host.server import describe
@@ -23,6 +24,7 @@ from headrace.host.server.observe.metrics import CONTENT_TYPE
 from headrace.host.server.observe.watch import RequestTrace
 from headrace.host.server.protocol import codings
 from headrace.host.server.protocol.descriptions import (
+    MAX_BYTES,
     MAX_KEPT,
     Description,
     Descriptions,
@@ -61,7 +63,6 @@ from headrace.host.server.transport.http.body_slots import BodySlot, BodySlots
 from headrace.host.server.transport.http.connection import Request, Response
 from headrace.host.server.transport.http.heads import Head, Refused
 from headrace.host.server.transport.http.json_body import Body, fields_of, tensor
-from headrace.host.server.transport.lending import MIN_BYTES
 
 HEADER_LENGTH = "inference-header-content-length"
 RETRY_AFTER_S = 1
@@ -91,7 +92,7 @@ class HttpApi:
         self._regions = regions
         self._guard = guard
         self._descriptions = Descriptions()
-        self._slots = BodySlots(service)
+        self._slots = BodySlots(service, min(limits.head, MAX_BYTES))
 
     def place(self, head: Head) -> BodySlot | None:
         """Return a slot for the tensor at the end of a body, before it arrives. Return None if it needs none."""
@@ -102,7 +103,7 @@ class HttpApi:
         is_infer = len(path) >= 4 and path[:2] == MODELS and path[-1] == "infer" and head.method == "POST"
         if not is_infer or not self._service.authorized(head.headers.get("authorization")):
             return None
-        return self._slots.find(path[2], said, head.length, self._limits.head)
+        return self._slots.find(path[2], said, head.length)
 
     async def handle(self, request: Request) -> Response:
         """Return the response to a request. Errors become error responses."""

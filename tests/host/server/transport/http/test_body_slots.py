@@ -281,7 +281,7 @@ def test_a_tensor_survives_the_end_of_its_arena(when):
 def test_a_filled_slot_is_taken_once():
     served = Served()
     said = "100"
-    slot = served.api._slots.find("net", said, 100 + 4 * SIZE, 1000)
+    slot = served.api._slots.find("net", said, 100 + 4 * SIZE)
     assert slot is not None and len(slot) == 4 * SIZE
     assert slot.exchange(served.tasks.arena, "small", 0) is None
     taken = slot.exchange(served.tasks.arena, "net", 0)
@@ -289,6 +289,8 @@ def test_a_filled_slot_is_taken_once():
     assert slot.exchange(served.tasks.arena, "net", 1) is None
     slot.release()
     assert len(served.api._slots._pools["net"].free) == LENT
-    for wrong in ("", "-1", "1e2", "99", "1001", "100000000000000000000"):
-        assert served.api._slots.find("net", wrong, 100 + 4 * SIZE, 1000) is None
+    for wrong in ("", "-1", "1e2", "99", "101", "100000000000000000000"):
+        assert served.api._slots.find("net", wrong, 100 + 4 * SIZE) is None
+    assert served.api._slots.find("net", str(MAX_BYTES), MAX_BYTES + 4 * SIZE) is not None
+    assert served.api._slots.find("net", str(MAX_BYTES + 1), MAX_BYTES + 1 + 4 * SIZE) is None
     served.tasks.close()
