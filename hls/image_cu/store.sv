@@ -211,7 +211,7 @@ module store
       .valid_o (push[p])
     );
 
-    block_fifo #(.Width(9 * Bytes), .Depth(Depth)) u_fifo (
+    block_fifo #(.Width(9 * Bytes), .Depth(Depth), .Slices(4)) u_fifo (
       .clk_i,
       .rst_ni,
       .clear_i(1'b0),
@@ -312,40 +312,45 @@ module store
   end
 
   // ---- Data of the issued bursts, in their order ----
-  logic [1:0]         job_plane;
-  logic [BurstBits:0] job_words;
-  logic               job_valid, job_done;
+  // The oldest one stands in a register, as every word of the planes waits for its plane.
+  typedef struct packed {
+    logic [2:0]         plane;  // one bit for each
+    logic [BurstBits:0] words;
+  } job_t;
+  job_t               queued, job;
+  logic               queued_valid, queued_ready, job_valid, job_done;
   logic [BurstBits:0] beat_q;  // words of the job that have left their FIFO
   logic               advance, last;
   logic               word_valid;
   logic [9*Bytes-1:0] word;
 
-  stream_fifo #(.Width(2 + BurstBits + 1), .Depth(4)) u_jobs (
+  stream_fifo #(.Width($bits(job_t)), .Depth(4)) u_jobs (
     .clk_i,
     .rst_ni,
-    .data_i ({plane_q, size_q}),
+    .data_i ({3'b001 << plane_q, size_q}),
     .valid_i(issue),
     .ready_o(job_room),
-    .data_o ({job_plane, job_words}),
-    .valid_o(job_valid),
-    .ready_i(job_done),
+    .data_o (queued),
+    .valid_o(queued_valid),
+    .ready_i(queued_ready),
     .count_o()
   );
 
+  assign queued_ready = job_done || !job_valid;
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) job_valid <= 1'b0;
+    else if (queued_ready) job_valid <= queued_valid;
+    if (queued_ready) job <= queued;
+  end
+
   always_comb begin
-    word       = fifo_word[0];
-    word_valid = job_valid && fifo_valid[0];
-    if (job_plane == 2'd1) begin
-      word       = fifo_word[1];
-      word_valid = job_valid && fifo_valid[1];
-    end else if (job_plane == 2'd2) begin
-      word       = fifo_word[2];
-      word_valid = job_valid && fifo_valid[2];
-    end
+    word       = '0;
+    for (int unsigned p = 0; p < 3; p++) word |= job.plane[p] ? fifo_word[p] : '0;
+    word_valid = job_valid && (job.plane & fifo_valid) != '0;
     advance    = word_valid && (!wvalid_o || wready_i);
-    last       = beat_q + 1'b1 == job_words;
+    last       = beat_q + 1'b1 == job.words;
     job_done   = advance && last;
-    for (int unsigned p = 0; p < 3; p++) fifo_ready[p] = advance && job_plane == 2'(p);
+    fifo_ready = job.plane & {3{advance}};
   end
 
   always_ff @(posedge clk_i) begin

@@ -10,7 +10,7 @@
 //             tiles of 128 frames, in each the bands in turn, or the frames with `by_frames_i`.
 // Throughput  a word of statistics in six clocks; four values a clock in, and beside it four values
 //             a clock out.
-// Latency     the first word goes out when the first tile is full and 20 slots of six clocks after
+// Latency     the first word goes out when the first tile is full and 32 slots of six clocks after
 //             the last statistics.
 // Memory      two tiles in four banks, one for each of four frames in a row: 2048 words of 96 bits
 //             each. The stages never stand still: a queue of 64 words takes what is in them.
@@ -217,7 +217,7 @@ module mel_normalize
   end
 
   // ---- Giving tiles out: four frames of a band in a clock, or four bands of a frame ----
-  localparam int unsigned Stages = 15;  // two of the memories, the choice of the band, norm_lane's
+  localparam int unsigned Stages = 16;  // two of the memories, the choice of the band, norm_lane's
 
   localparam int unsigned Waiting = 64;  // words that may wait
 

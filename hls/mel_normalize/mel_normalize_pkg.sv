@@ -4,10 +4,12 @@ package mel_normalize_pkg;
   localparam int unsigned MaxMels    = 128;
   localparam int unsigned TileFrames = 128;
 
-  // Clocks that a band stays in a stage of norm_statistics; a division finds two binary digits in
-  // each.
-  localparam int unsigned SlotClocks  = 6;
-  localparam int unsigned StageDigits = 2 * SlotClocks;
+  // Clocks that a band stays in a stage of norm_statistics: a division finds a binary digit in each.
+  localparam int unsigned SlotClocks       = 6;
+  localparam int unsigned MeanDigits       = 36;
+  localparam int unsigned VarianceDigits   = 96;
+  localparam int unsigned RootDigits       = VarianceDigits / 2;
+  localparam int unsigned ReciprocalDigits = 24;
 
   typedef logic signed [32:0] mean_t;  // LSB 2^-26: 2^-8 of a value's
 

@@ -8,7 +8,7 @@
 // Arithmetic  exact: a row of stages for each division and for the root, through which a band goes
 //             by slots of six clocks. The spread, counted * sum q^2 - (sum q)^2, is added up by
 //             columns of 17 bits from ten products of two multipliers.
-// Throughput  a band in six clocks. Latency 20 slots, of the mean 4.
+// Throughput  a band in six clocks. Latency 32 slots, of the mean 7.
 module norm_statistics
   import mel_normalize_pkg::*;
 (
@@ -33,10 +33,15 @@ module norm_statistics
   output logic         scale_valid_o
 );
 
-  // Slots, by what is at work in them. The mean's division has slots 1 to 3.
-  localparam int unsigned SlotSums       = 0;
-  localparam int unsigned SlotMean       = 3;   // the last one
-  localparam int unsigned SlotReciprocal = 19;  // the last one
+  // Slots, by what is at work in them: the last one of each.
+  localparam int unsigned ReciprocalSlots = ReciprocalDigits / SlotClocks;
+  localparam int unsigned SlotSums        = 0;
+  localparam int unsigned SlotMean        = SlotSums + MeanDigits / SlotClocks;
+  localparam int unsigned SlotSpread      = SlotSums + 2;
+  localparam int unsigned SlotVariance    = SlotSpread + VarianceDigits / SlotClocks;
+  localparam int unsigned SlotRoot        = SlotVariance + RootDigits / SlotClocks;
+  localparam int unsigned SlotDivisor     = SlotRoot + 1;
+  localparam int unsigned SlotReciprocal  = SlotDivisor + ReciprocalSlots;
 
   // ---- Slots ----
   logic [2:0]              phase_q;
@@ -79,7 +84,7 @@ module norm_statistics
     numerator_q    <= {1'b0, sum_q, 8'b0} + 48'(counted_i[15:1]);
   end
 
-  // ---- Slots 1 and 2: the spread ----
+  // ---- To SlotSpread: the spread ----
   logic        negative_1_q;
   logic [50:0] sum_1_q;      // three digits of 17 bits
   logic [67:0] squares_1_q;  // four
@@ -169,13 +174,13 @@ module norm_statistics
     raised_q <= spread_q + 79'(added_q);
   end
 
-  // ---- Slots 1 to 3: the mean ----
-  logic [35:0] mean;
-  logic [3:1]  mean_negative_q;
-  logic [31:0] mean_q;
-  logic        mean_valid_q;
+  // ---- From slot 1 to SlotMean: the mean ----
+  logic [MeanDigits-1:0] mean;
+  logic [SlotMean:1]     mean_negative_q;
+  logic [31:0]           mean_q;
+  logic                  mean_valid_q;
 
-  norm_divide #(.Digits(36), .Width(16)) u_mean (
+  norm_divide #(.Digits(MeanDigits), .Width(16)) u_mean (
     .clk_i,
     .step_i       (step),
     .rest_i       (16'(numerator_q[47:36])),
@@ -185,14 +190,14 @@ module norm_statistics
   );
 
   always_ff @(posedge clk_i) begin
-    if (step) mean_negative_q <= {mean_negative_q[2:1], negative_1_q};
+    if (step) mean_negative_q <= {mean_negative_q[SlotMean-1:1], negative_1_q};
     mean_q <= mean[31:0];
-    mean_o <= mean_negative_q[3] ? -mean_t'({1'b0, mean_q}) : mean_t'({1'b0, mean_q});
+    mean_o <= mean_negative_q[SlotMean] ? -mean_t'({1'b0, mean_q}) : mean_t'({1'b0, mean_q});
   end
 
-  // ---- Slots 3 to 10: the variance in 2^-44 places of q^2; 11 to 16: its root ----
-  logic [95:0] variance;
-  logic [47:0] deviation;
+  // ---- To SlotVariance: the variance in 2^-44 places of q^2; to SlotRoot: its root ----
+  logic [VarianceDigits-1:0] variance;
+  logic [RootDigits-1:0]     deviation;
 
   always_ff @(posedge clk_i) begin
     counted_less_q <= counted_i - 16'(!whole_i);
@@ -202,7 +207,7 @@ module norm_statistics
     added_q        <= {high_added_q, 16'd0} + 48'(low_added_q);
   end
 
-  norm_divide #(.Digits(96), .Width(32)) u_variance (
+  norm_divide #(.Digits(VarianceDigits), .Width(32)) u_variance (
     .clk_i,
     .step_i       (step),
     .rest_i       (32'(raised_q[78:52])),
@@ -218,7 +223,7 @@ module norm_statistics
     .root_o  (deviation)
   );
 
-  // ---- Slot 17: the divisor, moved up to its first bit: by 32, 16, 8, 4, and by up to 3 ----
+  // ---- SlotDivisor: the divisor, moved up to its first bit: by 32, 16, 8, 4, and by up to 3 ----
   logic [47:0] deviation_q, divisor_1_q, divisor_2_q, divisor_3_q, divisor_4_q, divisor_5_q,
                divisor;
   logic [5:2]  shift_q[2:5];  // as the divisors of the same clock of the slot
@@ -246,12 +251,12 @@ module norm_statistics
     divisor = divisor_5_q << shift[1:0];
   end
 
-  // ---- Slots 18 and 19: its reciprocal, (2^47 - 1) / the upper 24 bits ----
-  logic [23:0]     reciprocal;
-  logic [1:0][5:0] scale_shift_q;
-  logic [1:0]      some_q;
+  // ---- To SlotReciprocal: its reciprocal, (2^47 - 1) / the upper 24 bits ----
+  logic [ReciprocalDigits-1:0]     reciprocal;
+  logic [ReciprocalSlots-1:0][5:0] scale_shift_q;
+  logic [ReciprocalSlots-1:0]      some_q;
 
-  norm_divide #(.Digits(24), .Width(24), .Carried(1)) u_reciprocal (
+  norm_divide #(.Digits(ReciprocalDigits), .Width(24), .Carried(1)) u_reciprocal (
     .clk_i,
     .step_i       (step),
     .rest_i       (24'h7FFFFF),
@@ -262,10 +267,11 @@ module norm_statistics
 
   always_ff @(posedge clk_i) begin
     if (step) begin
-      scale_shift_q <= {scale_shift_q[0], shift};
-      some_q        <= {some_q[0], divisor[47] && counted_i != 16'd1};
+      scale_shift_q <= {scale_shift_q[ReciprocalSlots-2:0], shift};
+      some_q        <= {some_q[ReciprocalSlots-2:0], divisor[47] && counted_i != 16'd1};
     end
-    scale_o <= '{reciprocal: some_q[1] ? reciprocal : '0, shift: scale_shift_q[1]};
+    scale_o <= '{reciprocal: some_q[ReciprocalSlots-1] ? reciprocal : '0,
+                 shift: scale_shift_q[ReciprocalSlots-1]};
   end
 
   // ---- Numbers ----

@@ -9,7 +9,7 @@
 //             sizes stand until the next start. Words in the order of memory, by ready/valid.
 //             Tables are written as those of normalize.
 // Throughput  two pixels a clock in. Out, four samples a clock of 4 bytes, else eight.
-// Latency     a row of squares, and 12 clocks.
+// Latency     a row of squares, and 15 clocks.
 // Memory      12 UltraRAMs for pixels; eight copies of the tables in 8 block RAMs.
 // Bad input   as in patches.hpp. Before a StatusBadArgument, words of complete rows of squares may
 //             have been sent.
@@ -51,7 +51,7 @@ module patches
   localparam int unsigned Lanes = 8;
   localparam int unsigned Depth = 32;  // of the queue of words
   localparam int unsigned SizeClocks = 6;
-  localparam int unsigned FlushClocks = 12;  // longer than the pipeline
+  localparam int unsigned FlushClocks = 15;  // longer than the pipeline
 
   typedef enum logic [3:0] {
     StIdle,
@@ -227,34 +227,56 @@ module patches
     .count_o  (count)
   );
 
-  (* ram_style = "ultra" *) pixel_t [7:0] memory[BandWords];
-  pixel_t [7:0]    read_1, read_2;
-  logic [5:1]      valid_q;
-  logic [1:0]      channel_q;
-  logic [4:0]      first_q;
-  logic [5:1][3:0] count_q;
+  // The memory is large, and its addresses go far: from column to column, a clock each.
+  localparam int unsigned Columns = 3;
+  localparam int unsigned Part    = 8 * $bits(pixel_t) / Columns;
+  logic [Columns-1:0]           we_q;
+  address_t [Columns-1:0]       write_index_q, index_q;
+  logic [Columns-1:0][Part-1:0] parts, parts_5;  // of a word to write, and of one that was read
+  pixel_t [7:0]                 read_5;
+
+  assign parts  = written;
+  assign read_5 = parts_5;
 
   always_ff @(posedge clk_i) begin
-    if (we) memory[write_index] <= written;
-    read_1 <= memory[index];
-    read_2 <= read_1;
+    we_q          <= {we_q[Columns-2:0], we};
+    write_index_q <= {write_index_q[Columns-2:0], write_index};
+    index_q       <= {index_q[Columns-2:0], index};
   end
+
+  for (genvar c = 0; c < Columns; c++) begin : gen_column
+    (* ram_style = "ultra" *) logic [Part-1:0] memory[BandWords];
+    logic [c:0][Part-1:0]         written_q;  // as late as the address
+    logic [Columns-c:0][Part-1:0] read_q;     // all columns together
+
+    always_ff @(posedge clk_i) begin
+      written_q <= (Part * (c + 1))'({written_q, parts[c]});
+      if (we_q[c]) memory[write_index_q[c]] <= written_q[c];
+      read_q    <= (Part * (Columns - c + 1))'({read_q, memory[index_q[c]]});
+    end
+    assign parts_5[c] = read_q[Columns-c];
+  end
+
+  logic [8:1]      valid_q;
+  logic [4:1][1:0] channel_q;
+  logic [4:1][4:0] first_q;
+  logic [8:1][3:0] count_q;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) valid_q <= '0;
-    else valid_q <= {valid_q[4:1], read};
-    channel_q <= channel;
-    first_q   <= first;
-    count_q   <= {count_q[4:1], count};
+    else valid_q <= {valid_q[7:1], read};
+    channel_q <= {channel_q[3:1], channel};
+    first_q   <= {first_q[3:1], first};
+    count_q   <= {count_q[7:1], count};
   end
 
   // ---- Their values ----
-  logic [2:0][7:0][7:0] planes_2;  // [channel][pixel]
+  logic [2:0][7:0][7:0] planes_5;  // [channel][pixel]
   always_comb begin
     for (int i = 0; i < 8; i++) begin
-      planes_2[0][i] = read_2[i].r;
-      planes_2[1][i] = read_2[i].g;
-      planes_2[2][i] = read_2[i].b;
+      planes_5[0][i] = read_5[i].r;
+      planes_5[1][i] = read_5[i].g;
+      planes_5[2][i] = read_5[i].b;
     end
   end
 
@@ -264,24 +286,24 @@ module patches
   endfunction
   localparam logic [31:0][4:0] Thirds = thirds();
 
-  logic [Lanes-1:0][31:0] value_5;  // 0 behind the last sample
+  logic [Lanes-1:0][31:0] value_8;  // 0 behind the last sample
   for (genvar l = 0; l < Lanes; l++) begin : gen_lane
     logic [4:0] sample;
-    logic [2:0] pixel_2;
-    logic [1:0] of_pixel_2;
-    logic [9:0] entry_3;
+    logic [2:0] pixel_5;
+    logic [1:0] of_pixel_5;
+    logic [9:0] entry_6;
     (* ram_style = "block" *) logic [31:0] entries[1024];
-    logic [31:0] value_4;
+    logic [31:0] value_7;
 
-    assign sample = first_q + 5'(l);
+    assign sample = first_q[4] + 5'(l);
 
     always_ff @(posedge clk_i) begin
-      pixel_2    <= layout_i.channels_last ? Thirds[sample][4:2] : sample[2:0];
-      of_pixel_2 <= layout_i.channels_last ? Thirds[sample][1:0] : channel_q;
-      entry_3    <= {of_pixel_2, planes_2[of_pixel_2][pixel_2]};
+      pixel_5    <= layout_i.channels_last ? Thirds[sample][4:2] : sample[2:0];
+      of_pixel_5 <= layout_i.channels_last ? Thirds[sample][1:0] : channel_q[4];
+      entry_6    <= {of_pixel_5, planes_5[of_pixel_5][pixel_5]};
       if (table_we_i) entries[{table_channel_i, table_index_i}] <= table_value_i;
-      value_4    <= entries[entry_3];
-      value_5[l] <= 4'(l) < count_q[4] ? value_4 : '0;
+      value_7    <= entries[entry_6];
+      value_8[l] <= 4'(l) < count_q[7] ? value_7 : '0;
     end
   end
 
@@ -292,9 +314,9 @@ module patches
   logic [$clog2(Depth):0] queued;
 
   // Samples side by side, a clock before zeros take their place behind the last of them.
-  logic [127:0] bytes_6;
-  logic [4:0]   count_6;
-  logic         valid_6, filling, filled_q;
+  logic [127:0] bytes_9;
+  logic [4:0]   count_9;
+  logic         valid_9, filling, filled_q;
 
   // Every other clock, when it is known how many are left.
   assign filling = state_q == StFill && read_room && !filled_q && fill_left_q != '0;
@@ -306,15 +328,15 @@ module patches
   always_ff @(posedge clk_i) begin
     for (int l = 0; l < Lanes; l++) begin
       unique case (shift_i)
-        2'd0:    bytes_6[8*l+:8] <= value_5[l][7:0];
-        2'd1:    bytes_6[16*l+:16] <= value_5[l][15:0];
-        default: if (l < 4) bytes_6[32*l+:32] <= value_5[l];
+        2'd0:    bytes_9[8*l+:8] <= value_8[l][7:0];
+        2'd1:    bytes_9[16*l+:16] <= value_8[l][15:0];
+        default: if (l < 4) bytes_9[32*l+:32] <= value_8[l];
       endcase
     end
-    if (shift_i == 2'd0) bytes_6[127:64] <= '0;
-    if (filling) bytes_6 <= '0;
-    count_6 <= filling ? zeros_q : 5'(count_q[5] << shift_i);
-    valid_6 <= rst_ni && (valid_q[5] || filling);
+    if (shift_i == 2'd0) bytes_9[127:64] <= '0;
+    if (filling) bytes_9 <= '0;
+    count_9 <= filling ? zeros_q : 5'(count_q[8] << shift_i);
+    valid_9 <= rst_ni && (valid_q[8] || filling);
   end
 
   always_ff @(posedge clk_i) begin
@@ -327,9 +349,9 @@ module patches
     .clk_i,
     .rst_ni,
     .start_i(state_q == StFrame),
-    .bytes_i(bytes_6),
-    .count_i(count_6),
-    .valid_i(valid_6),
+    .bytes_i(bytes_9),
+    .count_i(count_9),
+    .valid_i(valid_9),
     .flush_i(state_q == StPack && clocks_q == 4'd2),
     .word_o (packed_word),
     .valid_o(packed_valid)

@@ -12,7 +12,8 @@
 //             besides that come before the first output or behind the last, and rows follow each
 //             other without a gap. Going down, the two outputs of a beat may come from words far
 //             apart: the first one waits.
-// Latency     five clocks from the word that completes a beat.
+// Latency     six clocks from the word that completes a beat. Data is a clock behind what decides
+//             on it, as a decision goes far: to each bit of both words.
 module resize_columns
   import headrace_pkg::*;
   import resize_pkg::*;
@@ -44,10 +45,10 @@ module resize_columns
   typedef logic [NumberBits:0] reach_t;
 
   // ---- The window: two words, the number of the younger one in its row, and which row it is ----
-  word_t                 old_q, new_q;
+  word_t                 word_q, old_q, new_q;  // a clock behind the rest
   number_t               number_q, number_d;  // number_d, row_d: with the word that comes
   logic                  row_q, row_d, row_last_q, final_q;
-  logic                  load;
+  logic                  load, load_q;
 
   assign number_d = row_last_q ? first_word_i : number_q + number_t'(1);
   assign row_d    = row_q ^ row_last_q;
@@ -55,11 +56,10 @@ module resize_columns
   assign word_ready_o = load;
 
   always_ff @(posedge clk_i) begin
-    if (load) begin
-      old_q   <= new_q;
-      new_q   <= word_i;
-      final_q <= final_i;
-    end
+    if (load) final_q <= final_i;
+    word_q <= word_i;
+    load_q <= load;
+    if (load_q) {old_q, new_q} <= {new_q, word_q};
   end
 
   // Before the first word: behind the end of a row that no tap belongs to.
@@ -168,19 +168,19 @@ module resize_columns
                  (!covered_q[1] || (next_valid_q && !next_covered_q[1]));
 
   // ---- Interpolation ----
-  logic [4:1] fire0_q, fire1_q, both_pipe_q, last_pipe_q;
+  logic [5:1] fire0_q, fire1_q, both_pipe_q, last_pipe_q;
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       fire0_q <= '0;
       fire1_q <= '0;
     end else begin
-      fire0_q <= {fire0_q[3:1], fire0};
-      fire1_q <= {fire1_q[3:1], fire1};
+      fire0_q <= {fire0_q[4:1], fire0};
+      fire1_q <= {fire1_q[4:1], fire1};
     end
   end
   always_ff @(posedge clk_i) begin
-    both_pipe_q <= {both_pipe_q[3:1], tap_q.both};
-    last_pipe_q <= {last_pipe_q[3:1], tap_q.row_end && final_q};
+    both_pipe_q <= {both_pipe_q[4:1], tap_q.both};
+    last_pipe_q <= {last_pipe_q[4:1], tap_q.row_end && final_q};
   end
 
   pixel_t [1:0] blended;
@@ -190,43 +190,44 @@ module resize_columns
   assign window = {new_q[SourcePixels-1], new_q, old_q};
 
   for (genvar lane = 0; lane < 2; lane++) begin : gen_lane
-    logic [2:0][15:0]        left_1, right_1, left_2, left_3;
-    logic [7:0]              weight_1, weight_2;
-    logic [SourceLaneBits:0] at;
-    // The word of the left pixel is the younger one or that before it: one bit tells.
-    assign at = {number_q[0] == tap_q.first[lane][SourceLaneBits],
-                 tap_q.first[lane][SourceLaneBits-1:0]};
+    logic [SourceLaneBits:0] at_1;
+    logic [2:0][15:0]        left_2, right_2, left_3, left_4;
+    logic [7:0]              weight_1, weight_2, weight_3;
     always_ff @(posedge clk_i) begin
-      left_1   <= window[at];
-      right_1  <= window[(SourceLaneBits+2)'(at) + (SourceLaneBits+2)'(1)];
+      // The word of the left pixel is the younger one or that before it: one bit tells.
+      at_1     <= {number_q[0] == tap_q.first[lane][SourceLaneBits],
+                   tap_q.first[lane][SourceLaneBits-1:0]};
       weight_1 <= tap_q.weight[lane];
-      left_2   <= left_1;
+      left_2   <= window[at_1];
+      right_2  <= window[(SourceLaneBits+2)'(at_1) + (SourceLaneBits+2)'(1)];
       weight_2 <= weight_1;
       left_3   <= left_2;
+      weight_3 <= weight_2;
+      left_4   <= left_3;
     end
     for (genvar c = 0; c < 3; c++) begin : gen_channel
-      logic signed [16:0] difference_2;
-      logic signed [25:0] product_3;
-      logic        [23:0] sum_4;
+      logic signed [16:0] difference_3;
+      logic signed [25:0] product_4;
+      logic        [23:0] sum_5;
       always_ff @(posedge clk_i) begin
-        difference_2 <= $signed({1'b0, right_1[c]}) - $signed({1'b0, left_1[c]});
-        product_3    <= difference_2 * $signed({1'b0, weight_2});
-        sum_4        <= 24'({left_3[c], 8'd0}) + product_3[23:0];
+        difference_3 <= $signed({1'b0, right_2[c]}) - $signed({1'b0, left_2[c]});
+        product_4    <= difference_3 * $signed({1'b0, weight_3});
+        sum_5        <= 24'({left_4[c], 8'd0}) + product_4[23:0];
       end
       // Channel 0 is red, the first field of pixel_t.
-      assign blended[lane][8*(2-c)+:8] = sum_4[23:16];
+      assign blended[lane][8*(2-c)+:8] = sum_5[23:16];
     end
   end
 
   // ---- Beats ----
   pixel_t waiting_q;
   always_ff @(posedge clk_i) begin
-    if (fire0_q[4]) waiting_q <= blended[0];
+    if (fire0_q[5]) waiting_q <= blended[0];
   end
-  assign pixel_o = {blended[1], fire0_q[4] ? blended[0] : waiting_q};
-  assign both_o  = both_pipe_q[4];
-  assign last_o  = last_pipe_q[4];
-  assign valid_o = fire1_q[4];
+  assign pixel_o = {blended[1], fire0_q[5] ? blended[0] : waiting_q};
+  assign both_o  = both_pipe_q[5];
+  assign last_o  = last_pipe_q[5];
+  assign valid_o = fire1_q[5];
 
 `ifndef SYNTHESIS
   a_first_lane_in_window: assert property (@(posedge clk_i) disable iff (!rst_ni)

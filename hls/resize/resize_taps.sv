@@ -80,32 +80,40 @@ module resize_taps
   logic [15:0]              before_q; // pixels to the first that is wanted
   logic [15:0]              wanted_q; // pixels from there to the end
   logic                     known_q;  // the first one's position is kept, for the next time
-  logic                     at_end, keep;
+  logic                     at_end_q;         // left_q is at most Lanes: it goes to all registers
+  logic                     wanted_end_q;     // the same of wanted_q
+  logic                     keep;
   logic [Stages:1]          valid_q, last_q, both_q;
   logic [$clog2(Depth):0]   count;
 
-  assign at_end = left_q <= 16'(Lanes);
-  assign keep   = go_q && before_q == '0 && !known_q;
+  assign keep = go_q && before_q == '0 && !known_q;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       go_q     <= 1'b0;
       valid_q  <= '0;
       left_q   <= end_i;
+      at_end_q <= end_i <= 16'(Lanes);
       before_q <= begin_i;
       known_q  <= 1'b0;
     end else begin
       go_q    <= count < ($clog2(Depth) + 1)'(Depth / 2);
       valid_q <= {valid_q[Stages-1:1], go_q && before_q == '0};
-      if (go_q) left_q <= !at_end ? left_q - 16'(Lanes) : known_q ? wanted_q : left_q;
+      if (go_q && !at_end_q) begin
+        left_q   <= left_q - 16'(Lanes);
+        at_end_q <= left_q <= 16'(2 * Lanes);
+      end else if (go_q && known_q) begin
+        left_q   <= wanted_q;
+        at_end_q <= wanted_end_q;
+      end
       if (go_q && before_q != '0) before_q <= before_q - 16'(Lanes);
       if (keep) known_q <= 1'b1;
     end
   end
 
   always_ff @(posedge clk_i) begin
-    if (keep) wanted_q <= left_q;
-    last_q <= {last_q[Stages-1:1], at_end};
+    if (keep) {wanted_q, wanted_end_q} <= {left_q, at_end_q};
+    last_q <= {last_q[Stages-1:1], at_end_q};
     both_q <= {both_q[Stages-1:1], left_q != 16'd1};
   end
 
@@ -146,7 +154,7 @@ module resize_taps
         quotient_q  <= start_quotient;
         carry_q     <= start_carry;
         error_q     <= 34'(start_error);
-      end else if (go_q && at_end) begin
+      end else if (go_q && at_end_q) begin
         // Where the first one is also the last, it stays.
         if (known_q) begin
           {remainder_q, quotient_q, carry_q, error_q} <=

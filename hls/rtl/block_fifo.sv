@@ -8,7 +8,8 @@
 //             is and no word; Depth + 4 words fit in all.
 module block_fifo #(
   parameter int unsigned Width = 128,
-  parameter int unsigned Depth = 512  // a power of two
+  parameter int unsigned Depth = 512,  // a power of two
+  parameter int unsigned Slices = 1    // of the queue, see stream_fifo
 ) (
   input  logic             clk_i,
   input  logic             rst_ni,
@@ -55,8 +56,9 @@ module block_fifo #(
   end
 
   stream_fifo #(
-    .Width(Width),
-    .Depth(4)
+    .Width (Width),
+    .Depth (4),
+    .Slices(Slices)
   ) u_queue (
     .clk_i,
     .rst_ni (rst_ni && !clear_i),

@@ -205,7 +205,7 @@ def mel_cycles(
 
 # norm_statistics.sv
 SLOT: Final = 6  # the clocks of a band in a stage
-SLOTS: Final = 20
+SLOTS: Final = 32
 # audio_norm_cu.sv, axi_read.sv. TO_STATISTICS: from the start to the first slot, in addition to memory's latency.
 # TO_VALUES: from the last band's slot to the first value, in addition to memory's latency; the value is asked for while
 # the last two words of statistics wait for theirs. TO_TILE: from a tile's last value to its first reading.
@@ -217,7 +217,7 @@ TILE_FRAMES: Final = 128
 # mel_normalize.sv, tensor_rows.sv, axi_write.sv. TO_ISSUE: from the reading of a burst's last values to its issue.
 # AHEAD: words that may have been read and not yet written. ROW, BURST: clocks from row to row, and from burst to burst
 # of a row.
-TO_ISSUE: Final = 18
+TO_ISSUE: Final = 19
 AHEAD: Final = 80
 ROW: Final = 3
 BURST: Final = 2

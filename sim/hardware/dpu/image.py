@@ -342,7 +342,7 @@ TO_READ: Final = 13  # from the frame, and a clock for each row above the window
 RING_ROWS, WIDE_RING_ROWS, WIDE = 4, 2, 4096  # of images with more columns than that
 TAPS_AHEAD: Final = 16  # resize_taps.sv: it continues while its queue has fewer
 TO_RING: Final = 1  # from a word's arrival to its reading
-TO_RESIZED: Final = 13  # from a word read to its pixels, through resize_rows.sv, resize_columns.sv and two queues
+TO_RESIZED: Final = 14  # from a word read to its pixels, through resize_rows.sv, resize_columns.sv and two queues
 TO_ROOM: Final = 2  # from the last word read of a row to room for another
 
 # takes the clocks between which a row is sent, and returns the clock in which its last beat could be taken
