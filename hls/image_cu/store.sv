@@ -126,7 +126,8 @@ module store
       step_q  <= '0;
     end else begin
       state_q <= state_d;
-      step_q  <= state_d != state_q ? '0 : step_q + 1'b1;
+      step_q  <= (state_q == StSize && step_q != 3'd4) || (state_q == StFlush && step_q != 3'd5)
+          ? step_q + 1'b1 : '0;
     end
   end
 

@@ -4,7 +4,7 @@ package mel_normalize_pkg;
   localparam int unsigned MaxMels    = 128;
   localparam int unsigned TileFrames = 128;
 
-  // Clocks that a band stays in a stage of norm_statistics: a division finds a binary digit in each.
+  // Clocks of a band in a stage of norm_statistics: a division finds a binary digit in each.
   localparam int unsigned SlotClocks       = 6;
   localparam int unsigned MeanDigits       = 36;
   localparam int unsigned VarianceDigits   = 96;

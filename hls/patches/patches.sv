@@ -9,7 +9,7 @@
 //             sizes stand until the next start. Words in the order of memory, by ready/valid.
 //             Tables are written as those of normalize.
 // Throughput  two pixels a clock in. Out, four samples a clock of 4 bytes, else eight.
-// Latency     a row of squares, and 15 clocks.
+// Latency     a row of squares, and 13 clocks.
 // Memory      12 UltraRAMs for pixels; eight copies of the tables in 8 block RAMs.
 // Bad input   as in patches.hpp. Before a StatusBadArgument, words of complete rows of squares may
 //             have been sent.
@@ -51,7 +51,7 @@ module patches
   localparam int unsigned Lanes = 8;
   localparam int unsigned Depth = 32;  // of the queue of words
   localparam int unsigned SizeClocks = 6;
-  localparam int unsigned FlushClocks = 15;  // longer than the pipeline
+  localparam int unsigned FlushClocks = 12;  // longer than the pipeline
 
   typedef enum logic [3:0] {
     StIdle,
@@ -257,17 +257,17 @@ module patches
     assign parts_5[c] = read_q[Columns-c];
   end
 
-  logic [8:1]      valid_q;
+  logic [9:1]      valid_q;
   logic [4:1][1:0] channel_q;
   logic [4:1][4:0] first_q;
-  logic [8:1][3:0] count_q;
+  logic [9:1][3:0] count_q;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) valid_q <= '0;
-    else valid_q <= {valid_q[7:1], read};
+    else valid_q <= {valid_q[8:1], read};
     channel_q <= {channel_q[3:1], channel};
     first_q   <= {first_q[3:1], first};
-    count_q   <= {count_q[7:1], count};
+    count_q   <= {count_q[8:1], count};
   end
 
   // ---- Their values ----
@@ -286,14 +286,14 @@ module patches
   endfunction
   localparam logic [31:0][4:0] Thirds = thirds();
 
-  logic [Lanes-1:0][31:0] value_8;  // 0 behind the last sample
+  logic [Lanes-1:0][31:0] value_9;  // 0 behind the last sample
   for (genvar l = 0; l < Lanes; l++) begin : gen_lane
     logic [4:0] sample;
     logic [2:0] pixel_5;
     logic [1:0] of_pixel_5;
     logic [9:0] entry_6;
     (* ram_style = "block" *) logic [31:0] entries[1024];
-    logic [31:0] value_7;
+    logic [31:0] value_7, value_8;
 
     assign sample = first_q[4] + 5'(l);
 
@@ -303,7 +303,8 @@ module patches
       entry_6    <= {of_pixel_5, planes_5[of_pixel_5][pixel_5]};
       if (table_we_i) entries[{table_channel_i, table_index_i}] <= table_value_i;
       value_7    <= entries[entry_6];
-      value_8[l] <= 4'(l) < count_q[7] ? value_7 : '0;
+      value_8    <= value_7;
+      value_9[l] <= 4'(l) < count_q[8] ? value_8 : '0;
     end
   end
 
@@ -314,9 +315,9 @@ module patches
   logic [$clog2(Depth):0] queued;
 
   // Samples side by side, a clock before zeros take their place behind the last of them.
-  logic [127:0] bytes_9;
-  logic [4:0]   count_9;
-  logic         valid_9, filling, filled_q;
+  logic [127:0] bytes_10;
+  logic [4:0]   count_10;
+  logic         valid_10, filling, filled_q;
 
   // Every other clock, when it is known how many are left.
   assign filling = state_q == StFill && read_room && !filled_q && fill_left_q != '0;
@@ -328,15 +329,15 @@ module patches
   always_ff @(posedge clk_i) begin
     for (int l = 0; l < Lanes; l++) begin
       unique case (shift_i)
-        2'd0:    bytes_9[8*l+:8] <= value_8[l][7:0];
-        2'd1:    bytes_9[16*l+:16] <= value_8[l][15:0];
-        default: if (l < 4) bytes_9[32*l+:32] <= value_8[l];
+        2'd0:    bytes_10[8*l+:8] <= value_9[l][7:0];
+        2'd1:    bytes_10[16*l+:16] <= value_9[l][15:0];
+        default: if (l < 4) bytes_10[32*l+:32] <= value_9[l];
       endcase
     end
-    if (shift_i == 2'd0) bytes_9[127:64] <= '0;
-    if (filling) bytes_9 <= '0;
-    count_9 <= filling ? zeros_q : 5'(count_q[8] << shift_i);
-    valid_9 <= rst_ni && (valid_q[8] || filling);
+    if (shift_i == 2'd0) bytes_10[127:64] <= '0;
+    if (filling) bytes_10 <= '0;
+    count_10 <= filling ? zeros_q : 5'(count_q[9] << shift_i);
+    valid_10 <= rst_ni && (valid_q[9] || filling);
   end
 
   always_ff @(posedge clk_i) begin
@@ -349,9 +350,9 @@ module patches
     .clk_i,
     .rst_ni,
     .start_i(state_q == StFrame),
-    .bytes_i(bytes_9),
-    .count_i(count_9),
-    .valid_i(valid_9),
+    .bytes_i(bytes_10),
+    .count_i(count_10),
+    .valid_i(valid_10),
     .flush_i(state_q == StPack && clocks_q == 4'd2),
     .word_o (packed_word),
     .valid_o(packed_valid)

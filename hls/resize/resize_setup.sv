@@ -6,7 +6,8 @@
 //             decides weights that are ties: see resize_taps.
 // Interface   `start_i` with sizes that stay until `done_o`, from where the results stay until the
 //             next start.
-// Arithmetic  one restoring divider, a bit a clock, 54 bits wide. A quotient of two 53-bit
+// Arithmetic  one divider without restoring, a bit a clock, 54 bits wide: a rest below 0 has the
+//             divisor added in the next place, else it is taken away. A quotient of two 53-bit
 //             significands is never exactly between two others, so the bit behind the last says
 //             which way to round.
 // Latency     about 340 clocks, fewer where the sizes are large; known only to matter for images of
@@ -56,15 +57,19 @@ module resize_setup
   assign out = y_q ? y_axis_q.size_out : x_q.size_out;
 
   // ---- Divider ----
-  logic [53:0] rem_q, den_q, quotient_q, next_rem;
-  logic [54:0] difference;
-  logic        quotient_bit;
+  logic [54:0] rest_q;  // twice the rest, which is at least -den_q; first the dividend
+  logic [53:0] den_q, quotient_q;
+  logic [54:0] sum;     // with a place below, whose carry is the 1 of a complement
+  logic [54:0] next_rest;
+  logic        negative, quotient_bit;
   logic [5:0]  count_q;
+  logic [15:0] steps_remainder;  // of StSteps
 
-  assign difference   = {1'b0, rem_q} - {1'b0, den_q};
-  assign quotient_bit = !difference[54];
-  // The remainder stays below twice the divisor, so the bit shifted out is 0.
-  assign next_rem     = quotient_bit ? {difference[52:0], 1'b0} : {rem_q[52:0], 1'b0};
+  assign negative     = rest_q[54];
+  assign sum          = {rest_q[53:0], 1'b1} + {negative ? den_q : ~den_q, !negative};
+  assign next_rest    = {sum[54:1], 1'b0};
+  assign quotient_bit = !sum[54];
+  assign steps_remainder = rest_q[31:16] + (negative ? out : '0);
 
   logic [52:0] rounded;  // the quotient with 53 places
   assign rounded = quotient_q[53:1] + 53'(quotient_q[0]);
@@ -105,14 +110,14 @@ module resize_setup
           if (count_q == 6'd0) state_q <= StLongerLoad;
         end
         StLongerLoad: begin
-          rem_q      <= 54'(product_q[31:0]);
+          rest_q     <= 55'(product_q[31:0]);
           den_q      <= {7'd0, shorter_q, 31'd0};
           quotient_q <= '0;
           count_q    <= 6'd31;
           state_q    <= StLonger;
         end
         StLonger: begin
-          rem_q      <= next_rem;
+          rest_q     <= next_rest;
           quotient_q <= {quotient_q[52:0], quotient_bit};
           count_q    <= count_q - 6'd1;
           if (count_q == 6'd0) state_q <= StLimit;
@@ -128,44 +133,43 @@ module resize_setup
         end
 
         StStepsLoad: begin
-          rem_q      <= 54'(in);
+          rest_q     <= 55'(in);
           den_q      <= {23'd0, out, 15'd0};
           quotient_q <= '0;
           count_q    <= '0;
           state_q    <= StSteps;
         end
         StSteps: begin
-          rem_q      <= next_rem;
+          rest_q     <= next_rest;
           quotient_q <= {quotient_q[52:0], quotient_bit};
           count_q    <= count_q + 6'd1;
-          // The remainder is one place further left than where it was compared.
           if (count_q == 6'(HalfSteps)) begin
             if (y_q) begin
               y_axis_q.half_quotient  <= quotient_q[22:0];
-              y_axis_q.half_remainder <= rem_q[31:16];
+              y_axis_q.half_remainder <= steps_remainder;
             end else begin
               x_q.half_quotient  <= quotient_q[22:0];
-              x_q.half_remainder <= rem_q[31:16];
+              x_q.half_remainder <= steps_remainder;
             end
           end
           if (count_q == 6'(HalfSteps + 1)) begin
             if (y_q) begin
               y_axis_q.one_quotient  <= quotient_q[23:0];
-              y_axis_q.one_remainder <= rem_q[31:16];
+              y_axis_q.one_remainder <= steps_remainder;
             end else begin
               x_q.one_quotient  <= quotient_q[23:0];
-              x_q.one_remainder <= rem_q[31:16];
+              x_q.one_remainder <= steps_remainder;
             end
           end
           if (count_q == 6'(HalfSteps + 2)) begin
             if (y_q) begin
               y_axis_q.two_quotient  <= quotient_q[24:0];
-              y_axis_q.two_remainder <= rem_q[31:16];
+              y_axis_q.two_remainder <= steps_remainder;
             end else begin
               x_q.two_quotient  <= quotient_q[24:0];
-              x_q.two_remainder <= rem_q[31:16];
+              x_q.two_remainder <= steps_remainder;
             end
-            rem_q      <= {1'b0, out, 37'd0};
+            rest_q     <= {2'b0, out, 37'd0};
             den_q      <= {1'b0, in, 37'd0};
             exponent_q <= '0;
             state_q    <= StNormalize;
@@ -173,25 +177,25 @@ module resize_setup
         end
 
         StNormalize: begin
-          if (!rem_q[52]) rem_q <= {rem_q[52:0], 1'b0};
+          if (!rest_q[52]) rest_q <= {rest_q[53:0], 1'b0};
           if (!den_q[52]) den_q <= {den_q[52:0], 1'b0};
-          if (rem_q[52] && !den_q[52]) exponent_q <= exponent_q + 7'sd1;
-          if (!rem_q[52] && den_q[52]) exponent_q <= exponent_q - 7'sd1;
+          if (rest_q[52] && !den_q[52]) exponent_q <= exponent_q + 7'sd1;
+          if (!rest_q[52] && den_q[52]) exponent_q <= exponent_q - 7'sd1;
           quotient_q <= '0;
-          if (rem_q[52] && den_q[52]) state_q <= StRatio;
+          if (rest_q[52] && den_q[52]) state_q <= StRatio;
         end
         StRatio: begin
           if (quotient_q[53]) begin
             den_q   <= {1'b0, rounded};
             state_q <= StInverseLoad;
           end else begin
-            rem_q      <= next_rem;
+            rest_q     <= next_rest;
             quotient_q <= {quotient_q[52:0], quotient_bit};
             if (begun_q && quotient_q == '0) exponent_q <= exponent_q - 7'sd1;
           end
         end
         StInverseLoad: begin
-          rem_q      <= {2'b01, 52'd0};
+          rest_q     <= {3'b001, 52'd0};
           quotient_q <= '0;
           state_q    <= StInverse;
         end
@@ -200,7 +204,7 @@ module resize_setup
             count_q <= 6'd2;
             state_q <= StError;
           end else begin
-            rem_q      <= next_rem;
+            rest_q     <= next_rest;
             quotient_q <= {quotient_q[52:0], quotient_bit};
             if (begun_q && quotient_q == '0) exponent_q <= exponent_q + 7'sd1;
           end
@@ -239,9 +243,10 @@ module resize_setup
   assign y_o     = y_axis_q;
 
 `ifndef SYNTHESIS
-  a_remainder_below_twice_the_divisor: assert property (@(posedge clk_i) disable iff (!rst_ni)
+  a_rest_is_near_zero: assert property (@(posedge clk_i) disable iff (!rst_ni)
     state_q inside {StLonger, StSteps, StRatio, StInverse} && den_q != '0 |->
-    {1'b0, rem_q} < {den_q, 1'b0});
+    $signed({rest_q[54], rest_q}) < $signed({1'b0, den_q, 1'b0}) &&
+    $signed({rest_q[54], rest_q}) >= -$signed({1'b0, den_q, 1'b0}));
 `endif
 
 endmodule
