@@ -217,7 +217,7 @@ module mel_normalize
   end
 
   // ---- Giving tiles out: four frames of a band in a clock, or four bands of a frame ----
-  localparam int unsigned Stages = 16;  // two of the memories, the choice of the band, norm_lane's
+  localparam int unsigned Stages = 17;  // the address, two of the memories, the band, norm_lane's
 
   localparam int unsigned Waiting = 64;  // words that may wait
 
@@ -263,40 +263,43 @@ module mel_normalize
                                     : {1'b0, group_q, 2'(k)} < drain_kept;
   end
 
-  mean_t  [3:0]    mean_1_q;            // of four bands
-  scale_t [3:0]    scale_1_q;
-  logic [4:0]      bands;               // which four
-  logic [1:0]      lane_1_q, lane_2_q;  // the band of the word, or the frame of the four
-  logic [3:0]      keep_1_q, keep_2_q, keep_3_q;
-  log_mel_t [3:0][3:0] word_2_q;        // by the frame of the four, and the band of the word
-
-  assign bands = by_frames_i ? group_q : row_q[6:2];
+  logic [10:0]     address_1_q;
+  logic [4:0]      bands_1_q;           // which four
+  mean_t [3:0]     mean_2_q;            // of four bands
+  scale_t [3:0]    scale_2_q;
+  logic [1:0]      lane_1_q, lane_2_q, lane_3_q;  // the band of the word, or the frame of the four
+  logic [3:0]      keep_1_q, keep_2_q, keep_3_q, keep_4_q;
+  log_mel_t [3:0][3:0] word_3_q;        // by the frame of the four, and the band of the word
 
   always_ff @(posedge clk_i) begin
-    {lane_2_q, lane_1_q}           <= {lane_1_q, row_q[1:0]};
-    {keep_3_q, keep_2_q, keep_1_q} <= {keep_2_q, keep_1_q, present};
-    odd_q                          <= {odd_q[Stages-1:1], group_q[0]};
+    address_1_q[10]                          <= drain_tile_q;
+    address_1_q[9:0]                         <= by_frames_i ? {row_q[6:2], group_q}
+                                                            : {group_q, row_q[6:2]};
+    bands_1_q                                <= by_frames_i ? group_q : row_q[6:2];
+    {lane_3_q, lane_2_q, lane_1_q}           <= {lane_2_q, lane_1_q, row_q[1:0]};
+    {keep_4_q, keep_3_q, keep_2_q, keep_1_q} <= {keep_3_q, keep_2_q, keep_1_q, present};
+    odd_q                                    <= {odd_q[Stages-1:1], group_q[0]};
   end
 
   for (genvar k = 0; k < 4; k++) begin : gen_lane
     (* ram_style = "ultra" *) logic [95:0] memory[2048];
     (* ram_style = "distributed" *) mean_t  means[MaxMels/4];
     (* ram_style = "distributed" *) scale_t scales[MaxMels/4];
-    logic [95:0] word_1_q;
-    log_mel_t    value_3_q;
-    mean_t       mean_2_q, mean_3_q;
-    scale_t      scale_2_q, scale_3_q;
+    logic [95:0] word_2_q;
+    log_mel_t    value_4_q;
+    mean_t       mean_3_q, mean_4_q;
+    scale_t      scale_3_q, scale_4_q;
     logic [1:0]  band;  // of the four
 
-    assign band = by_frames_i ? 2'(k) : lane_1_q;
+    assign band = by_frames_i ? 2'(k) : lane_2_q;
 
     always_ff @(posedge clk_i) begin
       if (mean_valid && mean_band[1:0] == 2'(k)) means[mean_band[6:2]] <= mean;
       if (scale_valid && scale_band[1:0] == 2'(k)) scales[scale_band[6:2]] <= scale;
-      mean_1_q[k]            <= means[bands];
-      scale_1_q[k]           <= scales[bands];
-      {mean_3_q, mean_2_q}   <= {mean_2_q, rescale_i ? mean_i : mean_1_q[band]};
-      {scale_3_q, scale_2_q} <= {scale_2_q, rescale_i ? scale_i : scale_1_q[band]};
+      mean_2_q[k]            <= means[bands_1_q];
+      scale_2_q[k]           <= scales[bands_1_q];
+      {mean_4_q, mean_3_q}   <= {mean_3_q, rescale_i ? mean_i : mean_2_q[band]};
+      {scale_4_q, scale_3_q} <= {scale_3_q, rescale_i ? scale_i : scale_2_q[band]};
     end
 
     always_ff @(posedge clk_i) begin
@@ -304,19 +307,18 @@ module mel_normalize
     end
 
     always_ff @(posedge clk_i) begin
-      word_1_q    <= memory[by_frames_i ? {drain_tile_q, row_q[6:2], group_q}
-                                        : {drain_tile_q, group_q, row_q[6:2]}];
-      word_2_q[k] <= word_1_q;
-      value_3_q   <= by_frames_i ? word_2_q[lane_2_q][k] : word_2_q[k][lane_2_q];
+      word_2_q    <= memory[address_1_q];
+      word_3_q[k] <= word_2_q;
+      value_4_q   <= by_frames_i ? word_3_q[lane_3_q][k] : word_3_q[k][lane_3_q];
     end
 
     norm_lane u_lane (
       .clk_i,
       .half_i,
-      .value_i(value_3_q),
-      .keep_i (keep_3_q[k]),
-      .mean_i (mean_3_q),
-      .scale_i(scale_3_q),
+      .value_i(value_4_q),
+      .keep_i (keep_4_q[k]),
+      .mean_i (mean_4_q),
+      .scale_i(scale_4_q),
       .bits_o (bits[k])
     );
   end

@@ -217,7 +217,7 @@ TILE_FRAMES: Final = 128
 # mel_normalize.sv, tensor_rows.sv, axi_write.sv. TO_ISSUE: from the reading of a burst's last values to its issue.
 # AHEAD: words that may have been read and not yet written. ROW, BURST: clocks from row to row, and from burst to burst
 # of a row.
-TO_ISSUE: Final = 19
+TO_ISSUE: Final = 20
 AHEAD: Final = 80
 ROW: Final = 3
 BURST: Final = 2
