@@ -293,13 +293,18 @@ module resize
   end
 
   // ---- Reading, row by row of the output ----
-  logic                  row_take, row_next;
-  logic                  row_valid_q, row_last_q;
-  logic [15:0]           row_first_q, row_needs_q;
-  logic [7:0]            row_weight_q;
+  // A row's taps, and the last of their two rows that has a weight.
+  typedef struct packed {
+    logic [15:0] first;
+    logic [15:0] needs;
+    logic [7:0]  weight;
+    logic        last;
+  } row_t;
+  row_t                  row_come, row_next_q, row_q;  // from the taps; behind the one at work; it
+  logic                  row_next_valid_q, row_valid_q, row_shift, row_step, row_take;
   number_t               out_word_q;
   logic                  read, read_end, word_room_q;
-  logic                  present;
+  logic                  past_q, same_q, present;
   logic [1:0]            tag;
   word_t                 blended, word;
   logic                  blended_valid, word_last, word_final, word_valid, word_ready;
@@ -319,30 +324,37 @@ module resize
     .both_o  (),
     .last_o  (row_last),
     .valid_o (row_valid),
-    .ready_i (row_next || planning)
+    .ready_i (row_shift || planning)
   );
 
-  // The row at work.
   assign row_needs = row_first + 16'(row_weight != '0);
-  assign row_next  = !row_valid_q || row_take;
+  assign row_come  = '{first: row_first, needs: row_needs, weight: row_weight, last: row_last};
+  assign row_step  = !row_valid_q || row_take;
+  assign row_shift = !row_next_valid_q || row_step;
 
   always_ff @(posedge clk_i) begin
-    if (!run_n) row_valid_q <= 1'b0;
-    else if (row_next) row_valid_q <= row_valid;
-  end
-
-  always_ff @(posedge clk_i) begin
-    if (row_next) begin
-      row_first_q  <= row_first;
-      row_needs_q  <= row_needs;
-      row_weight_q <= row_weight;
-      row_last_q   <= row_last;
+    if (!run_n) begin
+      row_valid_q      <= 1'b0;
+      row_next_valid_q <= 1'b0;
+    end else begin
+      if (row_step) row_valid_q <= row_next_valid_q;
+      if (row_shift) row_next_valid_q <= row_valid;
     end
   end
 
+  always_ff @(posedge clk_i) begin
+    if (row_step) row_q <= row_next_q;
+    if (row_shift) row_next_q <= row_come;
+  end
+
   // A word may be read as soon as it is there in the lower row, or in the only one where the lower
-  // has no weight.
-  assign present  = in_row_q > row_needs_q || (in_row_q == row_needs_q && in_word_q > out_word_q);
+  // has no weight. Registers compare the rows: a row that has just come in is seen a clock later.
+  always_ff @(posedge clk_i) begin
+    past_q <= in_row_q > (row_step ? row_next_q.needs : row_q.needs);
+    same_q <= in_row_q == (row_step ? row_next_q.needs : row_q.needs);
+  end
+
+  assign present  = past_q || (same_q && in_word_q > out_word_q);
   assign read     = row_valid_q && !rows_read_q && word_room_q && present;
   assign read_end = out_word_q == last_word_q;
   assign row_take = read && read_end;
@@ -355,9 +367,9 @@ module resize
       base_q      <= window_q.first_row;
     end else begin
       if (read) out_word_q <= read_end ? first_word_q : out_word_q + number_t'(1);
-      if (row_take && row_last_q) rows_read_q <= 1'b1;
+      if (row_take && row_q.last) rows_read_q <= 1'b1;
       word_room_q <= words < DepthBits'(Depth / 2);
-      if (row_valid_q && !rows_read_q) base_q <= row_first_q;
+      if (row_valid_q && !rows_read_q) base_q <= row_q.first;
     end
   end
 
@@ -372,10 +384,10 @@ module resize
     .write_word_i (in_word_q),
     .write_pixel_i(beat_i.pixel),
     .read_i       (read),
-    .read_row_i   (row_first_q[1:0]),
+    .read_row_i   (row_q.first[1:0]),
     .read_word_i  (out_word_q),
-    .weight_i     (row_weight_q),
-    .tag_i        ({read_end, row_last_q}),
+    .weight_i     (row_q.weight),
+    .tag_i        ({read_end, row_q.last}),
     .word_o       (blended),
     .tag_o        (tag),
     .valid_o      (blended_valid)
