@@ -488,7 +488,7 @@ WRITE_BYTES: Final = 32  # config_pkg.sv: bytes of a word of memory
 STORE_BYTES: Final = 8192  # of a plane
 ON_THE_WAY: Final = 8  # words of a plane that may still come when it is seen to be full
 BURST_BYTES: Final = 512
-TO_STORED: Final = 12  # from the last pixels to the first word of the bursts that they complete
+TO_STORED: Final = 13  # from the last pixels to the first word of the bursts that they complete
 # store.sv, image_cu.sv, record_write.sv: from the tensor's last word to the end, in addition to twice memory's latency
 TO_DONE: Final = 7
 
