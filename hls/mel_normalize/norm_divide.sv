@@ -11,10 +11,8 @@
 module norm_divide
   import mel_normalize_pkg::*;
 #(
-  parameter int unsigned Digits  = 36,  // of the quotient, a multiple of SlotClocks
-  parameter int unsigned Width   = 16,  // of the denominator
-  // Each division has its own denominator; else it stands still.
-  parameter bit          Carried = 0
+  parameter int unsigned Digits = 36,  // of the quotient, a multiple of SlotClocks
+  parameter int unsigned Width  = 16   // of the denominator
 ) (
   input  logic              clk_i,
   input  logic              step_i,
@@ -44,29 +42,22 @@ module norm_divide
   for (genvar s = 0; s < Stages; s++) begin : gen_stage
     logic [Width:0]    rest_q, added;
     logic [Width+1:0]  sum;  // with a place below, whose carry is the 1 of a complement
-    logic [Width-1:0]  divisor;
+    logic [Width-1:0]  denominator_q;
     logic [Digits-1:0] bits_q;
     logic              add;
 
-    assign add       = rest_q[Width];
-    assign added     = add ? (Width + 1)'(divisor) : ~(Width + 1)'(divisor);
-    assign sum       = {rest_q[Width-1:0], bits_q[Digits-1], 1'b1} + {added, !add};
-    assign rest[s+1] = sum[Width+1:1];
-    assign bits[s+1] = {bits_q[Digits-2:0], !sum[Width+1]};
+    assign add              = rest_q[Width];
+    assign added            = add ? (Width + 1)'(denominator_q) : ~(Width + 1)'(denominator_q);
+    assign sum              = {rest_q[Width-1:0], bits_q[Digits-1], 1'b1} + {added, !add};
+    assign rest[s+1]        = sum[Width+1:1];
+    assign bits[s+1]        = {bits_q[Digits-2:0], !sum[Width+1]};
+    assign denominator[s+1] = denominator_q;
 
     always_ff @(posedge clk_i) begin
       rest_q <= step_i ? rest[s] : rest[s+1];
       bits_q <= step_i ? bits[s] : bits[s+1];
+      if (step_i) denominator_q <= denominator[s];
     end
-
-    if (Carried) begin : gen_carried
-      logic [Width-1:0] divisor_q;
-      always_ff @(posedge clk_i) if (step_i) divisor_q <= denominator[s];
-      assign divisor = divisor_q;
-    end else begin : gen_still
-      assign divisor = denominator_i;
-    end
-    assign denominator[s+1] = divisor;
   end
 
 endmodule

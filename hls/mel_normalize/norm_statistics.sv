@@ -256,7 +256,7 @@ module norm_statistics
   logic [ReciprocalSlots-1:0][5:0] scale_shift_q;
   logic [ReciprocalSlots-1:0]      some_q;
 
-  norm_divide #(.Digits(ReciprocalDigits), .Width(24), .Carried(1)) u_reciprocal (
+  norm_divide #(.Digits(ReciprocalDigits), .Width(24)) u_reciprocal (
     .clk_i,
     .step_i       (step),
     .rest_i       (24'h7FFFFF),

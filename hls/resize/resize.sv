@@ -304,7 +304,7 @@ module resize
   logic                  row_next_valid_q, row_valid_q, row_shift, row_step, row_take;
   number_t               out_word_q;
   logic                  read, read_end, word_room_q;
-  logic                  past_q, same_q, present;
+  logic                  past_q, same_q, next_past_q, next_same_q, present;
   logic [1:0]            tag;
   word_t                 blended, word;
   logic                  blended_valid, word_last, word_final, word_valid, word_ready;
@@ -348,10 +348,12 @@ module resize
   end
 
   // A word may be read as soon as it is there in the lower row, or in the only one where the lower
-  // has no weight. Registers compare the rows: a row that has just come in is seen a clock later.
+  // has no weight. Registers compare the rows, and see a row that has come in a little later.
   always_ff @(posedge clk_i) begin
-    past_q <= in_row_q > (row_step ? row_next_q.needs : row_q.needs);
-    same_q <= in_row_q == (row_step ? row_next_q.needs : row_q.needs);
+    past_q      <= row_step ? next_past_q : in_row_q > row_q.needs;
+    same_q      <= row_step ? next_same_q : in_row_q == row_q.needs;
+    next_past_q <= !row_shift && in_row_q > row_next_q.needs;
+    next_same_q <= !row_shift && in_row_q == row_next_q.needs;
   end
 
   assign present  = past_q || (same_q && in_word_q > out_word_q);
