@@ -80,13 +80,14 @@ module resize_taps
   logic [15:0]              before_q; // pixels to the first that is wanted
   logic [15:0]              wanted_q; // pixels from there to the end
   logic                     known_q;  // the first one's position is kept, for the next time
+  logic                     begun_q;          // before_q is 0
   logic                     at_end_q;         // left_q is at most Lanes: it goes to all registers
   logic                     wanted_end_q;     // the same of wanted_q
   logic                     keep;
   logic [Stages:1]          valid_q, last_q, both_q;
   logic [$clog2(Depth):0]   count;
 
-  assign keep = go_q && before_q == '0 && !known_q;
+  assign keep = go_q && begun_q && !known_q;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
@@ -95,10 +96,11 @@ module resize_taps
       left_q   <= end_i;
       at_end_q <= end_i <= 16'(Lanes);
       before_q <= begin_i;
+      begun_q  <= begin_i == '0;
       known_q  <= 1'b0;
     end else begin
       go_q    <= count < ($clog2(Depth) + 1)'(Depth / 2);
-      valid_q <= {valid_q[Stages-1:1], go_q && before_q == '0};
+      valid_q <= {valid_q[Stages-1:1], go_q && begun_q};
       if (go_q && !at_end_q) begin
         left_q   <= left_q - 16'(Lanes);
         at_end_q <= left_q <= 16'(2 * Lanes);
@@ -106,7 +108,10 @@ module resize_taps
         left_q   <= wanted_q;
         at_end_q <= wanted_end_q;
       end
-      if (go_q && before_q != '0) before_q <= before_q - 16'(Lanes);
+      if (go_q && !begun_q) begin
+        before_q <= before_q - 16'(Lanes);
+        begun_q  <= before_q == 16'(Lanes);
+      end
       if (keep) known_q <= 1'b1;
     end
   end
