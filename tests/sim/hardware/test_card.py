@@ -51,7 +51,7 @@ def test_units_together_run_at_the_clock_of_the_slowest(monkeypatch):
 
 
 def test_the_fullest_resource_counts(monkeypatch):
-    assert share_of_card({"image cu": 4}) == ("uram", 188 / 960)
+    assert share_of_card({"image cu": 4}) == ("uram", 192 / 960)
     assert share_of_card({"mel cu": 2, "norm cu": 2}) == ("uram", 76 / 960)
     monkeypatch.setitem(CUS, "image cu", {**CUS["image cu"], "uram": 0})
     assert share_of_card({"image cu": 4}) == ("lut", 4 * CUS["image cu"]["lut"] / U55C["lut"])
