@@ -85,7 +85,6 @@ class Waiver:
 
 WHOLE = "Signal is not used: "  # a finding only if no other top or configuration uses the signal
 SHELL = "the macro of the bus has these ports; the compute unit takes them"
-DIGITS = "as many digits a stage as the tops have need the one or the other"
 BEFORE_RESET = "an initial value, so that memory takes no burst before the first reset"
 WAIVERS = (
     # Verilator
@@ -96,7 +95,6 @@ WAIVERS = (
     Waiver("UNUSEDSIGNAL", "fields that one module of several uses, and bits that rounding drops", text="Bits of .*"),
     Waiver("UNUSEDSIGNAL", SHELL, r"rtl/axi/cu_shell\.sv", WHOLE + "'m_axi_gmem0_r.*'"),
     Waiver("UNUSEDSIGNAL", "the assertion of a later stage uses it", r"mel/spectrum/fft_stage\.sv", WHOLE + "'busy'"),
-    Waiver("UNUSEDSIGNAL", DIGITS, r"mel_normalize/norm_divide\.sv", WHOLE + "'(denominator|still_triple_q)'"),
     Waiver("UNUSEDPARAM", "only an attribute uses it", r"mel/spectrum/fft_stage\.sv", ".*'Style'"),
     # slang
     Waiver("case-redundant-default", "the default is the way out of a state that an upset made"),
