@@ -162,19 +162,22 @@ module f_store
     end
   end
 
-  // ---- The bursts whose data has not left, the oldest first ----
+  // ---- The bursts whose data has not left, the oldest first: in a register, and in a queue ----
   // `job_at` is the number of a burst's first word in its plane, and `gone_q` of a plane counts the
   // words of its bursts that have left. Numbers are modulo 256: no more words are within.
-  logic [3:0][7:0]      job_at_q, job_at;
-  logic [3:0][1:0]      job_plane_q, job_plane;
-  logic [3:0][7:0]      job_words_q, job_words, jobs;
-  logic [2:0][7:0]      gone_q;
-  logic [4:0][2:0][7:0] follows;  // of each plane, behind so many of these bursts
-  logic [2:0]           place;    // of a new one
-  logic                 jobs_are_bursts, jobs_are_in_place, jobs_are_those;
-  assign place = u.u_jobs.count_o - 3'(u.job_done);
-  for (genvar k = 0; k < 4; k++) begin : gen_job
-    if (k < 3) begin : gen_next
+  localparam int unsigned Jobs = 5;
+  logic [Jobs-1:0][7:0]    job_at_q, job_at;
+  logic [Jobs-1:0][1:0]    job_plane_q, job_plane;
+  logic [Jobs-1:0][7:0]    job_words_q, job_words, jobs;
+  logic [Jobs-1:0][5:0]    job_bits;  // as the register or the queue has it
+  logic [2:0][7:0]         gone_q;
+  logic [Jobs:0][2:0][7:0] follows;  // of each plane, behind so many of these bursts
+  logic [2:0]              job_count, place;  // place: of a new one
+  logic                    jobs_are_bursts, jobs_are_in_place, jobs_are_those;
+  assign job_count = u.u_jobs.count_o + 3'(u.job_valid);
+  assign place     = job_count - 3'(u.job_done);
+  for (genvar k = 0; k < Jobs; k++) begin : gen_job
+    if (k < Jobs - 1) begin : gen_next
       assign {job_at[k], job_plane[k], job_words[k]} = u.job_done ?
           {job_at_q[k+1], job_plane_q[k+1], job_words_q[k+1]} :
           {job_at_q[k], job_plane_q[k], job_words_q[k]};
@@ -187,7 +190,9 @@ module f_store
           {issued_q[u.plane_q][7:0], u.plane_q, 8'(u.size_q)} :
           {job_at[k], job_plane[k], job_words[k]};
     end
-    assign jobs[k] = u.u_jobs.count_o > 3'(k) ? job_words_q[k] : 8'd0;
+    assign jobs[k]     = job_count > 3'(k) ? job_words_q[k] : 8'd0;
+    assign job_bits[k] = u.job_valid && k == 0 ? u.job :
+        u.u_jobs.memory[2'(u.u_jobs.head_q + 2'(k) - 2'(u.job_valid))];
   end
   for (genvar p = 0; p < 3; p++) begin : gen_gone
     always_ff @(posedge clk_i) begin
@@ -201,18 +206,17 @@ module f_store
     jobs_are_bursts   = 1'b1;
     jobs_are_in_place = 1'b1;
     jobs_are_those    = 1'b1;
-    for (int unsigned k = 0; k < 4; k++) begin
+    for (int unsigned k = 0; k < Jobs; k++) begin
       follows[k+1] = follows[k];
       for (int unsigned p = 0; p < 3; p++) begin
         if (job_plane_q[k] == 2'(p)) follows[k+1][p] = follows[k][p] + jobs[k];
         if (job_plane_q[k] == 2'(p) && jobs[k] != '0 && job_at_q[k] != follows[k][p])
           jobs_are_in_place = 1'b0;
       end
-      if (u.u_jobs.count_o > 3'(k)) begin
+      if (job_count > 3'(k)) begin
         if (jobs[k] == '0 || jobs[k] > BurstWords || job_plane_q[k] == 2'd3)
           jobs_are_bursts = 1'b0;
-        if (u.u_jobs.memory[2'(u.u_jobs.head_q + 2'(k))] != {job_plane_q[k], jobs[k][2:0]})
-          jobs_are_those = 1'b0;
+        if (job_bits[k] != {3'b001 << job_plane_q[k], jobs[k][2:0]}) jobs_are_those = 1'b0;
       end
     end
   end
@@ -266,7 +270,7 @@ module f_store
       of_carry[p] = !(u.carry_q[p] && u.plane_q == 2'(p) && u.sized_q && u.due_q);
       of_waiting[p] = !begun_q || (pushes_q[p] == issued_q[p] + 32'(u.waiting_q[p]) &&
           32'(u.waiting_q[p]) <= pushes_q[p]);
-      of_gone[p] = !begun_q || (follows[4][p] == issued_q[p][7:0] &&
+      of_gone[p] = !begun_q || (follows[Jobs][p] == issued_q[p][7:0] &&
           leaves_q[p] == gone_q[p] + (job_plane_q[0] == 2'(p) ? 8'(u.beat_q) : 8'd0));
       of_fifo[p] = 32'(u.fifo_count[p]) <= Depth &&
           u.gen_plane[p].u_fifo.some_q == (u.fifo_count[p] != '0) &&
@@ -358,7 +362,7 @@ module f_store
                       u.u_jobs.ready_o == (u.u_jobs.count_o != 3'd4) &&
                       u.u_jobs.tail_q == 2'(u.u_jobs.head_q + 2'(u.u_jobs.count_o)));
       h_job_words: assert (jobs_are_bursts && jobs_are_those);
-      h_beat: assert (u.u_jobs.count_o == '0 ? u.beat_q == '0 : 8'(u.beat_q) < jobs[0]);
+      h_beat: assert (!u.job_valid ? u.beat_q == '0 : 8'(u.beat_q) < jobs[0]);
       h_size: assert (!(u.sized_q && u.due_q) || (u.size_q != '0 && u.size_q <= u.border &&
                                                   32'(u.size_q) <= 32'(u.waiting)));
       h_reset: assert (up_2_q || (state inside {StIdle, StFrame} && !begun_q));
@@ -370,18 +374,18 @@ module f_store
                           u_check.unanswered_q >= 7'(u_check.aw_waits_q));
       h_rests: assert (!(state inside {StIdle, StFrame, StSize, StDrain} ||
                          (state == StWrite && bad_q)) ||
-          (u.waiting_q == '0 && u.outstanding_q == '0 && u.u_jobs.count_o == '0 && !awvalid_o));
+          (u.waiting_q == '0 && u.outstanding_q == '0 && job_count == '0 && !awvalid_o));
       h_open: assert (32'(u_check.unanswered_q) + 32'(asks) == 32'(u.outstanding_q));
       h_unwritten: assert (8'(u_check.unwritten_q) + 8'(asks) ==
-                           8'(u.u_jobs.count_o) + 8'(wvalid_o && wlast_o));
+                           8'(job_count) + 8'(wvalid_o && wlast_o));
       h_beats: assert (!wvalid_o ? u_check.beat_q == 8'(u.beat_q) :
                        wlast_o   ? u.beat_q == '0 && u_check.beat_q < BurstWords :
                                    u_check.beat_q + 8'd1 == 8'(u.beat_q));
-      h_last_asked: assert (!asks || (u.u_jobs.count_o != '0 &&
-                            jobs[2'(u.u_jobs.count_o - 1'b1)] == awlen_o + 8'd1));
+      h_last_asked: assert (!asks || (job_count != '0 &&
+                            jobs[3'(job_count - 1'b1)] == awlen_o + 8'd1));
       h_followed: assert (!u_check.follows_q || (u_check.ahead_q < u_check.unwritten_q &&
           (wvalid_o && wlast_o && u_check.ahead_q == '0 ? u_check.beat_q == u_check.length_q :
-           jobs[2'(u_check.ahead_q - 7'(wvalid_o && wlast_o))] == u_check.length_q + 8'd1)));
+           jobs[3'(u_check.ahead_q - 7'(wvalid_o && wlast_o))] == u_check.length_q + 8'd1)));
       c_three_planes: cover (asks && asked_plane_q == 2'd2 && planar_i && state == StWrite);
       // Words of 32 bytes fill a queue in more clocks than covers are looked for.
       if (Bytes == 16) begin

@@ -96,9 +96,10 @@ module f_store_live
     if (u_store.awvalid_o) rank = least(rank, 8'(Late) - 8'(address_late));
     if (u_store.wvalid_o) rank = least(rank, 8'(Late) - 8'(word_late));
     if (owes) rank = least(rank, 8'(Late) - 8'(answer_late));
-    if (u_store.u.u_jobs.count_o != '0 && !u_store.wvalid_o)
-      rank = least(rank, 8'(Late) + 8'd1 + shows[u_store.job_plane_q[0]]);
-    if (u_store.u.u_jobs.count_o == '0 && !u_store.awvalid_o && u_store.u.outstanding_q != '1)
+    if (u_store.job_count != '0 && !u_store.wvalid_o)
+      rank = least(rank, 8'(Late) + (u_store.u.job_valid ? 8'd1 : 8'd2) +
+                         shows[u_store.job_plane_q[0]]);
+    if (u_store.job_count == '0 && !u_store.awvalid_o && u_store.u.outstanding_q != '1)
       rank = least(rank, 8'(Late) + rounds);
     unique case (state)
       StFrame, StDrain: rank = least(rank, 8'(Late) - 8'(source_late_q));

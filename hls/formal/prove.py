@@ -595,7 +595,7 @@ MUTANTS = (
     ),
     Mutant(
         *("store", "a word leaves another plane, too", "a_words_in_place", STORE),
-        *("advance && job_plane == 2'(p)", "advance && job_plane >= 2'(p)"),
+        *("fifo_ready = job.plane & {3{advance}}", "fifo_ready = (job.plane | job.plane >> 1) & {3{advance}}"),
     ),
     Mutant(
         *("store", "a word does not wait", "a_payload_stable", STORE),
