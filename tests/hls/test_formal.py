@@ -122,6 +122,12 @@ def test_a_mutant_whose_text_is_gone_is_an_error(tmp_path):
         prove.caught(mutant, HLS, tmp_path)
 
 
+def test_the_text_of_every_mutant_stands_in_its_file():
+    """Also that of a slow proof, so that a change of a unit does not wait for the slow tests."""
+    gone = [m for m in prove.MUTANTS if (HLS / m.file).read_text().count(m.old) != 1]
+    assert not gone, [(m.proof, m.name) for m in gone]
+
+
 @pytest.mark.parametrize("proof", [proof for proof in prove.PROOFS if not proof.module], ids=lambda proof: proof.name)
 def test_no_property_is_lost_on_the_way(proof):
     """An optimiser may drop a property that can never fail. Such a property would say nothing."""
