@@ -313,7 +313,7 @@ module store
   end
 
   // ---- Data of the issued bursts, in their order ----
-  // The oldest one stands in a register, as every word of the planes waits for its plane.
+  // The oldest burst stands in a register, because its plane decides which word leaves.
   typedef struct packed {
     logic [2:0]         plane;  // one bit for each
     logic [BurstBits:0] words;

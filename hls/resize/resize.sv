@@ -300,7 +300,7 @@ module resize
     logic [7:0]  weight;
     logic        last;
   } row_t;
-  row_t                  row_come, row_next_q, row_q;  // from the taps; behind the one at work; it
+  row_t                  row_come, row_next_q, row_q;  // from the taps; next; at work
   logic                  row_next_valid_q, row_valid_q, row_shift, row_step, row_take;
   number_t               out_word_q;
   logic                  read, read_end, word_room_q;

@@ -80,9 +80,10 @@ module resize_taps
   logic [15:0]              before_q; // pixels to the first that is wanted
   logic [15:0]              wanted_q; // pixels from there to the end
   logic                     known_q;  // the first one's position is kept, for the next time
-  logic                     begun_q;          // before_q is 0
-  logic                     at_end_q;         // left_q is at most Lanes: it goes to all registers
-  logic                     wanted_end_q;     // the same of wanted_q
+  // Registers of their own, because they enable many others.
+  logic                     begun_q;       // before_q is 0
+  logic                     at_end_q;      // left_q is at most Lanes
+  logic                     wanted_end_q;  // wanted_q is at most Lanes
   logic                     keep;
   logic [Stages:1]          valid_q, last_q, both_q;
   logic [$clog2(Depth):0]   count;

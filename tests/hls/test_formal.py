@@ -123,7 +123,7 @@ def test_a_mutant_whose_text_is_gone_is_an_error(tmp_path):
 
 
 def test_the_text_of_every_mutant_stands_in_its_file():
-    """Also that of a slow proof, so that a change of a unit does not wait for the slow tests."""
+    """Mutants of slow proofs are among them, because those proofs do not run in `make test`."""
     gone = [m for m in prove.MUTANTS if (HLS / m.file).read_text().count(m.old) != 1]
     assert not gone, [(m.proof, m.name) for m in gone]
 
