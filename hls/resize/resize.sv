@@ -472,6 +472,9 @@ module resize
   );
 
 `ifndef SYNTHESIS
+  a_word_is_there: assert property (@(posedge clk_i) disable iff (!run_n)
+    read |-> in_row_q > row_q.needs ||
+             (in_row_q == row_q.needs && in_word_q > out_word_q));
   a_frame_behind_window: assert property (@(posedge clk_i) disable iff (!rst_ni)
     frame_valid_i && frame_ready_o && frame_i.status == StatusOk |->
     window_valid_o && frame_i.width == width_i && frame_i.height == height_i);

@@ -249,6 +249,9 @@ module resize_taps
   );
 
 `ifndef SYNTHESIS
+  a_begun: assert property (@(posedge clk_i) disable iff (!rst_ni) begun_q == (before_q == '0));
+  a_at_end: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    at_end_q == (left_q <= 16'(Lanes)));
   a_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
     !(valid_q[Stages] && count == Depth));
 `endif
