@@ -70,6 +70,7 @@ REQUEST_PATH = (
     "host/live/tasks/nodes.py",
     "host/live/tasks/slots.py",
     "host/live/tasks/whole.py",
+    "host/memory/files.py",
     "host/memory/slots.py",
     "host/network/browsers.py",
     "host/server/observe/dashboard.py",

@@ -158,7 +158,7 @@ class Dispatch:
         number = next(self._numbers)
         if not slot.dispatched:
             self._requests.begin(task.requests, now)
-        slot.worker.send(number, self._tasks.message(task))
+        slot.worker.send(number, self._tasks.message(task), self._tasks.files(task))
         slot.dispatched.append(DispatchedTask(number, task, policy, now))
 
 

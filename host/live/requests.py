@@ -178,8 +178,9 @@ class Requests:
         in_flight.answer_error(error)
 
     def cancel(self, in_flight: InFlight, now: float) -> bool:
-        """Take out a request whose caller has gone. Return False, and change nothing, if it has begun."""
+        """Take out a request whose caller has gone. Return False if it has begun. It then runs on for nobody."""
         if not self._withdraw(in_flight, now):
+            self._tasks.abandon(in_flight.request)
             return False
         self.ledger.cancel(in_flight.request)
         return True
@@ -217,6 +218,7 @@ class Requests:
             elif not in_flight.answer.done():
                 in_flight.failed = True
                 in_flight.answer_error(error)
+                self._tasks.abandon(in_flight.request)
         return withdrawn
 
     def fail_all(self, error: HeadraceError) -> None:

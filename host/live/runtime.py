@@ -32,7 +32,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, SupportsFloat
+from typing import Any, SupportsFloat, TypeAlias, cast
 
 from numpy.typing import NDArray
 
@@ -52,6 +52,7 @@ from headrace.host.workers.pool import WorkerPool
 
 _log = logging.getLogger(__name__)
 DEFAULTS = RuntimeSettings()
+_Arrays: TypeAlias = Mapping[str, NDArray[Any]]  # outputs, none of which the caller of `infer` can place in a file
 
 
 class Runtime:
@@ -209,7 +210,7 @@ class Runtime:
         """
         arrived = None if arrival is None else float(arrival)
         due = math.inf if deadline is None else float(deadline)
-        keeps_nothing: Read | None = None if read is None else lambda outputs, _: read(outputs)
+        keeps_nothing: Read | None = None if read is None else lambda outputs, _: read(cast(_Arrays, outputs))
         return await self.answer(model, value, arrived, due, keeps_nothing, options)
 
     async def answer(

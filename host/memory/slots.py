@@ -6,6 +6,8 @@ small /dev/shm of a container does not limit it. The system provides a page when
 
 import mmap
 import os
+import threading
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,12 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import UsageError
+from headrace.host.memory.files import FilePlace, MappedFiles
 from headrace.host.memory.layout import TensorSpec
 
 PAGE = 4096
 KEPT_BYTES = 1 << 20  # of a free slot; the memory of joined tensors beyond it goes back to the system
 LENT = 16  # slots of each model that one front borrows
 MIN_BYTES = 1 << 16  # a smaller tensor is copied; grpc/native/connection.cpp has the same limit
+WORDS = 3  # of a tensor's place: number of the file, offset in the file, state
+NOT_DONE, WRITING, DONE = 0, 1, 2
+REVOKE_S = 0.1  # bound on the wait for a copy that has begun
 
 
 def _pages(size: int) -> int:
@@ -32,7 +38,7 @@ class SlotLayout:
     """Describe where the slots of one model lie in the shared memory.
 
     The slots follow each other from `offset` on. A slot holds the named inputs and then the outputs. Each tensor starts
-    on a page and has room for its longest size."""
+    on a page and has room for its longest size. The places of tensors in files (`Places`) follow the last slot."""
 
     offset: int
     slots: int
@@ -45,9 +51,93 @@ class SlotLayout:
         return sum(_pages(spec.nbytes) for spec in (*self.inputs, *self.outputs))
 
     @property
+    def places(self) -> tuple[int, int]:
+        """Return the offset and the size of the places."""
+        size = 8 * WORDS * self.slots * (len(self.inputs) + len(self.outputs))
+        return self.offset + self.slots * self.stride, size
+
+    @property
     def end(self) -> int:
-        """Return the offset of the first byte after the last slot."""
-        return self.offset + self.slots * self.stride
+        """Return the offset of the first page after the slots and the places."""
+        offset, size = self.places
+        return offset + _pages(size)
+
+
+class Places:
+    """Say for each tensor of each slot whether it lies in a client's file instead (memory/files.py).
+
+    The runtime places a tensor, and a worker reads or writes it there. The runtime may revoke the place at any time: no
+    write begins after that. The worker first notes that it writes, and then looks for the place. The runtime first
+    takes the place away, and then waits for a write. So one of the two sees the other.
+
+    Inputs have the numbers from 0 on, and outputs follow them."""
+
+    def __init__(self, layout: SlotLayout, memory: mmap.mmap) -> None:
+        offset, size = layout.places
+        self._words = memoryview(memory)[offset : offset + size].cast("Q")
+        self._tensors = len(layout.inputs) + len(layout.outputs)
+        self._fence = threading.Lock()
+
+    def _at(self, slot: int, tensor: int) -> int:
+        return (slot * self._tensors + tensor) * WORDS
+
+    # ---- the runtime's side ----
+
+    def put(self, slot: int, tensor: int, place: FilePlace) -> None:
+        """Place a tensor in a file."""
+        at = self._at(slot, tensor)
+        self._words[at + 1] = place.offset
+        self._words[at + 2] = NOT_DONE
+        self._words[at] = place.file.number
+
+    def state(self, slot: int, tensor: int) -> int:
+        """Return whether a worker writes the tensor in its file now (WRITING), or has read or written it (DONE)."""
+        return self._words[self._at(slot, tensor) + 2]
+
+    def renew(self, slot: int, tensor: int) -> None:
+        """Forget what a worker that is lost did with the tensor."""
+        self._words[self._at(slot, tensor) + 2] = NOT_DONE
+
+    def revoke(self, slot: int, tensor: int) -> None:
+        """Take the place of a tensor away, and wait for a write that has begun, at most REVOKE_S."""
+        at = self._at(slot, tensor)
+        self._words[at] = 0
+        end = time.monotonic() + REVOKE_S
+        while self._seen(at + 2) == WRITING and time.monotonic() < end:
+            time.sleep(50e-6)
+
+    def _seen(self, at: int) -> int:
+        """Return a word after all that this process has written is seen by the others."""
+        with self._fence:
+            return self._words[at]
+
+    # ---- the worker's side ----
+
+    def read(self, slot: int, tensor: int, files: MappedFiles, into: NDArray[Any]) -> bool:
+        """Read a tensor from its file, as zeros if that fails. Return False if it lies in the slot."""
+        at = self._at(slot, tensor)
+        number = self._words[at]
+        if not number:
+            return False
+        mapping = files.mapping(number)
+        if mapping is None or not mapping.read_into(into, self._words[at + 1]):
+            into.fill(0)
+        else:
+            self._words[at + 2] = DONE
+        return True
+
+    def write(self, slot: int, tensor: int, files: MappedFiles, array: NDArray[Any]) -> bool:
+        """Write a tensor to its file. Return False if it belongs into the slot, also because its file cannot take
+        it."""
+        at = self._at(slot, tensor)
+        if not self._words[at]:
+            return False
+        self._words[at + 2] = WRITING
+        number = self._seen(at)
+        mapping = files.mapping(number) if number else None
+        done = mapping is not None and mapping.write(np.ascontiguousarray(array), self._words[at + 1])
+        self._words[at + 2] = DONE if done else NOT_DONE
+        return bool(done)
 
 
 class SlotViews:
@@ -61,6 +151,7 @@ class SlotViews:
             for spec in specs:
                 tensors.append(SlotTensors(spec, memory, layout, offset))
                 offset += _pages(spec.nbytes)
+        self.places = Places(layout, memory)
         self._large = [
             each for each in (*self.inputs, *self.outputs) if each.spec.joined and each.spec.nbytes > KEPT_BYTES
         ]
@@ -70,14 +161,19 @@ class SlotViews:
         return [tensors.spare(slot) for tensors in self._large]
 
     def write_outputs(
-        self, slots: Sequence[int], outputs: Sequence[NDArray[Any]], tokens: Sequence[int] = ()
+        self,
+        slots: Sequence[int],
+        outputs: Sequence[NDArray[Any]],
+        tokens: Sequence[int] = (),
+        files: MappedFiles | None = None,
     ) -> tuple[int, list[int]]:
-        """Copy batched outputs into the slots of their requests.
+        """Copy batched outputs into the slots of their requests, or into the files in which they are placed.
 
         Args:
             slots: the slot of each request in the batch.
             outputs: one array per output. A stacked output has the batch as first dimension and one row per slot.
             tokens: the tokens of each request, by which joined outputs are split.
+            files: the files that this process has mapped.
 
         Returns the number of requests with NaN in an output, and the length of each stacked output that has a variable
         dimension.
@@ -85,7 +181,7 @@ class SlotViews:
         Raises ValueError for an output of the wrong shape or type."""
         missing = np.zeros(len(slots), bool)
         lengths = []
-        for tensors, output in zip(self.outputs, outputs, strict=True):
+        for number, (tensors, output) in enumerate(zip(self.outputs, outputs, strict=True), len(self.inputs)):
             spec, variable = tensors.spec, tensors.variable
             if tensors.joined:
                 missing |= tensors.split(slots, output, tokens)
@@ -99,7 +195,8 @@ class SlotViews:
                     + (f" and at most {spec.longest} in place of -1" if spec.longest else "")
                 )
             for row, slot in enumerate(slots):
-                np.copyto(tensors.at(slot, length), output[row])
+                if not files or not self.places.write(slot, number, files, output[row]):
+                    np.copyto(tensors.at(slot, length), output[row])
             if output.dtype.kind == "f":
                 missing |= _rows_with_nan(output.reshape(len(slots), -1))
             if variable is not None:

@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.host.memory.files import FilePlace
+
 
 class Source(ABC):
     """A tensor of numbers that has not been read yet. `np.asarray` reads it into new memory."""
@@ -32,6 +34,10 @@ class Source(ABC):
     @abstractmethod
     def read_into(self, array: NDArray[Any]) -> None:
         """Write all elements into a contiguous array of this type and shape. Raises BadInput."""
+
+    def place(self) -> FilePlace | None:
+        """Return where the elements lie one after another in a file that a worker may read, if they do."""
+        return None
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         array = np.empty(self.shape, self.dtype)

@@ -66,6 +66,7 @@ class ServedModel:
         rows: converts the tensors of a request into rows.
         preprocessor: makes the model's input from image or audio files.
         streams: whether its runtime reports each token as it is decoded.
+        in_files: whether its workers write outputs to regions of shared memory.
         in_flight: number of rows that are admitted and not answered.
         preprocessing: number of these rows that are at the preprocessor or wait for it.
         specs: the outputs by name."""
@@ -78,6 +79,7 @@ class ServedModel:
     categories: Sequence[str] | None = None
     preprocessor: AnyPreprocessor | None = None
     streams: bool = False
+    in_files: bool = False
     random_weights: bool = False
     in_flight: int = 0
     preprocessing: int = 0
@@ -265,6 +267,7 @@ async def open_group(
                     network.description.outputs,
                     network.description.categories,
                     preprocessor,
+                    in_files=parts.tasks.in_files,
                     random_weights=network.is_random,
                 )
             )

@@ -20,7 +20,6 @@ from typing import Any
 from headrace.batching import BadInput, CorruptInput, HeadraceError
 from headrace.host.dpu.reference import image_file
 from headrace.host.live.results import Inference, Overloaded, TooLate
-from headrace.host.live.tasks.interface import Read
 from headrace.host.server.group import ServedModel
 from headrace.host.server.observe.watch import RequestTrace, RowTrace, Watcher
 from headrace.host.server.outputs import Outputs, placed
@@ -167,13 +166,11 @@ class Inferences:
         if len(rows) == 1:
             row_trace = RowTrace(None, None, origin)
             trace.rows = [row_trace]
-            read = None if outputs is None else outputs.reader(0)
-            return [await self._row(model, rows[0], row_trace, trace.arrived, deadline, read)]
+            return [await self._row(model, rows[0], 0, row_trace, trace.arrived, deadline, outputs)]
         trace.rows = [RowTrace(None, None, origin) for _ in rows]
-        reads = [None if outputs is None else outputs.reader(number) for number in range(len(rows))]
         running = [
-            asyncio.ensure_future(self._row(model, row, row_trace, trace.arrived, deadline, read))
-            for row, row_trace, read in zip(rows, trace.rows, reads, strict=True)
+            asyncio.ensure_future(self._row(model, row, number, row_trace, trace.arrived, deadline, outputs))
+            for number, (row, row_trace) in enumerate(zip(rows, trace.rows, strict=True))
         ]
         try:
             return await asyncio.gather(*running)
@@ -185,10 +182,11 @@ class Inferences:
         self,
         model: ServedModel,
         row: Row,
+        number: int,
         row_trace: RowTrace,
         arrived: float,
         deadline: float,
-        read: Read | None,
+        outputs: Outputs | None,
     ) -> Inference:
         value, options = row
         if isinstance(value, bytes):
@@ -199,6 +197,11 @@ class Inferences:
             finally:
                 model.preprocessing -= 1
             value = model.rows.preprocessed(row_trace.preprocessed)
+        read = None
+        if outputs is not None:
+            read = outputs.reader(number)
+            if model.in_files and (places := outputs.places(number)):
+                options = {**options, "outputs": places}
         row_trace.inference = await model.runtime.answer(
             model.name, value, arrived - model.runtime.origin, deadline, read, options
         )

@@ -1,13 +1,30 @@
 """Connect the runtime and a worker: a socket carries messages, and a word of shared memory carries interrupts."""
 
+import asyncio
 import contextlib
+import fcntl
 import mmap
 import os
 import socket
+import struct
+import termios
+from collections.abc import Sequence
 from typing import Any
 
 from headrace.batching import HeadraceError
-from headrace.host.workers.messages import HEADER, MAX_MESSAGE, TASK, WAKE
+from headrace.host.memory.files import SharedFile
+from headrace.host.workers.messages import (
+    HEADER,
+    MAX_FILES,
+    MAX_MESSAGE,
+    TASK,
+    WAKE,
+    write_closed,
+    write_files,
+)
+
+FULL = 1 << 16  # bytes that a busy worker has not read; closed files are told later, so that its tasks have room
+TELL_AGAIN_S = 0.1
 
 
 class WorkerLost(HeadraceError):
@@ -19,9 +36,13 @@ class Channel:
     OSError.
 
     `interrupted` holds the number, plus 1, of the task that has to end at its next node boundary. A worker reads this
-    word of memory at every boundary. To ask a socket would take as long as a small node."""
+    word of memory at every boundary. To ask a socket would take as long as a small node.
+
+    The channel knows which files of clients the worker has, and tells it when they are closed."""
 
     def __init__(self) -> None:
+        self._files: dict[int, SharedFile] = {}  # that the worker has, by number
+        self._closed: list[int] = []  # files of which the worker has not been told
         self.interrupted_fd = -1
         self.interrupted: memoryview | None = None
         self.ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -35,9 +56,45 @@ class Channel:
             self.close()
             raise
 
-    def send(self, number: int, message: bytes) -> None:
-        """Send a task. A dead worker does not get it; `receive` then raises WorkerLost."""
+    def send(self, number: int, message: bytes, files: Sequence[SharedFile] = ()) -> None:
+        """Send a task that uses these files. A dead worker does not get it; `receive` then raises WorkerLost."""
+        if files:
+            self._send_files([file for file in dict.fromkeys(files) if file.number not in self._files])
         self._send(HEADER.pack(TASK, number) + message)
+
+    def _send_files(self, files: Sequence[SharedFile]) -> None:
+        """Send the descriptors of files that the worker does not have.
+
+        Where the system lets none pass, the worker does without: it fails to read inputs, and leaves outputs in their
+        slots."""
+        for first in range(0, len(files), MAX_FILES):
+            part = files[first : first + MAX_FILES]
+            self._send(write_files([]))  # the worker takes the next message with its descriptors
+            try:
+                message = write_files([(file.number, file.size) for file in part])
+                socket.send_fds(self.ours, [message], [file.descriptor for file in part])
+            except OSError:
+                self._send(write_files([]))
+                continue
+            for file in part:
+                self._files[file.number] = file
+                file.when_closed(self._file_closed)
+
+    def _file_closed(self, number: int) -> None:
+        del self._files[number]
+        if not self._closed:
+            asyncio.get_running_loop().call_soon(self._tell_closed)
+        self._closed.append(number)
+
+    def _tell_closed(self) -> None:
+        """Tell the worker of closed files, unless it has not read many messages yet."""
+        if not self._closed:  # this channel was closed meanwhile
+            return
+        if struct.unpack("i", fcntl.ioctl(self.ours, termios.TIOCOUTQ, bytes(4)))[0] > FULL:
+            asyncio.get_running_loop().call_later(TELL_AGAIN_S, self._tell_closed)
+            return
+        self._send(write_closed(self._closed))
+        self._closed.clear()
 
     def interrupt(self, number: int) -> None:
         """Ask the worker to end that task at its next node boundary."""
@@ -69,6 +126,10 @@ class Channel:
         return message
 
     def close(self) -> None:
+        for file in self._files.values():
+            file.forget(self._file_closed)
+        self._files.clear()
+        self._closed.clear()
         self.ours.close()
         if self.interrupted_fd >= 0:
             os.close(self.interrupted_fd)

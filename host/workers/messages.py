@@ -2,7 +2,9 @@
 
 To the worker goes a HEADER, followed for a TASK by the task of its kind. A worker runs its tasks in the order in which
 they came, and several may wait in the socket. A word of shared memory (channel.py) ends a preemptible task early. WAKE
-is for a worker that sleeps in place of hardware.
+is for a worker that sleeps in place of hardware. FILES comes before the first task that uses those files of clients
+(memory/files.py). A second message of this kind brings their descriptors. CLOSED names files that no task uses any
+more.
 
 From the worker come STARTING messages that say what it does, and one READY. Then comes an ANSWER for each task,
 followed by the answer of its kind or by the text of an error. Tensors stay in shared memory: a message holds numbers.
@@ -17,14 +19,41 @@ import numpy as np
 
 from headrace.batching import Request, Task
 
-TASK, WAKE = 1, 2
+TASK, WAKE, FILES, CLOSED = 1, 2, 3, 4
 HEADER = struct.Struct("<BQ")  # kind of message, number of the task
+FILE = struct.Struct("<QQ")  # number of the file, bytes to map
+MAX_FILES = 250  # of one message; Linux lets 253 descriptors pass
 
 STARTING, READY, DONE, FAILED = 1, 2, 3, 4
 ANSWER = struct.Struct("<BQddd")  # kind of message, number of the task, began, gathered, ended
 
 MAX_MESSAGE = 1 << 16  # bytes; several fit into the send buffer that Linux gives a socket by default
 MAX_TASK = MAX_MESSAGE - HEADER.size
+
+# ---- Files ----
+
+
+def write_files(files: Sequence[tuple[int, int]]) -> bytes:
+    """Write the message that brings descriptors. `files` are their numbers and sizes, in the same order."""
+    return HEADER.pack(FILES, len(files)) + b"".join(FILE.pack(number, size) for number, size in files)
+
+
+def read_files(message: bytes) -> list[tuple[int, int]]:
+    """Return the numbers and sizes of files."""
+    _, count = HEADER.unpack_from(message)
+    return [FILE.unpack_from(message, HEADER.size + place * FILE.size) for place in range(count)]
+
+
+def write_closed(numbers: Sequence[int]) -> bytes:
+    """Write the message that names files which no task uses any more."""
+    return HEADER.pack(CLOSED, len(numbers)) + struct.pack(f"<{len(numbers)}Q", *numbers)
+
+
+def read_closed(message: bytes) -> tuple[int, ...]:
+    """Return the numbers of files."""
+    _, count = HEADER.unpack_from(message)
+    return struct.unpack_from(f"<{count}Q", message, HEADER.size)
+
 
 # ---- Whole networks: a batch of slots ----
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from headrace.batching import UsageError
+from headrace.host.memory.files import SharedFile
 
 
 class Worker(Protocol):
@@ -22,8 +23,8 @@ class Worker(Protocol):
         """Start the worker, also again after its end, and return when it is ready. Raises WorkerLost."""
         ...
 
-    def send(self, number: int, message: bytes) -> None:
-        """Send a task under a number of its own."""
+    def send(self, number: int, message: bytes, files: Sequence[SharedFile] = ()) -> None:
+        """Send a task under a number of its own. Tensors of it lie in these files."""
         ...
 
     def interrupt(self, number: int) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from headrace.batching import HeadraceError
+from headrace.host.memory.files import SharedFile
 from headrace.host.workers.channel import Channel, WorkerLost
 from headrace.host.workers.devices import WorkerDevice
 from headrace.host.workers.fork_server.client import ENVIRONMENT, SHARED, ForkedProcess, ForkServer, last_lines
@@ -120,9 +121,9 @@ class WorkerProcess:
     def _tell_slow(self, at: list[str]) -> None:
         _log.warning("worker %s is still starting after %g s: %s", self.name, SLOW_START_S, at[0])
 
-    def send(self, number: int, message: bytes) -> None:
+    def send(self, number: int, message: bytes, files: Sequence[SharedFile] = ()) -> None:
         assert self._channel is not None
-        self._channel.send(number, message)
+        self._channel.send(number, message, files)
 
     def interrupt(self, number: int) -> None:
         assert self._channel is not None

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from headrace.batching import Decoding, NodeTimes
+from headrace.host.memory.files import SharedFile
 from headrace.host.workers.channel import Channel
 from headrace.host.workers.executors.serving import Interrupts, TaskRecord, serve
 from headrace.host.workers.messages import ANSWER, READY, answer_nodes, read_nodes
@@ -66,9 +67,9 @@ class SimulatedWorker:
     def fileno(self) -> int:
         return self._channel.ours.fileno() if self._channel is not None else -1
 
-    def send(self, number: int, message: bytes) -> None:
+    def send(self, number: int, message: bytes, files: Sequence[SharedFile] = ()) -> None:
         assert self._channel is not None
-        self._channel.send(number, message)
+        self._channel.send(number, message, files)
 
     def interrupt(self, number: int) -> None:
         assert self._channel is not None

@@ -36,6 +36,7 @@ from headrace.host.live.results import Overloaded
 from headrace.host.live.runtime import Runtime
 from headrace.host.live.settings import RuntimeSettings
 from headrace.host.live.tasks.interface import Read
+from headrace.host.memory.files import SharedFile
 from headrace.host.workers.messages import ANSWER, DONE
 from headrace.host.workers.pool import WorkerPool
 
@@ -91,6 +92,7 @@ class PromptTasks:
     nan_outputs = 0
     cells = False
     wait_at_worker = False  # the engine begins each prompt that it gets
+    in_files = False
     graphs: Mapping[str, ModelGraph | None] = {PROMPTS: None}
 
     def __init__(self, max_waiting: int) -> None:
@@ -109,6 +111,9 @@ class PromptTasks:
             self.tickets[id].begun.set()
         return struct.pack(f"<{len(ids)}Q", *ids)
 
+    def files(self, task: Task) -> Sequence[SharedFile]:
+        return ()
+
     def ended(self, task: Task, answer: bytes) -> Task:
         return task
 
@@ -119,6 +124,8 @@ class PromptTasks:
 
     def result(self, request: Request, read: Read | None = None) -> Any:
         return None
+
+    def abandon(self, request: Request) -> None: ...
 
     def release(self, request: Request) -> None:
         del self.tickets[request.id]
@@ -149,7 +156,7 @@ class Place:
         await self.stop()
         self._fd = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_NONBLOCK)
 
-    def send(self, number: int, message: bytes) -> None:
+    def send(self, number: int, message: bytes, files: Sequence[SharedFile] = ()) -> None:
         tickets = [self._tasks.tickets[id] for (id,) in struct.iter_unpack("<Q", message)]
         watching = asyncio.create_task(self._watch(number, tickets))
         self._watching.add(watching)

@@ -33,6 +33,7 @@ from headrace.batching.graphs.model_graph import NodeKind
 from headrace.batching.policies.cellular import MAX_TASKS, CellularBatching
 from headrace.host.live.results import Overloaded
 from headrace.host.live.tasks.interface import Read
+from headrace.host.memory.files import SharedFile
 from headrace.host.memory.states import ZERO, StateArena
 from headrace.host.workers.inspection.parent import signature
 from headrace.host.workers.messages import CELLS, MAX_TASK, cells_answer, write_cells
@@ -83,6 +84,7 @@ class CellTasks:
 
     cells = True
     wait_at_worker = True
+    in_files = False
 
     def __init__(
         self, networks: Sequence[Network], workers: int, *, rows: int = 1 << 16, ahead: int = MAX_TASKS
@@ -199,6 +201,9 @@ class CellTasks:
         self._messages[task] = _Message(entries, held)
         return write_cells(self._numbers[task.model], task.start, tokens, writes, reads)
 
+    def files(self, task: Task) -> Sequence[SharedFile]:
+        return ()
+
     def _current(self, request: Request, admitted: _Admitted, unfolded: _Unfolded) -> bool:
         """Tell whether the request is in flight, and has not been unfolded again since the task was sent."""
         return admitted.unfolded is unfolded and self._admitted.get(request.id) is admitted
@@ -243,6 +248,9 @@ class CellTasks:
         output: NDArray[Any] = self.arena.views[network.name].states[network.states[0].name][row].copy()
         self.nan_outputs += output.dtype.kind == "f" and bool(np.isnan(output).any())
         return output
+
+    def abandon(self, request: Request) -> None:
+        """Do nothing: its outputs do not go to files."""
 
     def release(self, request: Request) -> None:
         admitted = self._admitted.pop(request.id)

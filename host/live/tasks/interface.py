@@ -11,17 +11,26 @@ The runtime calls the methods for each request in this order; `lost` and `restar
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
 from headrace.batching import Policy, Request, Task
 from headrace.batching.graphs.model_graph import ModelGraph
+from headrace.host.memory.files import SharedFile
+
+
+class Written(NamedTuple):
+    """An output that a worker has written to the file in which the caller placed it."""
+
+    shape: tuple[int, ...]
+    nbytes: int
+
 
 # Returns an output by its name, as an array that stays.
 Keep = Callable[[str], NDArray[Any]]
 # Takes the outputs of a request by name, while they lie in the shared memory, and returns what the caller gets.
-Read = Callable[[Mapping[str, NDArray[Any]], Keep], Any]
+Read = Callable[[Mapping[str, NDArray[Any] | Written], Keep], Any]
 
 
 class Tasks(Protocol):
@@ -47,6 +56,12 @@ class Tasks(Protocol):
         """Tell whether a worker that is busy keeps the next task until it is idle."""
         ...
 
+    @property
+    def in_files(self) -> bool:
+        """Tell whether workers read inputs and write outputs in files of clients. `admit` then takes the option
+        `outputs`, the places of outputs by name."""
+        ...
+
     def admit(self, id: int, model: str, value: Any, *_: Any, **options: Any) -> tuple[float, int]:
         """Take memory for a request and write its inputs there.
 
@@ -62,6 +77,10 @@ class Tasks(Protocol):
 
     def message(self, task: Task) -> bytes:
         """Return the message that hands the task to a worker."""
+        ...
+
+    def files(self, task: Task) -> Sequence[SharedFile]:
+        """Return the files in which tensors of the task lie."""
         ...
 
     def ended(self, task: Task, answer: bytes) -> Task:
@@ -82,6 +101,10 @@ class Tasks(Protocol):
         Outputs that do not lie in the shared memory by name are returned without a call of `read`. Raises the errors of
         `read`.
         """
+        ...
+
+    def abandon(self, request: Request) -> None:
+        """Note that nobody takes the result of a request any more, while it runs on. No file is written for it."""
         ...
 
     def release(self, request: Request) -> None:

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from headrace.batching import BadInput, Request, Task, UnknownModel
 from headrace.host.live.results import Overloaded
-from headrace.host.live.tasks.interface import Read
+from headrace.host.live.tasks.interface import Read, Written
+from headrace.host.memory.files import FilePlace, SharedFile
 from headrace.host.memory.layout import TensorSpec
-from headrace.host.memory.slots import LENT, MIN_BYTES, SlotArena, Specs
+from headrace.host.memory.slots import DONE, LENT, MIN_BYTES, Places, SlotArena, Specs
 from headrace.host.memory.sources import SlotTensor, Source, Tensor, array_of
 from headrace.host.workers.networks.tokens import checked_tokens
 
@@ -31,6 +32,8 @@ class SlotTasks:
         slots: How many requests of each model may be in flight.
     """
 
+    in_files = False
+
     def __init__(self, models: Mapping[str, Specs], slots: int) -> None:
         self.arena = SlotArena(models, slots, SPARES)
         self._inputs = {model: [_Input(spec) for spec in inputs] for model, (inputs, _) in models.items()}
@@ -41,11 +44,15 @@ class SlotTasks:
         }
         self.nan_outputs = 0
         self._places: dict[int, tuple[str, int, list[int]]] = {}  # by id: model, slot, lengths of variable inputs
+        self._placed: dict[int, _Placed] = {}  # by id, of requests with tensors in files
         self.output_lengths: dict[int, list[int]] = {}  # by id: lengths of variable outputs
 
-    def take(self, id: int, model: str, value: Tensors) -> float:
+    def take(self, id: int, model: str, value: Tensors, outputs: Mapping[str, FilePlace] | None = None) -> float:
         """Write the inputs of a request into a free slot. A source is read straight into it. A request whose one input
         lies in a lent slot takes that slot, and the front gets the free one.
+
+        Where workers use files, an input of a fixed shape that lies in a file stays there. `outputs` are the places of
+        outputs of fixed shapes, by name.
 
         Returns:
             The input length: that of the first variable dimension, or 1 if no input has one. It is the number of tokens
@@ -63,15 +70,21 @@ class SlotTasks:
             array.shape[own.variable] for own, array in zip(inputs, arrays, strict=True) if own.variable is not None
         ]
         if model in self._joined:
-            specs, outputs = self._specs[model]
-            checked_tokens(model, specs, [array_of(array) for array in arrays], outputs)
+            of_inputs, of_outputs = self._specs[model]
+            checked_tokens(model, of_inputs, [array_of(array) for array in arrays], of_outputs)
         slot = self.arena.acquire(model)
         if slot is None:
             raise Overloaded(
                 f"all {self.arena.slots} tensor slots of model {model!r} hold requests in flight; send fewer at a time"
             )
+        placed: dict[int, tuple[Source, FilePlace]] = {}  # inputs that stay in files
         try:
-            for own, tensors, array in zip(inputs, views.inputs, arrays, strict=True):
+            for number, (own, tensors, array) in enumerate(zip(inputs, views.inputs, arrays, strict=True)):
+                if self.in_files and own.variable is None and isinstance(array, Source):
+                    found = array.place()
+                    if found is not None:
+                        placed[number] = (array, found)
+                        continue
                 place = tensors.at(slot, array.shape[own.variable] if own.variable is not None else 0)
                 filled = array.exchange(self.arena, model, slot) if isinstance(array, SlotTensor) else None
                 if filled is not None:
@@ -84,7 +97,24 @@ class SlotTasks:
             self.arena.release(model, slot)
             raise
         self._places[id] = (model, slot, lengths)
+        if placed or outputs:
+            self._placed[id] = _Placed(views.places, slot, placed, self._outputs_placed(model, outputs or {}))
         return float(lengths[0]) if lengths else 1.0
+
+    def _outputs_placed(self, model: str, outputs: Mapping[str, FilePlace]) -> dict[str, tuple[int, FilePlace]]:
+        """Return the numbers (`Places`) and the places of outputs, by name."""
+        inputs, specs = self._specs[model]
+        return {
+            spec.name: (number, outputs[spec.name])
+            for number, spec in enumerate(specs, len(inputs))
+            if spec.name in outputs
+        }
+
+    def files(self, task: Task) -> Sequence[SharedFile]:
+        if not self._placed:
+            return ()
+        found = [self._placed[request.id].files for request in task.requests if request.id in self._placed]
+        return [file for files in found for file in files]
 
     def slots(self, requests: Sequence[Request]) -> list[int]:
         """Return the slot of each request."""
@@ -97,9 +127,12 @@ class SlotTasks:
     def result(self, request: Request, read: Read | None = None) -> Any:
         """Return copies of the outputs by name, because the slot goes to another request.
 
-        `read` may keep outputs without a copy. The request then has a spare slot, and its own one is detached."""
+        `read` may keep outputs without a copy. The request then has a spare slot, and its own one is detached.
+
+        Raises BadInput if an input could not be read from its file."""
         model, slot, input_lengths = self._places[request.id]
         tensors_of = self.arena.views[model].outputs
+        outputs: dict[str, NDArray[Any] | Written]
         if model in self._fixed_outputs:
             outputs = {tensors.spec.name: tensors.at(slot) for tensors in tensors_of}
         else:
@@ -111,13 +144,20 @@ class SlotTasks:
                 return 0 if spec.variable is None else next(lengths)
 
             outputs = {tensors.spec.name: tensors.at(slot, length(tensors.spec)) for tensors in tensors_of}
+        placed = self._placed.get(request.id)
+        if placed is not None:
+            placed.check_inputs()
+            for name in placed.written():
+                output = outputs[name]
+                outputs[name] = Written(output.shape, output.nbytes)
         if read is None:
-            return {name: output.copy() for name, output in outputs.items()}
+            return {name: output if isinstance(output, Written) else output.copy() for name, output in outputs.items()}
         memory: NDArray[np.uint8] | None = None
 
         def keep(name: str) -> NDArray[Any]:
             nonlocal memory
             output = outputs[name]
+            assert not isinstance(output, Written)
             if memory is None and output.nbytes >= MIN_BYTES:
                 memory = self._detach(request)
             if memory is None or output.nbytes < MIN_BYTES:
@@ -136,7 +176,14 @@ class SlotTasks:
         self._places[request.id] = (model, spare, lengths)
         return memory
 
+    def abandon(self, request: Request) -> None:
+        if request.id in self._placed:
+            self._placed[request.id].revoke()
+
     def release(self, request: Request) -> None:
+        placed = self._placed.pop(request.id, None)
+        if placed is not None:
+            placed.end()
         model, slot, _ = self._places.pop(request.id)
         self.output_lengths.pop(request.id, None)
         self.arena.release(model, slot)
@@ -146,6 +193,9 @@ class SlotTasks:
         return {model: (slots - self.arena.free(model), slots) for model in self.arena.views}
 
     def lost(self, task: Task) -> Sequence[Request]:
+        for request in task.requests:
+            if request.id in self._placed:
+                self._placed[request.id].renew()
         return task.requests
 
     def restart(self, request: Request) -> None:
@@ -153,6 +203,65 @@ class SlotTasks:
 
     def close(self) -> None:
         self.arena.close()
+
+
+class _Placed:
+    """The tensors of one request that lie in files.
+
+    `inputs` are by number (`Places`), with the source that knows why it cannot be read. `outputs` are by name, with
+    their numbers."""
+
+    __slots__ = ("_inputs", "_outputs", "_places", "_slot", "files")
+
+    def __init__(
+        self,
+        places: Places,
+        slot: int,
+        inputs: Mapping[int, tuple[Source, FilePlace]],
+        outputs: Mapping[str, tuple[int, FilePlace]],
+    ) -> None:
+        self._places = places
+        self._slot = slot
+        self._inputs = {number: source for number, (source, _) in inputs.items()}
+        self._outputs = {name: number for name, (number, _) in outputs.items()}
+        for number, (_, place) in inputs.items():
+            places.put(slot, number, place)
+        for number, place in outputs.values():
+            places.put(slot, number, place)
+        every = [place.file for _, place in inputs.values()] + [place.file for _, place in outputs.values()]
+        self.files: list[SharedFile] = list(dict.fromkeys(every))
+        for file in self.files:
+            file.hold(self, self.revoke)
+
+    def check_inputs(self) -> None:
+        """Raise BadInput if an input was not read."""
+        for number, source in self._inputs.items():
+            if self._places.state(self._slot, number) != DONE:
+                array_of(source)  # says why
+                raise BadInput("an input in shared memory could not be read; keep its region until the answer has come")
+
+    def written(self) -> list[str]:
+        """Return the names of the outputs that a worker has written to their files."""
+        return [name for name, number in self._outputs.items() if self._places.state(self._slot, number) == DONE]
+
+    def _numbers(self) -> list[int]:
+        return [*self._inputs, *self._outputs.values()]
+
+    def renew(self) -> None:
+        """Forget what a worker that is lost has done."""
+        for number in self._numbers():
+            self._places.renew(self._slot, number)
+
+    def revoke(self) -> None:
+        """Let no worker use the files any more."""
+        for number in self._numbers():
+            self._places.revoke(self._slot, number)
+
+    def end(self) -> None:
+        """Leave the slot without places, and let the files go."""
+        self.revoke()
+        for file in self.files:
+            file.let_go(self)
 
 
 class _Input:

@@ -3,11 +3,12 @@
 Rule: a request is a slot of the shared memory (slots.py). A task names the slots of its requests.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headrace.batching import Policy, Task, UsageError, WorkConservingBatching
 from headrace.batching.graphs.model_graph import ModelGraph
 from headrace.host.live.tasks.slots import SlotTasks, Tensors
+from headrace.host.memory.files import FilePlace
 from headrace.host.workers.messages import MAX_TASK, WHOLE, whole_answer, write_whole
 from headrace.host.workers.networks.program import Program, WholeModel, whole_program
 
@@ -25,6 +26,7 @@ class WholeTasks(SlotTasks):
 
     cells = False
     wait_at_worker = True
+    in_files = True
 
     def __init__(self, models: Sequence[WholeModel], slots: int) -> None:
         self.models = {model.name: model for model in models}
@@ -48,8 +50,15 @@ class WholeTasks(SlotTasks):
             [ModelGraph.opaque(name) for name in self.models], max(model.max_batch for model in self.models.values())
         )
 
-    def admit(self, id: int, model: str, value: Tensors) -> tuple[float, int]:
-        return self.take(id, model, value), 1
+    def admit(
+        self, id: int, model: str, value: Tensors, *, outputs: Mapping[str, FilePlace] | None = None
+    ) -> tuple[float, int]:
+        """Take a request. `outputs` are the places of outputs in files, by name.
+
+        Raises:
+            UnknownModel, BadInput, Overloaded: The request is not admitted.
+        """
+        return self.take(id, model, value, outputs), 1
 
     def message(self, task: Task) -> bytes:
         return write_whole(self._numbers[task.model], self.slots(task.requests), self.lengths(task.requests))

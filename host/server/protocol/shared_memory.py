@@ -3,10 +3,12 @@ and read outputs there, so messages carry no tensors.
 
 Source: https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_shared_memory.md
 
-The server copies between a region and the tensor slot that the worker sees. The file belongs to the client, and a plain
-copy from a mapping of a file that becomes shorter would end the server by SIGBUS. So the server copies through a
-guarded mapping (memory/mapped). Where there is none, or where that copy fails, it reads and writes by system calls.
-Their error says why."""
+A worker reads and writes the tensors of a whole network in the region itself (memory/files.py), if their shapes are
+fixed. The server copies all others between the region and the tensor slot that the worker sees.
+
+The file belongs to the client, and a plain copy from a mapping of a file that becomes shorter would end the process by
+SIGBUS. So both copy through guarded mappings (memory/mapped). Where there is none, or where that copy fails, the server
+reads and writes by system calls. Their error says why."""
 
 import math
 import os
@@ -19,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.batching import BadInput, UnknownModel
-from headrace.host.memory.mapped import mapped
+from headrace.host.memory.files import FilePlace, SharedFile
 from headrace.host.memory.sources import Source
 
 FOLDER = "/dev/shm"
@@ -35,19 +37,13 @@ class UnknownRegion(UnknownModel):
 class Region:
     """Describe a registered region: `byte_size` bytes from `offset` on in the file `key` of FOLDER.
 
-    `mapping` is the mapping of the file from its begin to the region's end, or None."""
+    `file` is mapped from its begin to the region's end."""
 
     name: str
     key: str
     offset: int
     byte_size: int
-    file: int  # descriptor of the open file
-    mapping: Any = None
-
-    def close(self) -> None:
-        if self.mapping is not None:
-            self.mapping.close()
-        os.close(self.file)
+    file: SharedFile
 
 
 class Window(NamedTuple):
@@ -67,9 +63,20 @@ class Window(NamedTuple):
 
     def read_into(self, array: NDArray[Any], offset: int = 0) -> None:
         """Fill a contiguous array with the bytes from `offset` on. Raises BadInput."""
-        at, mapping = self._begin(offset), self.region.mapping
+        at, mapping = self._begin(offset), self.region.file.mapping
         if mapping is None or not mapping.read_into(array, at):
             self._all(os.preadv, array, array.nbytes, at)
+
+    def place(self, offset: int = 0) -> FilePlace | None:
+        """Return where the byte at `offset` lies in the file, if workers can use the file."""
+        if self.region.file.mapping is None or not self.regions.has(self.region):
+            return None
+        return FilePlace(self.region.file, self.region.offset + self.offset + offset)
+
+    def check_registered(self) -> None:
+        """Raise BadInput if the region was unregistered."""
+        if not self.regions.has(self.region):
+            raise BadInput(f"shared memory region {self.region.name!r} was unregistered while it was in use")
 
     def check_fits(self, size: int) -> None:
         """Raise BadInput unless an output of `size` bytes fits."""
@@ -81,7 +88,7 @@ class Window(NamedTuple):
 
     def write(self, raw: bytes | memoryview | NDArray[Any], offset: int = 0) -> None:
         """Write the bytes of a contiguous output, or of a part of it that begins at `offset`. Raises BadInput."""
-        at, mapping = self._begin(offset), self.region.mapping
+        at, mapping = self._begin(offset), self.region.file.mapping
         if mapping is None or not mapping.write(raw, at):
             self._all(os.pwritev, raw, memoryview(raw).nbytes, at)
 
@@ -95,18 +102,18 @@ class Window(NamedTuple):
 
     def _begin(self, offset: int) -> int:
         """Return the place in the file at which `offset` lies. Raises BadInput."""
-        if not self.regions.has(self.region):
-            raise BadInput(f"shared memory region {self.region.name!r} was unregistered while it was in use")
+        self.check_registered()
         return self.region.offset + self.offset + offset
 
     def _all(self, call: Any, buffer: Any, size: int, at: int) -> None:
         """Copy all bytes of a buffer by system calls, from `at` of the file on. Raises BadInput."""
         end = at + size
+        descriptor = self.region.file.descriptor
         while at < end:
             # The file may have become shorter. A write past its end would make it longer again.
-            fits = end <= os.fstat(self.region.file).st_size
+            fits = end <= os.fstat(descriptor).st_size
             try:
-                done = call(self.region.file, [buffer], at) if fits else 0
+                done = call(descriptor, [buffer], at) if fits else 0
             except OSError as error:  # the system has no memory left for the file
                 raise BadInput(f"shared memory region {self.region.name!r}: {error.strerror}") from None
             if not done:
@@ -134,6 +141,9 @@ class SharedTensor(Source):
 
     def read_into(self, array: NDArray[Any]) -> None:
         self._window.read_into(array, self._offset)
+
+    def place(self) -> FilePlace | None:
+        return self._window.place(self._offset)
 
 
 class Place(NamedTuple):
@@ -171,14 +181,14 @@ class Regions:
                 f"shared memory region {name!r}: {byte_size} bytes from {offset} on go beyond the {size} bytes of "
                 f"{key!r}"
             )
-        self._regions[name] = Region(name, key, offset, byte_size, file, mapped(file, offset + byte_size))
+        self._regions[name] = Region(name, key, offset, byte_size, SharedFile(file, offset + byte_size))
 
     def unregister(self, name: str = "") -> None:
         """Unregister one region, or all without a name. A region that does not exist is no error."""
         for each in [name] if name else list(self._regions):
             region = self._regions.pop(each, None)
             if region is not None:
-                region.close()
+                region.file.close()
 
     def status(self, name: str = "") -> list[dict[str, Any]]:
         """Return one region, or all without a name, as JSON objects. Raises UnknownRegion."""

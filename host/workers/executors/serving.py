@@ -17,16 +17,22 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from headrace.batching import HeadraceError
+from headrace.host.memory.files import MappedFiles
 from headrace.host.workers.channel import interrupted_word
 from headrace.host.workers.messages import (
     ANSWER,
+    CLOSED,
     DONE,
     FAILED,
+    FILES,
     HEADER,
+    MAX_FILES,
     MAX_MESSAGE,
     READY,
     STARTING,
     TASK,
+    read_closed,
+    read_files,
 )
 from headrace.host.workers.timerfd import TimerFd
 
@@ -62,11 +68,13 @@ class ChannelClosed(Exception):
 
 
 class Interrupts:
-    """The worker's end of the channel: the waiting tasks, and whether the running one has to end."""
+    """The worker's end of the channel: the waiting tasks, the files of clients that they use, and whether the running
+    one has to end."""
 
     def __init__(self, channel: socket.socket, interrupted: memoryview, spins: bool) -> None:
         self._channel = channel
         self._interrupted = interrupted
+        self.files = MappedFiles()
         self._waiting: deque[bytes] = deque()  # tasks that came while another one ran
         self._running = 0  # number of the running task, plus 1
         self._spins = spins
@@ -101,8 +109,19 @@ class Interrupts:
             message = b""
         if not message:
             raise ChannelClosed
-        if HEADER.unpack_from(message)[0] == TASK:
+        kind = HEADER.unpack_from(message)[0]
+        if kind == TASK:
             self._waiting.append(message)
+        elif kind == FILES:
+            described, descriptors, _, _ = socket.recv_fds(
+                self._channel, MAX_MESSAGE, MAX_FILES, socket.MSG_CMSG_CLOEXEC
+            )
+            if not described:
+                raise ChannelClosed
+            for (number, size), descriptor in zip(read_files(described), descriptors, strict=False):
+                self.files.add(number, descriptor, size)
+        elif kind == CLOSED:
+            self.files.remove(read_closed(message))
 
     def wait(self, until: float) -> bool:
         """Sleep until `until` (`time.monotonic()` seconds). Returns True at once if the running task has to end

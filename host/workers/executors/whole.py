@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from headrace.host.memory.files import MappedFiles
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.memory.slots import SlotTensors, SlotViews
 from headrace.host.workers.executors.serving import Interrupts, TaskRecord, check_batch, work
@@ -61,8 +62,10 @@ class _Network:
             tensors = [torch.from_numpy(batch).to(self._device, non_blocking=True) for batch in inputs]
             return [output.cpu().numpy() for output in self._call(tensors)]
 
-    def run(self, slots: list[int], variable: list[list[int]]) -> TaskRecord:
-        """Run a batch. `variable` holds the lengths of each variable input, by request."""
+    def run(self, slots: list[int], variable: list[list[int]], files: MappedFiles) -> TaskRecord:
+        """Run a batch. `variable` holds the lengths of each variable input, by request.
+
+        `files` are those in which tensors of the requests may lie."""
         count = len(slots)
         check_batch(count, self.model.max_batch)
         lengths = dict(zip(self._variable, variable, strict=True))
@@ -71,7 +74,8 @@ class _Network:
             batch = self._batches[place]
             if batch is not None:
                 for row, slot in enumerate(slots):
-                    batch[row] = tensors.at(slot)
+                    if not files or not self._views.places.read(slot, place, files, batch[row]):
+                        batch[row] = tensors.at(slot)
                 inputs.append(batch[:count])
                 continue
             if tensors.spec.joined:
@@ -86,7 +90,7 @@ class _Network:
                 padded[row][(*where, slice(length))] = tensors.at(slot, length)
             inputs.append(padded)
         gathered = time.monotonic()
-        nans, written = self._views.write_outputs(slots, self.forward(inputs), tokens)
+        nans, written = self._views.write_outputs(slots, self.forward(inputs), tokens, files)
         return TaskRecord(gathered, answer_whole(nans, written))
 
     def _joined(self, tensors: SlotTensors, slots: list[int], lengths: list[int]) -> NDArray[Any]:
@@ -122,7 +126,7 @@ class WholeExecutor:
 
     def run(self, message: memoryview, interrupts: Interrupts) -> TaskRecord:
         model, slots, lengths = read_whole(message)
-        return self._networks[model].run(slots, lengths)
+        return self._networks[model].run(slots, lengths, interrupts.files)
 
 
 def _executor(body: dict[str, Any], at: Callable[[str], None]) -> WholeExecutor:

@@ -5,8 +5,10 @@ import os
 import numpy as np
 import pytest
 
-from headrace.batching import BadInput, Request
+from headrace.batching import BadInput, Request, Task
+from headrace.host.live.tasks.interface import Written
 from headrace.host.live.tasks.slots import SPARES, SlotTasks
+from headrace.host.memory.files import FilePlace, MappedFiles, SharedFile
 from headrace.host.memory.layout import TensorSpec
 from headrace.host.memory.sources import Source
 
@@ -199,3 +201,127 @@ def test_an_arena_whose_answers_are_gone_gives_its_memory_back(answered):
     answered.tasks.close()
     assert before >= slots.spec.nbytes and os.fstat(file).st_blocks == 0
     os.close(file)
+
+
+# ---- tensors in files of clients ----
+
+
+def using_files(in_files=True):
+    tasks = SlotTasks(SPECS, 2)
+    tasks.in_files = in_files
+    return tasks
+
+
+class Placed(Source):
+    """A source whose elements lie in a file."""
+
+    def __init__(self, file, offset, dtype, shape):
+        self.dtype, self.shape = np.dtype(dtype), shape
+        self.at = FilePlace(file, offset)
+
+    def __getitem__(self, row):
+        raise NotImplementedError
+
+    def place(self):
+        return self.at
+
+    def read_into(self, array):
+        if not self.at.file.is_open:
+            raise BadInput("the file was closed")
+        array[...] = 5
+
+
+@pytest.fixture
+def file():
+    descriptor = os.memfd_create("test")
+    os.ftruncate(descriptor, 4096)
+    made = SharedFile(descriptor, 4096)
+    yield made
+    if made.is_open:
+        made.close()
+
+
+def test_only_where_workers_use_files_a_fixed_tensor_stays_in_its_file(file):
+    x, mask = Placed(file, 0, "float32", (2, 3)), Placed(file, 64, "bool", (3,))
+    for held in ([file], []):
+        tasks = using_files(bool(held))
+        tasks.take(7, "net", {"x": x, "mask": mask})
+        request = Request(7, "net", 0.0)
+        views = tasks.arena.views["net"]
+        (slot,) = tasks.slots([request])
+        assert (views.inputs[0].at(slot) == (0 if held else 5)).all()
+        assert views.inputs[1].at(slot, 3).all()  # a variable one is copied
+        assert list(tasks.files(Task(0, "net", (request,), 0, 1))) == held
+        tasks.release(request)
+        assert not tasks.files(Task(0, "net", (), 0, 1))
+        tasks.close()
+
+
+@pytest.fixture
+def placed(file):
+    """Provide tasks with a request whose x and y lie in the file, and its slot."""
+    tasks = using_files()
+    request = Request(7, "net", 0.0)
+    tasks.take(7, "net", {"x": Placed(file, 0, "float32", (2, 3)), "mask": MASK}, {"y": FilePlace(file, 100)})
+    yield tasks, request, tasks.slots([request])[0]
+    tasks.close()
+
+
+def worked(tasks, slot):
+    """Do as a worker does with x and y."""
+    views = tasks.arena.views["net"]
+    files = MappedFiles()
+    (file,) = tasks.files(Task(0, "net", (Request(7, "net", 0.0),), 0, 1))
+    files.add(file.number, os.dup(file.descriptor), 4096)
+    read = views.places.read(slot, 0, files, np.empty((2, 3), np.float32))
+    views.write_outputs([slot], [np.ones((1, 5), np.float32), np.array([9])], files=files)
+    files.remove([file.number])
+    return read
+
+
+def test_an_output_in_a_file_is_said_to_be_written_and_others_are_read(placed):
+    tasks, request, slot = placed
+    assert worked(tasks, slot)
+    found = tasks.result(request)
+    assert found["y"] == Written((5,), 20) and found["z"] == 9
+    tasks.release(request)
+
+
+def test_an_input_that_no_worker_has_read_is_an_error(placed, file):
+    tasks, request, _ = placed
+    with pytest.raises(BadInput, match="could not be read"):
+        tasks.result(request)
+    file.close()
+    with pytest.raises(BadInput, match="the file was closed"):
+        tasks.result(request)
+    tasks.release(request)
+
+
+@pytest.mark.parametrize("end", ["closed", "abandoned", "released"])
+def test_a_file_is_not_written_for_a_request_once_it_is(placed, file, end):
+    tasks, request, slot = placed
+    if end == "closed":
+        file.close()
+    elif end == "abandoned":
+        tasks.abandon(request)
+    else:
+        tasks.release(request)
+        tasks.take(7, "net", {"x": VALUES, "mask": MASK})
+        assert tasks.slots([request]) == [slot] and not tasks.files(Task(0, "net", (request,), 0, 1))
+    views = tasks.arena.views["net"]
+    files = MappedFiles()
+    files.add(file.number, os.dup(file.descriptor), 4096)
+    views.write_outputs([slot], [np.ones((1, 5), np.float32), np.array([9])], files=files)
+    assert not any(os.pread(file.descriptor, 4096, 0)) and (views.outputs[0].at(slot) == 1).all()
+    files.remove([file.number])
+
+
+def test_a_worker_that_was_lost_has_read_nothing(placed):
+    tasks, request, slot = placed
+    worked(tasks, slot)
+    tasks.lost(Task(0, "net", (request,), 0, 1))
+    with pytest.raises(BadInput, match="could not be read"):
+        tasks.result(request)
+    assert worked(tasks, slot)
+    assert isinstance(tasks.result(request)["y"], Written)
+    tasks.release(request)

@@ -41,7 +41,7 @@ class Scripted:
     async def start(self):
         pass
 
-    def send(self, number, message):
+    def send(self, number, message, files=()):
         self.tasks.append((number, read_nodes(memoryview(message))[1]))
         self.log.append(("task", self.name))
 

@@ -87,7 +87,8 @@ class VirtualWorker:
     def fileno(self):
         return self._fd
 
-    def send(self, number, message):
+    def send(self, number, message, files=()):
+        assert not files
         model, task, slots = read_nodes(memoryview(message))
         inputs = self._tasks.arena.views[self._models[model]].inputs[0]
         self._queue.append((number, self._times[model], task, [float(inputs.at(slot, 0)[0]) for slot in slots]))

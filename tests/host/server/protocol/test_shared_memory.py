@@ -3,6 +3,9 @@
 import contextlib
 import json
 import os
+import signal
+import socket
+import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -242,7 +245,7 @@ def test_both_ways_of_copying_say_the_same(way, memory):
     regions = Regions(1 << 20)
     regions.register("r", name, 100, 8000)
     window = regions.window("r", 50, 7000)
-    assert (window.region.mapping is not None) == (way == "mapping")
+    assert (window.region.file.mapping is not None) == (way == "mapping")
     window.write(bytes(range(200)), 5)
     window.write(np.full((2, 8), 7, np.int16), 300)
     content = Path(FOLDER, name).read_bytes()
@@ -286,6 +289,78 @@ def test_a_region_that_is_unregistered_in_use_is_written_no_more(server, client,
         text = running.result(20)
     assert "unregistered while it was in use" in text
     assert not shm.get_contents_as_numpy(handle, np.float32, [4], offset=32).any()
+
+
+def mapped_by(server, name):
+    """Return how many workers have mapped the file."""
+    return sum(name in Path(f"/proc/{pid}/maps").read_text() for pid in server.workers())
+
+
+def test_the_workers_map_a_region_as_long_as_it_is_registered(server, client, transport, memory):
+    name, handle = memory(64)
+    shm.set_shared_memory_region(handle, [np.float32([[1, 2, 3, 4]])])
+    for _ in range(2):
+        client.register_system_shared_memory(name, name, 64)
+        assert mapped_by(server, name) == 0
+        for place in (16, 48):
+            inputs, outputs = [in_memory(transport, "x", name, [1, 4], 16)], [out(transport, name, 16, offset=place)]
+            client.infer("scale", inputs, outputs=outputs)
+            assert shm.get_contents_as_numpy(handle, np.float32, [4], offset=place).tolist() == [2, 4, 6, 8]
+        assert mapped_by(server, name) == 1
+        client.unregister_system_shared_memory(name)
+        until(lambda: mapped_by(server, name) == 0)
+
+
+def test_an_input_that_was_read_may_be_unregistered_before_the_answer(server, client, transport, memory):
+    name, handle = memory(64)
+    client.register_system_shared_memory(name, name, 64)
+    shm.set_shared_memory_region(handle, [np.float32([[1000.5, 0, 0, 0]])])
+    with ThreadPoolExecutor(1) as pool, TRANSPORTS[transport].InferenceServerClient(server.url(transport)) as other:
+        running = pool.submit(other.infer, "scale", [in_memory(transport, "x", name, [1, 4], 16)])
+        until(lambda: mapped_by(server, name))
+        time.sleep(0.2)  # the worker is at the network
+        client.unregister_system_shared_memory(name)
+        assert running.result(20).as_numpy("output").tolist() == [[2001, 0, 0, 0]]
+
+
+def test_a_region_is_not_written_for_a_client_that_has_gone(server, client, transport, memory):
+    name, handle = memory(64)
+    client.register_system_shared_memory(name, name, 64)
+    shm.set_shared_memory_region(handle, [np.float32([[1001, 0, 0, 0]])])
+    inputs, outputs = [in_memory(transport, "x", name, [1, 4], 16)], [out(transport, name, 16, offset=32)]
+    if transport == "grpc":
+        running = client.async_infer("scale", inputs, lambda result, error: None, outputs=outputs)
+    else:
+        body, size = tritonclient.http.InferenceServerClient.generate_request_body(inputs, outputs=outputs)
+        host, port = server.ports["http"].split(":")
+        gone = socket.create_connection((host, int(port)), timeout=30)
+        headers = f"Content-Length: {len(body)}\r\n" + (f"Inference-Header-Content-Length: {size}\r\n" if size else "")
+        gone.sendall(f"POST /v2/models/scale/infer HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}\r\n".encode() + body)
+    until(lambda: mapped_by(server, name))
+    time.sleep(0.2)  # the worker is at the network
+    running.cancel() if transport == "grpc" else gone.close()
+    until(lambda: 'headrace_in_flight{model="scale"} 0.0' in server.metrics())
+    time.sleep(1.2)  # the network has ended
+    again = np.float32([[1, 2, 3, 4]])
+    assert not shm.get_contents_as_numpy(handle, np.float32, [4], offset=32).any()
+    shm.set_shared_memory_region(handle, [again])
+    client.infer("scale", inputs, outputs=outputs)
+    np.testing.assert_array_equal(shm.get_contents_as_numpy(handle, np.float32, [1, 4], offset=32), 2 * again)
+
+
+def test_a_request_runs_again_after_its_worker_was_killed(server, client, transport, memory):
+    name, handle = memory(64)
+    client.register_system_shared_memory(name, name, 64)
+    shm.set_shared_memory_region(handle, [np.float32([[1001, 0, 0, 0]])])
+    inputs, outputs = [in_memory(transport, "x", name, [1, 4], 16)], [out(transport, name, 16, offset=32)]
+    with ThreadPoolExecutor(1) as pool, TRANSPORTS[transport].InferenceServerClient(server.url(transport)) as other:
+        running = pool.submit(other.infer, "scale", inputs, outputs=outputs)
+        until(lambda: mapped_by(server, name))
+        for pid in server.workers():
+            if name in Path(f"/proc/{pid}/maps").read_text():
+                os.kill(pid, signal.SIGKILL)
+        running.result(30)
+    assert shm.get_contents_as_numpy(handle, np.float32, [4], offset=32).tolist() == [2002, 0, 0, 0]
 
 
 def test_without_the_option_there_is_no_shared_memory(memory):
