@@ -16,10 +16,9 @@ tells one symbol or two. The ways:
 import argparse
 from pathlib import Path
 
-from benchmarks.harness import Report, arguments, main, progress, table
-from headrace.bitstreams.cache_folder import cache_folder
-from headrace.bitstreams.resources.report import measure
-from headrace.bitstreams.resources.routes import SEEDS, of_seeds, routing
+from benchmarks.harness import Report, arguments, main, table
+from benchmarks.routed_alone import routed_alone
+from headrace.bitstreams.resources.routes import SEEDS
 
 FOLDER = Path(__file__).parent / "entropy_loops"
 # Of a module: what the table lies in, symbols that a look-up tells, and clocks from one look-up to the next.
@@ -33,24 +32,18 @@ WAYS = {
 
 
 def run(_: argparse.Namespace) -> Report:
-    files = sorted(FOLDER.glob("*.sv"))
-    found = []
-    for seed in SEEDS:
-        progress(f"seed {seed}")
-        found.append({name: measure(name, files, cache_folder(), tool=routing(seed)) for name in WAYS})
-    loops = []
-    for name, (memory, symbols, clocks) in WAYS.items():
-        row = of_seeds([each[name] for each in found])
-        loops.append(
-            {
-                "module": name,
-                "table": memory,
-                "symbols": symbols,
-                "clocks": clocks,
-                "look_ups_mhz": round(row["mhz"] / clocks, 1),
-                **{key: row[key] for key in ("mhz", "mhz_of_seeds", "cells", "worst_path")},
-            }
-        )
+    found = routed_alone(FOLDER, WAYS)
+    loops = [
+        {
+            "module": name,
+            "table": memory,
+            "symbols": symbols,
+            "clocks": clocks,
+            "look_ups_mhz": round(found[name]["mhz"] / clocks, 1),
+            **found[name],
+        }
+        for name, (memory, symbols, clocks) in WAYS.items()
+    ]
     head = "module | MHz | of seeds | clocks a look-up | million look-ups a second | symbols a look-up"
     rows = (
         f"{loop['module']} | {loop['mhz']:.0f} | {', '.join(f'{mhz:.0f}' for mhz in loop['mhz_of_seeds'])}"
