@@ -75,16 +75,15 @@ class FilePlace(NamedTuple):
 
 
 class MappedFiles:
-    """The files that a worker has mapped, by their numbers."""
+    """The files that a worker has mapped, by their numbers. `in_use` tells whether any task has used files so far."""
 
     def __init__(self) -> None:
+        self.in_use = False
         self._files: dict[int, tuple[int, Any]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._files)
 
     def add(self, number: int, file: int, size: int) -> None:
         """Take a descriptor and map its file."""
+        self.in_use = True
         self._files[number] = (file, mapped(file, size))
 
     def mapping(self, number: int) -> Any:

@@ -25,6 +25,7 @@ KEPT_BYTES = 1 << 20  # of a free slot; the memory of joined tensors beyond it g
 LENT = 16  # slots of each model that one front borrows
 MIN_BYTES = 1 << 16  # a smaller tensor is copied; grpc/native/connection.cpp has the same limit
 WORDS = 3  # of a tensor's place: number of the file, offset in the file, state
+REVOKED = (1 << 64) - 1  # in place of a number; 0 stands for a tensor in its slot
 NOT_DONE, WRITING, DONE = 0, 1, 2
 REVOKE_S = 0.1  # bound on the wait for a copy that has begun
 
@@ -67,8 +68,8 @@ class Places:
     """Say for each tensor of each slot whether it lies in a client's file instead (memory/files.py).
 
     The runtime places a tensor, and a worker reads or writes it there. The runtime may revoke the place at any time: no
-    write begins after that. The worker first notes that it writes, and then looks for the place. The runtime first
-    takes the place away, and then waits for a write. So one of the two sees the other.
+    write begins after that, and a read gives zeros. The worker first notes that it writes, and then looks for the
+    place. The runtime first takes the place away, and then waits for a write. So one of the two sees the other.
 
     Inputs have the numbers from 0 on, and outputs follow them."""
 
@@ -101,10 +102,14 @@ class Places:
     def revoke(self, slot: int, tensor: int) -> None:
         """Take the place of a tensor away, and wait for a write that has begun, at most REVOKE_S."""
         at = self._at(slot, tensor)
-        self._words[at] = 0
+        self._words[at] = REVOKED
         end = time.monotonic() + REVOKE_S
         while self._seen(at + 2) == WRITING and time.monotonic() < end:
             time.sleep(50e-6)
+
+    def clear(self, slot: int, tensor: int) -> None:
+        """Say that the tensor lies in its slot again."""
+        self._words[self._at(slot, tensor)] = 0
 
     def _seen(self, at: int) -> int:
         """Return a word after all that this process has written is seen by the others."""
@@ -114,7 +119,9 @@ class Places:
     # ---- the worker's side ----
 
     def read(self, slot: int, tensor: int, files: MappedFiles, into: NDArray[Any]) -> bool:
-        """Read a tensor from its file, as zeros if that fails. Return False if it lies in the slot."""
+        """Read a tensor from its file, as zeros if that fails. Return False if it lies in the slot.
+
+        The slot may hold an earlier request's tensor, which nobody else may see."""
         at = self._at(slot, tensor)
         number = self._words[at]
         if not number:
@@ -195,7 +202,7 @@ class SlotViews:
                     + (f" and at most {spec.longest} in place of -1" if spec.longest else "")
                 )
             for row, slot in enumerate(slots):
-                if not files or not self.places.write(slot, number, files, output[row]):
+                if files is None or not files.in_use or not self.places.write(slot, number, files, output[row]):
                     np.copyto(tensors.at(slot, length), output[row])
             if output.dtype.kind == "f":
                 missing |= _rows_with_nan(output.reshape(len(slots), -1))

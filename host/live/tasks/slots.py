@@ -260,6 +260,8 @@ class _Placed:
     def end(self) -> None:
         """Leave the slot without places, and let the files go."""
         self.revoke()
+        for number in self._numbers():
+            self._places.clear(self._slot, number)
         for file in self.files:
             file.let_go(self)
 

@@ -113,6 +113,7 @@ class Interrupts:
         if kind == TASK:
             self._waiting.append(message)
         elif kind == FILES:
+            self.files.in_use = True  # even if no descriptor comes
             described, descriptors, _, _ = socket.recv_fds(
                 self._channel, MAX_MESSAGE, MAX_FILES, socket.MSG_CMSG_CLOEXEC
             )

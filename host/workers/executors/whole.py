@@ -74,7 +74,7 @@ class _Network:
             batch = self._batches[place]
             if batch is not None:
                 for row, slot in enumerate(slots):
-                    if not files or not self._views.places.read(slot, place, files, batch[row]):
+                    if not files.in_use or not self._views.places.read(slot, place, files, batch[row]):
                         batch[row] = tensors.at(slot)
                 inputs.append(batch[:count])
                 continue

@@ -297,6 +297,17 @@ def test_an_input_that_no_worker_has_read_is_an_error(placed, file):
     tasks.release(request)
 
 
+def test_a_request_for_nobody_does_not_show_what_was_in_its_slot_before(placed):
+    tasks, request, slot = placed
+    views = tasks.arena.views["net"]
+    views.inputs[0].at(slot)[...] = 7  # of an earlier request
+    tasks.abandon(request)
+    into = np.ones((2, 3), np.float32)
+    assert views.places.read(slot, 0, MappedFiles(), into) and not into.any()
+    tasks.release(request)
+    assert not views.places.read(slot, 0, MappedFiles(), into)
+
+
 @pytest.mark.parametrize("end", ["closed", "abandoned", "released"])
 def test_a_file_is_not_written_for_a_request_once_it_is(placed, file, end):
     tasks, request, slot = placed

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.host.memory.files import FilePlace, MappedFiles, SharedFile
 from headrace.host.memory.layout import TensorSpec
-from headrace.host.memory.slots import DONE, WORDS, WRITING, SlotArena, SlotViews, slot_layouts
+from headrace.host.memory.slots import DONE, REVOKED, WORDS, WRITING, SlotArena, SlotViews, slot_layouts
 
 SPECS = {"net": ((TensorSpec("x", "float32", (4,)),), (TensorSpec("y", "float32", (4,)),))}
 X, Y = 0, 1
@@ -78,11 +78,16 @@ def test_rows_that_are_not_contiguous_are_written(sides):
 
 def test_a_place_that_was_revoked_is_neither_read_nor_written(sides):
     places, views, file, contents, mapped = sides
+    contents[8:12] = VALUES
     for tensor in (X, Y):
-        places.put(0, tensor, FilePlace(file, 0))
+        places.put(0, tensor, FilePlace(file, 32 * (1 - tensor)))
         places.revoke(0, tensor)
-    assert not views.places.read(0, X, mapped, np.empty(4, np.float32))
-    assert not views.places.write(0, Y, mapped, VALUES) and not contents.any()
+    into = VALUES.copy()
+    assert views.places.read(0, X, mapped, into) and not into.any() and places.state(0, X) == 0
+    assert not views.places.write(0, Y, mapped, VALUES) and not contents[:4].any()
+    for tensor in (X, Y):
+        places.clear(0, tensor)
+    assert not views.places.read(0, X, mapped, into) and not views.places.write(0, Y, mapped, VALUES)
 
 
 def test_a_file_that_is_too_short_or_missing_fails_and_outputs_go_to_their_slots(sides):
@@ -107,7 +112,7 @@ def test_revoking_waits_for_a_write_that_has_begun_and_not_for_ever(sides, monke
 
         def write(self, array, offset):
             begun.set()
-            while ends and views.places._words[Y * WORDS]:
+            while ends and views.places._words[Y * WORDS] != REVOKED:
                 pass
             return ends or may_end.wait(30)
 
