@@ -28,8 +28,8 @@ SOURCE = '''
 import os, signal, time, torch
 
 class Scale(torch.nn.Module):
-    """Twice its input. A first element of 666 raises, 13 kills the process, 1000 + s sleeps s seconds, and 999 waits
-    until the file `go` is in this module's folder."""
+    """Twice its input. A first element of 666 raises, 13 kills the process, 1000 + s sleeps s seconds, and 999 makes
+    the file `held` in this module's folder and waits until the file `go` is there."""
     input_shape = (4,)
 
     def forward(self, x):
@@ -39,7 +39,9 @@ class Scale(torch.nn.Module):
             if first == 13:
                 os.kill(os.getpid(), signal.SIGKILL)
             if first == 999:
-                while not os.path.exists(os.path.join(os.path.dirname(__file__), "go")):
+                folder = os.path.dirname(__file__)
+                open(os.path.join(folder, "held"), "w").close()
+                while not os.path.exists(os.path.join(folder, "go")):
                     time.sleep(0.002)
             if first > 1000:
                 time.sleep(first - 1000)

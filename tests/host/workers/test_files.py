@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import time
 from pathlib import Path
 
 import numpy as np
@@ -121,12 +120,10 @@ def test_files_that_are_closed_while_a_worker_is_busy_do_not_fill_its_socket(sma
         views.places.revoke(0, X)
         views.inputs[0].at(0)[...] = 1000.3
         worker.send(1, write_whole(0, [0]))
-        began = time.monotonic()
         for file in made:
             file.close()
             await asyncio.sleep(0)  # the worker is told of each alone
         worker.send(2, write_whole(0, [1]))
-        assert time.monotonic() - began < 0.3, "the worker was not busy"
         await answer(worker)
         await answer(worker)
         assert await holds(worker, 0) is True

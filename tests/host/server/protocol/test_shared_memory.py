@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import socket
-import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from memory_mapping import without_extension
 from properties import examples
-from running import IMAGE_FILE, SPEC, scale_request, serving, until
+from running import HELD, IMAGE_FILE, SPEC, scale_request, scaled, serving, until
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
 from headrace.batching import BadInput
@@ -277,15 +276,26 @@ def test_a_region_that_becomes_shorter_ends_no_server(client, transport, memory)
     assert os.stat(f"{FOLDER}/{name}").st_size == 4096
 
 
-def test_a_region_that_is_unregistered_in_use_is_written_no_more(server, client, transport, memory):
+@pytest.fixture
+def held(server):
+    """Provide `held()`, which waits until the worker's network is at a request that begins with HELD."""
+    yield lambda: until((server.folder / "held").exists)
+    server.let_go()
+    assert scaled(server.request("POST", "/v2/models/scale/infer", scale_request(1.0))[2])[0, 0] == 2  # it goes on
+    for name in ("held", "go"):
+        (server.folder / name).unlink(missing_ok=True)
+
+
+def test_a_region_that_is_unregistered_in_use_is_written_no_more(server, client, transport, memory, held):
     name, handle = memory(64)
     client.register_system_shared_memory(name, name, 64)
-    shm.set_shared_memory_region(handle, [np.float32([[1001, 0, 0, 0]])])  # takes a second
+    shm.set_shared_memory_region(handle, [np.float32([[HELD, 0, 0, 0]])])
     with ThreadPoolExecutor(1) as pool, TRANSPORTS[transport].InferenceServerClient(server.url(transport)) as other:
         inputs, outputs = [in_memory(transport, "x", name, [1, 4], 16)], [out(transport, name, 16, offset=32)]
         running = pool.submit(refused, other.infer, "scale", inputs, outputs=outputs)
-        until(lambda: 'headrace_in_flight{model="scale"} 1.0' in server.metrics())
+        held()
         client.unregister_system_shared_memory(name)
+        server.let_go()
         text = running.result(20)
     assert "unregistered while it was in use" in text
     assert not shm.get_contents_as_numpy(handle, np.float32, [4], offset=32).any()
@@ -311,22 +321,22 @@ def test_the_workers_map_a_region_as_long_as_it_is_registered(server, client, tr
         until(lambda: mapped_by(server, name) == 0)
 
 
-def test_an_input_that_was_read_may_be_unregistered_before_the_answer(server, client, transport, memory):
+def test_an_input_that_was_read_may_be_unregistered_before_the_answer(server, client, transport, memory, held):
     name, handle = memory(64)
     client.register_system_shared_memory(name, name, 64)
-    shm.set_shared_memory_region(handle, [np.float32([[1000.5, 0, 0, 0]])])
+    shm.set_shared_memory_region(handle, [np.float32([[HELD, 0, 0, 0]])])
     with ThreadPoolExecutor(1) as pool, TRANSPORTS[transport].InferenceServerClient(server.url(transport)) as other:
         running = pool.submit(other.infer, "scale", [in_memory(transport, "x", name, [1, 4], 16)])
-        until(lambda: mapped_by(server, name))
-        time.sleep(0.2)  # the worker is at the network
+        held()
         client.unregister_system_shared_memory(name)
-        assert running.result(20).as_numpy("output").tolist() == [[2001, 0, 0, 0]]
+        server.let_go()
+        assert running.result(20).as_numpy("output").tolist() == [[2 * HELD, 0, 0, 0]]
 
 
-def test_a_region_is_not_written_for_a_client_that_has_gone(server, client, transport, memory):
+def test_a_region_is_not_written_for_a_client_that_has_gone(server, client, transport, memory, held):
     name, handle = memory(64)
     client.register_system_shared_memory(name, name, 64)
-    shm.set_shared_memory_region(handle, [np.float32([[1001, 0, 0, 0]])])
+    shm.set_shared_memory_region(handle, [np.float32([[HELD, 0, 0, 0]])])
     inputs, outputs = [in_memory(transport, "x", name, [1, 4], 16)], [out(transport, name, 16, offset=32)]
     if transport == "grpc":
         running = client.async_infer("scale", inputs, lambda result, error: None, outputs=outputs)
@@ -336,13 +346,13 @@ def test_a_region_is_not_written_for_a_client_that_has_gone(server, client, tran
         gone = socket.create_connection((host, int(port)), timeout=30)
         headers = f"Content-Length: {len(body)}\r\n" + (f"Inference-Header-Content-Length: {size}\r\n" if size else "")
         gone.sendall(f"POST /v2/models/scale/infer HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}\r\n".encode() + body)
-    until(lambda: mapped_by(server, name))
-    time.sleep(0.2)  # the worker is at the network
+    held()
     running.cancel() if transport == "grpc" else gone.close()
     until(lambda: 'headrace_in_flight{model="scale"} 0.0' in server.metrics())
-    time.sleep(1.2)  # the network has ended
+    server.let_go()
     again = np.float32([[1, 2, 3, 4]])
-    assert not shm.get_contents_as_numpy(handle, np.float32, [4], offset=32).any()
+    assert (scaled(server.request("POST", "/v2/models/scale/infer", scale_request(1.0))[2]) == [2, 2, 4, 6]).all()
+    assert not shm.get_contents_as_numpy(handle, np.float32, [4], offset=32).any()  # that request came later
     shm.set_shared_memory_region(handle, [again])
     client.infer("scale", inputs, outputs=outputs)
     np.testing.assert_array_equal(shm.get_contents_as_numpy(handle, np.float32, [1, 4], offset=32), 2 * again)
