@@ -117,7 +117,7 @@ def test_files_that_are_closed_while_a_worker_is_busy_do_not_fill_its_socket(sma
             place(views, slot, file, 0)
         worker.send(0, write_whole(0, list(range(count))), made)
         await answer(worker)
-        views.places.revoke(0, X)
+        views.places.clear(0, X)
         views.inputs[0].at(0)[...] = 1000.3
         worker.send(1, write_whole(0, [0]))
         for file in made:
