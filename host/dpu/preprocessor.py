@@ -7,6 +7,7 @@ module in reference/ with its stages and a function `preprocess(data, spec, stag
 
 import asyncio
 import os
+import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ import cv2
 from numpy.typing import NDArray
 
 from headrace.batching import HeadraceError
-from headrace.host.dpu.fair_pool import FairPool, UnitState
+from headrace.host.dpu.fair_pool import UnitState
 from headrace.host.dpu.processors import ProcessorSpec
 from headrace.host.dpu.reference import audio, image, processor
 from headrace.host.dpu.specs import (
@@ -35,6 +36,7 @@ from headrace.host.dpu.specs import (
 AnySpec = ImageSpec | AudioSpec | ProcessorSpec
 Spec = TypeVar("Spec", bound=AnySpec)
 SpecOf = TypeVar("SpecOf", bound=AnySpec, covariant=True)
+CLOSED = "the CPU preprocessor was closed"
 PIXEL_VALUES = "pixel_values"  # the tensor that every processor of Hugging Face makes
 
 
@@ -145,8 +147,8 @@ class Preprocessor(Protocol[SpecOf]):
 class CpuPreprocessor(Generic[Spec]):
     """The CPU path: OpenCV, Pillow, numpy and scipy, in threads of its own. They release the interpreter's lock.
 
-    Use it as an async context manager, from one event loop. Requests get a thread in the order in which they came. A
-    request whose caller gives up while it waits never runs."""
+    Use it as an async context manager, from one event loop. Threads take the requests in the order in which they came,
+    without a detour through the event loop. A request whose caller gives up while it waits never runs."""
 
     def __init__(
         self,
@@ -159,7 +161,7 @@ class CpuPreprocessor(Generic[Spec]):
         """Start the threads.
 
         Args:
-            threads: None means one less than the usable cores, at least 1: the event loop needs a core.
+            threads: None means as many as there are usable cores.
             max_megapixels, damaged: The rules for files, as in `ImageSpec`, for a ProcessorSpec. An ImageSpec has its
                 own."""
         self.spec = spec
@@ -167,12 +169,19 @@ class CpuPreprocessor(Generic[Spec]):
         self._preprocess = (
             _by_processor(max_megapixels, damaged) if isinstance(spec, ProcessorSpec) else ON_CPU[type(spec)]
         )
-        self.threads = max(1, len(os.sched_getaffinity(0)) - 1) if threads is None else threads
+        self.threads = len(os.sched_getaffinity(0)) if threads is None else threads
         cv2.setNumThreads(
             1
         )  # requests run in parallel; threads of OpenCV within a request would only compete with them
-        self._threads = ThreadPoolExecutor(self.threads, thread_name_prefix="cpu-preprocessor")
-        self._slots = FairPool(range(self.threads), "cpu thread {}".format)
+        self._units = [_Thread(f"cpu thread {number}") for number in range(self.threads)]
+        self._own = threading.local()  # a thread's `unit`
+        unused = iter(self._units)
+
+        def begin() -> None:
+            self._own.unit = next(unused)
+
+        self._threads = ThreadPoolExecutor(self.threads, thread_name_prefix="cpu-preprocessor", initializer=begin)
+        self._closed = False
 
     async def __aenter__(self) -> "CpuPreprocessor":
         return self
@@ -181,12 +190,12 @@ class CpuPreprocessor(Generic[Spec]):
         self.close()
 
     def states(self) -> list[UnitState]:
-        return self._slots.states()
+        return [unit.state(time.monotonic()) for unit in self._units]
 
     def close(self) -> None:
         """Refuse waiting and later requests, and wait until the threads have finished what they work on."""
-        self._slots.refuse(lambda: PreprocessorUnavailable("the CPU preprocessor was closed"))
-        self._threads.shutdown()
+        self._closed = True
+        self._threads.shutdown(cancel_futures=True)
 
     async def preprocess(self, data: bytes) -> NDArray[Any]:
         """Return the model's input tensor for the bytes of a file, in `spec.dtype`. Raises the errors of `process`."""
@@ -199,24 +208,46 @@ class CpuPreprocessor(Generic[Spec]):
         Raises CorruptInput and UsageError, and PreprocessorUnavailable once the preprocessor is closed."""
 
         def timed() -> Preprocessed:
-            started = time.monotonic()
-            stages = () if stage is None else (stage,)
-            tensor, damage, turn, tensors = self._preprocess(data, self.spec, *stages)
-            ended = time.monotonic()
+            with self._own.unit as started:
+                stages = () if stage is None else (stage,)
+                tensor, damage, turn, tensors = self._preprocess(data, self.spec, *stages)
+                ended = time.monotonic()
             return Preprocessed(tensor, "cpu", started, ended, damage=damage, orientation=turn, tensors=tensors)
 
-        slot = await self._slots.acquire()
-        run = asyncio.get_running_loop().run_in_executor(self._threads, timed)
-
-        def release(run: "asyncio.Future[Preprocessed]") -> None:  # also if the caller has given up: the thread is busy
-            self._slots.release(slot)
-            if not run.cancelled():
-                run.exception()  # retrieved, so that asyncio logs no error for a caller that has given up
-
-        run.add_done_callback(release)
-        done = await asyncio.shield(run)
+        if self._closed:
+            raise PreprocessorUnavailable(CLOSED)
+        run = self._threads.submit(timed)
+        try:
+            done = await asyncio.wrap_future(run)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._closed and run.cancelled() and task is not None and not task.cancelling():
+                raise PreprocessorUnavailable(CLOSED) from None
+            raise
         self.damaged += done.damage is not None
         return done
+
+
+class _Thread:
+    """The state of a thread. It is the context of a request's work, and gives the time at which the work begins."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._times: tuple[float, float | None] = 0.0, None  # busy before; busy since. The loop reads both at once
+
+    def __enter__(self) -> float:
+        since = time.monotonic()
+        self._times = self._times[0], since
+        return since
+
+    def __exit__(self, *_: object) -> None:
+        busy_s, since = self._times
+        assert since is not None
+        self._times = busy_s + time.monotonic() - since, None
+
+    def state(self, now: float) -> UnitState:
+        busy_s, since = self._times
+        return UnitState(self.name, busy_s + (0.0 if since is None else max(0.0, now - since)), since is not None)
 
 
 def _by_processor(max_megapixels: int, damaged: Damaged) -> Callable[..., Made]:
