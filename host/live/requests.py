@@ -226,6 +226,7 @@ class Requests:
         for in_flight in self.by_id.values():
             self.ledger.fail(in_flight.request)
             in_flight.answer_error(error)
+            self._tasks.abandon(in_flight.request)
             self._unreleased.append(in_flight.request)
         self.by_id.clear()
         self.waiting.clear()

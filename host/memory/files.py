@@ -21,7 +21,8 @@ _numbers = itertools.count(1)  # 0 stands for no file
 class SharedFile:
     """An open file and the mapping of its first `size` bytes. `mapping` is None where it cannot be mapped.
 
-    `close` makes the file unusable for further requests. It is closed when the last request lets it go."""
+    `close` makes the file unusable for further requests. Its descriptor and mapping are closed when the last request
+    lets the file go."""
 
     def __init__(self, descriptor: int, size: int) -> None:
         self.number = next(_numbers)

@@ -140,8 +140,7 @@ class Places:
         if not self._words[at]:
             return False
         self._words[at + 2] = WRITING
-        number = self._seen(at)
-        mapping = files.mapping(number) if number else None
+        mapping = files.mapping(self._seen(at))
         done = mapping is not None and mapping.write(np.ascontiguousarray(array), self._words[at + 1])
         self._words[at + 2] = DONE if done else NOT_DONE
         return bool(done)
