@@ -362,6 +362,7 @@ module f_store
                       u.u_jobs.ready_o == (u.u_jobs.count_o != 3'd4) &&
                       u.u_jobs.tail_q == 2'(u.u_jobs.head_q + 2'(u.u_jobs.count_o)));
       h_job_words: assert (jobs_are_bursts && jobs_are_those);
+      h_last: assert (!u.job_valid || u.last_q == (u.beat_q + 1'b1 == u.job.words));
       h_beat: assert (!u.job_valid ? u.beat_q == '0 : 8'(u.beat_q) < jobs[0]);
       h_size: assert (!(u.sized_q && u.due_q) || (u.size_q != '0 && u.size_q <= u.border &&
                                                   32'(u.size_q) <= 32'(u.waiting)));

@@ -599,7 +599,7 @@ MUTANTS = (
     ),
     Mutant(
         *("store", "a word does not wait", "a_payload_stable", STORE),
-        *("advance    = word_valid && (!wvalid_o || wready_i);", "advance    = word_valid;"),
+        *("room       = !wvalid_o || wready_i;", "room       = 1'b1;"),
     ),
     Mutant(
         *("store", "the frame's bytes go on while planes begin", "a_packer_is_asked_in_order", STORE),

@@ -321,7 +321,8 @@ module store
   job_t               queued, job;
   logic               queued_valid, queued_ready, job_valid, job_done;
   logic [BurstBits:0] beat_q;  // words of the job that have left their FIFO
-  logic               advance, last;
+  logic               advance, last_q; // last_q: the next word is the job's last
+  logic               room;            // for a word in the output's register
   logic               word_valid;
   logic [9*Bytes-1:0] word;
 
@@ -342,15 +343,17 @@ module store
     if (!rst_ni) job_valid <= 1'b0;
     else if (queued_ready) job_valid <= queued_valid;
     if (queued_ready) job <= queued;
+    if (queued_ready) last_q <= queued.words == (BurstBits + 1)'(1);
+    else if (advance) last_q <= beat_q + (BurstBits + 1)'(2) == job.words;
   end
 
   always_comb begin
     word       = '0;
     for (int unsigned p = 0; p < 3; p++) word |= job.plane[p] ? fifo_word[p] : '0;
     word_valid = job_valid && (job.plane & fifo_valid) != '0;
-    advance    = word_valid && (!wvalid_o || wready_i);
-    last       = beat_q + 1'b1 == job.words;
-    job_done   = advance && last;
+    room       = !wvalid_o || wready_i;
+    advance    = word_valid && room;
+    job_done   = advance && last_q;
     fifo_ready = job.plane & {3{advance}};
   end
 
@@ -359,16 +362,16 @@ module store
       beat_q   <= '0;
       wvalid_o <= 1'b0;
     end else begin
-      if (advance) beat_q <= last ? '0 : beat_q + 1'b1;
+      if (advance) beat_q <= last_q ? '0 : beat_q + 1'b1;
       if (advance) wvalid_o <= 1'b1;
       else if (wready_i) wvalid_o <= 1'b0;
     end
   end
 
   always_ff @(posedge clk_i) begin
-    if (advance) begin
+    if (room) begin  // also without a word: this goes to each bit
       {wstrb_o, wdata_o} <= word;
-      wlast_o            <= last;
+      wlast_o            <= last_q;
     end
   end
 
@@ -388,6 +391,8 @@ module store
       if (wvalid_o && wready_i && wlast_o) oldest_q <= oldest_q + 1'b1;
     end
   end
+  a_last: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      job_valid |-> last_q == (beat_q + 1'b1 == job.words));
   a_start_when_idle: assert property (@(posedge clk_i) disable iff (!rst_ni) start_i |-> idle_o);
   a_aligned: assert property (@(posedge clk_i) disable iff (!rst_ni)
       start_i |-> address_i[3:0] == '0);

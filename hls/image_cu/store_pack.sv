@@ -48,10 +48,11 @@ module store_pack #(
     end
   end
 
+  // Lanes without a strobe hold anything, so bytes may enter all lanes that are free or become so.
   always_ff @(posedge clk_i) begin
     for (int unsigned j = 0; j < 8; j++) begin
-      part_q[j] <= now[j] ? rotated[j] : acc_q[j];
-      if (now[j] || wrapped[j]) acc_q[j] <= rotated[j];
+      part_q[j] <= 3'(j) >= fill_q ? rotated[j] : acc_q[j];
+      if (full || 3'(j) >= fill_q) acc_q[j] <= rotated[j];
     end
     part_strobe_q <= acc_strobe_q | now;
   end

@@ -136,8 +136,9 @@ module mel_normalize
   logic [7:0]      kept_q, kept;   // frames of the tile that count, before this one and with it
   logic [2:0]      write_q;        // one that is on its way to the memory, by stage
   logic [2:0]      write_last_q;   // it fills the tile
-  logic [2:0][1:0] write_bank_q;
-  logic [2:0][10:0] write_address_q;
+  logic [1:0][1:0] write_bank_q;
+  logic [1:0][10:0] write_address_q;
+  logic            written_tile_q;
   log_mel_t [3:0]  fixed, written;
 
   assign word_ready   = state_q == StStatistics ? statistics_ready
@@ -177,8 +178,9 @@ module mel_normalize
       end
     end
     write_last_q    <= {write_last_q[1:0], last_word && last_frame};
-    write_bank_q    <= {write_bank_q[1:0], fill_frame_q[1:0]};
-    write_address_q <= {write_address_q[1:0], fill_tile_q, fill_frame_q[6:2], fill_word_q};
+    write_bank_q    <= {write_bank_q[0], fill_frame_q[1:0]};
+    write_address_q <= {write_address_q[0], fill_tile_q, fill_frame_q[6:2], fill_word_q};
+    written_tile_q  <= write_address_q[1][10];
   end
 
   // A tile is taken as full with its last word, so that none of the next comes before it is empty;
@@ -201,7 +203,7 @@ module mel_normalize
         full_q[fill_tile_q] <= 1'b1;
         fill_tile_q         <= !fill_tile_q;
       end
-      if (write_q[2] && write_last_q[2]) written_q[write_address_q[2][10]] <= 1'b1;
+      if (write_q[2] && write_last_q[2]) written_q[written_tile_q] <= 1'b1;
       if (drained) begin
         full_q[drain_tile_q]    <= 1'b0;
         written_q[drain_tile_q] <= 1'b0;
@@ -230,6 +232,7 @@ module mel_normalize
   logic [4:0]  final_group;             // of a row
   logic [3:0]  present;                 // values of the group that are there and count
   logic [Stages:1] valid_q, odd_q;
+  logic            packed_valid_q;      // a word is ready for the queue
   logic [3:0][31:0] bits;
 
   assign read         = written_q[drain_tile_q] && scaled_q && room_q;
@@ -240,7 +243,7 @@ module mel_normalize
   assign last_group   = group_q == final_group;
   assign last_band    = row_q == (by_frames_i ? drain_last : last_band_q);
   assign drained      = read && last_group && last_band;
-  assign empty        = full_q == '0 && valid_q == '0 && !word_valid_o;
+  assign empty        = full_q == '0 && valid_q == '0 && !packed_valid_q && !word_valid_o;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni || start_i) begin
@@ -264,9 +267,9 @@ module mel_normalize
   end
 
   logic [10:0]     address_1_q;
-  logic [4:0]      bands_1_q;           // which four
-  mean_t [3:0]     mean_2_q;            // of four bands
-  scale_t [3:0]    scale_2_q;
+  logic [4:0]      bands_1_q, bands_2_q; // which four
+  mean_t [3:0]     mean_3_q;            // of four bands
+  scale_t [3:0]    scale_3_q;
   logic [1:0]      lane_1_q, lane_2_q, lane_3_q;  // the band of the word, or the frame of the four
   logic [3:0]      keep_1_q, keep_2_q, keep_3_q, keep_4_q;
   log_mel_t [3:0][3:0] word_3_q;        // by the frame of the four, and the band of the word
@@ -275,35 +278,50 @@ module mel_normalize
     address_1_q[10]                          <= drain_tile_q;
     address_1_q[9:0]                         <= by_frames_i ? {row_q[6:2], group_q}
                                                             : {group_q, row_q[6:2]};
-    bands_1_q                                <= by_frames_i ? group_q : row_q[6:2];
+    {bands_2_q, bands_1_q}                   <= {bands_1_q, by_frames_i ? group_q : row_q[6:2]};
     {lane_3_q, lane_2_q, lane_1_q}           <= {lane_2_q, lane_1_q, row_q[1:0]};
     {keep_4_q, keep_3_q, keep_2_q, keep_1_q} <= {keep_3_q, keep_2_q, keep_1_q, present};
     odd_q                                    <= {odd_q[Stages-1:1], group_q[0]};
   end
 
   for (genvar k = 0; k < 4; k++) begin : gen_lane
-    (* ram_style = "ultra" *) logic [95:0] memory[2048];
+    // A tile that is being filled is not given out, so a word that is written counts only later.
+    (* ram_style = "ultra", no_rw_check *) logic [95:0] memory[2048];
     (* ram_style = "distributed" *) mean_t  means[MaxMels/4];
     (* ram_style = "distributed" *) scale_t scales[MaxMels/4];
     logic [95:0] word_2_q;
     log_mel_t    value_4_q;
-    mean_t       mean_3_q, mean_4_q;
-    scale_t      scale_3_q, scale_4_q;
+    mean_t       mean_4_q;
+    scale_t      scale_4_q;
     logic [1:0]  band;  // of the four
+    // Of its own, as a bank is large: the address of its last word, and that it is written.
+    logic [10:0] write_at_q;
+    logic        write_here_q;
+    // The same of the bands' tables.
+    logic [4:0]  mean_at_q, scale_at_q;
+    mean_t       mean_in_q;
+    scale_t      scale_in_q;
+    logic        mean_here_q, scale_here_q;
 
-    assign band = by_frames_i ? 2'(k) : lane_2_q;
+    assign band = by_frames_i ? 2'(k) : lane_3_q;
 
     always_ff @(posedge clk_i) begin
-      if (mean_valid && mean_band[1:0] == 2'(k)) means[mean_band[6:2]] <= mean;
-      if (scale_valid && scale_band[1:0] == 2'(k)) scales[scale_band[6:2]] <= scale;
-      mean_2_q[k]            <= means[bands_1_q];
-      scale_2_q[k]           <= scales[bands_1_q];
-      {mean_4_q, mean_3_q}   <= {mean_3_q, rescale_i ? mean_i : mean_2_q[band]};
-      {scale_4_q, scale_3_q} <= {scale_3_q, rescale_i ? scale_i : scale_2_q[band]};
+      mean_here_q  <= mean_valid && mean_band[1:0] == 2'(k);
+      scale_here_q <= scale_valid && scale_band[1:0] == 2'(k);
+      if (mean_band[1:0] == 2'(k)) {mean_at_q, mean_in_q} <= {mean_band[6:2], mean};
+      if (scale_band[1:0] == 2'(k)) {scale_at_q, scale_in_q} <= {scale_band[6:2], scale};
+      if (mean_here_q) means[mean_at_q] <= mean_in_q;
+      if (scale_here_q) scales[scale_at_q] <= scale_in_q;
+      mean_3_q[k]  <= means[bands_2_q];
+      scale_3_q[k] <= scales[bands_2_q];
+      mean_4_q     <= rescale_i ? mean_i : mean_3_q[band];
+      scale_4_q    <= rescale_i ? scale_i : scale_3_q[band];
     end
 
     always_ff @(posedge clk_i) begin
-      if (write_q[2] && write_bank_q[2] == 2'(k)) memory[write_address_q[2]] <= written;
+      if (write_bank_q[1] == 2'(k)) write_at_q <= write_address_q[1];
+      write_here_q <= write_q[1] && write_bank_q[1] == 2'(k);
+      if (write_here_q) memory[write_at_q] <= written;
     end
 
     always_ff @(posedge clk_i) begin
@@ -325,6 +343,7 @@ module mel_normalize
 
   // ---- Words ----
   logic [63:0]              halves, first_halves_q;
+  logic [127:0]             packed_q;         // behind the lanes, which lie far from each other
   logic [$clog2(Waiting):0] waiting;
   logic                     output_ready;
 
@@ -332,14 +351,16 @@ module mel_normalize
 
   always_ff @(posedge clk_i) begin
     if (valid_q[Stages]) first_halves_q <= halves;
-    room_q <= waiting < ($clog2(Waiting) + 1)'(Waiting - Stages - 2);
+    packed_q       <= half_i ? {halves, first_halves_q} : bits;
+    packed_valid_q <= rst_ni && valid_q[Stages] && (!half_i || odd_q[Stages]);
+    room_q         <= waiting < ($clog2(Waiting) + 1)'(Waiting - Stages - 3);
   end
 
-  stream_fifo #(.Width(128), .Depth(Waiting)) u_output (
+  stream_fifo #(.Width(128), .Depth(Waiting), .Slices(4)) u_output (
     .clk_i,
     .rst_ni,
-    .data_i (half_i ? {halves, first_halves_q} : bits),
-    .valid_i(valid_q[Stages] && (!half_i || odd_q[Stages])),
+    .data_i (packed_q),
+    .valid_i(packed_valid_q),
     .ready_o(output_ready),
     .data_o (word_o),
     .valid_o(word_valid_o),
@@ -354,7 +375,7 @@ module mel_normalize
   a_word_stays: assert property (@(posedge clk_i) disable iff (!rst_ni)
       word_valid_o && !word_ready_i |=> word_valid_o && $stable(word_o));
   a_output_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
-      valid_q[Stages] |-> output_ready);
+      packed_valid_q |-> output_ready);
   a_tiles_are_full_when_read: assert property (@(posedge clk_i) disable iff (!rst_ni)
       (written_q & ~full_q) == '0);
 `endif

@@ -4,9 +4,10 @@
 //             denominator. The quotient of a denominator of 0 is not defined.
 // Arithmetic  non-restoring: a rest below 0 has the denominator added in the next place, else it is
 //             taken away.
-// Interface   `step_i` in every sixth clock: with it each stage takes over from the one before, and
-//             the first one from the inputs. The quotient is shown in the clock of `step_i`, Digits
-//             / 6 slots after the one that took it.
+// Interface   `step_i` in every sixth clock: with it the first stage takes over the inputs. Each
+//             stage takes over from the one before six clocks later, with its own copy of the step,
+//             as one register would go too far. The quotient is shown in the clock of `step_o`,
+//             Digits / 6 slots after the one that took it.
 // Throughput  a division a slot of six clocks. Latency Digits / 6 slots.
 module norm_divide
   import mel_normalize_pkg::*;
@@ -19,7 +20,8 @@ module norm_divide
   input  logic [Width-1:0]  rest_i,
   input  logic [Digits-1:0] bits_i,
   input  logic [Width-1:0]  denominator_i,
-  output logic [Digits-1:0] quotient_o
+  output logic [Digits-1:0] quotient_o,
+  output logic              step_o
 );
 
   localparam int unsigned Stages = Digits / SlotClocks;
@@ -33,11 +35,14 @@ module norm_divide
   logic [Stages:0][Width:0]    rest;  // with its sign
   logic [Stages:0][Width-1:0]  denominator;
   logic [Stages:0][Digits-1:0] bits;
+  logic [Stages:0]             step;
 
   assign rest[0]        = {1'b0, rest_i};
   assign bits[0]        = bits_i;
   assign denominator[0] = denominator_i;
+  assign step[0]        = step_i;
   assign quotient_o     = bits[Stages];
+  assign step_o         = step[Stages];
 
   for (genvar s = 0; s < Stages; s++) begin : gen_stage
     logic [Width:0]    rest_q, added;
@@ -45,6 +50,8 @@ module norm_divide
     logic [Width-1:0]  denominator_q;
     logic [Digits-1:0] bits_q;
     logic              add;
+
+    norm_slot u_slot (.clk_i, .step_i(step[s]), .step_o(step[s+1]));
 
     assign add              = rest_q[Width];
     assign added            = add ? (Width + 1)'(denominator_q) : ~(Width + 1)'(denominator_q);
@@ -54,9 +61,9 @@ module norm_divide
     assign denominator[s+1] = denominator_q;
 
     always_ff @(posedge clk_i) begin
-      rest_q <= step_i ? rest[s] : rest[s+1];
-      bits_q <= step_i ? bits[s] : bits[s+1];
-      if (step_i) denominator_q <= denominator[s];
+      rest_q <= step[s] ? rest[s] : rest[s+1];
+      bits_q <= step[s] ? bits[s] : bits[s+1];
+      if (step[s]) denominator_q <= denominator[s];
     end
   end
 

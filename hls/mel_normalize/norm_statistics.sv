@@ -45,7 +45,9 @@ module norm_statistics
 
   // ---- Slots ----
   logic [2:0]              phase_q;
-  logic                    step, step_q;  // the last of a slot: a register, as it goes far
+  logic                    step, step_q;  // the last of a slot
+  // Copies for what is many slots behind, see norm_divide: they go less far.
+  logic                    root_step, deviation_step, reciprocal_step;
   logic [SlotReciprocal:0] valid_q;
 
   assign step         = step_q;
@@ -186,7 +188,8 @@ module norm_statistics
     .rest_i       (16'(numerator_q[47:36])),
     .bits_i       (numerator_q[35:0]),
     .denominator_i(counted_i),
-    .quotient_o   (mean)
+    .quotient_o   (mean),
+    .step_o       ()
   );
 
   always_ff @(posedge clk_i) begin
@@ -213,14 +216,16 @@ module norm_statistics
     .rest_i       (32'(raised_q[78:52])),
     .bits_i       ({raised_q[51:0], 44'b0}),
     .denominator_i(pairs_q),
-    .quotient_o   (variance)
+    .quotient_o   (variance),
+    .step_o       (root_step)
   );
 
   norm_root u_deviation (
     .clk_i,
-    .step_i  (step),
+    .step_i  (root_step),
     .square_i(variance),
-    .root_o  (deviation)
+    .root_o  (deviation),
+    .step_o  (deviation_step)
   );
 
   // ---- SlotDivisor: the divisor, moved up to its first bit: by 32, 16, 8, 4, and by up to 3 ----
@@ -230,7 +235,7 @@ module norm_statistics
   logic [5:0]  shift;
 
   always_ff @(posedge clk_i) begin
-    if (step) deviation_q <= deviation;
+    if (deviation_step) deviation_q <= deviation;
     divisor_1_q   <= deviation_q + 48'(std_floor_i);
     divisor_2_q   <= divisor_1_q[47:16] == '0 ? {divisor_1_q[15:0], 32'b0} : divisor_1_q;
     shift_q[2][5] <= divisor_1_q[47:16] == '0;
@@ -256,17 +261,20 @@ module norm_statistics
   logic [ReciprocalSlots-1:0][5:0] scale_shift_q;
   logic [ReciprocalSlots-1:0]      some_q;
 
+  norm_slot u_divisor (.clk_i, .step_i(deviation_step), .step_o(reciprocal_step));
+
   norm_divide #(.Digits(ReciprocalDigits), .Width(24)) u_reciprocal (
     .clk_i,
-    .step_i       (step),
+    .step_i       (reciprocal_step),
     .rest_i       (24'h7FFFFF),
     .bits_i       (24'hFFFFFF),
     .denominator_i(divisor[47:24]),
-    .quotient_o   (reciprocal)
+    .quotient_o   (reciprocal),
+    .step_o       ()
   );
 
   always_ff @(posedge clk_i) begin
-    if (step) begin
+    if (reciprocal_step) begin
       scale_shift_q <= {scale_shift_q[ReciprocalSlots-2:0], shift};
       some_q        <= {some_q[ReciprocalSlots-2:0], divisor[47] && counted_i != 16'd1};
     end

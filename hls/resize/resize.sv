@@ -70,10 +70,23 @@ module resize
   } state_e;
   state_e state_q;
 
+  typedef enum logic [2:0] {
+    PlanIdle,
+    PlanSetup,
+    PlanCrop,   // two clocks: the taps begin with what is wanted
+    PlanTaps,   // of the first row and column that are wanted to the last
+    PlanReady
+  } plan_e;
+  plan_e plan_q;
+  logic  rows_begun_q, rows_known_q, columns_begun_q, columns_known_q;
+
   frame_t out_frame_q;
   logic   setup_start, setup_done, setup_limit;
   axis_t  axis_x, axis_y;
-  logic   run_q, run_n;  // the parts work; else they are in reset
+  // The parts work; else they are in reset. Registers, as they go far: 0 before the first clock.
+  // verilator lint_off PROCASSINIT
+  logic   run_q = 1'b0, row_taps_run_q = 1'b0, column_taps_run_q = 1'b0;
+  // verilator lint_on PROCASSINIT
 
   logic    ended_q, early_q;  // the input has had its last beat; before its last pixel
   status_e end_status_q;
@@ -119,8 +132,17 @@ module resize
   assign frame_valid_o = state_q == StPass || state_q == StRefuse || state_q == StFrame;
 
   // Low between requests, so that taps of a row too many go.
-  always_ff @(posedge clk_i) run_q <= rst_ni && state_q == StRun;
-  assign run_n = rst_ni && run_q;
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      run_q             <= 1'b0;
+      row_taps_run_q    <= 1'b0;
+      column_taps_run_q <= 1'b0;
+    end else begin
+      run_q             <= state_q == StRun;
+      row_taps_run_q    <= state_q == StRun || (plan_q == PlanTaps && !rows_known_q);
+      column_taps_run_q <= state_q == StRun || (plan_q == PlanTaps && !columns_known_q);
+    end
+  end
 
   resize_setup u_setup (
     .clk_i,
@@ -136,19 +158,10 @@ module resize
   );
 
   // ---- Window: the taps of the crop's rows and columns say it, before they are needed ----
-  typedef enum logic [2:0] {
-    PlanIdle,
-    PlanSetup,
-    PlanCrop,   // two clocks: the taps begin with what is wanted
-    PlanTaps,   // of the first row and column that are wanted to the last
-    PlanReady
-  } plan_e;
-  plan_e            plan_q;
   logic             placed_q;
-  logic             taps_run_n, planning;
+  logic             planning;
   logic [15:0]      out_right;
   logic [15:0]      begin_x_q, end_x_q, begin_y_q, end_y_q;  // of the output that is wanted
-  logic             rows_begun_q, rows_known_q, columns_begun_q, columns_known_q;
   window_t          window_q;
   logic [15:0]      end_row_q;   // behind its last row, in the image
   logic [ColumnBits-1:0] right_q;  // last column of the source
@@ -156,7 +169,7 @@ module resize
   logic [7:0]       row_weight;
   logic [15:0]      row_needs;   // the last source row of its two that has a weight
   logic             row_last, row_valid;
-  logic [1:0][ColumnBits-1:0] tap_first;
+  logic [1:0][ColumnBits-1:0] tap_first, tap_needs;
   logic [1:0][7:0]  tap_weight;
   logic             tap_end, tap_valid;
 
@@ -227,12 +240,11 @@ module resize
         window_q.first_word <= tap_first[0] == '0 ? '0
                              : WordBits'((tap_first[0] - ColumnBits'(1)) >> 3);
       end
-      if (tap_valid && !columns_known_q) right_q <= tap_first[1] + ColumnBits'(tap_weight[1] != '0);
+      if (tap_valid && !columns_known_q) right_q <= tap_needs[1];
       window_q.last_word <= (WordBits+1)'(((ColumnBits+1)'(right_q) + (ColumnBits+1)'(1)) >> 3);
     end
   end
 
-  assign taps_run_n     = rst_ni && (run_q || planning);
   assign window_o       = window_q;
   assign window_valid_o = plan_q == PlanReady;
 
@@ -241,7 +253,9 @@ module resize
   number_t     in_word_q, first_word_q, last_word_q;
   logic [15:0] in_row_q;     // rows taken in
   logic [15:0] rows_left_q;  // rows to come
-  logic [15:0] base_q;       // rows before it are not needed any more
+  // The ring has room for rows before `end_q`: the first one that is needed, and as many as it has
+  // places. While one comes in, the next has room before `less_q`.
+  logic [16:0] end_q, less_q;
   logic        in_row_end, in_image, accept, row_taken;
   logic        rows_read_q;  // all that will be
 
@@ -251,10 +265,8 @@ module resize
   assign in_image     = rows_left_q != '0;
   assign row_taken    = accept && in_image && in_row_end;
 
-  // Rows in the ring: below 0 where those between are not needed.
-  logic signed [16:0] ahead, places;
-  assign ahead  = $signed({1'b0, in_row_q}) - $signed({1'b0, base_q});
-  assign places = wide_rows(last_word_q) ? 17'sd2 : 17'sd4;
+  logic [16:0] places;
+  assign places = wide_rows(last_word_q) ? 17'd2 : 17'd4;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni || state_q == StIdle) begin
@@ -270,7 +282,7 @@ module resize
         ended_q  <= 1'b1;
       end
       room_q <= rows_read_q || state_q == StDrain ||
-                (row_taken ? ahead < places - 17'sd1 : ahead < places);
+                (row_taken ? 17'(in_row_q) < less_q : 17'(in_row_q) < end_q);
       if (row_taken) begin
         in_row_q    <= in_row_q + 16'd1;
         rows_left_q <= rows_left_q - 16'd1;
@@ -300,10 +312,10 @@ module resize
     logic [7:0]  weight;
     logic        last;
   } row_t;
-  row_t                  row_come, row_next_q, row_q;  // from the taps; next; at work
-  logic                  row_next_valid_q, row_valid_q, row_shift, row_step, row_take;
-  number_t               out_word_q;
-  logic                  read, read_end, word_room_q;
+  row_t                  row_come, row_next, row_q;  // from the taps; next; at work
+  logic                  row_ready, row_next_valid, row_valid_q, row_step, row_take;
+  number_t               out_word_q, next_word_q;  // to read, and the one behind it
+  logic                  read, read_end_q, ahead_q, word_room_q;
   logic                  past_q, same_q, next_past_q, next_same_q, present;
   logic [1:0]            tag;
   word_t                 blended, word;
@@ -315,36 +327,38 @@ module resize
     .FirstBits(16)
   ) u_row_taps (
     .clk_i,
-    .rst_ni  (taps_run_n),
+    .rst_ni  (row_taps_run_q),
     .axis_i  (axis_y),
     .begin_i (begin_y_q),
     .end_i   (end_y_q),
     .first_o (row_first),
+    .needs_o (row_needs),
     .weight_o(row_weight),
     .both_o  (),
     .last_o  (row_last),
     .valid_o (row_valid),
-    .ready_i (row_shift || planning)
+    .ready_i (row_ready)
   );
 
-  assign row_needs = row_first + 16'(row_weight != '0);
   assign row_come  = '{first: row_first, needs: row_needs, weight: row_weight, last: row_last};
   assign row_step  = !row_valid_q || row_take;
-  assign row_shift = !row_next_valid_q || row_step;
+
+  // In reset, while the window is planned, it takes all rows.
+  stream_register #(.Width($bits(row_t))) u_row_next (
+    .clk_i,
+    .rst_ni (run_q),
+    .data_i (row_come),
+    .valid_i(row_valid),
+    .ready_o(row_ready),
+    .data_o (row_next),
+    .valid_o(row_next_valid),
+    .ready_i(row_step)
+  );
 
   always_ff @(posedge clk_i) begin
-    if (!run_n) begin
-      row_valid_q      <= 1'b0;
-      row_next_valid_q <= 1'b0;
-    end else begin
-      if (row_step) row_valid_q <= row_next_valid_q;
-      if (row_shift) row_next_valid_q <= row_valid;
-    end
-  end
-
-  always_ff @(posedge clk_i) begin
-    if (row_step) row_q <= row_next_q;
-    if (row_shift) row_next_q <= row_come;
+    if (!run_q) row_valid_q <= 1'b0;
+    else if (row_step) row_valid_q <= row_next_valid;
+    if (row_step) row_q <= row_next;
   end
 
   // A word may be read as soon as it is there in the lower row, or in the only one where the lower
@@ -352,26 +366,38 @@ module resize
   always_ff @(posedge clk_i) begin
     past_q      <= row_step ? next_past_q : in_row_q > row_q.needs;
     same_q      <= row_step ? next_same_q : in_row_q == row_q.needs;
-    next_past_q <= !row_shift && in_row_q > row_next_q.needs;
-    next_same_q <= !row_shift && in_row_q == row_next_q.needs;
+    next_past_q <= row_next_valid && !row_step && in_row_q > row_next.needs;
+    next_same_q <= row_next_valid && !row_step && in_row_q == row_next.needs;
   end
 
-  assign present  = past_q || (same_q && in_word_q > out_word_q);
+  assign present  = past_q || (same_q && ahead_q);
   assign read     = row_valid_q && !rows_read_q && word_room_q && present;
-  assign read_end = out_word_q == last_word_q;
-  assign row_take = read && read_end;
+  assign row_take = read && read_end_q;
 
+  // Words are compared a clock ahead, too: those that come in only grow in a row.
   always_ff @(posedge clk_i) begin
-    if (!run_n) begin
+    if (!run_q) begin
       out_word_q  <= first_word_q;
+      read_end_q  <= first_word_q == last_word_q;
+      next_word_q <= first_word_q == last_word_q ? first_word_q : first_word_q + number_t'(1);
+      ahead_q     <= 1'b0;
       rows_read_q <= 1'b0;
       word_room_q <= 1'b0;
-      base_q      <= window_q.first_row;
+      end_q       <= 17'(window_q.first_row) + places;
+      less_q      <= 17'(window_q.first_row) + places - 17'd1;
     end else begin
-      if (read) out_word_q <= read_end ? first_word_q : out_word_q + number_t'(1);
+      ahead_q <= read ? in_word_q > next_word_q : in_word_q > out_word_q;
+      if (read) begin
+        out_word_q  <= next_word_q;
+        read_end_q  <= next_word_q == last_word_q;
+        next_word_q <= next_word_q == last_word_q ? first_word_q : next_word_q + number_t'(1);
+      end
       if (row_take && row_q.last) rows_read_q <= 1'b1;
       word_room_q <= words < DepthBits'(Depth / 2);
-      if (row_valid_q && !rows_read_q) base_q <= row_q.first;
+      if (row_valid_q && !rows_read_q) begin
+        end_q  <= 17'(row_q.first) + places;
+        less_q <= 17'(row_q.first) + places - 17'd1;
+      end
     end
   end
 
@@ -379,7 +405,7 @@ module resize
     .TagBits(2)
   ) u_rows (
     .clk_i,
-    .rst_ni       (run_n),
+    .rst_ni       (run_q),
     .wide_i       (wide_rows(last_word_q)),
     .write_i      (accept && in_image),
     .write_row_i  (in_row_q[1:0]),
@@ -389,26 +415,42 @@ module resize
     .read_row_i   (row_q.first[1:0]),
     .read_word_i  (out_word_q),
     .weight_i     (row_q.weight),
-    .tag_i        ({read_end, row_q.last}),
+    .tag_i        ({read_end_q, row_q.last}),
     .word_o       (blended),
     .tag_o        (tag),
     .valid_o      (blended_valid)
   );
 
+  // What decides is in a queue of its own: the words' is wide.
   stream_fifo #(
-    .Width($bits(blended) + 2),
-    .Depth(Depth),
-    .Slices(2)
-  ) u_words (
+    .Width($bits(tag)),
+    .Depth(Depth)
+  ) u_tags (
     .clk_i,
-    .rst_ni (run_n),
-    .data_i ({blended, tag}),
+    .rst_ni (run_q),
+    .data_i (tag),
     .valid_i(blended_valid),
     .ready_o(),
-    .data_o ({word, word_last, word_final}),
+    .data_o ({word_last, word_final}),
     .valid_o(word_valid),
     .ready_i(word_ready),
     .count_o(words)
+  );
+
+  stream_fifo #(
+    .Width ($bits(blended)),
+    .Depth (Depth),
+    .Slices(4)
+  ) u_words (
+    .clk_i,
+    .rst_ni (run_q),
+    .data_i (blended),
+    .valid_i(blended_valid),
+    .ready_o(),
+    .data_o (word),
+    .valid_o(),
+    .ready_i(word_ready),
+    .count_o()
   );
 
   // ---- Columns ----
@@ -421,21 +463,22 @@ module resize
     .FirstBits(ColumnBits)
   ) u_column_taps (
     .clk_i,
-    .rst_ni  (taps_run_n),
+    .rst_ni  (column_taps_run_q),
     .axis_i  (axis_x),
     .begin_i (begin_x_q),
     .end_i   (end_x_q),
     .first_o (tap_first),
+    .needs_o (tap_needs),
     .weight_o(tap_weight),
     .both_o  (tap_both),
     .last_o  (tap_end),
     .valid_o (tap_valid),
-    .ready_i (tap_ready || planning)
+    .ready_i (tap_ready)
   );
 
   resize_columns u_columns (
     .clk_i,
-    .rst_ni      (run_n),
+    .rst_ni      (run_q),
     .word_i      (word),
     .last_i      (word_last),
     .final_i     (word_final),
@@ -443,6 +486,7 @@ module resize
     .word_ready_o(word_ready),
     .first_word_i(first_word_q),
     .first_i     (tap_first),
+    .needs_i     (tap_needs),
     .weight_i    (tap_weight),
     .both_i      (tap_both),
     .row_end_i   (tap_end),
@@ -472,7 +516,7 @@ module resize
   );
 
 `ifndef SYNTHESIS
-  a_word_is_there: assert property (@(posedge clk_i) disable iff (!run_n)
+  a_word_is_there: assert property (@(posedge clk_i) disable iff (!rst_ni || !run_q)
     read |-> in_row_q > row_q.needs ||
              (in_row_q == row_q.needs && in_word_q > out_word_q));
   a_frame_behind_window: assert property (@(posedge clk_i) disable iff (!rst_ni)

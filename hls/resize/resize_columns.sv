@@ -29,6 +29,7 @@ module resize_columns
 
   input  number_t               first_word_i,  // of a row, that comes
   input  logic [1:0][ColumnBits-1:0] first_i,
+  input  logic [1:0][ColumnBits-1:0] needs_i,
   input  logic [1:0][7:0]       weight_i,
   input  logic                  both_i,
   input  logic                  row_end_i,
@@ -42,16 +43,11 @@ module resize_columns
   input  logic                  room_i
 );
 
-  typedef logic [NumberBits:0] reach_t;
-
   // ---- The window: two words, the number of the younger one in its row, and which row it is ----
   word_t                 word_q, old_q, new_q;  // a clock behind the rest
-  number_t               number_q, number_d;  // number_d, row_d: with the word that comes
-  logic                  row_q, row_d, row_last_q, final_q;
+  number_t               number_q, coming_number_q;  // coming: of the word that comes
+  logic                  row_q, coming_row_q, final_q;
   logic                  load, load_q;
-
-  assign number_d = row_last_q ? first_word_i : number_q + number_t'(1);
-  assign row_d    = row_q ^ row_last_q;
 
   assign word_ready_o = load;
 
@@ -65,30 +61,32 @@ module resize_columns
   // Before the first word: behind the end of a row that no tap belongs to.
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
-      row_q      <= 1'b1;
-      row_last_q <= 1'b1;
-      number_q   <= '0;
+      row_q           <= 1'b1;
+      number_q        <= '0;
+      coming_row_q    <= 1'b0;
+      coming_number_q <= first_word_i;
     end else if (load) begin
-      row_q      <= row_d;
-      row_last_q <= last_i;
-      number_q   <= number_d;
+      row_q           <= coming_row_q;
+      number_q        <= coming_number_q;
+      coming_row_q    <= coming_row_q ^ last_i;
+      coming_number_q <= last_i ? first_word_i : coming_number_q + number_t'(1);
     end
   end
 
   // ---- Taps: of the beat at work, of the next, and of the one behind it ----
-  // Each tap knows up to which word it wants the row: `reach` is one more than that of its first
-  // column if its second one lies in the word behind and has a weight.
+  // Each tap knows up to which word it wants the row: `reach` is that of its last column with a
+  // weight.
   typedef struct packed {
     logic [1:0][ColumnBits-1:0] first;
     logic [1:0][7:0]            weight;
-    reach_t [1:0]               reach;
+    number_t [1:0]              reach;
     logic                       both;
     logic                       row_end;
     logic                       row;  // which one, as row_q
   } tap_t;
 
-  tap_t tap_q, next_q, behind_q, tap_in;
-  logic tap_valid_q, next_valid_q, behind_valid_q;
+  tap_t tap_q, next_q, behind, tap_in;
+  logic tap_valid_q, next_valid_q, behind_valid;
   logic in_row_q;       // of the tap that comes
   logic first_done_q;   // the first lane's output is on its way
   logic fire0, fire1;
@@ -99,30 +97,33 @@ module resize_columns
     return column[ColumnBits-1:SourceLaneBits];
   endfunction
 
-  assign advance     = fire1 || !tap_valid_q;
-  assign shift       = advance || !next_valid_q;
-  assign tap_ready_o = shift || !behind_valid_q;
+  assign advance = fire1 || !tap_valid_q;
+  assign shift   = advance || !next_valid_q;
 
-  always_comb begin
-    tap_in = '{first: first_i, weight: weight_i, reach: '0, both: both_i, row_end: row_end_i,
-               row: in_row_q};
-    for (int lane = 0; lane < 2; lane++) begin
-      tap_in.reach[lane] = reach_t'(word_of(first_i[lane])) +
-          reach_t'(first_i[lane][SourceLaneBits-1:0] == '1 && weight_i[lane] != '0);
-    end
-  end
+  assign tap_in = '{first: first_i, weight: weight_i,
+                    reach: {word_of(needs_i[1]), word_of(needs_i[0])},
+                    both: both_i, row_end: row_end_i, row: in_row_q};
+
+  stream_register #(.Width($bits(tap_t))) u_behind (
+    .clk_i,
+    .rst_ni,
+    .data_i (tap_in),
+    .valid_i(tap_valid_i),
+    .ready_o(tap_ready_o),
+    .data_o (behind),
+    .valid_o(behind_valid),
+    .ready_i(shift)
+  );
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
-      tap_valid_q    <= 1'b0;
-      next_valid_q   <= 1'b0;
-      behind_valid_q <= 1'b0;
-      in_row_q       <= 1'b0;
-      first_done_q   <= 1'b0;
+      tap_valid_q  <= 1'b0;
+      next_valid_q <= 1'b0;
+      in_row_q     <= 1'b0;
+      first_done_q <= 1'b0;
     end else begin
       if (advance) tap_valid_q <= next_valid_q;
-      if (shift) next_valid_q <= behind_valid_q;
-      if (tap_ready_o) behind_valid_q <= tap_valid_i;
+      if (shift) next_valid_q <= behind_valid;
       if (tap_ready_o && tap_valid_i) in_row_q <= in_row_q ^ row_end_i;
       first_done_q <= (first_done_q || fire0) && !fire1;
     end
@@ -130,8 +131,7 @@ module resize_columns
 
   always_ff @(posedge clk_i) begin
     if (advance) tap_q <= next_q;
-    if (shift) next_q <= behind_q;
-    if (tap_ready_o) behind_q <= tap_in;
+    if (shift) next_q <= behind;
   end
 
   // ---- Which of them the window covers: both pixels lie in it, or have no weight ----
@@ -142,13 +142,14 @@ module resize_columns
 
   function automatic logic [1:0] covers(logic row, number_t number, tap_t tap);
     for (int lane = 0; lane < 2; lane++) begin
-      covers[lane] = tap.row == row && reach_t'(number) >= tap.reach[lane];
+      covers[lane] = tap.row == row && number >= tap.reach[lane];
     end
   endfunction
 
-  assign behind_covered = covers(row_q, number_q, behind_q);
-  assign with_word      = {covers(row_d, number_d, behind_q), covers(row_d, number_d, next_q),
-                           covers(row_d, number_d, tap_q)};
+  assign behind_covered = covers(row_q, number_q, behind);
+  assign with_word      = {covers(coming_row_q, coming_number_q, behind),
+                           covers(coming_row_q, coming_number_q, next_q),
+                           covers(coming_row_q, coming_number_q, tap_q)};
 
   always_ff @(posedge clk_i) begin
     if (load) begin

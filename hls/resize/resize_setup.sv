@@ -38,7 +38,7 @@ module resize_setup
     StProduct,    // short * long, two clocks
     StLongerLoad, StLonger, StLimit,
     StStepsLoad, StSteps,
-    StNormalize, StRatio,     // double(out) / in
+    StRatioLoad, StNormalize, StRatio,  // double(out) / in
     StInverseLoad, StInverse,
     StError,                  // three clocks
     StStore,
@@ -86,6 +86,7 @@ module resize_setup
 
   always_ff @(posedge clk_i) begin
     begun_q <= state_q == StRatio || state_q == StInverse;
+    rest_q  <= next_rest;  // where it is not needed, too: few states say what enters
     if (!rst_ni) begin
       state_q <= StIdle;
     end else begin
@@ -117,7 +118,6 @@ module resize_setup
           state_q    <= StLonger;
         end
         StLonger: begin
-          rest_q     <= next_rest;
           quotient_q <= {quotient_q[52:0], quotient_bit};
           count_q    <= count_q - 6'd1;
           if (count_q == 6'd0) state_q <= StLimit;
@@ -140,7 +140,6 @@ module resize_setup
           state_q    <= StSteps;
         end
         StSteps: begin
-          rest_q     <= next_rest;
           quotient_q <= {quotient_q[52:0], quotient_bit};
           count_q    <= count_q + 6'd1;
           if (count_q == 6'(HalfSteps)) begin
@@ -169,15 +168,18 @@ module resize_setup
               x_q.two_quotient  <= quotient_q[24:0];
               x_q.two_remainder <= steps_remainder;
             end
-            rest_q     <= {2'b0, out, 37'd0};
-            den_q      <= {1'b0, in, 37'd0};
-            exponent_q <= '0;
-            state_q    <= StNormalize;
+            state_q <= StRatioLoad;
           end
         end
 
+        StRatioLoad: begin
+          rest_q     <= {2'b0, out, 37'd0};
+          den_q      <= {1'b0, in, 37'd0};
+          exponent_q <= '0;
+          state_q    <= StNormalize;
+        end
         StNormalize: begin
-          if (!rest_q[52]) rest_q <= {rest_q[53:0], 1'b0};
+          rest_q <= rest_q[52] ? rest_q : {rest_q[53:0], 1'b0};
           if (!den_q[52]) den_q <= {den_q[52:0], 1'b0};
           if (rest_q[52] && !den_q[52]) exponent_q <= exponent_q + 7'sd1;
           if (!rest_q[52] && den_q[52]) exponent_q <= exponent_q - 7'sd1;
@@ -189,7 +191,6 @@ module resize_setup
             den_q   <= {1'b0, rounded};
             state_q <= StInverseLoad;
           end else begin
-            rest_q     <= next_rest;
             quotient_q <= {quotient_q[52:0], quotient_bit};
             if (begun_q && quotient_q == '0) exponent_q <= exponent_q - 7'sd1;
           end
@@ -204,7 +205,6 @@ module resize_setup
             count_q <= 6'd2;
             state_q <= StError;
           end else begin
-            rest_q     <= next_rest;
             quotient_q <= {quotient_q[52:0], quotient_bit};
             if (begun_q && quotient_q == '0) exponent_q <= exponent_q + 7'sd1;
           end

@@ -1,5 +1,5 @@
 // Where the output pixels of an axis come from: source pixel `first` with weight 256 - weight, the
-// next with weight.
+// next with weight. `needs` is the last of the two that has a weight.
 //
 // Reference   tap() in resize.cpp, bit for bit: at = scale * (x + 0.5) - 0.5 in double, first =
 //             floor(at), weight = round(256 * (at - first)), half to even, clamped at both ends. A
@@ -33,6 +33,7 @@ module resize_taps
   input  logic [15:0]                     end_i,
 
   output logic [Lanes-1:0][FirstBits-1:0] first_o,
+  output logic [Lanes-1:0][FirstBits-1:0] needs_o,
   output logic [Lanes-1:0][7:0]           weight_o,
   output logic                            both_o,
   output logic                            last_o,
@@ -84,11 +85,23 @@ module resize_taps
   logic                     begun_q;       // before_q is 0
   logic                     at_end_q;      // left_q is at most Lanes
   logic                     wanted_end_q;  // wanted_q is at most Lanes
-  logic                     keep;
+  logic                     advance_q;     // go_q, and not at_end_q
+  logic                     restart_q;     // go_q, at_end_q and known_q
+  logic                     start_q;       // reset, a clock ago: then go_q is still 0
+  logic                     go_d, at_end_d, keep;
   logic [Stages:1]          valid_q, last_q, both_q;
   logic [$clog2(Depth):0]   count;
 
+  always_ff @(posedge clk_i) start_q <= !rst_ni;
+
   assign keep = go_q && begun_q && !known_q;
+  assign go_d = count < ($clog2(Depth) + 1)'(Depth / 2);
+
+  always_comb begin
+    at_end_d = at_end_q;
+    if (advance_q) at_end_d = left_q <= 16'(2 * Lanes);
+    if (restart_q) at_end_d = wanted_end_q;
+  end
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
@@ -99,16 +112,15 @@ module resize_taps
       before_q <= begin_i;
       begun_q  <= begin_i == '0;
       known_q  <= 1'b0;
+      {advance_q, restart_q} <= '0;
     end else begin
-      go_q    <= count < ($clog2(Depth) + 1)'(Depth / 2);
-      valid_q <= {valid_q[Stages-1:1], go_q && begun_q};
-      if (go_q && !at_end_q) begin
-        left_q   <= left_q - 16'(Lanes);
-        at_end_q <= left_q <= 16'(2 * Lanes);
-      end else if (go_q && known_q) begin
-        left_q   <= wanted_q;
-        at_end_q <= wanted_end_q;
-      end
+      go_q      <= go_d;
+      at_end_q  <= at_end_d;
+      advance_q <= go_d && !at_end_d;
+      restart_q <= go_d && at_end_d && (known_q || keep);
+      valid_q   <= {valid_q[Stages-1:1], go_q && begun_q};
+      if (advance_q) left_q <= left_q - 16'(Lanes);
+      if (restart_q) left_q <= wanted_q;
       if (go_q && !begun_q) begin
         before_q <= before_q - 16'(Lanes);
         begun_q  <= before_q == 16'(Lanes);
@@ -124,7 +136,7 @@ module resize_taps
   end
 
   // ---- Their taps ----
-  logic [Lanes-1:0][FirstBits-1:0] first_7, first;
+  logic [Lanes-1:0][FirstBits-1:0] first_7, first, needs_7, needs;
   logic [Lanes-1:0][7:0]           weight_7, weight;
 
   for (genvar lane = 0; lane < Lanes; lane++) begin : gen_lane
@@ -155,18 +167,15 @@ module resize_taps
         {kept_remainder_q, kept_quotient_q, kept_carry_q, kept_error_q} <=
             {remainder_q, quotient_q, carry_q, error_q};
       end
-      if (!rst_ni) begin
+      if (start_q) begin
         remainder_q <= start_remainder;
         quotient_q  <= start_quotient;
         carry_q     <= start_carry;
         error_q     <= 34'(start_error);
-      end else if (go_q && at_end_q) begin
-        // Where the first one is also the last, it stays.
-        if (known_q) begin
-          {remainder_q, quotient_q, carry_q, error_q} <=
-              {kept_remainder_q, kept_quotient_q, kept_carry_q, kept_error_q};
-        end
-      end else if (go_q) begin
+      end else if (restart_q) begin  // where the first one is also the last, it stays until then
+        {remainder_q, quotient_q, carry_q, error_q} <=
+            {kept_remainder_q, kept_quotient_q, kept_carry_q, kept_error_q};
+      end else if (advance_q) begin
         remainder_q <= less[16] ? sum[15:0] : less[15:0];
         quotient_q  <= quotient_q + step_quotient_q + 25'(carry_q);
         carry_q     <= !less[16];
@@ -183,7 +192,7 @@ module resize_taps
     logic [4:0]        shift_3;
     logic [34:0]       bound_4;
     logic              beyond_5;   // rounding does not bring the position back to the tie
-    logic [23:0]       rounded_6;
+    logic [23:0]       rounded_6, upper_6;  // upper: and 255, so up to the next whole pixel
     logic              negative_6, above_end;
 
     logic [4:0] leading;
@@ -218,6 +227,7 @@ module resize_taps
       {above_5, tie_5, position_5} <= {above_4, tie_4, position_4};
 
       rounded_6  <= position_5 - 24'd128 + 24'(up);
+      upper_6    <= position_5 + 24'd127 + 24'(up);
       negative_6 <= position_5 < 24'd128;
     end
 
@@ -225,33 +235,41 @@ module resize_taps
 
     always_ff @(posedge clk_i) begin
       first_7[lane]  <= negative_6 ? '0 : FirstBits'(above_end ? end_q : rounded_6[23:8]);
+      needs_7[lane]  <= negative_6 ? '0 : FirstBits'(above_end ? end_q : upper_6[23:8]);
       weight_7[lane] <= negative_6 || above_end ? '0 : rounded_6[7:0];
     end
     // Without a second pixel: like the first one, so that whoever waits for the last lane waits for
     // no more than that.
     assign first[lane]  = both_q[Stages] ? first_7[lane] : first_7[0];
+    assign needs[lane]  = both_q[Stages] ? needs_7[lane] : needs_7[0];
     assign weight[lane] = both_q[Stages] ? weight_7[lane] : weight_7[0];
   end
 
   stream_fifo #(
-    .Width(Lanes * (FirstBits + 8) + 2),
+    .Width(Lanes * (2 * FirstBits + 8) + 2),
     .Depth(Depth)
   ) u_fifo (
     .clk_i,
     .rst_ni,
-    .data_i ({first, weight, both_q[Stages], last_q[Stages]}),
+    .data_i ({first, needs, weight, both_q[Stages], last_q[Stages]}),
     .valid_i(valid_q[Stages]),
     .ready_o(),
-    .data_o ({first_o, weight_o, both_o, last_o}),
+    .data_o ({first_o, needs_o, weight_o, both_o, last_o}),
     .valid_o,
     .ready_i,
     .count_o(count)
   );
 
 `ifndef SYNTHESIS
+  a_starts_first: assert property (@(posedge clk_i) disable iff (!rst_ni) start_q |-> !go_q);
+  a_moves: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    advance_q == (go_q && !at_end_q) && restart_q == (go_q && at_end_q && known_q));
   a_begun: assert property (@(posedge clk_i) disable iff (!rst_ni) begun_q == (before_q == '0));
   a_at_end: assert property (@(posedge clk_i) disable iff (!rst_ni)
     at_end_q == (left_q <= 16'(Lanes)));
+  a_needs: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    valid_o |-> needs_o[0] == first_o[0] + FirstBits'(weight_o[0] != '0) &&
+                needs_o[Lanes-1] == first_o[Lanes-1] + FirstBits'(weight_o[Lanes-1] != '0));
   a_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
     !(valid_q[Stages] && count == Depth));
 `endif

@@ -33,7 +33,9 @@ module block_fifo #(
     $fatal(1, "%m: Depth must be a power of two and at least 2");
   end
 
-  (* ram_style = "block" *) logic [Width-1:0] memory[Depth];
+  // A place is never valid at the output in the clock in which it is written, so a tool needs no
+  // logic for that case (`no_rw_check` of Yosys).
+  (* ram_style = "block", no_rw_check *) logic [Width-1:0] memory[Depth];
   logic [AddressWidth-1:0] head_q, tail_q;  // next to leave the memory, next free
   logic                    some_q;          // the memory has a word
   logic                    write, read, pop;
@@ -50,8 +52,9 @@ module block_fifo #(
     if (write) memory[tail_q] <= data_i;
   end
 
+  // Without an enable, which would go to each block RAM: what was not asked for is not valid.
   always_ff @(posedge clk_i) begin
-    if (read) read_q <= memory[head_q];
+    read_q   <= memory[head_q];
     output_q <= read_q;
   end
 
