@@ -174,11 +174,11 @@ class CpuPreprocessor(Generic[Spec]):
             1
         )  # requests run in parallel; threads of OpenCV within a request would only compete with them
         self._units = [_Thread(f"cpu thread {number}") for number in range(self.threads)]
-        self._own = threading.local()  # a thread's `unit`
-        unused = iter(self._units)
+        own, unused = threading.local(), iter(self._units)
+        self._own = own  # a thread's `unit`
 
-        def begin() -> None:
-            self._own.unit = next(unused)
+        def begin() -> None:  # without `self`, whose end ends the threads even if nobody closes it
+            own.unit = next(unused)
 
         self._threads = ThreadPoolExecutor(self.threads, thread_name_prefix="cpu-preprocessor", initializer=begin)
         self._closed = False

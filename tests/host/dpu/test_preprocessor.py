@@ -1,6 +1,7 @@
 """The CPU preprocessor runs as many requests at a time as it has threads, in order, and ends cleanly."""
 
 import asyncio
+import gc
 import os
 import threading
 
@@ -173,6 +174,27 @@ def test_a_close_ends_what_is_worked_on_and_refuses_the_rest():
         assert not [thread for thread in threading.enumerate() if thread.name.startswith("cpu-preprocessor")]
 
     with_cpu(body, threads=1)
+
+
+def test_its_threads_end_with_it_if_nobody_closes_it():
+    def threads():
+        return {thread for thread in threading.enumerate() if thread.name.startswith("cpu-preprocessor")}
+
+    before = threads()
+
+    async def body():
+        cpu = CpuPreprocessor(ImageSpec(), 1)
+        await cpu.preprocess(PHOTOS[0].jpeg)
+        assert threads() - before
+
+    gc.disable()  # nothing holds it in a cycle
+    try:
+        asyncio.run(body())
+        for thread in threads() - before:
+            thread.join(20)
+        assert not threads() - before
+    finally:
+        gc.enable()
 
 
 def test_a_caller_that_gives_up_does_not_free_its_thread():
