@@ -37,10 +37,13 @@ def cu(request):
 
 def expected_record(job: list[int], memory: Memory, number: int) -> list[int]:
     """What a single start of the C++ makes of the job."""
-    at, size, tensor, capacity, stage, form, short, width, height, x, y, command, *zeros = job
+    at, size, tensor, capacity, stage, form, short, width, height, x, y, command, program, program_bytes, zero = job
     bad = (
         command != JOB
-        or any(zeros)
+        or zero
+        or program % 16
+        or program > memory.program.nbytes
+        or program_bytes  # what lies there is none
         or at % 16
         or tensor % 16
         or at + size > memory.jpeg.nbytes
