@@ -177,7 +177,8 @@ class CpuPreprocessor(Generic[Spec]):
         own, unused = threading.local(), iter(self._units)
         self._own = own  # a thread's `unit`
 
-        def begin() -> None:  # without `self`, whose end ends the threads even if nobody closes it
+        # It does not refer to `self`: so the threads end when the preprocessor is dropped, even if nobody closes it.
+        def begin() -> None:
             own.unit = next(unused)
 
         self._threads = ThreadPoolExecutor(self.threads, thread_name_prefix="cpu-preprocessor", initializer=begin)
@@ -229,11 +230,12 @@ class CpuPreprocessor(Generic[Spec]):
 
 
 class _Thread:
-    """The state of a thread. It is the context of a request's work, and gives the time at which the work begins."""
+    """The state of a thread. As a context manager it times the work on one file, and returns when that began."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._times: tuple[float, float | None] = 0.0, None  # busy before; busy since. The loop reads both at once
+        # Seconds of finished work, and when the work of now began. One attribute, as the event loop reads both at once.
+        self._times: tuple[float, float | None] = 0.0, None
 
     def __enter__(self) -> float:
         since = time.monotonic()

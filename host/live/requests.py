@@ -1,17 +1,17 @@
 """This module keeps the requests in flight. Each admitted request gets exactly one answer and one ledger entry.
 
-Rule: `Requests` changes the ledger, the caller's future and the shared memory of a request together. So this holds
-after each of its methods:
+Rule: `Requests` changes the ledger, the caller's future and the shared memory of a request together. So this equation
+holds after each of its methods.
 
     submitted = finished + failed + shed + dropped + cancelled + in flight
 
 A request leaves in one of these ways:
 
-    finish          all its nodes have run
-    fail            an error ends it
-    cancel          its caller has gone, and it had not begun
-    drop_late       its deadline cannot be met any more, and it had not begun
-    fail_all        the runtime ends
+    finish          All its nodes have run.
+    fail            An error ends it.
+    cancel          Its caller has gone, and it had not begun.
+    drop_late       Its deadline cannot be met any more, and it had not begun.
+    fail_all        The runtime ends.
 
 A request that has begun cannot be taken out of a batch. If its caller gets an error before it ends, the request runs on
 with `failed` set, and counts as failed at its end.

@@ -176,6 +176,38 @@ def test_a_close_ends_what_is_worked_on_and_refuses_the_rest():
     with_cpu(body, threads=1)
 
 
+def test_a_caller_that_gives_up_while_it_is_closed_is_cancelled():
+    async def body(cpu):
+        held, _ = await working(cpu)
+        waiting = asyncio.create_task(cpu.process(PHOTOS[0].jpeg))
+        await asyncio.sleep(0)
+        threading.Timer(0.1, held.go.set).start()
+        waiting.cancel()
+        cpu.close()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    with_cpu(body, threads=1)
+
+
+def test_states_say_which_threads_are_busy_and_for_how_long():
+    async def body(cpu):
+        assert [(one.name, one.busy, one.busy_s) for one in cpu.states()] == [
+            ("cpu thread 0", False, 0),
+            ("cpu thread 1", False, 0),
+        ]
+        held, busy = await working(cpu)
+        (first,) = [one for one in cpu.states() if one.busy]
+        await asyncio.sleep(0.01)
+        held.go.set()
+        await busy
+        before, idle = sorted(cpu.states(), key=lambda one: one.busy_s, reverse=True)
+        assert before.name == first.name and before.busy_s >= max(first.busy_s, 0.01) and idle.busy_s == 0
+        assert not before.busy and cpu.states()[int(before.name[-1])].busy_s == before.busy_s
+
+    with_cpu(body, threads=2)
+
+
 def test_its_threads_end_with_it_if_nobody_closes_it():
     def threads():
         return {thread for thread in threading.enumerate() if thread.name.startswith("cpu-preprocessor")}
