@@ -9,7 +9,6 @@ A table stands between the lines `<!-- table: NAME -->` and `<!-- end of table -
     clocks and errors    docs/results/measured/clocks.json (scripts/clock_figures.py)
     routed clocks        docs/results/measured/routed.json (`headrace build --route ecp5 --json`)
     entropy loops        docs/results/measured/entropy_loop.json (`python -m benchmarks.entropy_loop --json`)
-    memory of patches    docs/results/measured/patch_memory.json (`python -m benchmarks.patch_memory --json`)
     proofs               docs/results/measured/formal.json (make -C hls/formal)
     sampling factors     docs/results/measured/samplings.json (scripts/count_samplings.py)
     limits of a card     headrace.sim.system.limits
@@ -44,7 +43,6 @@ FORMAL = CLOCKS.with_name("formal.json")
 SAMPLINGS = CLOCKS.with_name("samplings.json")
 ROUTED = CLOCKS.with_name("routed.json")
 LOOPS = CLOCKS.with_name("entropy_loop.json")
-PATCH_MEMORY = CLOCKS.with_name("patch_memory.json")
 TESTS = ROOT / "tests"
 MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
@@ -297,26 +295,6 @@ def entropy_loops() -> str:
         " | RAM of 18 kbit | clock to output, ns",
         rows,
         right=2,
-    )
-
-
-def patch_memories() -> str:
-    """Return the clocks of the memory of `patches` alone, by the width of its parts."""
-    rows = (
-        [
-            str(memory["part_bits"]),
-            f"{memory['mhz']:.0f}",
-            ", ".join(f"{mhz:.0f}" for mhz in memory["mhz_of_seeds"]),
-            str(memory["cells"]["bram18"]),
-            f"{memory['worst_path']['wires_ns']:.1f} of {memory['worst_path']['ns']:.1f}",
-            str(memory["ultra_rams"]),
-        ]
-        for memory in json.loads(PATCH_MEMORY.read_text())["memories"]
-    )
-    return markdown(
-        "bits of a part | MHz | of seeds | RAM of 18 kbit | wires of the worst path, ns | UltraRAMs of a card",
-        rows,
-        right=1,
     )
 
 
@@ -660,7 +638,6 @@ TABLES: dict[str, Callable[[], str]] = {
         area,
         routed,
         entropy_loops,
-        patch_memories,
         sources,
         image_clocks,
         image_summary,

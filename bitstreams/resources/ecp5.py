@@ -1,9 +1,9 @@
 """Place and route one module on a Lattice ECP5: `python -m headrace.bitstreams.resources.ecp5 SEED TOP LOG FILE...`
 
-The device is an LFE5U-85F of speed grade 8. wide_products.py splits wide products between two registers, Yosys
-synthesises (`synth_ecp5`), and multipliers.py moves flip-flops into the multipliers. nextpnr places and routes out of
-context: ports are neither pads nor on a path. So its clock holds for paths from register to register. SEED is that of
-its placer, which begins at random places.
+The device is an LFE5U-85F of speed grade 8. wide_products.py splits wide products between two registers, and Yosys
+synthesises (`synth_ecp5`). multipliers.py and block_rams.py move flip-flops into the multipliers and the block RAMs.
+nextpnr places and routes out of context: ports are neither pads nor on a path. So its clock holds for paths from
+register to register. SEED is that of its placer, which begins at random places.
 
 report.py runs this in another process, as it runs synthesis.py. stdout has the same JSON lines. All output of the tools
 goes to the file LOG.
@@ -19,12 +19,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from headrace.bitstreams.resources import multipliers, wide_products
+from headrace.bitstreams.resources import block_rams, multipliers, wide_products
 
 SYNTHESIS = "-noiopad -abc9"
+ROUTER = "router1"  # router2 takes detours
 ROUTING = (
     *("--85k", "--speed", "8", "--package", "CABGA756"),
-    *("--out-of-context", "--freq", "200", "--timing-allow-fail", "--router", "router2"),
+    *("--out-of-context", "--freq", "200", "--timing-allow-fail", "--router", ROUTER),
 )
 # From what is read to words as they are, for wide_products.py.
 WORDS = ("proc", "flatten", "opt_expr", "opt_clean", "wreduce", "opt_clean")
@@ -63,7 +64,8 @@ def route(seed: str, top: str, sources: list[str], log: Path, say: Any) -> dict[
             run("design -load read")
         run(f"synth_ecp5 {SYNTHESIS} -top {top} -json {netlist}")
         design_json = json.loads(netlist.read_text())
-        multipliers.pack(design_json["modules"][top])
+        for registers in (multipliers, block_rams):
+            registers.pack(design_json["modules"][top])
         netlist.write_text(json.dumps(design_json))
         say({"step": 2, "of": STEP_COUNT, "name": STEPS[2]})
         # Names without a folder: the WebAssembly sandbox of nextpnr has a /tmp of its own.

@@ -13,7 +13,7 @@ from typing import Any
 from headrace.batching.errors import UsageError
 from headrace.bitstreams.configurations import FULL
 from headrace.bitstreams.errors import MissingExtra
-from headrace.bitstreams.resources import ecp5, multipliers, wide_products
+from headrace.bitstreams.resources import block_rams, ecp5, flip_flops, multipliers, wide_products
 from headrace.bitstreams.resources.report import OnStep, Tool, installed_version, measure_all
 from headrace.bitstreams.verilate import rtl_sources
 
@@ -30,9 +30,8 @@ UNITS = (
 
 def routing(seed: int) -> Tool:
     """Return the tool that places and routes a module with this seed of the placer."""
-    return Tool(
-        f"route-{seed}", "route", "routing", PACKAGES, (multipliers, wide_products, ecp5), ecp5.STEP_COUNT, (str(seed),)
-    )
+    parts = (flip_flops, multipliers, block_rams, wide_products, ecp5)
+    return Tool(f"route-{seed}", "route", "routing", PACKAGES, parts, ecp5.STEP_COUNT, (str(seed),))
 
 
 def route_report(
@@ -59,8 +58,8 @@ def route_report(
     found = [measure_all(units, files, cache, tool=routing(seed), on_step=on_step) for seed in seeds]
     yosys, nextpnr = map(installed_version, PACKAGES)
     return {
-        "tool": f"Yosys {yosys}, read_slang, synth_ecp5 {ecp5.SYNTHESIS}, registers in multipliers; "
-        f"nextpnr-ecp5 {nextpnr}",
+        "tool": f"Yosys {yosys}, read_slang, synth_ecp5 {ecp5.SYNTHESIS}, registers in multipliers and block RAMs; "
+        f"nextpnr-ecp5 {nextpnr}, {ecp5.ROUTER}",
         "device": "Lattice LFE5U-85F, speed grade 8, out of context",
         "seeds": list(seeds),
         "units": [

@@ -126,7 +126,8 @@ module mel_normalize
 
   // ---- Filling tiles: a word has four bands of a frame ----
   logic [1:0]      full_q;         // tiles that wait for being given out, or are
-  logic            fill_tile_q, take, last_word, last_frame;
+  logic            fill_tile_q, take, last_frame;
+  logic            final_word_q;   // of the frame
   logic            final_frame_q;  // of the input
   logic [4:0]      fill_word_q, last_word_q;
   logic [6:0]      fill_frame_q;   // of the tile
@@ -144,9 +145,8 @@ module mel_normalize
   assign word_ready   = state_q == StStatistics ? statistics_ready
                       : state_q == StValues && !full_q[fill_tile_q];
   assign take         = word_valid && state_q == StValues && !full_q[fill_tile_q];
-  assign last_word    = fill_word_q == last_word_q;
   assign last_frame   = fill_frame_q == '1 || final_frame_q;
-  assign last_value   = take && last_word && final_frame_q;
+  assign last_value   = take && final_word_q && final_frame_q;
   assign kept         = kept_q + 8'(counts_q);
 
   for (genvar lane = 0; lane < 4; lane++) begin : gen_fixed
@@ -163,10 +163,12 @@ module mel_normalize
       kept_q         <= '0;
       final_frame_q  <= frames_i == 16'd1;
       fill_word_q    <= '0;
+      final_word_q   <= mels_i[7:2] == 6'd1;
       fill_frame_q   <= '0;
     end else if (take) begin
-      fill_word_q <= last_word ? '0 : fill_word_q + 1'b1;
-      if (last_word) begin
+      fill_word_q  <= final_word_q ? '0 : fill_word_q + 1'b1;
+      final_word_q <= final_word_q ? last_word_q == '0 : fill_word_q + 1'b1 == last_word_q;
+      if (final_word_q) begin
         frames_left_q <= frames_left_q - 1'b1;
         final_frame_q <= frames_left_q == 16'd2;
         fill_frame_q  <= last_frame ? '0 : fill_frame_q + 1'b1;
@@ -177,7 +179,7 @@ module mel_normalize
         end
       end
     end
-    write_last_q    <= {write_last_q[1:0], last_word && last_frame};
+    write_last_q    <= {write_last_q[1:0], final_word_q && last_frame};
     write_bank_q    <= {write_bank_q[0], fill_frame_q[1:0]};
     write_address_q <= {write_address_q[0], fill_tile_q, fill_frame_q[6:2], fill_word_q};
     written_tile_q  <= write_address_q[1][10];
@@ -199,7 +201,7 @@ module mel_normalize
       write_q      <= '0;
     end else begin
       write_q <= {write_q[1:0], take};
-      if (take && last_word && last_frame) begin
+      if (take && final_word_q && last_frame) begin
         full_q[fill_tile_q] <= 1'b1;
         fill_tile_q         <= !fill_tile_q;
       end
@@ -212,7 +214,7 @@ module mel_normalize
   end
 
   always_ff @(posedge clk_i) begin
-    if (take && last_word && last_frame) begin
+    if (take && final_word_q && last_frame) begin
       tile_last_q[fill_tile_q] <= fill_frame_q;
       tile_kept_q[fill_tile_q] <= kept;
     end
@@ -376,6 +378,8 @@ module mel_normalize
       word_valid_o && !word_ready_i |=> word_valid_o && $stable(word_o));
   a_output_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
       packed_valid_q |-> output_ready);
+  a_final_word: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      state_q == StValues |-> final_word_q == (fill_word_q == last_word_q));
   a_tiles_are_full_when_read: assert property (@(posedge clk_i) disable iff (!rst_ni)
       (written_q & ~full_q) == '0);
 `endif

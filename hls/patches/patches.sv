@@ -9,7 +9,7 @@
 //             sizes stand until the next start. Words in the order of memory, by ready/valid.
 //             Tables are written as those of normalize.
 // Throughput  two pixels a clock in. Out, four samples a clock of 4 bytes, else eight.
-// Latency     a row of squares, and 13 clocks.
+// Latency     a row of squares, and 14 clocks.
 // Memory      12 UltraRAMs for pixels; eight copies of the tables in 8 block RAMs.
 // Bad input   as in patches.hpp. Before a StatusBadArgument, words of complete rows of squares may
 //             have been sent.
@@ -51,7 +51,7 @@ module patches
   localparam int unsigned Lanes = 8;
   localparam int unsigned Depth = 32;  // of the queue of words
   localparam int unsigned SizeClocks = 6;
-  localparam int unsigned FlushClocks = 12;  // longer than the pipeline
+  localparam int unsigned FlushClocks = 13;  // longer than the pipeline
 
   typedef enum logic [3:0] {
     StIdle,
@@ -169,7 +169,7 @@ module patches
   patches_band u_band (
     .clk_i,
     .rst_ni,
-    .start_i  (state_q == StFrame),
+    .start_i  (state_q == StFrame || state_q == StSize),
     .layout_i,
     .width_i  (width_o),
     .write_i  (!small_q && !zero_q),
@@ -232,11 +232,11 @@ module patches
   localparam int unsigned Part    = 8 * $bits(pixel_t) / Columns;
   logic [Columns-1:0]           we_q;
   address_t [Columns-1:0]       write_index_q, index_q;
-  logic [Columns-1:0][Part-1:0] parts, parts_5;  // of a word to write, and of one that was read
-  pixel_t [7:0]                 read_5;
+  logic [Columns-1:0][Part-1:0] parts, parts_6;  // of a word to write, and of one that was read
+  pixel_t [7:0]                 read_6;
 
   assign parts  = written;
-  assign read_5 = parts_5;
+  assign read_6 = parts_6;
 
   always_ff @(posedge clk_i) begin
     we_q          <= {we_q[Columns-2:0], we};
@@ -245,38 +245,39 @@ module patches
   end
 
   for (genvar c = 0; c < Columns; c++) begin : gen_column
-    (* ram_style = "ultra" *) logic [Part-1:0] memory[BandWords];
-    logic [c:0][Part-1:0]         written_q;  // as late as the address
-    logic [Columns-c:0][Part-1:0] read_q;     // all columns together
+    // A band that is read is never written, so what is read in the clock of a write does not count.
+    (* ram_style = "ultra", no_rw_check *) logic [Part-1:0] memory[BandWords];
+    logic [c:0][Part-1:0]           written_q;  // as late as the address
+    logic [Columns-c+1:0][Part-1:0] read_q;     // all columns together
 
     always_ff @(posedge clk_i) begin
       written_q <= (Part * (c + 1))'({written_q, parts[c]});
       if (we_q[c]) memory[write_index_q[c]] <= written_q[c];
-      read_q    <= (Part * (Columns - c + 1))'({read_q, memory[index_q[c]]});
+      read_q    <= (Part * (Columns - c + 2))'({read_q, memory[index_q[c]]});
     end
-    assign parts_5[c] = read_q[Columns-c];
+    assign parts_6[c] = read_q[Columns-c+1];
   end
 
-  logic [9:1]      valid_q;
-  logic [4:1][1:0] channel_q;
-  logic [4:1][4:0] first_q;
-  logic [9:1][3:0] count_q;
+  logic [10:1]      valid_q;
+  logic [5:1][1:0]  channel_q;
+  logic [5:1][4:0]  first_q;
+  logic [10:1][3:0] count_q;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) valid_q <= '0;
-    else valid_q <= {valid_q[8:1], read};
-    channel_q <= {channel_q[3:1], channel};
-    first_q   <= {first_q[3:1], first};
-    count_q   <= {count_q[8:1], count};
+    else valid_q <= {valid_q[9:1], read};
+    channel_q <= {channel_q[4:1], channel};
+    first_q   <= {first_q[4:1], first};
+    count_q   <= {count_q[9:1], count};
   end
 
   // ---- Their values ----
-  logic [2:0][7:0][7:0] planes_5;  // [channel][pixel]
+  logic [2:0][7:0][7:0] planes_6;  // [channel][pixel]
   always_comb begin
     for (int i = 0; i < 8; i++) begin
-      planes_5[0][i] = read_5[i].r;
-      planes_5[1][i] = read_5[i].g;
-      planes_5[2][i] = read_5[i].b;
+      planes_6[0][i] = read_6[i].r;
+      planes_6[1][i] = read_6[i].g;
+      planes_6[2][i] = read_6[i].b;
     end
   end
 
@@ -286,25 +287,26 @@ module patches
   endfunction
   localparam logic [31:0][4:0] Thirds = thirds();
 
-  logic [Lanes-1:0][31:0] value_9;  // 0 behind the last sample
+  logic [Lanes-1:0][31:0] value_10;  // 0 behind the last sample
   for (genvar l = 0; l < Lanes; l++) begin : gen_lane
     logic [4:0] sample;
-    logic [2:0] pixel_5;
-    logic [1:0] of_pixel_5;
-    logic [9:0] entry_6;
-    (* ram_style = "block" *) logic [31:0] entries[1024];
-    logic [31:0] value_7, value_8;
+    logic [2:0] pixel_6;
+    logic [1:0] of_pixel_6;
+    logic [9:0] entry_7;
+    // Written between frames only.
+    (* ram_style = "block", no_rw_check *) logic [31:0] entries[1024];
+    logic [31:0] value_8, value_9;
 
-    assign sample = first_q[4] + 5'(l);
+    assign sample = first_q[5] + 5'(l);
 
     always_ff @(posedge clk_i) begin
-      pixel_5    <= layout_i.channels_last ? Thirds[sample][4:2] : sample[2:0];
-      of_pixel_5 <= layout_i.channels_last ? Thirds[sample][1:0] : channel_q[4];
-      entry_6    <= {of_pixel_5, planes_5[of_pixel_5][pixel_5]};
+      pixel_6    <= layout_i.channels_last ? Thirds[sample][4:2] : sample[2:0];
+      of_pixel_6 <= layout_i.channels_last ? Thirds[sample][1:0] : channel_q[5];
+      entry_7    <= {of_pixel_6, planes_6[of_pixel_6][pixel_6]};
       if (table_we_i) entries[{table_channel_i, table_index_i}] <= table_value_i;
-      value_7    <= entries[entry_6];
-      value_8    <= value_7;
-      value_9[l] <= 4'(l) < count_q[8] ? value_8 : '0;
+      value_8    <= entries[entry_7];
+      value_9    <= value_8;
+      value_10[l] <= 4'(l) < count_q[9] ? value_9 : '0;
     end
   end
 
@@ -315,9 +317,9 @@ module patches
   logic [$clog2(Depth):0] queued;
 
   // Samples side by side, a clock before zeros take their place behind the last of them.
-  logic [127:0] bytes_10;
-  logic [4:0]   count_10;
-  logic         valid_10, filling, filled_q;
+  logic [127:0] bytes_11;
+  logic [4:0]   count_11;
+  logic         valid_11, filling, filled_q;
 
   // Every other clock, when it is known how many are left.
   assign filling = state_q == StFill && read_room && !filled_q && fill_left_q != '0;
@@ -329,15 +331,15 @@ module patches
   always_ff @(posedge clk_i) begin
     for (int l = 0; l < Lanes; l++) begin
       unique case (shift_i)
-        2'd0:    bytes_10[8*l+:8] <= value_9[l][7:0];
-        2'd1:    bytes_10[16*l+:16] <= value_9[l][15:0];
-        default: if (l < 4) bytes_10[32*l+:32] <= value_9[l];
+        2'd0:    bytes_11[8*l+:8] <= value_10[l][7:0];
+        2'd1:    bytes_11[16*l+:16] <= value_10[l][15:0];
+        default: if (l < 4) bytes_11[32*l+:32] <= value_10[l];
       endcase
     end
-    if (shift_i == 2'd0) bytes_10[127:64] <= '0;
-    if (filling) bytes_10 <= '0;
-    count_10 <= filling ? zeros_q : 5'(count_q[9] << shift_i);
-    valid_10 <= rst_ni && (valid_q[9] || filling);
+    if (shift_i == 2'd0) bytes_11[127:64] <= '0;
+    if (filling) bytes_11 <= '0;
+    count_11 <= filling ? zeros_q : 5'(count_q[10] << shift_i);
+    valid_11 <= rst_ni && (valid_q[10] || filling);
   end
 
   always_ff @(posedge clk_i) begin
@@ -350,9 +352,9 @@ module patches
     .clk_i,
     .rst_ni,
     .start_i(state_q == StFrame),
-    .bytes_i(bytes_10),
-    .count_i(count_10),
-    .valid_i(valid_10),
+    .bytes_i(bytes_11),
+    .count_i(count_11),
+    .valid_i(valid_11),
     .flush_i(state_q == StPack && clocks_q == 4'd2),
     .word_o (packed_word),
     .valid_o(packed_valid)
@@ -374,6 +376,12 @@ module patches
 `ifndef SYNTHESIS
   a_queue_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
     !(packed_valid && queued == ($clog2(Depth) + 1)'(Depth)));
+  a_tables_stay: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    table_we_i |-> valid_q == '0);
+  for (genvar c = 0; c < Columns; c++) begin : gen_check
+    a_read_beside_a_write: assert property (@(posedge clk_i) disable iff (!rst_ni)
+      !(we_q[c] && valid_q[c+1] && write_index_q[c] == index_q[c]));
+  end
 `endif
 
 endmodule

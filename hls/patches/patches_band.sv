@@ -4,7 +4,8 @@
 // Interface   beats' pixels with `valid_i`, taken while `room_o`. `band_o` with `whole_o` for a
 //             clock, when the last word of a band is written; `taken_i`: the oldest band has been
 //             read. `bad_o` rises with the first pixel that does not fit the layout. While
-//             `write_i` is low, pixels are counted only. `start_i` forgets all.
+//             `write_i` is low, pixels are counted only. `start_i` forgets all; it is high for two
+//             clocks at least in which the width and the layout are those of the frame.
 // Throughput  two pixels a clock.
 // Latency     one clock.
 // Bad input   a row that is no multiple of a square, or a band beyond the memory.
@@ -36,29 +37,43 @@ module patches_band
   input  logic            taken_i
 );
 
-  logic [16:0]            column_q, in_patch_q;    // pixels before the next one
-  logic [15:0]            row_q, squares_q;
-  logic [7:0]             patch_q, part_q;
+  logic [15:0]            squares_q;
   logic [AddressBits:0]   word_q, next_word;       // one bit more than an address
   logic [2:0]             fill_q;
   pixel_t [7:0]           collected_q, collected;
-  logic                   first_row_q, first_band_q, halves_q, upper_q;
+  logic                   first_row_q, first_part_q, first_band_q, halves_q, upper_q;
   logic [1:0]             full_q;                  // bands
   address_t               row_words_q, part_words_q;
   logic [15:0]            across_q;
 
-  logic [16:0]            column, in_patch;
-  logic                   patch_ends, square_ends, row_ends, part_ends, band_ends, word_ends;
+  logic                   take, patch_ends, square_ends, row_ends, part_ends, band_ends, word_ends;
+  logic                   patch_crossed, row_crossed;  // the second pixel lies behind the end
+  logic                   last_patch, last_row, last_part;
 
-  assign column      = column_q + 17'd1 + 17'(both_i);
-  assign in_patch    = in_patch_q + 17'd1 + 17'(both_i);
-  assign patch_ends  = in_patch == 17'(layout_i.side_width);
-  assign square_ends = patch_ends && patch_q + 8'd1 == layout_i.merge;
-  assign row_ends    = column == 17'(width_i);
-  assign part_ends   = row_ends && row_q + 16'd1 == layout_i.side_height;
-  assign band_ends   = part_ends && part_q + 8'd1 == layout_i.merge;
+  assign take        = valid_i && !bad_o;
+  assign square_ends = patch_ends && last_patch;
+  assign part_ends   = row_ends && last_row;
+  assign band_ends   = part_ends && last_part;
   assign word_ends   = patch_ends || fill_q == 3'd6;
   assign next_word   = word_q + 1'b1;
+
+  pair_count u_in_patch (
+    .clk_i, .start_i, .count_i(layout_i.side_width), .step_i(take), .both_i,
+    .ends_o(patch_ends), .crossed_o(patch_crossed)
+  );
+  pair_count u_columns (
+    .clk_i, .start_i, .count_i(width_i), .step_i(take), .both_i,
+    .ends_o(row_ends), .crossed_o(row_crossed)
+  );
+  loop_count #(.Width(8)) u_patches (
+    .clk_i, .start_i, .count_i(layout_i.merge), .step_i(take && patch_ends), .last_o(last_patch)
+  );
+  loop_count #(.Width(16)) u_rows (
+    .clk_i, .start_i, .count_i(layout_i.side_height), .step_i(take && row_ends), .last_o(last_row)
+  );
+  loop_count #(.Width(8)) u_parts (
+    .clk_i, .start_i, .count_i(layout_i.merge), .step_i(take && part_ends), .last_o(last_part)
+  );
 
   always_comb begin
     collected             = collected_q;
@@ -66,20 +81,16 @@ module patches_band
     collected[fill_q|3'd1] = both_i ? pixel_i[1] : pixel_i[0];
   end
 
-  assign room_o    = !write_i || full_q == '0 || (full_q == 2'd1 && halves_q);
-  assign between_o = column_q == '0 && row_q == '0 && part_q == '0;
+  assign room_o = !write_i || full_q == '0 || (full_q == 2'd1 && halves_q);
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni || start_i) begin
-      column_q     <= '0;
-      in_patch_q   <= '0;
-      row_q        <= '0;
       squares_q    <= '0;
-      patch_q      <= '0;
-      part_q       <= '0;
       word_q       <= '0;
       fill_q       <= '0;
+      between_o    <= 1'b1;
       first_row_q  <= 1'b1;
+      first_part_q <= 1'b1;
       first_band_q <= 1'b1;
       halves_q     <= 1'b0;
       upper_q      <= 1'b0;
@@ -91,26 +102,23 @@ module patches_band
       we_o    <= valid_i && word_ends && write_i && !bad_o;
       whole_o <= valid_i && band_ends && write_i && !bad_o;
       full_q  <= full_q + 2'(valid_i && band_ends && write_i && !bad_o) - 2'(taken_i);
-      if (valid_i && !bad_o) begin
-        column_q   <= row_ends ? '0 : column;
-        in_patch_q <= patch_ends ? '0 : in_patch;
-        fill_q     <= word_ends ? '0 : fill_q + 3'd2;
+      if (take) begin
+        between_o <= band_ends;
+        fill_q    <= word_ends ? '0 : fill_q + 3'd2;
         if (word_ends) word_q <= band_ends ? '0 : next_word;
-        if (patch_ends) patch_q <= square_ends ? '0 : patch_q + 8'd1;
         if (square_ends) squares_q <= row_ends ? '0 : squares_q + 16'd1;
-        if (row_ends) row_q <= part_ends ? '0 : row_q + 16'd1;
-        if (part_ends) part_q <= band_ends ? '0 : part_q + 8'd1;
         if (row_ends) first_row_q <= 1'b0;
+        if (part_ends) first_part_q <= 1'b0;
         if (band_ends) begin
           first_band_q <= 1'b0;
           if (first_band_q) halves_q <= next_word <= (AddressBits + 1)'(BandWords / 2);
           upper_q <= !upper_q && (first_band_q ? next_word <= (AddressBits + 1)'(BandWords / 2)
                                                : halves_q);
         end
-        // A pair across two patches, a row that ends within a square, a band beyond the memory; and
-        // a row beyond the frame's width, which in_patch finds.
-        bad_o <= in_patch > 17'(layout_i.side_width) || (row_ends && !square_ends) ||
-                 column > 17'(width_i) || (word_ends && word_q[AddressBits]);
+        // A pair across two patches or two rows, a row that ends within a square, a band beyond the
+        // memory.
+        bad_o <= patch_crossed || row_crossed || (row_ends && !square_ends) ||
+                 (word_ends && word_q[AddressBits]);
       end
     end
   end
@@ -124,7 +132,7 @@ module patches_band
         row_words_q <= address_t'(next_word);
         across_q    <= squares_q + 16'd1;
       end
-      if (part_ends && first_band_q && part_q == '0) part_words_q <= address_t'(next_word);
+      if (part_ends && first_band_q && first_part_q) part_words_q <= address_t'(next_word);
       band_o.upper <= upper_q;
     end
   end

@@ -55,16 +55,18 @@ module patches_read
   end
 
   // ---- The loops, from the innermost on ----
-  logic [4:0]  first_q, samples_left;
+  logic [4:0]  first_q, next_first, samples_left;
   logic [12:0] word_q;
   logic [1:0]  channel_q;
   logic        running_q, fresh_q;
+  // The samples that are read are the last of a whole word; of a row's last one.
+  logic        full_ends_q, tail_ends_q;
   logic        last_word, last_row, last_frame, last_channel, last_patch, last_part, last_square;
   logic        word_ends, row_ends, plane_ends, frames_end, patch_ends, patches_end, parts_end;
 
   assign start       = !running_q;
   assign read_o      = running_q && room_i;
-  assign word_ends   = read_o && first_q == (last_word ? tail_end_q : full_end_q);
+  assign word_ends   = read_o && (last_word ? tail_ends_q : full_ends_q);
   assign row_ends    = word_ends && last_word;
   assign plane_ends  = row_ends && last_row;
   assign frames_end  = plane_ends && last_frame;
@@ -126,6 +128,7 @@ module patches_read
   // The next square begins where the first part's patches end.
   assign next_square = first_part_q ? next_patch : next_square_q;
 
+  assign next_first   = first_q + (four_i ? 5'd4 : 5'd8);
   assign samples_left = (last_word ? tail_q : full_q) - first_q;
   assign index_o      = row_base_q + address_t'(word_q);
   assign channel_o    = channel_q;
@@ -136,6 +139,8 @@ module patches_read
   always_ff @(posedge clk_i) begin
     if (start) begin
       first_q      <= '0;
+      full_ends_q  <= full_end_q == '0;
+      tail_ends_q  <= tail_end_q == '0;
       word_q       <= '0;
       channel_q    <= '0;
       first_part_q <= 1'b1;
@@ -143,7 +148,9 @@ module patches_read
       patch_base_q <= begin_at;
       part_base_q  <= begin_at;
     end else if (read_o) begin
-      first_q <= word_ends ? '0 : first_q + (four_i ? 5'd4 : 5'd8);
+      first_q     <= word_ends ? '0 : next_first;
+      full_ends_q <= word_ends ? full_end_q == '0 : next_first == full_end_q;
+      tail_ends_q <= word_ends ? tail_end_q == '0 : next_first == tail_end_q;
       if (word_ends) word_q <= row_ends ? '0 : word_q + 13'd1;
       if (frames_end) channel_q <= patch_ends ? '0 : channel_q + 2'd1;
       if (row_ends) row_base_q <= plane_ends ? patch_base_q : next_row;
@@ -158,5 +165,10 @@ module patches_read
       end
     end
   end
+
+`ifndef SYNTHESIS
+  a_ends: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    running_q |-> full_ends_q == (first_q == full_end_q) && tail_ends_q == (first_q == tail_end_q));
+`endif
 
 endmodule

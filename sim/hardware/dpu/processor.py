@@ -84,7 +84,7 @@ WORD_PIXELS: Final = 8
 TO_BAND: Final = 8
 TO_ROOM: Final = 2  # patches_read.sv, patches_band.sv: from the last read of a band to room for another
 # patches.sv: StFlush and StPack, and tensor_write.sv: the last burst
-TO_LAST_WORD: Final = 24
+TO_LAST_WORD: Final = 25
 FILL_CLOCKS: Final = 2  # patches.sv: 16 bytes of zeros every other clock
 TENSOR_WORD: Final = 16  # bytes, of patches.sv, image_keep.sv and tensor_write.sv
 TENSOR_BURST_WORDS: Final = 32  # tensor_write.sv, which knows the last burst only when all words are there

@@ -7,26 +7,15 @@ import random
 from typing import Any
 
 import pytest
+from ecp5_netlists import ENABLE, RESET, flip_flop, module
 
 from headrace.bitstreams.resources import multipliers
+from headrace.bitstreams.resources.flip_flops import Bit, Nets
 
 BITS = 3  # of a factor; the others are 0
-CLOCK, ENABLE, RESET = 1, 2, 3
 
 
-def flip_flop(data: multipliers.Bit, q: int, *, enable: bool = False, reset: bool = False) -> dict[str, Any]:
-    nets = {"CLK": [CLOCK], "DI": [data], "LSR": [RESET if reset else "0"], "Q": [q]}
-    if enable:
-        nets["CE"] = [ENABLE]
-    return {
-        "type": "TRELLIS_FF",
-        "parameters": {"CEMUX": "CE" if enable else "1 ", "CLKMUX": "CLK", "LSRMUX": "LSR", "REGSET": "RESET"},
-        "port_directions": {port: "output" if port == "Q" else "input" for port in nets},
-        "connections": nets,
-    }
-
-
-def multiplier(a: list[multipliers.Bit], b: list[multipliers.Bit], product: list[int]) -> dict[str, Any]:
+def multiplier(a: list[Bit], b: list[Bit], product: list[int]) -> dict[str, Any]:
     nets = {f"P{i}": [bit] for i, bit in enumerate(product)}
     for side, bits in (("A", a), ("B", b)):
         nets |= {f"{side}{i}": [bits[i] if i < len(bits) else "0"] for i in range(18)}
@@ -36,12 +25,6 @@ def multiplier(a: list[multipliers.Bit], b: list[multipliers.Bit], product: list
         "port_directions": {port: "output" if port[0] == "P" else "input" for port in nets},
         "connections": nets,
     }
-
-
-def module(cells: dict[str, Any], outputs: list[int]) -> dict[str, Any]:
-    """A module with the inputs 10 to 15, and these nets as outputs."""
-    ports = {"clk": [CLOCK], "en": [ENABLE], "rst": [RESET], "in": list(range(10, 16)), "out": outputs}
-    return {"ports": {name: {"bits": bits} for name, bits in ports.items()}, "cells": cells}
 
 
 def two_registers(*, factors=None, products=None) -> dict[str, Any]:
@@ -57,7 +40,7 @@ def simulate(design: dict[str, Any], clocks: int, seed: int) -> list[list[int]]:
     stimuli = random.Random(seed)
     state: dict[tuple[str, str], int] = {}
     seen = []
-    driver = multipliers.Nets.of(design).driver
+    driver = Nets.of(design).driver
 
     def registered(cell, kind):
         return cell["parameters"].get(f"{kind}_CLK", "NONE") != "NONE"
