@@ -2,8 +2,8 @@
 //
 // Interface   `start_i` begins anew; it is high for two clocks at least in which `count_i`, at
 //             least one, is the one that counts, and stays. `step_i`: a pixel comes, or two with
-//             `both_i`. `ends_o`: these are the last, and the next begin anew. `crossed_o`: the
-//             second lies behind the last; then nothing else is told until the next start.
+//             `both_i`. `ends_o`: these are the last, and the next begin anew. Behind a pair of
+//             which only the second lies behind the last, no pixel ends it until the next start.
 module pair_count #(
   parameter int unsigned Width = 16
 ) (
@@ -13,16 +13,14 @@ module pair_count #(
   input  logic [Width-1:0] count_i,
   input  logic             step_i,
   input  logic             both_i,
-  output logic             ends_o,
-  output logic             crossed_o
+  output logic             ends_o
 );
 
   logic [Width-1:0] left_q;
   // Whether so many are left, and whether they are in all.
   logic             one_q, two_q, one_in_all_q, two_in_all_q;
 
-  assign ends_o    = both_i ? two_q : one_q;
-  assign crossed_o = both_i && one_q;
+  assign ends_o = both_i ? two_q : one_q;
 
   always_ff @(posedge clk_i) begin
     one_in_all_q <= count_i == Width'(1);

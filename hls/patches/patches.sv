@@ -320,11 +320,13 @@ module patches
   logic [127:0] bytes_11;
   logic [4:0]   count_11;
   logic         valid_11, filling, filled_q;
+  logic         fills_q;  // some are left, where none was sent a clock ago
 
   // Every other clock, when it is known how many are left.
-  assign filling = state_q == StFill && read_room && !filled_q && fill_left_q != '0;
+  assign filling = state_q == StFill && read_room && !filled_q && fills_q;
   always_ff @(posedge clk_i) begin
     filled_q <= filling;
+    fills_q  <= fill_left_q != '0;
     zeros_q  <= fill_left_q > 32'd16 ? 5'd16 : fill_left_q[4:0];
   end
 
@@ -376,6 +378,8 @@ module patches
 `ifndef SYNTHESIS
   a_queue_has_room: assert property (@(posedge clk_i) disable iff (!rst_ni)
     !(packed_valid && queued == ($clog2(Depth) + 1)'(Depth)));
+  a_fills: assert property (@(posedge clk_i) disable iff (!rst_ni)
+    state_q == StFill && !filled_q |-> fills_q == (fill_left_q != '0));
   a_tables_stay: assert property (@(posedge clk_i) disable iff (!rst_ni)
     table_we_i |-> valid_q == '0);
   for (genvar c = 0; c < Columns; c++) begin : gen_check

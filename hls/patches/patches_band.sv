@@ -47,7 +47,6 @@ module patches_band
   logic [15:0]            across_q;
 
   logic                   take, patch_ends, square_ends, row_ends, part_ends, band_ends, word_ends;
-  logic                   patch_crossed, row_crossed;  // the second pixel lies behind the end
   logic                   last_patch, last_row, last_part;
 
   assign take        = valid_i && !bad_o;
@@ -59,11 +58,11 @@ module patches_band
 
   pair_count u_in_patch (
     .clk_i, .start_i, .count_i(layout_i.side_width), .step_i(take), .both_i,
-    .ends_o(patch_ends), .crossed_o(patch_crossed)
+    .ends_o(patch_ends)
   );
   pair_count u_columns (
     .clk_i, .start_i, .count_i(width_i), .step_i(take), .both_i,
-    .ends_o(row_ends), .crossed_o(row_crossed)
+    .ends_o(row_ends)
   );
   loop_count #(.Width(8)) u_patches (
     .clk_i, .start_i, .count_i(layout_i.merge), .step_i(take && patch_ends), .last_o(last_patch)
@@ -115,10 +114,9 @@ module patches_band
           upper_q <= !upper_q && (first_band_q ? next_word <= (AddressBits + 1)'(BandWords / 2)
                                                : halves_q);
         end
-        // A pair across two patches or two rows, a row that ends within a square, a band beyond the
-        // memory.
-        bad_o <= patch_crossed || row_crossed || (row_ends && !square_ends) ||
-                 (word_ends && word_q[AddressBits]);
+        // A row that ends within a square, which it does behind a pair across two patches, too; a
+        // band beyond the memory.
+        bad_o <= (row_ends && !square_ends) || (word_ends && word_q[AddressBits]);
       end
     end
   end
