@@ -1,6 +1,7 @@
 """The flip-flops of an ECP5 netlist, by the nets that they read and drive: what may move into a block next to them."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +50,12 @@ def control_of(cell: Cell | None) -> Control | None:
     return Control(nets["CLK"][0], nets["CE"][0] if parameters["CEMUX"].strip() == "CE" else "1")
 
 
+def common_control(registers: Iterable[Cell | None]) -> Control | None:
+    """Return what moves all these cells. None if they differ in it, or if one is no such flip-flop."""
+    controls = {control_of(register) for register in registers}
+    return controls.pop() if len(controls) == 1 else None
+
+
 def registers_after(
     nets: Nets, cells: dict[str, Cell], outputs: dict[str, Bit]
 ) -> tuple[dict[str, str], Control] | None:
@@ -61,8 +68,7 @@ def registers_after(
             return None
         for register, _ in nets.sinks[bit]:
             registers[port] = register
-    controls = {control_of(cells[register]) for register in registers.values()}
-    control = controls.pop() if len(controls) == 1 else None
+    control = common_control(cells[register] for register in registers.values())
     return (registers, control) if control is not None else None
 
 

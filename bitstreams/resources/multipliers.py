@@ -12,7 +12,7 @@ from headrace.bitstreams.resources.flip_flops import (
     Cell,
     Control,
     Nets,
-    control_of,
+    common_control,
     registers_after,
     replace_flip_flops,
 )
@@ -43,8 +43,7 @@ def _pack_product(cells: dict[str, Cell], nets: Nets, name: str) -> bool:
 def _pack_factors(cells: dict[str, Cell], nets: Nets, name: str) -> bool:
     factors = {port: bits[0] for port, bits in cells[name]["connections"].items() if FACTOR.fullmatch(port)}
     registers = {port: nets.driver.get(bit, "") for port, bit in factors.items() if isinstance(bit, int)}
-    controls = {control_of(cells.get(register)) for register in registers.values()}
-    control = controls.pop() if len(controls) == 1 else None
+    control = common_control(cells.get(register) for register in registers.values())
     if control is None:
         return False
     for port, register in registers.items():

@@ -2,8 +2,8 @@
 //
 // Interface   `start_i` begins anew; it is high for two clocks at least in which `count_i`, at
 //             least one, is the one that counts, and stays. `step_i`: a pixel comes, or two with
-//             `both_i`. `ends_o`: these are the last, and the next begin anew. Behind a pair of
-//             which only the second lies behind the last, no pixel ends it until the next start.
+//             `both_i`. `ends_o`: these are the last, and the next begin anew. If a pair goes
+//             beyond the last pixel, the next 2^Width - 2 pixels end nothing.
 module pair_count #(
   parameter int unsigned Width = 16
 ) (
